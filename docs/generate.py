@@ -50,6 +50,7 @@ ADVICE: Mapping[str, str] = {
     "context_length_exceeded": "Shorten the conversation or offer fewer tools.",
     "previous_response_not_found": "Send the whole conversation as `input`.",
     "duplicate_tool_name": "Rename the client's tool, or set `tool_loop.tool_conflict` for the route.",
+    "tool_server_not_allowed": "Add the URL to `tools.mcp_from_clients`, or leave the tool out.",
     "tool_loop_detected": "Change the conversation; `loop_detect.policy: notice` tells the model instead.",
     "too_many_tool_calls": "Begin a new conversation.",
     "backend_loop": "Point the backend's `url` at a model server. Gateways in a row are fine, in a ring they are not.",

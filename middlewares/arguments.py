@@ -145,6 +145,8 @@ class Arguments(Middleware):
             return call  # given out while it came, and counted by the call policy
         tool = answer.offered.get(prompt_name(call.use))
         if tool is not None and tool.server:
+            if call.source is None:  # a server that knows no groups was given another name
+                call = self._with_use(call, replace(call.use, name=tool.name, namespace=tool.namespace))
             call = self._coerced(exchange, answer, tool, call)
             return self._made(exchange, answer, call)  # who runs it says to the model what is wrong (R15.5)
         if tool is None and answer.gateways:

@@ -13,11 +13,14 @@ Rules:
 4. A choice that demands a call holds until one on offer was made, and that is nearly always the first answer.
 5. Calls beyond the number that the client allows (`max_tool_calls` of Responses) are not run; the model is told so, and
    may answer with what it has.
-6. At a limit of the route the answer ends as it stands, with `stop`. `x-tool-loop: limit` says so unless the headers
+6. Of tool servers that the client names (`pipeline.served_tools`) calls are part of the answer, each where the model
+   made it, with its result. What the model says behind one waits for that. If a call needs an approval, the answer
+   ends with what asks for it; a call that was approved runs before the model is asked.
+7. At a limit of the route the answer ends as it stands, with `stop`. `x-tool-loop: limit` says so unless the headers
    have left; the log always does.
 
 Stands behind `conversation`, so that a conversation is loaded and kept once, and before everything that reads an
-answer, so that this is done for each round. Left out of the chain where no `tools.folder` is configured.
+answer, so that this is done for each round. Left out of the chain where there are no server-side tools.
 """
 
 from __future__ import annotations
@@ -32,22 +35,24 @@ from typing import ClassVar, Final, cast
 
 from aiohttp import web
 
+from proxy.backends.fit_messages import IMAGE_OMITTED
 from proxy.call_policy.candidate import are_gateways
 from proxy.errors import BackendFault, ClientFault, GatewayError, quote
-from proxy.events import Event, Fault, Finish, Open
-from proxy.formats.rendering import result_text
+from proxy.events import Delta, Event, Fault, Finish, Open, Start
+from proxy.formats.rendering import prompt_name, result_text
 from proxy.formats.toolset import ToolSet, note, note_of
-from proxy.model import Message, ModelRequest, Text, ToolChoice, ToolResult, ToolUse
+from proxy.model import Image, Message, ModelRequest, Text, ToolChoice, ToolResult, ToolUse
 from proxy.pipeline.exchange import EXCHANGE, Exchange
 from proxy.pipeline.middleware import Handler, Middleware, Place
-from proxy.pipeline.model_turns import LoopState, ModelTurn
+from proxy.pipeline.model_turns import LoopState, ModelTurn, Shown
 from proxy.pipeline.reply import Reply
+from proxy.pipeline.served_tools import Key, ServedTools, without_served
 from proxy.pipeline.stages import Batches
 from proxy.pipeline.stored import CONVERSATIONS, STORE_FAILURES, Conversations
 from proxy.pipeline.tool_memory import ToolMemory, keep, keeps, leave, restored
 from proxy.record import AccessField, CounterSpec, ObservedTool
 from proxy.servertools.calls import Trail
-from proxy.servertools.source import CallState, Tools, unknown_tool
+from proxy.servertools.source import NO_TOOLS, CallState, Tools, unknown_tool
 
 LOG: Final = logging.getLogger("toolwire.tools")
 
@@ -76,6 +81,9 @@ class Execution(Middleware):
         ),
         AccessField("failed_executions", "Of those: they gave no result."),
         AccessField(
+            "unlisted_servers", "Tool servers that the client named and that did not say which tools they have."
+        ),
+        AccessField(
             "tool_loop",
             "`limit` if a limit of `tool_loop` ended the answer; `max_tool_calls` if calls were not run because the client allowed no more.",
         ),
@@ -85,20 +93,25 @@ class Execution(Middleware):
     @classmethod
     def idle(cls, place: Place) -> bool:
         """See `Middleware.idle`. It would keep streams out of the fast path."""
-        return place.config.tools.folder is None
+        return not place.config.tools.any
 
     async def __call__(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         exchange = request[EXCHANGE]
-        source = exchange.route.server_tools
-        if source is None:
+        source, servers = exchange.route.server_tools, exchange.route.client_servers
+        if source is None and servers is None:
             return await handler(request)
         conversations = request.app[CONVERSATIONS]
         messages = await restored(exchange, conversations, exchange.request.messages)
         if messages is not exchange.request.messages:
             exchange.request = replace(exchange.request, messages=messages)
-        tools = source.tools
+        served = None if servers is None else await ServedTools.open(exchange, servers)
+        if served is not None:
+            exchange.request = served.without(exchange.request)
+        tools = NO_TOOLS if source is None else source.tools
         asked = _with_tools(exchange, exchange.request, tools)
-        if asked is exchange.request:
+        if served is not None:
+            asked = served.offer(asked)
+        elif asked is exchange.request:
             return await handler(request)
 
         async def ask(changed: ModelRequest) -> web.StreamResponse:
@@ -108,9 +121,10 @@ class Execution(Middleware):
             finally:
                 exchange.request = before
 
-        reply = await ask(asked)
+        loop = Loop(exchange, tools, served, conversations, asked, ask)
+        reply = await loop.begin()
         if isinstance(reply, Reply):
-            reply.rewrite(Loop(exchange, tools, conversations, asked, reply, ask).run)
+            reply.rewrite(loop.run)
         return reply
 
 
@@ -154,30 +168,33 @@ def _merged(request: ModelRequest, tools: Tools, policy: str) -> ToolSet:
 
 
 class Loop:
-    """The answers to one request, as one. `first` is the reply that is sent; `ask` gives the next one."""
+    """The answers to one request, as one. `ask` gives an answer of the model; the first reply, which `begin` gives, is
+    the one that is sent."""
 
     def __init__(
         self,
         exchange: Exchange,
         tools: Tools,
+        served: ServedTools | None,
         conversations: Conversations,
         asked: ModelRequest,
-        first: Reply,
         ask: Ask,
     ) -> None:
         options = exchange.route.options
         self._exchange = exchange
         self._tools = tools
+        self._served = served
+        self._opening: list[Event] = [] if served is None else served.opening
         self._conversations = conversations
         self._asked = asked
         self._given = len(asked.messages)
-        self._first = first
+        self._first: Reply
         self._ask = ask
         self._limits = options.tool_loop
         self._show = exchange.protocol.show_result if options.tool_loop.expose_server_tools else None
         self._exposes = self._show is not None
         self._keeps = not self._exposes and keeps(exchange, conversations)
-        self._names = frozenset(tool.name for tool in asked.tools if tool.server)
+        self._names = frozenset((tool.namespace, tool.name) for tool in asked.tools if tool.server)
         self._all_ours = are_gateways(asked.tools)
         self._until = time.monotonic() + self._limits.max_seconds
         self._rounds = 0
@@ -186,34 +203,73 @@ class Loop:
         self._state = LoopState()
         self._trails: Sequence[Trail] = ()
 
+    async def begin(self) -> web.StreamResponse:
+        """The answer to the first round, behind the calls that the client has approved."""
+        await self._run_approved()
+        try:
+            response = await self._ask(self._asked)
+        except GatewayError as error:
+            self._not_again(error)
+            raise
+        if isinstance(response, Reply):
+            self._first = response
+        return response
+
+    async def _run_approved(self) -> None:
+        served = self._served
+        if served is None or not served.approved or self._exchange.only_counted:
+            return
+        uses = [one.use for one in served.approved]
+        results = await self._results(uses, served.keys)
+        self._enter(CallState.IDLE)
+        ran = zip(uses, results, served.approved, strict=True)
+        self._opening += [served.ran(use, result, one.request_id) for use, result, one in ran]
+        before = self._asked.messages
+        said = before[-1].parts if before and before[-1].role == "assistant" else ()
+        told = (Message("tool", (result,)) for result in results)
+        messages = (*before[: -1 if said else None], Message("assistant", (*said, *uses)), *told)
+        self._asked, self._given = replace(self._asked, messages=messages), len(messages)
+
     async def run(self, batches: Batches) -> AsyncGenerator[list[Event], None]:
         """The events of all rounds as those of one answer."""
         reply = self._first
         while True:
             self._rounds += 1
-            answer = ModelTurn(self._state, self._is_ours, exposes=self._exposes, marks=self._keeps)
+            answer = ModelTurn(
+                self._state, self._is_ours, exposes=self._exposes, shows=self._is_served, marks=self._keeps
+            )
             async with aclosing(cast("AsyncGenerator[list[Event], None]", batches)):
                 async for batch in batches:
                     if out := answer.feed(batch):
-                        yield out
+                        if isinstance(out[-1], Fault):
+                            self._not_again(out[-1].error)
+                        yield self._opened(out)
                     if answer.over:
                         break
             if answer.finish is None:
                 return  # a fault ended it
-            limited = bool(answer.calls) and self._at_limit(len(answer.calls))
-            results = await self._results(answer.calls) if answer.calls and not limited else []
-            if self._show is not None and answer.calls:
-                # Every call that is shown has a result.
-                texts = [result_text(result) for result in results] or [NOT_RUN] * len(answer.calls)
-                yield list(map(self._show, answer.calls, texts))
-            if limited or not answer.calls or answer.asks_client:
-                await self._keep(answer, results)
+            calls = [use for use in answer.calls if not self._must_ask(use)]
+            limited = bool(calls) and self._at_limit(len(calls))
+            results: list[ToolResult] = []
+            if calls and not limited:
+                if begun := self._begun(answer, calls[0]):
+                    yield begun
+                results = await self._results(calls, self._callable)
+            # Every call that is shown has a result.
+            told = results or [ToolResult(use.call_id, (Text(NOT_RUN),), use.name, is_error=True) for use in calls]
+            held = self._released(answer, calls, told)
+            own = next((place for place, event in enumerate(held) if answer.is_clients(event)), len(held))
+            if out := [*held[:own], *self._results_shown(calls, told)]:
+                yield out
+            asks = len(calls) < len(answer.calls) or answer.asks_client
+            if limited or not answer.calls or asks:
+                await self._keep(answer, calls, results)
                 self._enter(CallState.IDLE)
-                yield [*answer.held, self._end(answer.finish, limited)]
+                yield [*held[own:], self._end(answer.finish, limited)]
                 return
             self._go_on(answer, results)
             if time.monotonic() >= self._until:
-                await self._keep(answer, ())
+                await self._keep(answer, (), ())
                 self._enter(CallState.IDLE)
                 yield [self._end(answer.finish, True)]
                 return
@@ -222,7 +278,7 @@ class Loop:
             try:
                 reply = await self._next()
             except GatewayError as error:
-                yield [Fault(error)]
+                yield [Fault(self._not_again(error))]
                 return
             finally:
                 self._enter(CallState.IDLE)
@@ -230,8 +286,62 @@ class Loop:
 
     def _is_ours(self, opened: Open) -> bool:
         """Rule 2."""
-        own = opened.name in self._names and opened.namespace is None
+        own = (opened.namespace, opened.name) in self._names
         return opened.call_kind == "function" and (self._all_ours or own)
+
+    # --- calls of servers that the client names -----------------------------------------------------------------------
+
+    def _not_again(self, error: GatewayError) -> GatewayError:
+        """An error after calls of the client's servers, which may have changed something there: clients that ask again
+        by themselves are told not to."""
+        if self._served is not None and self._made:
+            error.headers["x-should-retry"] = "false"
+        return error
+
+    def _is_served(self, opened: Open) -> bool:
+        return self._served is not None and self._served.has(opened.namespace, opened.name)
+
+    def _is_theirs(self, use: ToolUse) -> bool:
+        return self._served is not None and self._served.has(use.namespace, use.name)
+
+    def _must_ask(self, use: ToolUse) -> bool:
+        return self._served is not None and self._served.must_ask(use)
+
+    def _results_shown(self, calls: Sequence[ToolUse], results: Sequence[ToolResult]) -> list[Event]:
+        """The results of calls that the client sees as calls of its own."""
+        if self._show is None:
+            return []
+        pairs = zip(calls, results, strict=True)
+        return [self._show(use, result_text(result)) for use, result in pairs if not self._is_theirs(use)]
+
+    def _opened(self, out: list[Event]) -> list[Event]:
+        """What the client sees, with the first of it behind its beginning."""
+        if not self._opening or not isinstance(out[0], Start):
+            return out
+        opening, self._opening = self._opening, []
+        return [out[0], *opening, *out[1:]]
+
+    def _begun(self, answer: ModelTurn, first: ToolUse) -> list[Event]:
+        """Shows that the `first` call is being run, if that is the next thing that is shown."""
+        if self._served is None or self._exposes or not answer.held or not isinstance(answer.held[0], Shown):
+            return []
+        return [self._served.began(first)] if answer.shown_calls[0] is first else []
+
+    def _released(self, answer: ModelTurn, calls: Sequence[ToolUse], results: Sequence[ToolResult]) -> list[Event]:
+        """What was held, with the calls that are shown in their places."""
+        shown = iter(answer.shown_calls)
+        out: list[Event] = []
+        for held in answer.held:
+            if not isinstance(held, Shown):
+                out.append(held)
+                self._state.said = self._state.said or isinstance(held, Delta)
+                continue
+            assert self._served is not None
+            use = next(shown)
+            at = next((number for number, one in enumerate(calls) if one is use), None)
+            out.append(self._served.asks(use) if at is None else self._served.ran(use, results[at]))
+            self._state.said = False  # what is shown keeps texts apart
+        return out
 
     def _at_limit(self, calls: int) -> bool:
         limits = self._limits
@@ -256,7 +366,7 @@ class Loop:
         """What the model said and learned becomes part of what it is asked next; a demand for a call may be met (rule
         4)."""
         choice = self._asked.tool_choice
-        if choice.forces and any(use.name in self._callable for use in answer.calls):
+        if choice.forces and any((use.namespace, use.name) in self._callable for use in answer.calls):
             choice = replace(choice, mode="auto", name=None)
         told = (Message("tool", (result,)) for result in results)
         self._asked = replace(
@@ -275,9 +385,14 @@ class Loop:
         self._first.goes_on(response)
         return response
 
-    async def _keep(self, answer: ModelTurn, results: Sequence[ToolResult]) -> None:
+    async def _keep(self, answer: ModelTurn, calls: Sequence[ToolUse], results: Sequence[ToolResult]) -> None:
         """Keep what the client does not see, for whoever goes on from this answer."""
-        rounds = ToolMemory(self._asked.messages[self._given :], answer.calls if results else (), results)
+        before: Sequence[Message] = self._asked.messages[self._given :]
+        if self._served is not None:
+            before = without_served(before, self._served.keys)
+            calls = [use for use in calls if not self._is_theirs(use)]
+            results = [result for result in results if any(result.call_id == use.call_id for use in calls)]
+        rounds = ToolMemory(before, calls if results else (), results)
         if self._exposes or not (rounds.before or results):
             return
         if self._keeps and answer.asks_client:
@@ -288,14 +403,14 @@ class Loop:
     # --- calls ------------------------------------------------------------------------------------------------------
 
     @property
-    def _callable(self) -> frozenset[str]:
-        """The names of the gateway's tools that may be called in this round."""
-        return frozenset([tool.name for tool in self._asked.callable_tools if tool.server])
+    def _callable(self) -> frozenset[Key]:
+        """The gateway's tools that may be called in this round."""
+        return frozenset([(tool.namespace, tool.name) for tool in self._asked.callable_tools if tool.server])
 
-    async def _results(self, calls: Sequence[ToolUse]) -> list[ToolResult]:
-        """What the model is told of the calls of one answer; rule 5."""
+    async def _results(self, calls: Sequence[ToolUse], on_offer: frozenset[Key]) -> list[ToolResult]:
+        """What the model is told of the calls of one answer, of which those on offer are run; rule 5."""
         left = len(calls) if self._allowed is None else max(0, self._allowed - self._made)
-        results = await self._execute(calls[:left]) if left else []
+        results = await self._execute(calls[:left], on_offer) if left else []
         if len(calls) > left:
             self._exchange.record.note("tool_loop", "max_tool_calls")
         return [
@@ -303,25 +418,34 @@ class Loop:
             *(ToolResult(use.call_id, (Text(NOT_ALLOWED),), use.name, is_error=True) for use in calls[left:]),
         ]
 
-    async def _execute(self, calls: Sequence[ToolUse]) -> list[ToolResult]:
+    async def _execute(self, calls: Sequence[ToolUse], on_offer: frozenset[Key]) -> list[ToolResult]:
         """Run the calls of one answer, side by side. The results have the order of the calls (R5.8)."""
         record = self._exchange.record
         self._made += len(calls)
         record.count("executions", len(calls))
         self._trails = [Trail(use, self._exchange.id, lambda state: record.label("executions", state)) for use in calls]
-        return await asyncio.gather(*map(self._run, calls, self._trails))
+        offered = [(use.namespace, use.name) in on_offer for use in calls]
+        return await asyncio.gather(*map(self._run, calls, self._trails, offered))
 
-    async def _run(self, use: ToolUse, trail: Trail) -> ToolResult:
-        with ObservedTool(self._exchange.record, use.name, use.call_id, use.arguments) as observed:
-            if use.name in self._callable:
+    async def _run(self, use: ToolUse, trail: Trail, on_offer: bool) -> ToolResult:
+        with ObservedTool(self._exchange.record, prompt_name(use), use.call_id, use.arguments) as observed:
+            if on_offer:
                 left = max(0.0, self._until - time.monotonic())
-                result = await self._tools.run(use, left, trail.enter)
+                run = self._served.run if self._served is not None and self._is_theirs(use) else self._tools.run
+                result = await run(use, left, trail.enter)
             else:
                 result = unknown_tool(use.name, trail.enter)
             observed.ended(trail.state.value, result.text)
         if result.failed:
             self._exchange.record.count("failed_executions")
-        return ToolResult(use.call_id, (Text(result.text),), use.name, is_error=result.failed)
+        return ToolResult(use.call_id, self._taken(result.content), use.name, is_error=result.failed)
+
+    def _taken(self, parts: Sequence[Text | Image]) -> tuple[Text | Image, ...]:
+        """The parts of a result, images where every server of the route takes them: of a tool that a client never saw
+        it could not be told that they are refused."""
+        if self._exchange.route.pool.capabilities.images:
+            return tuple(parts)
+        return tuple(Text(IMAGE_OMITTED) if isinstance(part, Image) else part for part in parts)
 
     def _enter(self, state: CallState) -> None:
         """The calls of the last answer go on to this state."""

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Final
 from aiohttp import web
 
 from proxy.app import CONFIG
-from proxy.capture.redaction import Redaction, known_secrets
+from proxy.capture.redaction import Redaction, known_secrets, words_of
 from proxy.events import BlockKind, Delta, Event, Fault, Finish, Open
 from proxy.model import ModelRequest
 from proxy.observability.logs import log_fields
@@ -75,7 +75,8 @@ class RequestLog(Middleware):
             exchange.at_end(lambda: self._log(exchange, "answer", answer.fields()))
 
     def _log(self, exchange: Exchange, what: str, fields: Mapping[str, Any]) -> None:
-        shown = _cut(self._redaction.value(dict(fields)), self.options.most_chars)
+        words = words_of(exchange.protocol.secrets(exchange.received))
+        shown = _cut(self._redaction.value(dict(fields), *words), self.options.most_chars)
         log_fields(LOG, what, {"request_id": exchange.id, **shown})
 
 

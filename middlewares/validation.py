@@ -137,7 +137,9 @@ class Validation(Middleware):
         key = (self, options.requests.tool_names, options.requests.validation, exchange.protocol.name)
         noted: _Decided | None = note_of(request.tools, key)
         if noted is None:
-            hosted = ", ".join([tool.name for tool in request.tools if tool.kind == "hosted"])
+            form = exchange.protocol.served if exchange.route.client_servers is not None else None
+            others = request.tools if form is None else form.others(request.tools)
+            hosted = ", ".join([tool.name for tool in others if tool.kind == "hosted"])
             noted = note(request.tools, key, _Decided(await self._decision(exchange, request), hosted))
         if noted.hosted and options.mode == "prompt":
             LOG.info("request %s: hosted tools are not simulated: %s", exchange.id, quote(noted.hosted))
@@ -220,7 +222,11 @@ def _check_name(tool: ToolSpec, param: str, longest: int, *, relaxed: bool) -> N
 
 def _check_choice(exchange: Exchange, request: ModelRequest) -> None:
     """R2.18: whatever is named exists, and a call is only demanded if there is something to call. The gateway's own
-    tools, which are not in `tools`, count."""
+    tools, which are not in `tools`, count. Where the client names tool servers, nobody knows before they were asked
+    (`proxy.pipeline.served_tools`)."""
+    form = exchange.protocol.served
+    if exchange.route.client_servers is not None and form is not None and form.servers(exchange.body):
+        return
     choice, route, places = request.tool_choice, exchange.route, Places(exchange.body)
     native = route.options.mode == "native"
     names = {tool.name for tool in request.tools if native or tool.kind != "hosted"}
@@ -382,11 +388,14 @@ def _check_files(exchange: Exchange, request: ModelRequest, places: Places) -> N
     """Content that only the client's own protocol can carry must not vanish on the way to a backend of another one;
     other things that are not known are left out with a notice (R8.2)."""
     wire = exchange.route.pool.protocol
+    form = exchange.protocol.served if exchange.route.client_servers is not None else None
     foreign = [
         part
         for message in request.messages
         for part in message.parts
-        if isinstance(part, Opaque) and (wire is None or part.protocol != wire.name)
+        if isinstance(part, Opaque)
+        and (wire is None or part.protocol != wire.name)
+        and not (form is not None and form.reads(part))
     ]
     kinds = [str(part.payload.get("type")) for part in foreign if isinstance(part.payload, Mapping)]
     kinds = [kind for kind in kinds if kind != "item_reference"]  # the conversation puts the item in its place

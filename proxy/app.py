@@ -52,7 +52,9 @@ from .ratelimit.base import Ledger
 from .ratelimit.opening import counting, make_ledger
 from .record import Observe
 from .registry import MIDDLEWARES, Registries, load_attribute, registries
-from .servertools.folder import ToolFolder
+from .servertools.joined import source_of
+from .servertools.mcp.from_clients import ClientServers
+from .servertools.source import ToolSource
 from .startup.chains import chain_of, kind_of
 from .startup.introduction import introduction
 from .startup.names import check_names
@@ -63,7 +65,8 @@ from .support.conversion import ConfigError
 CONFIG: Final = web.AppKey("toolwire.config", GatewayConfig)
 ROUTER: Final = web.AppKey("toolwire.router", Router)
 METRICS: Final = web.AppKey("toolwire.metrics", Metrics)
-SERVER_TOOLS: Final = web.AppKey("toolwire.server_tools", ToolFolder)
+SERVER_TOOLS: Final = web.AppKey("toolwire.server_tools", ToolSource)
+CLIENT_SERVERS: Final = web.AppKey("toolwire.client_servers", ClientServers)
 BACKENDS: Final = web.AppKey("toolwire.backends", tuple[Backend, ...])
 HOP: Final = web.AppKey("toolwire.hop", str)
 VERDICTS: Final = web.AppKey("toolwire.verdicts", Verdicts)
@@ -121,7 +124,8 @@ def create_app(
     chains = Chains(plugins, metrics)
     passed = _passed_paths(config, clients)
     routes = []
-    server_tools = None if config.tools.folder is None else ToolFolder(config.tools)
+    server_tools = source_of(config.tools)
+    client_servers = _client_servers(config)
     for route in effective_routes(config):
         chain = chain_of(route, config, plugins, limited=limited)
         runners = chains.build(chain)
@@ -138,6 +142,7 @@ def create_app(
                 },
                 by_family=plugins.formats.get if route.options.format == "auto" else None,
                 server_tools=server_tools if any(runner.runs_server_tools for runner in runners) else None,
+                client_servers=client_servers if any(runner.runs_server_tools for runner in runners) else None,
             )
         )
     router = Router(routes)
@@ -186,6 +191,9 @@ def create_app(
     if server_tools is not None:
         app[SERVER_TOOLS] = server_tools
         app.cleanup_ctx.append(_running_tools)
+    if client_servers is not None:
+        app[CLIENT_SERVERS] = client_servers
+        app.cleanup_ctx.append(_running_client_servers)
     app.cleanup_ctx.append(chains.running)
     observers = [*observe, *_configured_observers(app, config, shared, metrics)]
     if inspector is not None:
@@ -352,6 +360,21 @@ async def _running_backends(app: web.Application) -> AsyncIterator[None]:
             await backend.close()
 
 
+def _client_servers(config: GatewayConfig) -> ClientServers | None:
+    """The tool servers that clients may name. Raises `ConfigError` for a URL that is none."""
+    if not config.tools.mcp_from_clients:
+        return None
+    try:
+        return ClientServers(config.tools.mcp_from_clients, config.tools.on_oversize)
+    except ValueError as error:
+        raise ConfigError(f"tools.mcp_from_clients: {error}") from None
+
+
+async def _running_client_servers(app: web.Application) -> AsyncIterator[None]:
+    async with app[CLIENT_SERVERS].running():
+        yield
+
+
 async def _running_tools(app: web.Application) -> AsyncIterator[None]:
     async with app[SERVER_TOOLS].running():
         yield
@@ -389,9 +412,11 @@ async def _metrics(request: web.Request) -> web.Response:
 
 
 async def _tools(request: web.Request) -> web.Response:
-    """The modules of server-side tools, their states and their tools, as this worker knows them (R15.2)."""
-    tools = request.app.get(SERVER_TOOLS)
-    return _json({"folder": None, "modules": []} if tools is None else tools.shown())
+    """The modules and MCP servers of server-side tools, their states and their tools, as this worker knows them
+    (R15.2)."""
+    tools, clients = request.app.get(SERVER_TOOLS), request.app.get(CLIENT_SERVERS)
+    shown = {"folder": None, "modules": [], "mcp": []} | ({} if tools is None else tools.shown())
+    return _json(shown if clients is None else shown | {"from_clients": clients.shown()})
 
 
 async def _model_names(request: web.Request) -> tuple[list[str], GatewayError | None]:

@@ -199,7 +199,7 @@ def check(file: str | None, schema: bool, probe: bool) -> None:
                 click.echo(line)
     for line in mistakes.moved:
         click.echo(f"Warning: {line}", err=True)
-    if config.tools.folder is not None and not mistakes.below("tools"):
+    if config.tools.any and not mistakes.below("tools"):
         _list_tools(config.tools, as_json=False)
     sys.exit(1 if mistakes.lines else 0)
 
@@ -463,7 +463,8 @@ def _list_tools(config: ToolsConfig, *, as_json: bool) -> None:
     from .servertools.listing import failed, lines, look
 
     shown = look(config)
-    for line in [json.dumps(shown["modules"], indent=2)] if as_json else lines(shown):
+    data = {"modules": shown["modules"], "mcp": shown["mcp"]} if "mcp" in shown else shown["modules"]
+    for line in [json.dumps(data, indent=2)] if as_json else lines(shown):
         click.echo(line)
     if failed(shown):
         sys.exit(1)
@@ -477,13 +478,14 @@ def tools() -> None:
 @tools.command("list")
 @click.option("--folder", type=click.Path(file_okay=False, exists=True), help="Folder with the modules.")
 @click.option(
-    "--config", "file", type=click.Path(dir_okay=False), envvar="TOOLWIRE_CONFIG", help="YAML file that names one."
+    "--config", "file", type=click.Path(dir_okay=False), envvar="TOOLWIRE_CONFIG", help="YAML file that names them."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def list_tools(folder: str | None, file: str | None, as_json: bool) -> None:
-    """Load the modules of a folder and show their states and tools. Their code is run.
+    """Load the modules of a folder, ask the MCP servers of a configuration, and show their states and tools. Both are
+    run.
 
-    The exit status is 1 if a module cannot be used.
+    The exit status is 1 if a module cannot be used or a server cannot be reached.
     """
     from .config import ToolsConfig
     from .configuration.settings import load
@@ -494,8 +496,10 @@ def list_tools(folder: str | None, file: str | None, as_json: bool) -> None:
     elif file is not None:
         with _reported():
             config = load(file).tools
-    if (folder or file) is None or config.folder is None:
-        raise click.UsageError("Say where the modules are: --folder FOLDER, or --config FILE with `tools.folder`.")
+    if (folder or file) is None or not config.any:
+        raise click.UsageError(
+            "Say where the tools are: --folder FOLDER, or --config FILE with `tools.folder` or `tools.mcp`."
+        )
     _list_tools(config, as_json=as_json)
 
 

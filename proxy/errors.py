@@ -59,6 +59,9 @@ CODES: Final[Mapping[str, ErrorCode]] = {
         400, _CLIENT, "the conversation holds more calls than `limits.calls_per_conversation`"
     ),
     "duplicate_tool_name": ErrorCode(400, _CLIENT, "a client tool has the name of a server tool"),
+    "tool_server_not_allowed": ErrorCode(
+        400, _CLIENT, "a server in `tools` that `tools.mcp_from_clients` does not permit"
+    ),
     "upstream_rejected": ErrorCode(400, _CLIENT, "the model server answered 400 to the request"),
     "invalid_api_key": ErrorCode(401, "authentication_error", "the key is missing or wrong"),
     "model_not_allowed": ErrorCode(403, "permission_error", "the key may not use this route"),

@@ -179,13 +179,14 @@ class ToolRun(Protocol):
 @dataclass(frozen=True, slots=True)
 class ReadRequest:
     """A request that was read: the client's wire format, where it goes, whose it is (a hash of the key; empty without
-    keys), and what it asks."""
+    keys), and what it asks. `secrets` are what lets the gateway in elsewhere, for this client."""
 
     endpoint: str
     route: RouteConfig
     options: RouteOptions
     owner: str
     request: ModelRequest
+    secrets: Sequence[str] = ()
 
 
 class ExchangeObserver(Protocol):

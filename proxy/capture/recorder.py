@@ -44,7 +44,7 @@ from ..record import AccessRecord, BackendObserver, ReadRequest, ToolRun
 from ..registry import usual_server
 from ..support.conversion import to_mapping
 from .files import Entry, Kind, write_capture
-from .redaction import Redaction, known_secrets
+from .redaction import Redaction, known_secrets, words_of
 
 LOG: Final = logging.getLogger("toolwire.capture")
 
@@ -220,7 +220,7 @@ class Capture:
         self._entries: list[Entry] = []
         self._left_out = 0
         self._calls = 0
-        self._secret = presented_key(request)
+        self._secrets: tuple[bytes, ...] = (presented_key(request),)
         self.head: dict[str, Any] = {
             "toolwire": __version__,
             "scanner": IMPLEMENTATION,
@@ -233,6 +233,7 @@ class Capture:
     def read(self, read: ReadRequest, record: AccessRecord) -> None:
         """See `ExchangeObserver`."""
         self.owner, self.record = read.owner, record
+        self._secrets += words_of(read.secrets)
         self.head |= {"endpoint": read.endpoint, "route": read.route.model}
         self.head["model"] = self.covered(read.request.model)
         self.head["config"] = self._captures.settings_of(read.route, read.options)
@@ -276,7 +277,7 @@ class Capture:
         if self.running and self.record is not None:
             head = {**head, "so_far": self.covered(self.record.fields)}
         captures = self._captures
-        return write_capture(head, cover(tuple(self._entries), captures.redaction, self._secret, captures.private))
+        return write_capture(head, cover(tuple(self._entries), captures.redaction, self._secrets, captures.private))
 
     def add(self, kind: Kind, call: int = 0, data: bytes = b"", fields: Mapping[str, Any] = EMPTY) -> None:
         """Record it, unless it is too much."""
@@ -303,7 +304,7 @@ class Capture:
 
     def covered(self, value: Any) -> Any:
         """A value of JSON without secrets."""
-        return self._captures.redaction.value(value, self._secret)
+        return self._captures.redaction.value(value, *self._secrets)
 
     def _output(self, data: bytes) -> None:
         self.add("output", data=data)
@@ -392,16 +393,18 @@ def presented_key(request: web.Request) -> bytes:
     return found.encode(errors="backslashreplace")
 
 
-def cover(entries: Sequence[Entry], redaction: Redaction, key: bytes, private: Private = NOTHING) -> Iterator[Entry]:
-    """The entries with secrets covered. A secret that is cut by the end of a read is found too; and where a model
-    server spells out one of `private`, piece by piece, all that it says from there on is covered, as it was withheld
-    from the client."""
+def cover(
+    entries: Sequence[Entry], redaction: Redaction, keys: Sequence[bytes], private: Private = NOTHING
+) -> Iterator[Entry]:
+    """The entries with secrets covered, among them `keys`. A secret that is cut by the end of a read is found too; and
+    where a model server spells out one of `private`, piece by piece, all that it says from there on is covered, as it
+    was withheld from the client."""
     streams: dict[tuple[Kind, int], list[int]] = {}
     for index, entry in enumerate(entries):
         streams.setdefault((entry.kind, entry.call), []).append(index)
     covered: dict[int, bytes] = {}
     for (kind, _), indices in streams.items():
-        whole = redaction.data(b"".join(entries[index].data for index in indices), key)
+        whole = redaction.data(b"".join(entries[index].data for index in indices), *keys)
         if kind == "received" and (leaks := leaks_of(private)) is not None:
             whole = leaks.frames(whole).ljust(len(whole), b"*")
         at = 0
@@ -410,4 +413,4 @@ def cover(entries: Sequence[Entry], redaction: Redaction, key: bytes, private: P
             covered[index] = whole[at : at + size]
             at += size
     for index, entry in enumerate(entries):
-        yield Entry(entry.kind, entry.at, entry.call, covered[index], redaction.value(dict(entry.fields), key))
+        yield Entry(entry.kind, entry.at, entry.call, covered[index], redaction.value(dict(entry.fields), *keys))

@@ -40,34 +40,39 @@ class Redaction:
         self._words = [word.encode() for word in words if len(word) >= LEAST]
         self._patterns = (*(re.compile(pattern.encode()) for pattern in patterns), *_LOOKS_SECRET)
 
-    def data(self, data: bytes, key: bytes = b"") -> bytes:
-        """The same with stars, of the same length. `key` is one more word."""
-        for word in (*self._words, key):
+    def data(self, data: bytes, *keys: bytes) -> bytes:
+        """The same with stars, of the same length. `keys` are more words."""
+        for word in (*self._words, *keys):
             if len(word) >= LEAST:
                 data = data.replace(word, b"*" * len(word))
         for pattern in self._patterns:
             data = pattern.sub(_stars, data)
         return data
 
-    def text(self, text: str, key: bytes = b"") -> str:
+    def text(self, text: str, *keys: bytes) -> str:
         """As `data`."""
-        return self.data(text.encode(errors="surrogatepass"), key).decode(errors="surrogatepass")
+        return self.data(text.encode(errors="surrogatepass"), *keys).decode(errors="surrogatepass")
 
-    def value(self, value: Any, key: bytes = b"") -> Any:
+    def value(self, value: Any, *keys: bytes) -> Any:
         """A value of JSON with every text in it covered."""
         match value:
             case str():
-                return self.text(value, key)
+                return self.text(value, *keys)
             case dict():
-                return {self.text(str(name), key): self.value(item, key) for name, item in value.items()}
+                return {self.text(str(name), *keys): self.value(item, *keys) for name, item in value.items()}
             case list() | tuple():
-                return [self.value(item, key) for item in value]
+                return [self.value(item, *keys) for item in value]
             case _:
                 return value
 
 
 def _stars(found: re.Match[bytes]) -> bytes:
     return b"*" * len(found[0])
+
+
+def words_of(secrets: Iterable[str]) -> tuple[bytes, ...]:
+    """The words by which secrets of a request are found: each in every form (`proxy.backends.private.forms`)."""
+    return tuple(form.encode() for secret in secrets for form in forms(secret))
 
 
 def known_secrets(config: GatewayConfig) -> Iterator[str]:

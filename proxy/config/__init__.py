@@ -22,6 +22,7 @@ from .documented import doc as doc
 from .gateway import GatewayConfig as GatewayConfig
 from .keeping import CaptureConfig as CaptureConfig
 from .keeping import InspectConfig as InspectConfig
+from .keeping import McpServerConfig as McpServerConfig
 from .keeping import StoreConfig as StoreConfig
 from .keeping import TelemetryConfig as TelemetryConfig
 from .keeping import ToolsConfig as ToolsConfig

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -51,8 +52,57 @@ class TelemetryConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class McpServerConfig:
+    """A server of the Model Context Protocol whose tools the gateway offers and runs. Needs the extra `mcp`. See
+    `docs/how-to/mcp.md`."""
+
+    name: str = doc("What it is called in the log, in errors and at `/admin/tools`.")
+    command: str | tuple[str, ...] = doc(
+        "The program that the gateway runs and talks to over its pipes: a text as for a shell, `npx -y some-server`, or a list.",
+        default=(),
+        repr=False,
+    )
+    url: str | None = doc(
+        "In place of `command`: the address of a server that speaks streamable HTTP.", default=None, repr=False
+    )
+    env: Mapping[str, str] = doc(
+        "With `command`: variables that the process gets. `${NAME}` takes a value from the gateway's environment.",
+        default_factory=dict,
+        repr=False,
+    )
+    inherit: tuple[str, ...] = doc(
+        "With `command`: names of further variables of the gateway's environment that it gets. It always gets those that every program "
+        "needs (`PATH`, `HOME`, `LANG`, ...), and nothing else.",
+        default=(),
+    )
+    headers: Mapping[str, str] = doc("With `url`: headers of every request.", default_factory=dict, repr=False)
+    trust_env: bool = doc("Use the proxy variables of the environment.", default=False)
+    allow: tuple[str, ...] = doc("Names of tools that are offered, or patterns such as `read_*`.", default=("*",))
+    deny: tuple[str, ...] = doc("Names or patterns of tools that are not, whatever `allow` says.", default=())
+    prefix: str = doc("Put before the names of its tools, so that they differ from others.", default="")
+    timeout_s: float = doc(
+        "Time that one call may take; beyond, it is given up and the model is told so.", default=30.0
+    )
+    connect_timeout_s: float = doc(
+        "Time from its start until it has said which tools it has; beyond, it is started anew.", default=60.0
+    )
+    concurrent: int = doc("Calls running at once; others wait.", default=8)
+    max_arguments_bytes: int = doc("The most that arguments may have.", default=2048)
+    max_result_chars: int = doc(
+        "The most characters of a result; of a longer one, see `tools.on_oversize`. A page or a file may need more.",
+        default=1000,
+    )
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        """The program and its arguments. Raises `ValueError` for a text with an open quote."""
+        return tuple(shlex.split(self.command)) if isinstance(self.command, str) else self.command
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ToolsConfig:
-    """Server-side tools: Python modules whose tools the gateway itself runs. See `docs/how-to/server-side-tools.md`."""
+    """Server-side tools, which the gateway itself runs: those of Python modules and of MCP servers. See
+    `docs/how-to/server-side-tools.md`."""
 
     folder: str | None = doc(
         "Folder with the modules, `*.py`; null: there are none. With it the default chain has `execution`.",
@@ -94,6 +144,23 @@ class ToolsConfig:
     on_oversize: Literal["cut", "error"] = doc(
         "A result of more than 1000 characters: cut, or an error for the model.", default="cut"
     )
+    mcp: tuple[McpServerConfig, ...] = doc(
+        "Servers of the Model Context Protocol, whose tools are offered too.", default=()
+    )
+    mcp_wait_s: float = doc(
+        "At the start of the gateway so long is waited for MCP servers; the tools of one that takes longer are offered once it is there.",
+        default=5.0,
+    )
+    mcp_from_clients: tuple[str, ...] = doc(
+        "URLs of MCP servers that a Responses client may name in its `tools`, for the gateway to list and call them: `https://host/mcp`, or with any rest, "
+        "`https://host/mcp/*`. Needs the extra `mcp`. Empty: none, and such tools are ignored. See `docs/how-to/mcp-from-clients.md`.",
+        default=(),
+    )
+
+    @property
+    def any(self) -> bool:
+        """Whether there is a source of tools. Then the default chain has `execution`."""
+        return self.folder is not None or bool(self.mcp) or bool(self.mcp_from_clients)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,7 @@ from ..registry import SERVER_PROTOCOLS, usual_server
 from ..support.conversion import ConfigError, join, suggestion
 from ..support.plainyaml import read_yaml
 from ..support.processes import has_groups
+from .mcp_checks import mcp_mistakes
 from .mistakes import Mistakes
 
 BOUNDS: Final[Mapping[str, tuple[int, int]]] = {
@@ -96,6 +97,7 @@ def value_mistakes(config: GatewayConfig, known: Mistakes) -> Iterator[str]:
         if not PATH.fullmatch(path):
             yield f"server.pass_through[{index}]: expected a path such as '/v1/embeddings', got {path!r}"
     yield from _places(config)
+    yield from mcp_mistakes(config.tools)
 
 
 def _numbers(node: Any, path: str) -> Iterator[str]:

@@ -1,5 +1,6 @@
 """`toolwire demo`: a real model that only writes text, the gateway before it, and tool calls seen from both sides: one
-for the client, and, in a checkout, one that the gateway runs by itself.
+for the client, and one that the gateway runs by itself: of an MCP server that comes with the extra `demo`, or, in a
+checkout without the SDK, of a folder.
 
 The model runs in a process of its own (`proxy.dev.engine`), the gateway in this one. The calls go over real HTTP, so
 what is shown is what any client gets.
@@ -33,11 +34,13 @@ from ..config import (
     BackendConfig,
     GatewayConfig,
     InspectConfig,
+    McpServerConfig,
     MiddlewareConfig,
     RouteConfig,
     ServerConfig,
     ToolsConfig,
 )
+from ..configuration import mcp_checks
 from ..configuration.checks import is_loopback
 from ..events import Delta, Event, Kind
 from ..fastparse import IMPLEMENTATION
@@ -69,7 +72,8 @@ WEATHER: Final[dict[str, Any]] = {
 """Tight on purpose: a model of 135 million parameters fills whatever room it gets."""
 
 TOOLS_FOLDER: Final = Path(__file__).parents[2] / "examples" / "server-tools"
-"""Tools that the gateway runs. Not part of an installed package; then they are not shown."""
+"""Tools that the gateway runs where the MCP SDK is not installed. Not part of an installed package."""
+MCP_COMMAND: Final = (sys.executable, "-m", "proxy.dev.demo_mcp")
 SERVER_QUESTION: Final = "Convert 5 lb to kg"
 SERVER_TOOL: Final = "convert"
 
@@ -80,6 +84,7 @@ REQUEST_ID: Final = "toolwire-demo"
 SERVER_REQUEST_ID: Final = "toolwire-demo-tools"
 CALL_TIMEOUT_S: Final = 120.0
 TOOL_TIMEOUT_S: Final = 5.0
+MCP_WAIT_S: Final = 60.0
 STOP_S: Final = 1.0
 
 
@@ -120,7 +125,7 @@ async def _until_stopped(host: str, port: int, once: bool, weights: str | None, 
     try:
         async with _gateway(host, port, weights, sha256) as running:
             await _show(running)
-            if running.tools:
+            if running.tools.any:
                 await _show_server_tool(running)
             shown = True
             if not once:
@@ -143,7 +148,7 @@ class Running:
     model: str
     recorder: RawText
     engine: Engine
-    tools: bool
+    tools: ToolsConfig
 
 
 @asynccontextmanager
@@ -169,7 +174,7 @@ async def _gateway(host: str, port: int, weights: str | None, sha256: str | None
             await web.SockSite(runner, listener).start()
         port = sockets[0].getsockname()[1]
         base, page = serving.base_url(host, port), serving.page_url(host, port)
-        yield Running(base, page, found.model, recorder, engine, config.tools.folder is not None)
+        yield Running(base, page, found.model, recorder, engine, config.tools)
 
 
 def _listen(host: str, port: int) -> list[socket.socket]:
@@ -190,11 +195,10 @@ def configuration(model: str, url: str, key: str) -> GatewayConfig:
     chain = [MiddlewareConfig(use=name, options=options.get(name, {})) for name in DEFAULT_CHAIN]
     chain.insert(DEFAULT_CHAIN.index("transformation") + 1, MiddlewareConfig(use=RawText.NAME))
     plain = tuple(entry for entry in chain if entry.use != "execution")
-    folder = str(TOOLS_FOLDER) if TOOLS_FOLDER.is_dir() else None
     return GatewayConfig(
         server=ServerConfig(port=0),
         inspect=InspectConfig(on=True),
-        tools=ToolsConfig(folder=folder, timeout_s=TOOL_TIMEOUT_S, isolation="process" if has_groups() else "thread"),
+        tools=own_tools(),
         backends={"embedded": BackendConfig(kind="openai_chat", url=url, api_key=key, preset="llamacpp")},
         routes=(
             RouteConfig(model=model, aliases=("*",), backend="embedded", upstream_model=model, chain=plain),
@@ -202,6 +206,16 @@ def configuration(model: str, url: str, key: str) -> GatewayConfig:
         ),
         chain=tuple(chain),
     )
+
+
+def own_tools() -> ToolsConfig:
+    """The tools that the gateway runs: those of the demo's MCP server, else of the folder, else none."""
+    if mcp_checks.missing() is None:
+        packages = {"PYTHONPATH": str(Path(__file__).parents[2])}
+        server = McpServerConfig(name="demo", command=MCP_COMMAND, env=packages, connect_timeout_s=MCP_WAIT_S)
+        return ToolsConfig(mcp=(server,), mcp_wait_s=MCP_WAIT_S)
+    folder = str(TOOLS_FOLDER) if TOOLS_FOLDER.is_dir() else None
+    return ToolsConfig(folder=folder, timeout_s=TOOL_TIMEOUT_S, isolation="process" if has_groups() else "thread")
 
 
 def with_tools(model: str) -> str:
@@ -296,9 +310,8 @@ async def _show_server_tool(running: Running) -> None:
     """Ask something for which the gateway runs a tool, and print both sides of it. Raises `DemoError` unless it was
     run."""
     body = server_example(running.model)
-    print(
-        f"\nNow one that the gateway runs itself ({TOOLS_FOLDER.name}/*.py): {SERVER_QUESTION!r}, no tool of the client."
-    )
+    whose = "of an MCP server, proxy/dev/demo_mcp.py" if running.tools.mcp else f"of the folder {TOOLS_FOLDER.name}"
+    print(f"\nNow one that the gateway runs itself ({whose}): {SERVER_QUESTION!r}, no tool of the client.")
     print(f"\n{curl(running.base, body)}", flush=True)
     recorder = running.recorder
     raw = recorder.texts[SERVER_REQUEST_ID] = []

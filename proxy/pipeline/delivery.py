@@ -292,7 +292,8 @@ class Delivery:
             headers=request.headers,
         )
         if record.observers:
-            seen = ReadRequest(self._protocol.name, route.config, route.options, owner, received)
+            secrets = self._protocol.secrets(received)
+            seen = ReadRequest(self._protocol.name, route.config, route.options, owner, received, secrets)
             for observer in record.observers:
                 observer.read(seen, record)
         return exchange

@@ -6,6 +6,7 @@ Rules:
 2. Text, reasoning and the gateway's own calls, where they are shown, pass while they come. So do calls of the client
    that are given out while they come (R6.13). From the first other call of the client on an answer is held until its
    end, because server-side calls run first (R15.9).
+   A call that is shown with its result (`Shown`) keeps its place among what is held until it has one.
 3. A call that was cut off is neither run nor said to the model again.
 """
 
@@ -42,22 +43,35 @@ class LoopState:
         self.usage = added(self.usage, usage)
 
 
+class Shown:
+    """The place of a call that is shown with its result, in one item."""
+
+
 class ModelTurn:
-    """One answer of the model. `is_ours` says which calls the gateway runs; `exposes`: the client sees them; `marks`: a
-    call that is given out while it comes gets an id under which something can be kept."""
+    """One answer of the model. `is_ours` says which calls the gateway runs; `exposes`: the client sees them; `shows`:
+    it sees these with their results; `marks`: a call that is given out while it comes gets an id under which something
+    can be kept."""
 
     def __init__(
-        self, state: LoopState, is_ours: Callable[[Open], bool], *, exposes: bool = False, marks: bool = False
+        self,
+        state: LoopState,
+        is_ours: Callable[[Open], bool],
+        *,
+        exposes: bool = False,
+        shows: Callable[[Open], bool] = lambda _: False,
+        marks: bool = False,
     ) -> None:
         self.calls: list[ToolUse] = []
         """The gateway's own calls, whole ones."""
-        self.held: list[Event] = []
+        self.held: list[Event | Shown] = []
         """What is given out when they have been run."""
         self.finish: Finish | None = None
         self.over = False
         self._state = state
         self._is_ours = is_ours
         self._exposes = exposes
+        self._shows = shows
+        self._places: dict[int, Shown] = {}
         self._marks = marks
         self._folding = Folding()
         self._numbers: dict[int, int] = {}
@@ -87,10 +101,21 @@ class ModelTurn:
                 self._read_calls()
             elif isinstance(event, Fault):
                 self.over = True
-                out += [*self.held, event]
+                out += [held for held in self.held if not isinstance(held, Shown)]
+                out.append(event)
             elif (shown := self._shown(event)) is not None:
                 (self.held if self._holds else out).append(shown)
         return out
+
+    @property
+    def shown_calls(self) -> list[ToolUse]:
+        """Those of `calls` that are shown with their results, in the order of their places."""
+        placed = {(self._ours[block].call_id, self._ours[block].name) for block in self._places}
+        return [use for use in self.calls if (use.call_id, use.name) in placed]
+
+    def is_clients(self, event: Event) -> bool:
+        """Whether an event that was shown begins a call that only the client can answer."""
+        return any(event is opened for opened in self._clients)
 
     def mark(self) -> str:
         """Give the first call of the client an id under which something can be kept, if it has none yet."""
@@ -123,6 +148,8 @@ class ModelTurn:
                 opened = self._ours.get(event.block)
                 if opened is not None and event.status == "truncated":
                     del self._ours[event.block]
+                    if (place := self._places.pop(event.block, None)) is not None:
+                        self.held.remove(place)
                 number = self._numbers.get(event.block)
                 return None if number is None else Close(number, event.status, event.extra)
             case _:
@@ -131,6 +158,11 @@ class ModelTurn:
     def _opened(self, event: Open) -> Open | None:
         if event.kind is BlockKind.TOOL_CALL and self._is_ours(event):
             self._ours[event.block] = event
+            if self._shows(event):
+                self._places[event.block] = place = Shown()
+                self.held.append(place)
+                self._holds = True
+                return None
             if not self._exposes:
                 return None
         number = self._numbers[event.block] = self._state.new_block()

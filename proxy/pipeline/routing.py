@@ -19,6 +19,7 @@ from ..endpoints.pool import EndpointPool
 from ..errors import ClientFault, quote
 from ..formats.base import ToolFormat
 from ..formats.families import format_for, format_of_template
+from ..servertools.mcp.from_clients import ClientServers
 from ..servertools.source import ToolSource
 from .unopened import Learned
 
@@ -38,7 +39,8 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class Route:
     """One way through the gateway. `chains` are the composed handlers by the client's protocol. `format` is what the
     options name; with `by_family`, which finds formats by name, only for models of no known family. `server_tools` are
-    those that its chain offers and runs. `learned` is what answers have shown of where the next ones begin."""
+    those that its chain offers and runs, `client_servers` the servers of tools that its clients may name. `learned` is
+    what answers have shown of where the next ones begin."""
 
     config: RouteConfig
     options: RouteOptions
@@ -48,6 +50,7 @@ class Route:
     chains: Mapping[str, Handler]
     by_family: Callable[[str], ToolFormat] | None = None
     server_tools: ToolSource | None = None
+    client_servers: ClientServers | None = None
     learned: Learned = field(default_factory=Learned, compare=False)
     made: dict[object, Any] = field(default_factory=dict, compare=False, repr=False)
     """What was made of it once, for all requests, by whoever that is for: under a key of his own."""

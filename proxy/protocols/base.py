@@ -26,6 +26,7 @@ from ..events import BlockKind, Event
 from ..model import EMPTY, Message, ModelReply, ModelRequest, ToolUse, dataclass
 from . import openai
 from .numbers import MAX_CHOICES
+from .served import ServedForm
 from .turn import Turn
 
 KEEPALIVE: Final = b": keep-alive\n\n"
@@ -237,6 +238,8 @@ class ClientSide(Protocol):
     """Where conversations are posted that are to be made short, below the base URL."""
     turns: TurnForm | None = None
     """Its conversations, if it leaves them to the server."""
+    served: ServedForm | None = None
+    """Servers of tools that a request may name, if it has words for them."""
     api: str | None = None
     """Its part of `/openapi.json`, a file: `package:folder/file.json` (`proxy.openapi.parts`). Without one its paths
     are in the document, but not what is sent there."""
@@ -304,6 +307,10 @@ class ClientSide(Protocol):
     def most_server_calls(self, request: ModelRequest) -> int | None:
         """How many calls of the gateway's own tools a client allows for an answer; None: it does not say."""
         return None
+
+    def secrets(self, request: ModelRequest) -> Sequence[str]:
+        """What of a request lets somebody in elsewhere: nothing that is kept or logged says it."""
+        return ()
 
     @property
     def show_result(self) -> Callable[[ToolUse, str], Event] | None:

@@ -1,4 +1,4 @@
-"""Server-side tools: a folder of Python modules whose tools the gateway itself runs (R15).
+"""Server-side tools, which the gateway itself runs: a folder of Python modules (R15), and MCP servers (R26).
 
 | module | reason to change |
 | --- | --- |
@@ -14,7 +14,9 @@
 | `calls` | what becomes of one call: states, results |
 | `source` | what a source of tools is, whatever it is: what is on offer, and who runs its calls |
 | `folder` | which tools there are now: loading all modules, watching for changes, swapping |
+| `mcp` | servers of the Model Context Protocol |
+| `joined` | several sources as one: who has a name |
 
-Tools are trusted code: they have the rights of the gateway's user (docs/explanation/security.md). What is done here
+The folder's tools are trusted code: they have the rights of the gateway's user (docs/explanation/security.md). What is done here
 about handlers that block, crash or return junk keeps mistakes small; it is no sandbox.
 """

@@ -8,36 +8,52 @@ from dataclasses import replace
 from typing import Any
 
 from ..config import ToolsConfig
-from .folder import ToolFolder
+from .joined import source_of
 from .loading import LoadState
 
 
 def look(config: ToolsConfig) -> dict[str, Any]:
-    """The modules of the folder, loaded once: what `GET /admin/tools` of a gateway that has just started shows. Runs
-    their code."""
+    """The modules of the folder, loaded once, and the MCP servers, asked once: what `GET /admin/tools` of a gateway
+    that has just started shows. Runs their code."""
+    patience = max((server.connect_timeout_s for server in config.mcp), default=0.0)
+    source = source_of(replace(config, watch_s=0.0, mcp_wait_s=patience))
 
     async def once() -> dict[str, Any]:
-        async with ToolFolder(replace(config, watch_s=0.0)).running() as tools:
-            return tools.shown()
+        assert source is not None
+        async with source.running():
+            return source.shown()
 
     return asyncio.run(once())
 
 
 def failed(shown: Mapping[str, Any]) -> bool:
-    """Whether a module cannot be used."""
-    return any(module["state"] == LoadState.FAILED_VALIDATION.value for module in shown["modules"])
+    """Whether a module cannot be used, or a server cannot be reached."""
+    bad = any(module["state"] == LoadState.FAILED_VALIDATION.value for module in shown["modules"])
+    return bad or any(server["state"] != "up" for server in shown.get("mcp", ()))
 
 
 def lines(shown: Mapping[str, Any]) -> Iterator[str]:
     """For people."""
-    if not shown["modules"]:
+    if not shown["modules"] and shown["folder"] is not None:
         yield f"no module in {shown['folder']}"
     for module in shown["modules"]:
         yield f"{module['file']}: {module['state']}"
         if module["error"] is not None:
             yield f"  {module['error']['kind']}: {module['error']['message']}"
-        for tool in module["tools"]:
-            yield f"  {tool['name']}({', '.join(_parameters(tool['parameters']))}): {tool['description']}"
+        yield from map(_tool, module["tools"])
+    for server in shown.get("mcp", ()):
+        told = " ".join(filter(None, (server["server"]["name"], server["server"]["version"])))
+        yield f"MCP server {server['name']}: {server['state']}" + (f" ({told})" if told else "")
+        if server["error"] is not None:
+            yield f"  {server['error']}"
+        yield from map(_tool, server["tools"])
+        for tool in server["left_out"]:
+            yield f"  {tool['tool']!r} is left out: {tool['why']}"
+
+
+def _tool(tool: Mapping[str, Any]) -> str:
+    description = " ".join((tool["description"] or "").split())
+    return f"  {tool['name']}({', '.join(_parameters(tool['parameters']))}): {description}"
 
 
 def _parameters(schema: Mapping[str, Any]) -> Iterator[str]:

@@ -18,7 +18,7 @@ from enum import Enum
 from typing import Any, Final, Protocol
 
 from ..formats.toolset import ToolSet
-from ..model import ToolUse
+from ..model import Image, Text, ToolUse
 from ..protocols.wire import whole
 
 MAX_NAME_SHOWN: Final = 1000 - len("Error: Unknown tool: ")
@@ -39,10 +39,17 @@ class CallState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What the model is told. `failed` if that is an error."""
+    """What the model is told. `failed` if that is an error. `parts` where there is more than text: then `text` is what
+    they say to whoever shows nothing else."""
 
     text: str
     failed: bool = False
+    parts: tuple[Text | Image, ...] = ()
+
+    @property
+    def content(self) -> tuple[Text | Image, ...]:
+        """What it holds, in order."""
+        return self.parts or (Text(self.text),)
 
 
 Enter = Callable[[CallState], None]
@@ -64,6 +71,14 @@ class Tools:
     def names(self) -> frozenset[str]:
         """Of the tools."""
         return frozenset([tool.name for tool in self.specs])
+
+
+async def _run_none(use: ToolUse, limit_s: float, enter: Enter) -> Result:
+    return unknown_tool(use.name, enter)
+
+
+NO_TOOLS: Final = Tools(ToolSet(), _run_none)
+"""Those of no source."""
 
 
 class ToolSource(Protocol):

@@ -29,7 +29,7 @@ from .plainyaml import parse_yaml
 
 T = TypeVar("T")
 
-SECRET_KEYS: Final = frozenset({"api_key", "keys", "headers", "password", "secret", "token"})
+SECRET_KEYS: Final = frozenset({"api_key", "env", "headers", "keys", "password", "secret", "token"})
 """Keys below which no value is ever quoted in a message."""
 
 _TRUE: Final = frozenset({"true", "1", "yes", "on"})

@@ -15,8 +15,8 @@ import pytest
 
 from proxy.backends.codex_app.answer import Turn, read_usage
 from proxy.backends.codex_app.asking import RESERVED, named, question, transcript
-from proxy.backends.codex_app.stdio import LineSplitter, ProcessTransport, environment
-from proxy.backends.codex_app.transport import HEAD_BYTES, Broken, TooLarge
+from proxy.backends.codex_app.stdio import ProcessTransport
+from proxy.backends.codex_app.transport import Broken
 from proxy.backends.private import NOTHING
 from proxy.config import CodexConfig
 from proxy.configuration.settings import load
@@ -26,6 +26,8 @@ from proxy.folding import fold
 from proxy.model import Image, Message, ModelRequest, Text, ToolResult, ToolSpec, ToolUse
 from proxy.stream_grammar import check
 from proxy.support.conversion import ConfigError
+from proxy.support.environment import environment
+from proxy.support.lines import HEAD_BYTES, LineSplitter, TooLarge
 
 # --- lines ------------------------------------------------------------------------------------------------------------
 

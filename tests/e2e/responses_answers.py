@@ -23,7 +23,10 @@ ARGUMENTS_KEYS = {
     },
 }  # fmt: skip
 """R8.8: exactly these, so never a `call_id`."""
-PREFIXES = {"message": "msg_", "function_call": "fc_", "custom_tool_call": "ctc_", "reasoning": "rs_"}
+PREFIXES = {
+    "message": "msg_", "function_call": "fc_", "custom_tool_call": "ctc_", "reasoning": "rs_", "mcp_list_tools": "mcpl_",
+    "mcp_call": "mcp_", "mcp_approval_request": "mcpr_",
+}  # fmt: skip
 PUBLISHED = (SHARED / "spec/data").exists()
 """The published schemas are there. `test_responses_wire` says so visibly if they are not."""
 
@@ -116,7 +119,8 @@ def check_items(items: Sequence[Any]) -> None:
     assert len(set(call_ids)) == len(call_ids)
     for item in items:
         assert item["id"].startswith(PREFIXES[item["type"]])
-        assert item.get("status", "completed") == "completed" or item is items[-1]
+        failed = item["type"] == "mcp_call" and item["status"] == "failed"
+        assert failed or item.get("status", "completed") == "completed" or item is items[-1]
         if item["type"] == "function_call":
             assert list(item)[:6] == ["id", "type", "status", "arguments", "call_id", "name"]
             if item["status"] == "completed":
@@ -138,6 +142,13 @@ def _line(item: Any) -> Said:
         case "message":
             (part,) = item["content"]
             return ("refusal" if part["type"] == "refusal" else "text", text_of(item))
+        case "mcp_list_tools":
+            return ("listed", item["server_label"], *((item["error"],) if "error" in item else ()))
+        case "mcp_call":
+            became = item["output"] if item["error"] is None else item["error"]["content"][0]["text"]
+            return ("ran" if item["error"] is None else "failed", item["server_label"], item["name"], became)
+        case "mcp_approval_request":
+            return ("asks", item["server_label"], item["name"], item["arguments"])
         case kind:
             return (kind, text_of(item))
 

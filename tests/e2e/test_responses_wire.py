@@ -34,6 +34,9 @@ HOSTED = [
     {"type": "file_search", "vector_store_ids": ["vs_1"]},
     {"type": "code_interpreter", "container": {"type": "auto"}},
 ]
+ECHOED = [
+    tool if tool["type"] != "mcp" else {**tool, "server_url": "https://example.com/<redacted>"} for tool in HOSTED
+]
 ODD = 'ü 🚀 日本語 \u2028 "quoted" \\ </tool_call> \t'
 A = block("read_file", {"path": "a.txt"})
 B = block("write_file", {"path": "b.txt", "content": ODD})
@@ -287,8 +290,8 @@ async def test_tools_of_other_kinds_are_left_out_and_echoed(gateway: Gateway, mo
         answer = await ask(server, tools=[*HOSTED, READ], stream=stream)
         only = await ask(server, tools=HOSTED, stream=stream)
     resource, lonely = ((of_stream(got).resource if stream else of_whole(got)) for got in (answer, only))
-    assert resource["tools"] == [*HOSTED, {**READ, "strict": None}]
-    assert lonely["tools"] == HOSTED
+    assert resource["tools"] == [*ECHOED, {**READ, "strict": None}]
+    assert lonely["tools"] == ECHOED
     asked = [request.json for request in upstream.requests]
     assert [len(request.get("tools", ())) for request in asked] == [mode == "native", 0]
     for request in asked:

@@ -305,7 +305,7 @@ async def test_without_a_folder_there_is_nothing_to_show() -> None:
         aiohttp.ClientSession() as session,
         session.get(server.make_url("/admin/tools")) as response,
     ):
-        assert await response.json() == {"folder": None, "modules": []}
+        assert await response.json() == {"folder": None, "modules": [], "mcp": []}
 
 
 async def test_states_are_counted(folder: Path) -> None:

@@ -102,6 +102,9 @@ def accumulate(events: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
                 assert [event[key] for key in keys if key in event] == [text]
             case "created" | "in_progress" | "completed" | "incomplete" | "failed":
                 continue
+            case kind if kind.startswith(("mcp_call.", "mcp_list_tools.")):
+                assert item is not None
+                assert kind.partition(".")[0] == item["type"]
         if "item_id" in event:
             assert item is not None
             assert event["item_id"] == item["id"]
@@ -111,7 +114,7 @@ def accumulate(events: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def text_of(item: Mapping[str, Any]) -> str:
     """All text of an output item."""
-    if item["type"] == "function_call":
+    if item["type"] in ("function_call", "mcp_call"):
         return str(item["arguments"])
     if item["type"] == "custom_tool_call":
         return str(item["input"])
@@ -149,7 +152,8 @@ def check_resource(value: Mapping[str, Any]) -> None:
     choice = value["tool_choice"]
     if isinstance(choice, dict):
         validator("ToolChoiceParam").validate(choice)
-        if choice["type"] not in ("function", "allowed_tools"):
+        functions = all(tool["type"] == "function" for tool in choice.get("tools", ()))
+        if choice["type"] not in ("function", "allowed_tools") or not functions:
             known["tool_choice"] = "auto"
     if value["text"]["format"]["type"] == "json_schema":
         validator("TextResponseFormatJsonSchema").validate(

@@ -12,6 +12,8 @@ import pytest
 
 from proxy.dev import demo, engine
 from proxy.dev.demo import DemoError, check_server_tool, curl, example, read_call, side_by_side
+from proxy.model import ToolUse
+from proxy.servertools.joined import source_of
 
 
 def frames(*deltas: dict[str, Any], reason: str = "tool_calls", end: str = "[DONE]") -> list[str]:
@@ -69,13 +71,33 @@ def test_a_tool_of_the_gateway_was_run_and_the_client_saw_nothing_of_it(
             check_server_tool(answer, results)
 
 
-def test_the_tools_of_the_gateway_have_a_route_of_their_own() -> None:
+@pytest.mark.parametrize("missing", [None, "the MCP SDK is not installed"])
+def test_the_tools_of_the_gateway_have_a_route_of_their_own(
+    monkeypatch: pytest.MonkeyPatch, missing: str | None
+) -> None:
+    monkeypatch.setattr(demo.mcp_checks, "missing", lambda: missing)
     config = demo.configuration("m", "http://127.0.0.1:1", "k")
     plain, tools = config.routes
     assert plain.chain is not None
     assert "execution" not in [entry.use for entry in plain.chain]
     assert tools.model == demo.server_example("m")["model"]
-    assert (tools.chain, config.tools.folder) == (None, str(demo.TOOLS_FOLDER))
+    assert tools.chain is None
+    assert (len(config.tools.mcp), config.tools.folder) == (
+        (1, None) if missing is None else (0, str(demo.TOOLS_FOLDER))
+    )
+
+
+async def test_the_demos_own_mcp_server() -> None:
+    pytest.importorskip("mcp")
+    source = source_of(demo.own_tools())
+    assert source is not None
+    async with source.running():
+        assert source.tools.names == {demo.SERVER_TOOL}
+        use = ToolUse("call_1", demo.SERVER_TOOL, '{"value": 5, "unit": "lb", "to": "kg"}')
+        result = await source.tools.run(use, 60.0, lambda state: None)
+        assert (result.text, result.failed) == ("2.26796 kg", False)
+        use = ToolUse("call_2", demo.SERVER_TOOL, '{"value": 5, "unit": "lb", "to": "m"}')
+        assert (await source.tools.run(use, 60.0, lambda state: None)).failed
 
 
 def test_the_printed_command_sends_the_example() -> None:

@@ -15,8 +15,8 @@ from tests.unit.test_imports import ROOT, everything, read
 SHARED = {
     "proxy.protocols." + name
     for name in (
-        "base", "call_ids", "chat_templates", "numbers", "openai", "passed", "shape", "sides", "stored_form", "turn",
-        "wire",
+        "base", "call_ids", "chat_templates", "numbers", "openai", "passed", "served", "shape", "sides",
+        "stored_form", "turn", "wire",
     )
 }  # fmt: skip
 """Modules that are no single protocol's."""

@@ -29,6 +29,7 @@ from ...events import Event, Fault, Start
 from ...folding import Folding
 from ...model import ModelReply, ModelRequest
 from ...record import BackendObserver
+from ...support.environment import environment
 from ...support.offload import is_large, offload
 from ..base import Backend, Capabilities, EventSource
 from ..connections import CONNECTING, disconnected, shortest, timed_out
@@ -39,7 +40,7 @@ from .answer import Turn
 from .asking import Question, question
 from .link import Link
 from .rpc import Connection, Inbox, RpcError
-from .stdio import ProcessTransport, environment
+from .stdio import ProcessTransport
 from .transport import Transport
 from .websocket import WebSocketTransport
 
@@ -80,7 +81,7 @@ class CodexAppBackend(Backend):
         )
         self.config = config
         self.limits = limits
-        self._env = environment(config.codex.env, config.codex.inherit, proxies=config.trust_env)
+        self._env = environment(config.codex.env, ("CODEX_HOME", *config.codex.inherit), proxies=config.trust_env)
         given = {name: self._env[name] for name in (*config.codex.env, *config.codex.inherit) if name in self._env}
         secrets = private_of(BackendConfig(headers=given)).secrets
         self.private: Private = Private.together((private_of(config), Private(secrets=secrets)))

@@ -25,8 +25,9 @@ import orjson
 
 from ...errors import BackendFault, GatewayError
 from ...protocols.wire import dump
+from ...support.lines import TooLarge
 from ..connections import disconnected, too_large
-from .transport import Broken, TooLarge, Transport
+from .transport import Broken, Transport
 
 LOG: Final = logging.getLogger("toolwire.backends")
 

@@ -4,7 +4,7 @@ Rules:
 
 1. It ends with the gateway. When its input closes it ends by itself, which holds even where the gateway is killed; who
    does not is told to, and killed, with all processes of its group: the `codex` of npm is a launcher of another one.
-2. Of the gateway's environment it gets what `INHERITED` lists and what is configured, nothing else.
+2. Of the gateway's environment it gets what `proxy.support.environment` lists and what is configured, nothing else.
 3. What it writes to its standard error goes to the log, in lines of bounded length and number, without secrets.
 """
 
@@ -22,37 +22,12 @@ from contextlib import suppress
 from typing import Final
 
 from ...errors import BackendFault
+from ...support.lines import LineSplitter, TooLarge
 from ..private import HIDDEN, Private
 from ..upstream_errors import MOST_READ_CHARS, clean
-from .transport import HEAD_BYTES, MOST_UNSENT, READ_BYTES, Broken, TooLarge, Transport
+from .transport import MOST_UNSENT, READ_BYTES, Broken, Transport
 
 LOG: Final = logging.getLogger("toolwire.backends")
-
-INHERITED: Final = [
-    "CODEX_HOME",
-    "HOME",
-    "LANG",
-    "LC_ALL",
-    "LC_CTYPE",
-    "LOGNAME",
-    "PATH",
-    "SHELL",
-    "SSL_CERT_DIR",
-    "SSL_CERT_FILE",
-    "TEMP",
-    "TMP",
-    "TMPDIR",
-    "TZ",
-    "USER",
-    "SYSTEMROOT",
-    "USERPROFILE",
-]
-"""Variables that every program may need, and those that say where Codex has its files."""
-
-PROXIES: Final = tuple(
-    name for word in ("http", "https", "all", "no") for name in (f"{word}_proxy", f"{word}_PROXY".upper())
-)
-"""Inherited where `trust_env` is set."""
 
 GRACE_S: Final = 2.0
 """How long it is given to end when its input closes, and again when it is told to end."""
@@ -72,42 +47,6 @@ _NAMED: Final = re.compile(
 """A value behind a name that says what it is."""
 _TOKEN: Final = re.compile(r"\beyJ[\w-]{10,}(?:\.[\w-]*){0,2}")
 """What a login is told in, without a name."""
-
-
-def environment(own: Mapping[str, str], inherit: Sequence[str], *, proxies: bool) -> dict[str, str]:
-    """The environment of the process: `own`, and of the gateway's what is inherited."""
-    names = (*INHERITED, *(PROXIES if proxies else ()), *inherit)
-    return {**{name: os.environ[name] for name in names if name in os.environ}, **own}
-
-
-class LineSplitter:
-    """Bytes into lines, of which none that is too large is kept."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._held = bytearray()
-        self._skipping = False
-
-    def feed(self, data: bytes) -> list[bytes | TooLarge]:
-        """The lines that have ended, without their ends. One of more than `most` bytes comes as its beginning, once
-        and at once; what follows of it is dropped."""
-        out: list[bytes | TooLarge] = []
-        *ended, rest = data.split(b"\n")
-        for piece in ended:
-            if self._skipping:
-                self._skipping = False
-            elif len(self._held) + len(piece) > self._most:
-                out.append(TooLarge(bytes(self._held[:HEAD_BYTES] or piece[:HEAD_BYTES])))
-            else:
-                out.append(bytes(self._held) + piece)
-            self._held.clear()
-        if not self._skipping:
-            self._held += rest
-            if len(self._held) > self._most:
-                out.append(TooLarge(bytes(self._held[:HEAD_BYTES])))
-                self._held.clear()
-                self._skipping = True
-        return out
 
 
 class ProcessTransport(Transport):

@@ -7,11 +7,10 @@ from abc import abstractmethod
 from collections.abc import AsyncIterator
 from typing import Final, Protocol
 
+from ...support.lines import TooLarge
+
 MOST_UNSENT: Final = 64 * 1024 * 1024
 """A server that leaves so many bytes unread has stopped reading."""
-
-HEAD_BYTES: Final = 4096
-"""So much is kept of a frame that is too large: enough to see whose it is."""
 
 READ_BYTES: Final = 64 * 1024
 """After so many bytes others get their turn on the event loop."""
@@ -19,15 +18,6 @@ READ_BYTES: Final = 64 * 1024
 
 class Broken(Exception):
     """The connection is no good any more. The text is for the log."""
-
-
-class TooLarge:
-    """In the place of a frame that is larger than the limit: how it begins."""
-
-    __slots__ = ("head",)
-
-    def __init__(self, head: bytes) -> None:
-        self.head = head
 
 
 class Transport(Protocol):

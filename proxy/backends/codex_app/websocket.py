@@ -17,8 +17,9 @@ from typing import Final
 import aiohttp
 
 from ...config import BackendConfig, LimitsConfig
+from ...support.lines import HEAD_BYTES, TooLarge
 from ..connections import unreachable, untrusted
-from .transport import HEAD_BYTES, MOST_UNSENT, READ_BYTES, Broken, TooLarge, Transport
+from .transport import MOST_UNSENT, READ_BYTES, Broken, Transport
 
 HEARTBEAT_S: Final = 30.0
 """So often the server is asked for a sign of life; half of it later it counts as gone."""

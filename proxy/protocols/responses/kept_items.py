@@ -20,6 +20,8 @@ Items = Sequence[Mapping[str, Any]]
 AtPlace = Callable[[Mapping[str, Any], int], Mapping[str, Any]]
 """An item as it is at a place of the whole list: an id may follow from that."""
 
+_WITH_STATUS: Final = PREFIXES.keys() - {"mcp_list_tools", "mcp_approval_request", "mcp_approval_response"}
+"""Types of items that are shown with a `status`."""
 _PLAIN: Final = WriteOptions(request=ModelRequest("", ()), created=0)
 """What was shown is made as nobody asked for anything in particular."""
 
@@ -44,7 +46,7 @@ def listed(item: Mapping[str, Any], response_id: str, index: int) -> Mapping[str
     elif kind == "reasoning":
         shown.setdefault("summary", [])
         return shown
-    if kind in PREFIXES:
+    if kind in _WITH_STATUS:
         shown.setdefault("status", "completed")
     return shown
 

@@ -6,7 +6,8 @@ state machine of a module beside this one, usable without the server (R4.6).
 `request.py` requests in · `request_writer.py` requests out · `items.py` items of a conversation · `resource.py` the
 response object · `reply.py` whole answers and their items · `reader.py` streams in · `writer.py` streams out, with
 `output.py` for the items in them · `turns.py` conversations that the gateway remembers · `compaction.py` conversations
-made short, with `summaries.py`. What the protocol cannot express stands in their docstrings.
+made short, with `summaries.py` · `served.py` tool servers that the client names, with `served_items.py`. What the
+protocol cannot express stands in their docstrings.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from .reader import ResponsesReader
 from .reply import read_reply, write_reply
 from .request import code_of, read_request
 from .request_writer import COUNTED, own_body, write_request
+from .served import ResponsesServed, secrets
 from .turns import ResponsesTurns
 from .writer import ResponsesWriter
 
@@ -55,6 +57,7 @@ class ResponsesProtocol(ClientSide, ServerSide):
     count_path = "/responses/input_tokens"
     compact_path = "/responses/compact"
     turns = ResponsesTurns()
+    served = ResponsesServed()
     binding_fields = (("prompt", "Send its text as 'instructions' and 'input'."),)
     end_marks = tuple(end.encode() for end in ENDS)
     bare_reasoning = True
@@ -112,6 +115,10 @@ class ResponsesProtocol(ClientSide, ServerSide):
         """`max_tool_calls`, which is about the tools that the other side runs."""
         most = fields_of(request.protocol_fields, PROTOCOL).get("max_tool_calls")
         return None if most is None else int(most)
+
+    def secrets(self, request: ModelRequest) -> Sequence[str]:
+        """What goes to the tool servers that it names."""
+        return secrets(request.tools)
 
     def show_result(self, use: ToolUse, text: str) -> Opaque:
         """The item of a call's result."""

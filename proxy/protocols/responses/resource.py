@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
+from urllib.parse import urlsplit
 
 import orjson
 
@@ -62,6 +63,8 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
 
 
 DEFAULT_TIER: Final = "default"
+REDACTED: Final = "<redacted>"
+"""Stands in place of what nobody is shown."""
 
 _AS_GIVEN: Final = ("prompt_cache_retention", "user")
 """Fields that are echoed at the end, if the client gave them."""
@@ -200,6 +203,27 @@ def _echo_tool(tool: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**fields, **flat}
 
 
+def _without_secrets(server: dict[str, Any]) -> dict[str, Any]:
+    """A tool server without what lets somebody in there, as OpenAI shows it: keys stand in headers, and in the path and
+    the query of its URL."""
+    shown = {key: value for key, value in server.items() if key != "authorization"}
+    if isinstance(headers := shown.get("headers"), Mapping):
+        shown["headers"] = dict.fromkeys(headers, REDACTED)
+    if isinstance(url := shown.get("server_url"), str):
+        shown["server_url"] = _host_only(url)
+    return shown
+
+
+def _host_only(url: str) -> str:
+    """A URL without what may be a key in it."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return REDACTED
+    bare = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+    return url if url.rstrip("/") == bare else f"{bare}/{REDACTED}"
+
+
 def _flat_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
     """In the flat shape, and so are the tools inside a namespace."""
     kind = tool.get("type")
@@ -210,7 +234,7 @@ def _flat_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
         flat |= {key: value for key, value in inner.items() if flat.get(key) is None}
     if kind == "namespace":
         flat["tools"] = [_flat_tool(member) for member in flat["tools"]]
-    return flat
+    return _without_secrets(flat) if kind == "mcp" else flat
 
 
 def response_error(error: GatewayError) -> dict[str, str]:

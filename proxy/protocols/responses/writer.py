@@ -34,6 +34,7 @@ from .items import PROTOCOL
 from .output import CallItem, Inline, Item, ReasoningItem, RefusalItem, Sink, TextItem, head_of, new_head
 from .reply import CallNames, end_time, is_item, opaque_item, outcome, written_as
 from .resource import resource, response_id, take_begun, write_resource
+from .served_items import CALL, as_begun, closing_frame, is_own, opening_frames
 
 DONE: Final = b"data: [DONE]\n\n"
 
@@ -50,6 +51,7 @@ class ResponsesWriter:
         self._blocks: dict[int, _Block] = {}
         self._waiting: deque[_Block] = deque()
         self._foreign: dict[str, _Foreign] = {}  # items that are not modelled and not done, by id
+        self._served: deque[_Foreign] = deque()  # calls of tool servers that were announced
         self._last: Item | None = None  # begun and not ended
         self._message: TextItem | None = None  # what further text goes to, begun or not
         self._called = self._said = self._ended = False
@@ -132,6 +134,7 @@ class ResponsesWriter:
         if not self._ident:
             self._begin("", {})
         self._foreign.clear()
+        self._served.clear()
         for block in self._waiting:
             block.closed = block.closed or "complete"
         self._advance()
@@ -233,6 +236,13 @@ class ResponsesWriter:
         if kind == "response.output_item.added" and isinstance(item, dict) and isinstance(item.get("id"), str):
             block = self._foreign[item["id"]] = _Foreign(event, item)
             self._queue(block)
+        elif kind == "response.output_item.added" and isinstance(item, dict) and is_own(item):
+            self._served.append(block := _Foreign(event, item))
+            self._queue(block)
+        elif is_own(payload) and payload["type"] == CALL and self._served:
+            block = self._served.popleft()
+            block.wire, block.closed = payload, "complete"
+            self._advance()
         elif isinstance(ident, str) and (known := self._foreign.get(ident)) is not None:
             if is_item(OpaquePart(PROTOCOL, payload)):
                 del self._foreign[ident]
@@ -247,20 +257,44 @@ class ResponsesWriter:
         """Write what is known of an item that is not modelled; whether it is done."""
         if block.index < 0:
             block.index = self.begin(None)
-            self.send("response.output_item.added", output_index=block.index, item=block.begun)
+            if is_own(block.begun):
+                self._open_own(block.begun, block.index)
+            else:
+                self.send("response.output_item.added", output_index=block.index, item=block.begun)
         for frame in block.frames:
             fields = {key: value for key, value in frame.items() if key not in ("type", "sequence_number")}
             self._relay(frame["type"], {**fields, "output_index": block.index})
         block.frames.clear()
         if block.closed is None:
             return False
-        self.done(block.index, dict(block.wire))
+        if is_own(block.wire):
+            self._close_own(block.wire, block.index)
+        else:
+            self.done(block.index, dict(block.wire))
         return True
+
+    def _open_own(self, item: Mapping[str, Any], index: int) -> None:
+        """The first events of an item that the gateway itself makes of a tool server."""
+        shown = opaque_item(as_begun(item), self._ident, index)
+        self.send("response.output_item.added", output_index=index, item=shown)
+        for kind, fields in opening_frames(item):
+            self.send(kind, output_index=index, item_id=shown["id"], **fields)
+
+    def _close_own(self, item: Mapping[str, Any], index: int) -> None:
+        """Its last events."""
+        shown = opaque_item(item, self._ident, index)
+        kind, fields = closing_frame(item)
+        self.send(kind, output_index=index, item_id=shown["id"], **fields)
+        self.done(index, shown)
 
     def _whole_item(self, opened: Opaque) -> None:
         payload = opened.payload
         if is_item(OpaquePart(opened.protocol, payload)):
             index = self.begin(None)
+            if is_own(payload):
+                self._open_own(payload, index)
+                self._close_own(payload, index)
+                return
             item = opaque_item(self._names.result(payload), self._ident, index)
             self.send("response.output_item.added", output_index=index, item=item)
             self.done(index, item)

@@ -1,0 +1,382 @@
+"""Tool servers that a Responses client names: `{"type": "mcp", "server_url": ...}` in `tools` (R26.2). The `ServedForm`
+of this protocol.
+
+Rules:
+
+1. A tool without `server_url` (a connector, a tunnel) is none that the gateway could ask: like other hosted tools it is
+   ignored and echoed (R3.8).
+2. `require_approval` is `always` unless the client says otherwise, and a tool of which its filters do not speak has to
+   be approved.
+3. An approval holds for one call. It is open as long as no call names its request and the model has said nothing since.
+4. Earlier calls, asked for or made, are calls with results to the model, whoever ran them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from ...errors import ClientFault, quote
+from ...events import Event
+from ...model import (
+    EMPTY,
+    Message,
+    ModelRequest,
+    Opaque,
+    Part,
+    Refusal,
+    Text,
+    ToolChoice,
+    ToolResult,
+    ToolSpec,
+    ToolUse,
+    are_plain,
+    fields_of,
+)
+from ..served import Approved, ServedForm, ServedHistory, ServedTool, ToolFilter, ToolServer
+from .items import PROTOCOL, own_items
+from .served_items import (
+    CALL,
+    LISTING,
+    REQUEST,
+    RESPONSE,
+    approval_request,
+    begun_call,
+    finished_call,
+    is_call,
+    listing,
+    read_result,
+    read_use,
+    told,
+)
+
+LABEL_CHARS: Final = 64
+CALL_ID_CHARS: Final = 256
+"""As of other calls of a request."""
+_LABEL: Final = re.compile(rf"[A-Za-z][A-Za-z0-9_-]{{0,{LABEL_CHARS - 1}}}")
+_FIELD_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_FIELD_VALUE: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
+_NOT_THE_CLIENTS: Final = frozenset(
+    {
+        "accept", "accept-encoding", "connection", "content-encoding", "content-length", "content-type", "expect", "host",
+        "keep-alive", "last-event-id", "mcp-protocol-version", "mcp-session-id", "proxy-authorization",
+        "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
+    }
+)  # fmt: skip
+"""Header fields by which a connection is made: they say where a request goes and how it is read."""
+_KINDS: Final = frozenset({CALL, LISTING, REQUEST, RESPONSE})
+
+REFUSED: Final = "Error: the user refused this call. Do not make it again unless the user asks for it."
+NOT_APPROVED: Final = "Error: not run, the user has not approved this call."
+NOT_KNOWN: Final = "Error: what this call gave is not known any more."
+
+
+class ResponsesServed(ServedForm):
+    """A `ServedForm`."""
+
+    def servers(self, body: Mapping[str, Any]) -> tuple[ToolServer, ...]:
+        """See `ServedForm`."""
+        found: dict[str, ToolServer] = {}
+        for index, tool in enumerate(body.get("tools") or ()):
+            if not is_served(tool):
+                continue
+            server = _server(tool, f"tools[{index}]")
+            if server.label in found:
+                message = f"There is another server with the label {quote(server.label)}."
+                raise _bad(f"{server.param}.server_label", message, "Give each server a label of its own.")
+            found[server.label] = server
+        return tuple(found.values())
+
+    def others(self, tools: Sequence[ToolSpec]) -> Sequence[ToolSpec]:
+        """See `ServedForm`."""
+        return [tool for tool in tools if tool.kind != "hosted" or not is_served(tool.extra.get(PROTOCOL))]
+
+    def choice(self, body: Mapping[str, Any], request: ModelRequest, served: Sequence[ServedTool]) -> ToolChoice:
+        """See `ServedForm`."""
+        given = body.get("tool_choice")
+        if not isinstance(given, Mapping):
+            return request.tool_choice
+        if given.get("type") == "mcp":
+            names = _chosen(given, served)
+            if given.get("name") is not None:
+                return ToolChoice("named", names[0])
+            return ToolChoice("required", allowed=names)
+        if given.get("type") == "allowed_tools":
+            inner = given.get("allowed_tools")
+            listed = (inner if isinstance(inner, Mapping) else given).get("tools")
+            more = [
+                name
+                for entry in (listed if isinstance(listed, list) else ())
+                if isinstance(entry, Mapping) and entry.get("type") == "mcp"
+                for name in _chosen(entry, served)
+            ]
+            return replace(request.tool_choice, allowed=(*(request.tool_choice.allowed or ()), *more))
+        return request.tool_choice
+
+    def history(self, body: Mapping[str, Any], messages: tuple[Message, ...]) -> ServedHistory:
+        """See `ServedForm`."""
+        if are_plain(messages) or (history := _History(messages)).knows_nothing:
+            return ServedHistory(messages)
+        _check_approvals(body, history)
+        return history.read()
+
+    def reads(self, part: Opaque) -> bool:
+        """See `ServedForm`."""
+        return _item(part) is not None
+
+    def listed(self, label: str, tools: Sequence[ServedTool], error: str | None) -> Event:
+        """An `mcp_list_tools` item."""
+        return listing(label, tools, error)
+
+    def began(self, use: ToolUse, request_id: str | None) -> Event:
+        """An `mcp_call` item that is added."""
+        return begun_call(use, request_id)
+
+    def ran(self, use: ToolUse, text: str, failed: bool, request_id: str | None) -> Event:
+        """An `mcp_call` item."""
+        return finished_call(use, text, failed, request_id)
+
+    def asks(self, use: ToolUse) -> Event:
+        """An `mcp_approval_request` item."""
+        return approval_request(use)
+
+
+# --- tools ----------------------------------------------------------------------------------------------------------
+
+
+def is_served(tool: Any) -> bool:
+    """Whether it stands for a server that the gateway could ask (rule 1)."""
+    return isinstance(tool, Mapping) and tool.get("type") == "mcp" and tool.get("server_url") is not None
+
+
+def secrets(tools: Sequence[ToolSpec]) -> list[str]:
+    """What lets somebody in at the servers that stand among the tools of a request, whoever asks them."""
+    found: list[str] = []
+    for tool in tools:
+        received = fields_of(tool.extra, PROTOCOL)
+        if tool.kind != "hosted" or received.get("type") != "mcp":
+            continue
+        headers = received.get("headers")
+        given = [received.get("authorization"), *(headers.values() if isinstance(headers, Mapping) else ())]
+        for value in given:
+            if isinstance(value, str):
+                found += dict.fromkeys((value, value.rpartition(" ")[2]))
+    return found
+
+
+def _bad(param: str, message: str, hint: str | None = None) -> ClientFault:
+    return ClientFault(message, code="invalid_tool_schema", param=param, hint=hint)
+
+
+def _server(tool: Mapping[str, Any], param: str) -> ToolServer:
+    """Raises `ClientFault` with the field that is wrong."""
+    label, url, about = tool.get("server_label"), tool["server_url"], tool.get("server_description")
+    if not isinstance(label, str) or not _LABEL.fullmatch(label):
+        said = "Missing" if label is None else f"Invalid label {quote(label)}"
+        hint = f"A server has a label of 1 to {LABEL_CHARS} letters, digits, `_` and `-`, a letter first."
+        raise _bad(f"{param}.server_label", f"{said}: 'server_label'.", hint)
+    if not isinstance(url, str):
+        raise _bad(f"{param}.server_url", "'server_url' must be a text.")
+    if about is not None and not isinstance(about, str):
+        raise _bad(f"{param}.server_description", "'server_description' must be a text.")
+    always, never = _approvals(tool.get("require_approval"), f"{param}.require_approval")
+    return ToolServer(
+        label=label,
+        url=url,
+        param=param,
+        description=about or None,
+        headers=_headers(tool, param),
+        allowed=_filter(tool.get("allowed_tools"), f"{param}.allowed_tools"),
+        always=always,
+        never=never,
+    )
+
+
+def _headers(tool: Mapping[str, Any], param: str) -> Mapping[str, str]:
+    """What goes with each request to the server. No message names a value: it is a secret."""
+    given, token = tool.get("headers"), tool.get("authorization")
+    if given is not None and not isinstance(given, Mapping):
+        raise _bad(f"{param}.headers", "'headers' must be an object.")
+    headers: dict[str, str] = {}
+    for name, value in (given or EMPTY).items():
+        place = f"{param}.headers.{name}"
+        if not _FIELD_NAME.fullmatch(name) or name.lower() in _NOT_THE_CLIENTS:
+            raise _bad(place, f"The header {quote(name)} cannot be set.", "Leave it out.")
+        if not isinstance(value, str) or not _FIELD_VALUE.fullmatch(value):
+            raise _bad(place, f"The value of the header {quote(name)} must be a text of one line.")
+        headers[name.lower()] = value
+    if token is not None:
+        if not isinstance(token, str) or not _FIELD_VALUE.fullmatch(token):
+            raise _bad(f"{param}.authorization", "'authorization' must be a text of one line.")
+        if "authorization" in headers:
+            raise _bad(f"{param}.authorization", "'headers' has an `Authorization` as well.", "Send one of the two.")
+        headers["authorization"] = f"Bearer {token}"
+    return headers
+
+
+def _filter(given: Any, param: str) -> ToolFilter:
+    """`allowed_tools`, or one of the filters of `require_approval`."""
+    if given is None:
+        return ToolFilter()
+    names, reads = given, None
+    if isinstance(given, Mapping):
+        names, reads = given.get("tool_names"), given.get("read_only")
+    if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+        raise _bad(param, "Expected a list of names of tools, or an object with 'tool_names' and 'read_only'.")
+    if reads is not None and not isinstance(reads, bool):
+        raise _bad(f"{param}.read_only", "'read_only' must be true or false.")
+    return ToolFilter(None if names is None else frozenset(names), reads)
+
+
+def _approvals(given: Any, param: str) -> tuple[ToolFilter | None, ToolFilter | None]:
+    """`require_approval`: for which calls always, for which never."""
+    match given:
+        case None | "always":
+            return ToolFilter(), None
+        case "never":
+            return None, ToolFilter()
+        case Mapping() if given.keys() <= {"always", "never"}:
+            always, never = (
+                None if given.get(word) is None else _filter(given[word], f"{param}.{word}")
+                for word in ("always", "never")
+            )
+            return always, never
+    raise _bad(param, "Expected 'always', 'never', or an object with filters for 'always' and 'never'.")
+
+
+def _chosen(choice: Mapping[str, Any], served: Sequence[ServedTool]) -> tuple[str, ...]:
+    """The names for the model of the tools that a choice means. Raises `ClientFault` if there are none."""
+    label, name = choice.get("server_label"), choice.get("name")
+    names = tuple(tool.spec.name for tool in served if tool.spec.namespace == label and name in (None, tool.name))
+    if not names:
+        which = "tools of the server" if name is None else f"the tool {quote(name)} of the server"
+        raise ClientFault(
+            f"'tool_choice' names {which} {quote(label)}, which can not be called.",
+            code="invalid_tool_choice",
+            param="tool_choice",
+            hint="Name a server of `tools` and a tool that it lists and that `allowed_tools` has.",
+        )
+    return names
+
+
+# --- history --------------------------------------------------------------------------------------------------------
+
+
+def _check_approvals(body: Mapping[str, Any], history: _History) -> None:
+    """Each approval of the request answers something that was asked."""
+    items = own_items(body)
+    for index, item in enumerate(items if isinstance(items, list) else ()):
+        if item.get("type") != RESPONSE:
+            continue
+        ident = item["approval_request_id"]
+        if ident not in history.requests:
+            raise ClientFault(
+                f"No call was asked for under the id {quote(ident)}.",
+                param=f"input[{index}].approval_request_id",
+                hint="Send the `mcp_approval_request` item back before it, or the `previous_response_id` of its answer.",
+            )
+
+
+class _History:
+    """The items of tool servers in a conversation."""
+
+    def __init__(self, messages: tuple[Message, ...]) -> None:
+        self.requests: dict[str, Mapping[str, Any]] = {}
+        self._messages = messages
+        self._answers: dict[str, Mapping[str, Any]] = {}
+        self._answered_at: dict[str, int] = {}
+        self._done: set[str] = set()
+        self._listed: set[str] = set()
+        self._said = -1  # where the model has spoken last
+        self._ids: set[str] = set()
+        self._approved: list[Approved] = []
+        place = 0
+        self.knows_nothing = True
+        for message in messages:
+            for part in message.parts if message.role == "assistant" else ():
+                place += 1
+                if (item := _item(part)) is not None:
+                    self.knows_nothing = False
+                    self._note(item, place)
+                elif isinstance(part, Text | Refusal | ToolUse):
+                    self._said = place
+
+    def _note(self, item: Mapping[str, Any], place: int) -> None:
+        match item["type"]:
+            case "mcp_call":
+                self._said = place
+                if isinstance(ident := item.get("approval_request_id"), str):
+                    self._done.add(ident)
+            case "mcp_list_tools":
+                if isinstance(label := item.get("server_label"), str) and item.get("error") is None:
+                    self._listed.add(label)
+            case "mcp_approval_request":
+                if is_call(item) and isinstance(ident := item.get("id"), str):
+                    self.requests[ident] = item
+            case _:
+                if isinstance(ident := item.get("approval_request_id"), str):
+                    self._answers[ident] = item
+                    self._answered_at[ident] = place
+
+    def read(self) -> ServedHistory:
+        """See `ServedForm.history`."""
+        messages = tuple(message for given in self._messages for message in self._read(given))
+        return ServedHistory(messages, tuple(self._approved), frozenset(self._listed))
+
+    def _read(self, message: Message) -> Iterator[Message]:
+        """A message, cut where its calls have results. Nobody knows which calls were made at once: each stands alone,
+        as if the next had been made with its result in mind."""
+        if message.role != "assistant" or all(_item(part) is None for part in message.parts):
+            yield message
+            return
+        parts: list[Part] = []
+        for part in message.parts:
+            item = _item(part)
+            if item is None:
+                parts.append(part)
+            elif (ran := self._ran(item)) is not None:
+                use, result = ran
+                yield replace(message, parts=(*parts, use))
+                yield Message("tool", (result,))
+                parts = []
+        if parts:
+            yield replace(message, parts=tuple(parts))
+
+    def _ran(self, item: Mapping[str, Any]) -> tuple[ToolUse, ToolResult] | None:
+        """The call that an item tells the model of, and what became of it; None if it tells nothing."""
+        if not is_call(item):
+            return None
+        ident = item.get("id")
+        if item["type"] == CALL:
+            use = read_use(item, self._id(ident))
+            return use, read_result(item, use)
+        if not isinstance(ident, str) or ident in self._done:
+            return None
+        use = read_use(item, self._id(ident))
+        answer = self._answers.get(ident)
+        if answer is None:
+            return use, told(use, NOT_APPROVED, failed=True)
+        if answer.get("approve") is not True:
+            reason = answer.get("reason")
+            text = f"{REFUSED} The reason: {reason}" if isinstance(reason, str) and reason.strip() else REFUSED
+            return use, told(use, text, failed=True)
+        if self._answered_at[ident] < self._said:
+            return use, told(use, NOT_KNOWN, failed=True)
+        self._approved.append(Approved(use, ident))
+        return None
+
+    def _id(self, given: Any) -> str:
+        """The id of a call: that of its item, if it is one that no other call has."""
+        own = isinstance(given, str) and 0 < len(given) <= CALL_ID_CHARS and given not in self._ids
+        ident = str(given) if own else f"mcp_{len(self._ids) + 1}"
+        self._ids.add(ident)
+        return ident
+
+
+def _item(part: Part) -> Mapping[str, Any] | None:
+    """The item of a tool server that a part is, if it is one."""
+    if not isinstance(part, Opaque) or part.protocol != PROTOCOL or not isinstance(part.payload, Mapping):
+        return None
+    return part.payload if part.payload.get("type") in _KINDS else None

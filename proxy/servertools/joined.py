@@ -1,0 +1,122 @@
+"""Several sources of tools as one: the folder, and MCP servers in the order of the configuration.
+
+Rules:
+
+1. Names are unique. A tool whose name an earlier source has is not offered; it is shown with its conflict, and the log
+   says so once.
+2. At the start it is waited until each server has said which tools it has, or has failed, but only so long: a server
+   that is slow or away keeps no gateway from serving.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
+from operator import is_
+from typing import Any, Final
+
+from ..config import ToolsConfig
+from ..errors import quote
+from ..formats.toolset import ToolSet
+from ..model import ToolUse
+from .definition import MAX_NAME_CHARS
+from .folder import ToolFolder
+from .mcp.server import McpServer
+from .source import CallState, Enter, Result, Tools, ToolSource
+
+LOG: Final = logging.getLogger("toolwire.tools")
+
+
+def source_of(config: ToolsConfig) -> ToolSource | None:
+    """The tools that a configuration has; None if it has none."""
+    folder = None if config.folder is None else ToolFolder(config)
+    if not config.mcp:
+        return folder
+    servers = [McpServer(server, config.on_oversize) for server in config.mcp]
+    return JoinedTools(folder, servers, config.mcp_wait_s)
+
+
+class JoinedTools:
+    """A `ToolSource` of a folder and MCP servers."""
+
+    def __init__(self, folder: ToolFolder | None, servers: Sequence[McpServer], wait_s: float) -> None:
+        self.folder = folder
+        self.servers = servers
+        self._wait_s = wait_s
+        self._sources: list[tuple[str, ToolSource]] = [] if folder is None else [("the tools folder", folder)]
+        self._sources += [(f"the MCP server {server.name}", server) for server in servers]
+        self._parts: list[Tools] = []
+        self._conflicts: dict[tuple[str, str], str] = {}
+        self._tools = Tools(ToolSet(), partial(_run, {}))
+
+    @property
+    def tools(self) -> Tools:
+        """See `ToolSource`. Made anew when a source has changed."""
+        parts = [source.tools for _, source in self._sources]
+        if len(parts) != len(self._parts) or not all(map(is_, parts, self._parts)):
+            self._parts = parts
+            self._join()
+        return self._tools
+
+    def _join(self) -> None:
+        owners: dict[str, str] = {}
+        runners: dict[str, Tools] = {}
+        specs = []
+        told, self._conflicts = self._conflicts, {}
+        for (whose, _), tools in zip(self._sources, self._parts, strict=True):
+            for spec in tools.specs:
+                if (owner := owners.setdefault(spec.name, whose)) != whose:
+                    why = f"its name is that of a tool of {owner}; give the server a `prefix`"
+                    self._conflicts[whose, spec.name] = why
+                    if (whose, spec.name) not in told:
+                        LOG.error("the tool %s of %s is not offered: %s", quote(spec.name), whose, why)
+                    continue
+                specs.append(spec)
+                runners[spec.name] = tools
+        self._tools = Tools(ToolSet(specs), partial(_run, runners))
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[JoinedTools]:
+        """See `ToolSource`; rule 2."""
+        async with AsyncExitStack() as stack:
+            for server in self.servers:
+                await stack.enter_async_context(server.running())
+            if self.folder is not None:
+                await stack.enter_async_context(self.folder.running())
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._wait_s):
+                    for server in self.servers:
+                        await server.settled.wait()
+            yield self
+
+    def shown(self) -> dict[str, Any]:
+        """The folder as it shows itself, and `mcp`, the servers."""
+        _ = self.tools  # whose conflicts are shown
+        folder: dict[str, Any] = {"folder": None, "modules": []} if self.folder is None else self.folder.shown()
+        return {**folder, "mcp": [self._shown(server) for server in self.servers]}
+
+    def _shown(self, server: McpServer) -> dict[str, Any]:
+        shown = server.shown()
+        whose = f"the MCP server {server.name}"
+        taken = {tool["name"]: tool for tool in shown["tools"] if (whose, tool["name"]) in self._conflicts}
+        return {
+            **shown,
+            "tools": [tool for tool in shown["tools"] if tool["name"] not in taken],
+            "left_out": [
+                *shown["left_out"],
+                *({"tool": tool["tool"], "why": self._conflicts[whose, name]} for name, tool in taken.items()),
+            ],
+        }
+
+
+async def _run(runners: Mapping[str, Tools], use: ToolUse, limit_s: float, enter: Enter) -> Result:
+    """See `Run`."""
+    tools = runners.get(use.name)
+    if tools is not None:
+        return await tools.run(use, limit_s, enter)
+    for state in (CallState.TOOL_CALL_INITIATED, CallState.VALIDATING_PARAMETERS, CallState.EXECUTION_FAILED):
+        enter(state)
+    return Result(f"Error: Unknown tool: {use.name[:MAX_NAME_CHARS]}", failed=True)

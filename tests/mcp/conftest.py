@@ -1,0 +1,92 @@
+"""MCP servers for tests: doubles that are run, and where the published ones are."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proxy.config import McpServerConfig
+from proxy.model import ToolUse
+from proxy.servertools.mcp.server import McpServer
+from proxy.servertools.source import CallState, Result
+
+HERE = Path(__file__).parent
+RAW = HERE / "raw_server.py"
+SDK = HERE / "sdk_server.py"
+PATIENCE_S = 120.0
+"""Nothing here is to run into a time limit, however slow the machine is."""
+
+PUBLISHED = Path(os.environ.get("TOOLWIRE_MCP_SERVERS", HERE.parents[1] / "build" / "mcp-servers"))
+"""Where `tests/mcp/servers.sh` puts the servers that npm has."""
+
+
+def raw(**options: Any) -> tuple[str, ...]:
+    """The command of the double that knows no SDK."""
+    return (sys.executable, str(RAW), json.dumps(options))
+
+
+def settings(command: Any = None, **more: Any) -> McpServerConfig:
+    """A server of the raw double, or of `command`; with `url` one that has an address."""
+    way: dict[str, Any] = {} if "url" in more else {"command": raw() if command is None else command}
+    return McpServerConfig(**{"name": "test", "timeout_s": PATIENCE_S, "connect_timeout_s": PATIENCE_S, **way, **more})
+
+
+@asynccontextmanager
+async def connected(config: McpServerConfig, *, on_oversize: Any = "cut") -> AsyncIterator[McpServer]:
+    """A server that has listed its tools."""
+    server = McpServer(config, on_oversize)
+    async with server.running():
+        await listed(server)
+        yield server
+
+
+async def listed(server: McpServer) -> None:
+    """Wait for the list of tools."""
+    async with asyncio.timeout(PATIENCE_S):
+        await server.listed.wait()
+
+
+async def until(done: Callable[[], Any]) -> None:
+    """Wait for what nobody tells."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not done():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+async def call(source: Any, name: str, _states: list[CallState] | None = None, **arguments: Any) -> Result:
+    """The result of a call."""
+    use = ToolUse("call_1", name, json.dumps(arguments))
+    enter = (lambda state: None) if _states is None else _states.append
+    result: Result = await source.tools.run(use, PATIENCE_S, enter)
+    return result
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs. One that nobody has waited for yet does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def npm_server(name: str) -> tuple[str, ...]:
+    """The command of a published server of npm; skips where it is not installed."""
+    program = PUBLISHED / "node_modules" / ".bin" / name
+    if not program.exists() or shutil.which("node") is None:
+        pytest.skip(f"{program} is not there; tests/mcp/servers.sh installs it, with node and npm")
+    return (str(program),)
+
+
+def python_server(module: str) -> tuple[str, ...]:
+    """The command of a published server in Python."""
+    pytest.importorskip(module)
+    return (sys.executable, "-m", module)

@@ -1,0 +1,362 @@
+"""Tool servers that Responses clients name (R26.2), through a whole gateway: what the client is shown, whole and
+streamed alike, and what the model and the servers are asked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from proxy.model import ModelRequest
+from proxy.testing import WireAnswer
+from tests.e2e.responses_answers import Said, of_stream, of_whole, outline
+from tests.toolservers.scripted import (
+    AWAY,
+    OTHER,
+    URL,
+    Seen,
+    ask,
+    configuration,
+    said,
+    scripted,
+    server,
+    turn,
+)
+
+MODES = pytest.mark.parametrize("mode", ["prompt", "native"])
+WAYS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+ADD = ("calc__add", {"a": 1, "b": 2})
+RAN_ADD: Said = ("ran", "calc", "add", "3")
+LISTED: Said = ("listed", "calc")
+LOOK = {"type": "function", "name": "look", "parameters": {"type": "object", "properties": {"at": {"type": "string"}}}}
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
+    seen = Seen()
+    monkeypatch.setattr("proxy.servertools.mcp.from_clients.McpServer", scripted(seen))
+    return seen
+
+
+def resource(answer: WireAnswer) -> Any:
+    """The resource of an answer, after every check that holds for all."""
+    streamed = answer.headers["Content-Type"].startswith("text/event-stream")
+    return of_stream(answer).resource if streamed else of_whole(answer)
+
+
+def lines(answer: WireAnswer) -> list[Said]:
+    return outline(resource(answer))
+
+
+def taught(request: ModelRequest) -> str:
+    """What the model is told of tools, in either mode."""
+    texts = "".join(text for role, *texts in said(request) for text in texts if role not in ("result", "call"))
+    return texts + json.dumps([[tool.namespace, tool.name, tool.description] for tool in request.tools])
+
+
+@MODES
+@WAYS
+async def test_tools_are_listed_and_calls_are_run_and_shown(mode: str, stream: bool, seen: Seen) -> None:
+    script = [turn(mode, "Let me see.", ADD), {"text": "It is 3."}]
+    got = await ask(configuration(mode), script, stream=stream, tools=[server()])
+    assert lines(got) == [LISTED, ("text", "Let me see."), RAN_ADD, ("text", "It is 3.")]
+    assert seen.calls == [(URL, "add", {"a": 1, "b": 2})]
+    assert seen.made == [(URL, {})]
+    assert seen.ended == [URL]
+    item = resource(got)["output"][2]
+    assert item == {
+        "id": item["id"], "type": "mcp_call", "status": "completed", "approval_request_id": None,
+        "arguments": item["arguments"], "error": None, "name": "add", "output": "3", "server_label": "calc",
+    }  # fmt: skip
+    assert json.loads(item["arguments"]) == {"a": 1, "b": 2}
+    first, second = got.requests
+    assert "Does write." in taught(first)
+    assert resource(got)["status"] == "completed"
+    spent = [3, 3]
+    assert resource(got)["usage"]["total_tokens"] >= sum(spent)
+    told = json.dumps(said(second))
+    assert "add" in told
+    assert "3" in told
+
+
+async def test_a_list_says_what_the_server_said(seen: Seen) -> None:
+    got = await ask(configuration(), [{"text": "ok"}], tools=[server()])
+    (item, _) = resource(got)["output"]
+    assert {tool["name"]: tool["annotations"] for tool in item["tools"]} == {
+        "add": {"read_only": True}, "write": {"read_only": False}, "fail": {"read_only": False},
+        "files/read.v2": {"read_only": False},
+    }  # fmt: skip
+    assert item["tools"][1]["input_schema"]["properties"] == {"text": {"type": "string"}}
+    assert item["tools"][1]["description"] == "Does write."
+
+
+async def test_each_item_has_its_events_in_their_order(seen: Seen) -> None:
+    script = [turn("prompt", "", ADD, ("calc__fail", {})), {"text": "Done."}]
+    streamed = of_stream(await ask(configuration(), script, stream=True, tools=[server()]))
+    kinds = [kind for kind in streamed.kinds if "text" not in kind and "content_part" not in kind]
+    call = ["output_item.added", "mcp_call.in_progress", "mcp_call_arguments.delta", "mcp_call_arguments.done"]
+    assert kinds == [
+        "created", "in_progress",
+        "output_item.added", "mcp_list_tools.in_progress", "mcp_list_tools.completed", "output_item.done",
+        *call, "mcp_call.completed", "output_item.done",
+        *call, "mcp_call.failed", "output_item.done",
+        "output_item.added", "output_item.done", "completed",
+    ]  # fmt: skip
+    added = [event["item"] for event in streamed.events if event["type"] == "response.output_item.added"]
+    assert added[0]["tools"] == []
+    assert (added[1]["status"], added[1]["arguments"], added[1]["output"]) == ("in_progress", "", None)
+    about = [event for event in streamed.events if event["type"].startswith(("response.mcp_",))]
+    assert {event["item_id"] for event in about} == {item["id"] for item in streamed.resource["output"][:-1]}
+    assert all(set(event) >= {"item_id", "output_index", "sequence_number"} for event in about)
+
+
+async def test_a_call_is_seen_while_it_runs(seen: Seen) -> None:
+    """The event that it has begun is there before its result."""
+    written: list[bytes] = []
+    from proxy.protocols.responses.writer import ResponsesWriter
+
+    feed = ResponsesWriter.feed
+    at_call: list[bool] = []
+
+    def watched(self: ResponsesWriter, events: Any) -> bytes:
+        written.append(feed(self, events))
+        return written[-1]
+
+    def answer(name: str, arguments: Any) -> Any:
+        from tests.toolservers.scripted import answered
+
+        at_call.append(b"response.mcp_call.in_progress" in b"".join(written))
+        return answered(name, arguments)
+
+    seen.answer = answer
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ResponsesWriter, "feed", watched)
+        await ask(configuration(), [turn("prompt", "", ADD), {"text": "3"}], stream=True, tools=[server()])
+    assert at_call == [True]
+
+
+@MODES
+@WAYS
+async def test_texts_and_calls_keep_their_order(mode: str, stream: bool, seen: Seen) -> None:
+    script = [turn(mode, "One.", ADD, after=" Two."), turn(mode, "Three.", ADD), {"text": "Four."}]
+    got = await ask(configuration(mode), script, stream=stream, tools=[server()])
+    behind: list[Said] = [("text", " Two.")] if mode == "prompt" else []
+    texts = [line if line[0] != "text" else ("text", line[1].strip()) for line in lines(got)]
+    wanted: list[Said] = [LISTED, ("text", "One."), RAN_ADD, *[("text", b[1].strip()) for b in behind]]
+    joined = "Two.\n\nThree." if behind else "Three."
+    wanted = [*wanted[:3], ("text", joined), RAN_ADD, ("text", "Four.")]
+    assert texts == wanted
+
+
+@WAYS
+async def test_failures_are_shown_and_told(stream: bool, seen: Seen) -> None:
+    bad = ("calc__add", {"a": 1})
+    script = [turn("prompt", "", ("calc__fail", {}), bad), {"text": "Sorry."}]
+    got = await ask(configuration(), script, stream=stream, tools=[server()])
+    _, failed, refused, text = lines(got)
+    assert failed == ("failed", "calc", "fail", "the disk is full")
+    assert refused[:3] == ("failed", "calc", "add")
+    assert "required" in refused[3]
+    assert text == ("text", "Sorry.")
+    assert [name for _, name, _ in seen.calls] == ["fail"]
+    told = json.dumps(said(got.requests[1]))
+    assert "the disk is full" in told
+    items = resource(got)["output"]
+    assert [item["status"] for item in items[1:3]] == ["failed", "failed"]
+    assert items[1]["output"] is None
+    assert items[1]["error"]["type"] == "mcp_tool_execution_error"
+
+
+@WAYS
+async def test_a_server_that_lists_nothing_is_shown_and_the_answer_goes_on(stream: bool, seen: Seen) -> None:
+    tools = [server("gone", AWAY), server(), LOOK]
+    got = await ask(configuration(), [turn("prompt", "", ADD), {"text": "3"}], stream=stream, tools=tools)
+    (kind, label, why), *others = lines(got)
+    assert (kind, label) == ("listed", "gone")
+    assert "nobody answers there" in why
+    assert others == [LISTED, RAN_ADD, ("text", "3")]
+    if stream:
+        assert "mcp_list_tools.failed" in of_stream(got).kinds
+
+
+@MODES
+async def test_equal_names_stay_apart(mode: str, seen: Seen) -> None:
+    """Of two servers, and of a server and the client."""
+    add = {**LOOK, "name": "add"}
+    script = [turn(mode, "", ("b__add", {"a": 1, "b": 1}), ("a__add", {"a": 2, "b": 2}), ("add", {"at": "x"}))]
+    tools = [server("a"), server("b", OTHER), add]
+    got = await ask(configuration(mode), script, tools=tools)
+    assert lines(got) == [
+        ("listed", "a"), ("listed", "b"), ("ran", "b", "add", "2"), ("ran", "a", "add", "4"),
+        ("call", "add", '{"at": "x"}' if mode == "prompt" else '{"at":"x"}'),
+    ]  # fmt: skip
+    assert [(url, name) for url, name, _ in seen.calls] == [(OTHER, "add"), (URL, "add")]
+
+
+async def test_a_name_that_models_cannot_say_is_the_servers_own_for_the_client(seen: Seen) -> None:
+    first = await ask(configuration(), [{"text": "ok"}], tools=[server()])
+    (offered,) = {tool.name for tool in first.requests[0].tools if "read_v2" in tool.name} or {""}
+    text = taught(first.requests[0])
+    name = next(word.strip('"') for word in text.replace("\\", "").split('"') if word.startswith("calc__files_read_v2"))
+    got = await ask(configuration(), [turn("prompt", "", (name, {"path": "p"})), {"text": "ok"}], tools=[server()])
+    assert lines(got)[1] == ("ran", "calc", "files/read.v2", 'files/read.v2: {"path": "p"}')
+    assert seen.calls[-1][1] == "files/read.v2"
+    assert offered == "" or offered in name
+
+
+@MODES
+async def test_which_tools_are_offered_the_client_says(mode: str, seen: Seen) -> None:
+    for allowed, names in (
+        (["add"], ["add"]),
+        ({"tool_names": ["add", "write"], "read_only": True}, ["add"]),
+        ({"read_only": False}, ["write", "fail", "files/read.v2"]),
+        ([], []),
+    ):
+        got = await ask(configuration(mode), [{"text": "ok"}], tools=[server(allowed_tools=allowed)])
+        item = resource(got)["output"][0]
+        assert [tool["name"] for tool in item["tools"]] == names
+        assert ("Does write." in taught(got.requests[0])) is ("write" in names)
+
+
+async def test_a_tool_that_is_not_allowed_is_not_called(seen: Seen) -> None:
+    script = [turn("prompt", "", ("calc__write", {"text": "x"})), {"text": "ok"}]
+    got = await ask(configuration(), script, tools=[server(allowed_tools=["add"])])
+    assert seen.calls == []
+    assert lines(got)[-1] == ("text", "ok")
+
+
+@MODES
+@WAYS
+async def test_calls_of_the_client_come_behind_those_that_were_run(mode: str, stream: bool, seen: Seen) -> None:
+    script = [turn(mode, "", ADD, ("look", {"at": "x"}))]
+    got = await ask(configuration(mode), script, stream=stream, tools=[server(), LOOK])
+    assert [line[:3] for line in lines(got)][:2] == [("listed", "calc"), RAN_ADD[:3]]
+    assert lines(got)[2][:2] == ("call", "look")
+
+
+async def test_the_client_bounds_the_calls(seen: Seen) -> None:
+    script = [turn("prompt", "", ADD, ADD), {"text": "ok"}]
+    got = await ask(configuration(), script, tools=[server()], max_tool_calls=1)
+    assert len(seen.calls) == 1
+    assert [line[0] for line in lines(got)] == ["listed", "ran", "failed", "text"]
+
+
+@WAYS
+async def test_a_limit_of_the_route_ends_the_answer(stream: bool, seen: Seen) -> None:
+    limited = {"mode": "prompt", "tool_loop": {"max_iterations": 2}}
+    config = configuration(defaults=limited)
+    got = await ask(config, [turn("prompt", "", ADD)] * 3, stream=stream, tools=[server()])
+    assert [line[0] for line in lines(got)] == ["listed", "ran", "failed"]
+    assert len(seen.calls) == 1
+
+
+@MODES
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {"type": "mcp", "server_label": "calc", "name": "add"},
+        {"type": "mcp", "server_label": "calc"},
+        {
+            "type": "allowed_tools",
+            "mode": "required",
+            "tools": [{"type": "mcp", "server_label": "calc", "name": "add"}],
+        },
+        "required",
+    ],
+    ids=str,
+)
+async def test_a_choice_may_name_a_server(mode: str, choice: Any, seen: Seen) -> None:
+    script = [turn(mode, "", ADD), {"text": "3"}]
+    got = await ask(configuration(mode), script, tools=[server(), LOOK], tool_choice=choice)
+    assert lines(got) == [LISTED, RAN_ADD, ("text", "3")]
+    assert resource(got)["tool_choice"] == choice
+    if mode == "native":
+        first, second = got.requests
+        assert first.tool_choice.forces
+        assert second.tool_choice.mode == "auto"
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {"type": "mcp", "server_label": "calc", "name": "nothing"},
+        {"type": "mcp", "server_label": "nobody"},
+        {"type": "function", "name": "nothing"},
+    ],
+    ids=str,
+)
+async def test_a_choice_of_what_is_not_there(choice: Any, seen: Seen) -> None:
+    got = await ask(configuration(), [{"text": "ok"}], tools=[server(), LOOK], tool_choice=choice)
+    assert got.status == 400
+    assert (got.json()["error"]["code"], got.json()["error"]["param"]) == ("invalid_tool_choice", "tool_choice")
+
+
+async def test_nothing_may_be_called(seen: Seen) -> None:
+    got = await ask(configuration(), [{"text": "ok"}], tools=[server()], tool_choice="none")
+    assert lines(got) == [LISTED, ("text", "ok")]
+
+
+BAD: Sequence[tuple[dict[str, Any], str]] = [
+    (server(url="https://evil.example/mcp"), "server_url"),
+    (server(url="https://tools.example.evil/mcp"), "server_url"),
+    (server(url="https://tools.example@evil/mcp"), "server_url"),
+    (server(url="https://tools.example:444/mcp"), "server_url"),
+    (server(url="http://tools.example/mcp"), "server_url"),
+    (server(url="https://other.example/mcp/more"), "server_url"),
+    (server(url=5), "server_url"),  # type: ignore[arg-type]
+    (server(label="a b"), "server_label"),
+    (server(label=""), "server_label"),
+    ({"type": "mcp", "server_url": URL}, "server_label"),
+    (server(headers={"Host": "internal"}), "headers.Host"),
+    (server(headers={"X": "a\r\nHost: b"}), "headers.X"),
+    (server(headers=["a"]), "headers"),
+    (server(authorization="a\nb"), "authorization"),
+    (server(authorization="a", headers={"authorization": "b"}), "authorization"),
+    (server(allowed_tools="add"), "allowed_tools"),
+    (server(allowed_tools={"read_only": "yes"}), "allowed_tools.read_only"),
+    (server(approve="sometimes"), "require_approval"),
+    (server(approve={"always": {"tool_names": 5}}), "require_approval.always"),
+    (server(server_description=5), "server_description"),
+]
+
+
+@pytest.mark.parametrize(("tool", "field"), BAD, ids=lambda value: json.dumps(value)[:60])
+async def test_what_is_wrong_with_a_server_is_said(tool: dict[str, Any], field: str, seen: Seen) -> None:
+    got = await ask(configuration(), [{"text": "ok"}], tools=[LOOK, tool])
+    assert got.status == 400, got.body
+    error = got.json()["error"]
+    assert error["param"] == f"tools[1].{field}"
+    if field == "server_url":
+        assert error["code"] in ("tool_server_not_allowed", "invalid_tool_schema")
+    assert seen.made == []
+    assert got.requests == ()
+
+
+async def test_labels_are_unique(seen: Seen) -> None:
+    got = await ask(configuration(), [{"text": "ok"}], tools=[server(), server(url=OTHER)])
+    assert got.json()["error"]["param"] == "tools[1].server_label"
+
+
+async def test_without_a_list_of_servers_the_tool_is_ignored_and_echoed(seen: Seen) -> None:
+    """As any other that the gateway does not simulate (R3.8)."""
+    config = configuration(tools={})
+    got = await ask(config, [{"text": "ok"}], tools=[server(url="https://evil.example/mcp")])
+    assert lines(got) == [("text", "ok")]
+    assert seen.made == []
+
+
+async def test_connectors_are_ignored_and_echoed(seen: Seen) -> None:
+    tool = {"type": "mcp", "server_label": "mail", "connector_id": "connector_gmail"}
+    got = await ask(configuration(), [{"text": "ok"}], tools=[tool])
+    assert lines(got) == [("text", "ok")]
+    assert resource(got)["tools"] == [tool]
+
+
+async def test_too_many_tools(seen: Seen) -> None:
+    config = configuration(limits={"tools_max": 4, "tools_warn": 4})
+    got = await ask(config, [{"text": "ok"}], tools=[LOOK, server()])
+    assert got.status == 400
+    assert got.json()["error"]["param"] == "tools[1].allowed_tools"
+    assert (await ask(config, [{"text": "ok"}], tools=[LOOK, server(allowed_tools=["add"])])).status == 200

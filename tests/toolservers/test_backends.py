@@ -1,0 +1,72 @@
+"""What model servers are sent where the gateway asks the tool servers, and where it does not."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from proxy.configuration.settings import load
+from proxy.model import ModelReply, ReplyChoice, Text
+from proxy.testing import Say, Upstream
+from tests.e2e.conftest import post, serving
+from tests.e2e.responses_answers import of_whole, outline
+from tests.e2e.test_responses_backend import speaking
+from tests.toolservers.scripted import URL, Seen, scripted, server
+
+CALL = {
+    "type": "mcp_call", "id": "mcp_1", "server_label": "calc", "name": "add", "arguments": '{"a":1,"b":2}', "output": "3",
+    "error": None,
+}  # fmt: skip
+INPUT = [{"role": "user", "content": "hi"}, CALL, {"role": "user", "content": "and?"}]
+
+
+def config(url: str, kind: str, *permitted: str) -> Any:
+    sections = {
+        "backends": {"main": {"url": url, "kind": kind}},
+        "defaults": {"mode": "native"},
+        "tools": {"mcp_from_clients": list(permitted)},
+        "store": {"kind": "memory"},
+    }
+    return load(None, env={}, overrides=sections)
+
+
+async def asked(kind: str, permitted: bool, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any]:
+    monkeypatch.setattr("proxy.servertools.mcp.from_clients.McpServer", scripted(Seen()))
+    tools = [server(authorization="a-secret-word")]
+    reply = ModelReply("resp_0", "m", 1, (ReplyChoice((Text("ok"),)),))
+    async with Upstream([speaking(reply) if kind == "openai_responses" else Say("ok")]) as upstream:
+        async with serving(config(upstream.url, kind, *([URL] if permitted else []))) as gateway:
+            got = await post(gateway, {"input": INPUT, "tools": tools}, path="/v1/responses")
+        return of_whole(got), upstream.requests[0].json
+
+
+async def test_a_chat_server_gets_functions_and_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown, sent = await asked("openai_chat", True, monkeypatch)
+    assert outline(shown) == [("listed", "calc"), ("text", "ok")]
+    assert "calc__add" in [tool["function"]["name"] for tool in sent["tools"]]
+    _, call, result, _ = sent["messages"]
+    assert call["tool_calls"][0]["function"] == {"name": "calc__add", "arguments": '{"a":1,"b":2}'}
+    assert (result["role"], result["content"]) == ("tool", "3")
+    assert result["tool_call_id"] == call["tool_calls"][0]["id"]
+    assert "a-secret-word" not in json.dumps(sent)
+
+
+async def test_a_responses_server_gets_functions_and_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown, sent = await asked("openai_responses", True, monkeypatch)
+    assert outline(shown) == [("listed", "calc"), ("text", "ok")]
+    assert {tool["type"] for tool in sent["tools"]} <= {"function", "namespace"}
+    kinds = [item.get("type") for item in sent["input"]]
+    assert kinds == ["message", "function_call", "function_call_output", "message"]
+    assert "a-secret-word" not in json.dumps(sent)
+
+
+async def test_a_responses_server_serves_them_itself_where_the_gateway_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shown, sent = await asked("openai_responses", False, monkeypatch)
+    assert outline(shown) == [("text", "ok")]
+    (tool,) = sent["tools"]
+    assert (tool["type"], tool["authorization"]) == ("mcp", "a-secret-word")
+    assert [item.get("type") for item in sent["input"]][1] == "mcp_call"

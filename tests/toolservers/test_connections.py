@@ -1,0 +1,137 @@
+"""Connections to the servers that clients name: shared by whom, how many, and how long."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from proxy.servertools.mcp import from_clients
+from proxy.servertools.mcp.from_clients import FULL, SILENT, ClientServers, Lease, NotListed
+from tests.toolservers.scripted import AWAY, OTHER, URL, Seen, scripted
+
+LIST = ["https://tools.example/*", OTHER]
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
+    seen = Seen()
+    monkeypatch.setattr(from_clients, "McpServer", scripted(seen))
+    return seen
+
+
+async def test_the_same_url_and_headers_share_one(seen: Seen) -> None:
+    async with ClientServers(LIST, "cut").running() as servers:
+        first, second = await asyncio.gather(servers.lease(URL, {"a": "1"}), servers.lease(URL, {"a": "1"}))
+        others = [
+            await servers.lease(URL, {"a": "2"}),
+            await servers.lease(OTHER, {"a": "1"}),
+            await servers.lease(URL, {}),
+        ]
+        assert first.server is second.server
+        assert len({id(lease.server) for lease in [first, *others]}) == 4
+        first.close()
+        second.close()
+        again = await servers.lease(URL, {"a": "1"})
+        assert again.server is first.server
+    assert len(seen.made) == len(seen.ended) == 4
+
+
+async def test_a_lease_is_given_back_once(seen: Seen) -> None:
+    async with ClientServers(LIST, "cut").running() as servers:
+        first, second = await servers.lease(URL, {}), await servers.lease(URL, {})
+        first.close()
+        first.close()
+        assert [one["users"] for one in servers.shown()] == [1]
+        second.close()
+        assert [one["users"] for one in servers.shown()] == [0]
+
+
+async def test_there_are_only_so_many(seen: Seen) -> None:
+    """Who needs room takes that of the one that nobody has used for longest; without any there is none."""
+    async with ClientServers(LIST, "cut", most=2).running() as servers:
+        first, second = await servers.lease(URL, {"a": "1"}), await servers.lease(URL, {"a": "2"})
+        with pytest.raises(NotListed, match=FULL):
+            await servers.lease(URL, {"a": "3"})
+        first.close()
+        second.close()
+        (await servers.lease(URL, {"a": "1"})).close()
+        third = await servers.lease(URL, {"a": "3"})
+        assert seen.ended == [URL]
+        assert len(servers.shown()) == 2
+        kept = await servers.lease(URL, {"a": "1"})
+        assert kept.server is first.server
+        third.close()
+    assert len(seen.ended) == len(seen.made) == 3
+
+
+async def test_one_that_nobody_uses_ends(seen: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(from_clients, "IDLE_S", 0.01)
+    async with ClientServers(LIST, "cut").running() as servers:
+        (await servers.lease(URL, {})).close()
+        async with asyncio.timeout(60):
+            while not seen.ended:  # noqa: ASYNC110  # nobody announces it
+                await asyncio.sleep(0.01)
+        assert servers.shown() == []
+        await servers.lease(URL, {})
+    assert len(seen.made) == 2
+
+
+async def test_one_that_failed_is_tried_again_by_the_next(seen: Seen) -> None:
+    async with ClientServers(LIST, "cut").running() as servers:
+        for _ in range(2):
+            with pytest.raises(NotListed, match="nobody answers there"):
+                await servers.lease(AWAY, {})
+        assert servers.shown() == []
+    assert [url for url, _ in seen.made] == [AWAY, AWAY]
+
+
+async def test_one_that_says_nothing(seen: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Silent(scripted(seen)):  # type: ignore[misc]
+        def __init__(self, *given: object) -> None:
+            super().__init__(*given)
+            self.settled.set = lambda: None  # type: ignore[method-assign]
+
+    monkeypatch.setattr(from_clients, "McpServer", Silent)
+    monkeypatch.setattr(from_clients, "LISTING_S", 0.01)
+    async with ClientServers(LIST, "cut").running() as servers:
+        with pytest.raises(NotListed, match=SILENT.split(" s ")[1]):
+            await servers.lease(URL, {})
+
+
+async def test_who_gives_up_waiting_gives_it_back(seen: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Silent(scripted(seen)):  # type: ignore[misc]
+        def __init__(self, *given: object) -> None:
+            super().__init__(*given)
+            self.settled.set = lambda: None  # type: ignore[method-assign]
+
+    monkeypatch.setattr(from_clients, "McpServer", Silent)
+    async with ClientServers(LIST, "cut").running() as servers:
+        waiting = asyncio.create_task(servers.lease(URL, {}))
+        async with asyncio.timeout(60):
+            while not servers.shown():  # noqa: ASYNC110  # nobody announces it
+                await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert [one["users"] for one in servers.shown()] == [0]
+
+
+async def test_nothing_is_leased_when_the_gateway_stops(seen: Seen) -> None:
+    servers = ClientServers(LIST, "cut")
+    leases: list[Lease] = []
+    async with servers.running():
+        leases.append(await servers.lease(URL, {}))
+    with pytest.raises(NotListed, match="stopping"):
+        await servers.lease(URL, {})
+    leases[0].close()
+    assert seen.ended == [URL]
+
+
+async def test_headers_are_shown_nowhere(seen: Seen) -> None:
+    async with ClientServers(LIST, "cut").running() as servers:
+        lease = await servers.lease(URL, {"authorization": "Bearer a-secret-word"})
+        assert servers.shown() == [
+            {"host": "tools.example", "state": "up", "users": 1, "tools": list(lease.server.listing.tools)}
+        ]
+        assert "a-secret-word" not in repr(lease.server.config)

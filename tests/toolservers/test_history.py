@@ -1,0 +1,397 @@
+"""Conversations with tool servers: what the client gives back, what the gateway remembers, and approvals (R26.2)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from aiohttp.test_utils import TestClient, TestServer
+
+from proxy.app import create_app
+from proxy.config import GatewayConfig
+from proxy.registry import registries
+from proxy.testing import ScriptedBackend
+from tests.e2e.responses_answers import check_items, outline, read_events
+from tests.protocols.responses_wires import accumulate
+from tests.toolservers.scripted import URL, Seen, ask, configuration, listed, said, scripted, server, turn
+
+WAYS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+KEPT = pytest.mark.parametrize("kept", [False, True], ids=["echoed", "remembered"])
+MODES = pytest.mark.parametrize("mode", ["prompt", "native"])
+ADD = ("calc__add", {"a": 1, "b": 2})
+WRITE = ("calc__write", {"text": "x"})
+USER = {"type": "message", "role": "user", "content": "hi"}
+RAN_ADD = ("ran", "calc", "add")
+LOOK = {"type": "function", "name": "look", "parameters": {"type": "object", "properties": {"at": {"type": "string"}}}}
+Post = Callable[..., Awaitable[Any]]
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
+    seen = Seen()
+    monkeypatch.setattr("proxy.servertools.mcp.from_clients.McpServer", scripted(seen))
+    return seen
+
+
+@asynccontextmanager
+async def conversation(config: GatewayConfig, *script: Any) -> AsyncIterator[tuple[Post, ScriptedBackend]]:
+    """`post(body)` gives a resource, or the error, of one gateway."""
+    plugins, backend = registries(), ScriptedBackend(script)
+    plugins.backends.register("scripted", lambda name, config, limits: backend)
+    made = GatewayConfig(**{  # type: ignore[arg-type]
+        **{field: getattr(config, field) for field in config.__slots__},
+        "backends": {name: type(one)(kind="scripted") for name, one in config.backends.items()},
+    })  # fmt: skip
+    async with TestClient(TestServer(create_app(made, plugins=plugins))) as client:
+
+        async def post(given: Any = "hi", **body: Any) -> Any:
+            sent = {"model": "m", "input": given, **body}
+            async with client.post("/v1/responses", json=sent) as response:
+                data = await response.read()
+            if not body.get("stream"):
+                shown = json.loads(data)
+                if response.status == 200 and "function_call_output" not in {item["type"] for item in shown["output"]}:
+                    check_items(shown["output"])
+                return shown
+            events = read_events(data)
+            assert accumulate(events) == events[-1]["response"]["output"]
+            return events[-1]["response"]
+
+        yield post, backend
+
+
+def going_on(kept: bool, first: Mapping[str, Any], *items: Any, before: Any = (USER,)) -> dict[str, Any]:
+    """What a client sends next: all that was said, or where it was said."""
+    if kept:
+        return {"given": list(items), "previous_response_id": first["id"]}
+    return {"given": [*before, *first["output"], *items], "store": False}
+
+
+def reply_to(resource: Mapping[str, Any], *, approve: bool = True, number: int = 0, **more: Any) -> dict[str, Any]:
+    requests = [item for item in resource["output"] if item["type"] == "mcp_approval_request"]
+    ident = requests[number]["id"]
+    return {"type": "mcp_approval_response", "approval_request_id": ident, "approve": approve, **more}
+
+
+def told(backend: ScriptedBackend, number: int = -1) -> str:
+    return json.dumps(said(backend.requests[number]))
+
+
+@MODES
+@KEPT
+async def test_the_model_sees_earlier_calls_with_their_results(mode: str, kept: bool, seen: Seen) -> None:
+    """R5.7, R5.8; and the tools are not listed again."""
+    script = [turn(mode, "So:", ADD, ("calc__fail", {})), {"text": "Done."}, {"text": "Again."}]
+    async with conversation(configuration(mode), *script) as (post, backend):
+        first = await post(tools=[server()])
+        second = await post(**going_on(kept, first, USER), tools=[server()])
+    assert outline(second) == [("text", "Again.")]
+    assert len(seen.calls) == 2
+    if mode == "native":
+        assert "calc__add" in {tool.name for tool in backend.requests[2].tools}
+        parts = [part for part in said(backend.requests[2]) if part[0] in ("call", "result", "failed")]
+        assert parts == [
+            ("call", "calc__add", '{"a":1,"b":2}'), ("result", "add", "3"),
+            ("call", "calc__fail", "{}"), ("failed", "fail", "the disk is full"),
+        ]  # fmt: skip
+    else:
+        text = told(backend)
+        assert text.index("So:") < text.index(">3<") < text.index("the disk is full") < text.index("Done.")
+        assert "calc__add" in text
+
+
+@KEPT
+async def test_history_is_told_without_the_servers(kept: bool, seen: Seen) -> None:
+    async with conversation(configuration(), turn("prompt", "", ADD), {"text": "3"}, {"text": "ok"}) as (post, backend):
+        first = await post(tools=[server()])
+        second = await post(**going_on(kept, first, USER))
+    assert outline(second) == [("text", "ok")]
+    assert ">3<" in told(backend)
+
+
+async def test_a_call_without_an_id_is_told_too(seen: Seen) -> None:
+    item = {"type": "mcp_call", "server_label": "x", "name": "f", "arguments": "{}", "output": "Y", "error": None}
+    old = {**item, "output": None, "error": "it broke"}
+    async with conversation(configuration(), {"text": "ok"}) as (post, backend):
+        await post([USER, item, old, {"type": "mcp_call"}, USER])
+    assert ">Y<" in told(backend)
+    assert "it broke" in told(backend)
+
+
+async def test_what_is_stored_is_what_was_shown(seen: Seen) -> None:
+    async with conversation(configuration(), turn("prompt", "", ADD), {"text": "3"}, {"text": "ok"}) as (post, _):
+        first = await post(tools=[server()], stream=True)
+        second = await post([USER], previous_response_id=first["id"], tools=[server()])
+    assert second["status"] == "completed"
+
+
+async def test_a_reference_leads_to_an_item(seen: Seen) -> None:
+    """Clients that leave their history to the gateway name items by their ids (R8.2)."""
+    async with conversation(configuration(), turn("prompt", "", ADD), {"text": "3"}, {"text": "ok"}) as (post, backend):
+        first = await post(tools=[server()])
+        refers = [{"type": "item_reference", "id": item["id"]} for item in first["output"]]
+        await post([USER, *refers, USER])
+    assert ">3<" in told(backend)
+
+
+MODULE = """
+TOOLS = [{"type": "function", "function": {"name": "clock", "description": "Says the time.", "parameters": {"type": "object"}}}]
+
+def handle_tool_call(tool_name, tool_input):
+    return "half past nine"
+"""
+
+
+@KEPT
+@WAYS
+async def test_beside_tools_of_the_gateway_and_the_client(kept: bool, stream: bool, seen: Seen, tmp_path: Any) -> None:
+    """What the gateway ran by itself the client does not see, and what the servers gave it does: the model is told each
+    once, whoever keeps it."""
+    (tmp_path / "clocks.py").write_text(MODULE)
+    both = {"mcp_from_clients": ["https://tools.example/*"], "folder": str(tmp_path), "timeout_s": 60.0, "watch_s": 0}
+    script = [
+        turn("prompt", "First.", ("clock", {}), ADD),
+        turn("prompt", "", ADD, ("clock", {}), ("look", {"at": "here"})),
+        {"text": "Done."},
+    ]
+    async with conversation(configuration(tools=both), *script) as (post, backend):
+        first = await post(tools=[server(), LOOK], stream=stream)
+        assert [line[:3] for line in outline(first)] == [
+            ("listed", "calc"), ("text", "First."), RAN_ADD, RAN_ADD, ("call", "look", '{"at": "here"}'),
+        ]  # fmt: skip
+        result = {"type": "function_call_output", "call_id": first["output"][-1]["call_id"], "output": "a tree"}
+        before = going_on(kept, first, result)
+        before.pop("store", None)
+        second = await post(**before, tools=[server(), LOOK], stream=stream)
+    assert outline(second) == [("text", "Done.")]
+    text = told(backend)
+    assert text.count("half past nine") == 2
+    assert text.count(">3<") == 2
+    assert text.count("a tree") == 1
+
+
+@WAYS
+async def test_beside_calls_of_the_gateway_that_are_shown(stream: bool, seen: Seen, tmp_path: Any) -> None:
+    (tmp_path / "clocks.py").write_text(MODULE)
+    both = {"mcp_from_clients": ["https://tools.example/*"], "folder": str(tmp_path), "timeout_s": 60.0, "watch_s": 0}
+    options = {"mode": "prompt", "tool_loop": {"expose_server_tools": True}}
+    script = [turn("prompt", "So:", ADD, ("clock", {}), ADD, ("look", {"at": "here"}), after=" Then.")]
+    async with conversation(configuration(tools=both, defaults=options), *script) as (post, _):
+        got = await post(tools=[server(), LOOK], stream=stream)
+    assert [item["type"] for item in got["output"]] == [
+        "mcp_list_tools", "message", "mcp_call", "function_call", "mcp_call", "function_call_output", "function_call",
+        "message",
+    ]  # fmt: skip
+
+
+# --- approvals --------------------------------------------------------------------------------------------------------
+
+
+@MODES
+@WAYS
+@KEPT
+async def test_an_approved_call_is_run_and_the_model_asked(mode: str, stream: bool, kept: bool, seen: Seen) -> None:
+    script = [turn(mode, "May I?", WRITE), {"text": "Written."}, {"text": "Later."}]
+    async with conversation(configuration(mode), *script) as (post, backend):
+        first = await post(tools=[server(approve=None)], stream=stream)
+        assert outline(first)[:2] == [("listed", "calc"), ("text", "May I?")]
+        kind, label, name, arguments = outline(first)[2]
+        assert (kind, label, name, json.loads(arguments)) == ("asks", "calc", "write", {"text": "x"})
+        assert first["status"] == "completed"
+        assert seen.calls == []
+        answer = reply_to(first)
+        second = await post(**going_on(kept, first, answer), tools=[server(approve=None)], stream=stream)
+        assert outline(second) == [("ran", "calc", "write", 'write: {"text": "x"}'), ("text", "Written.")]
+        assert second["output"][0]["approval_request_id"] == answer["approval_request_id"]
+        assert seen.calls == [(URL, "write", {"text": "x"})]
+        before = [USER, *first["output"], answer]
+        third = await post(**going_on(kept, second, USER, before=before), tools=[server(approve=None)], stream=stream)
+    assert outline(third) == [("text", "Later.")]
+    assert len(seen.calls) == 1, "an approval holds for one call"
+    for number in (1, 2):
+        assert told(backend, number).count("write: {") == 1
+
+
+@KEPT
+async def test_a_refused_call_is_told_with_its_reason(kept: bool, seen: Seen) -> None:
+    async with conversation(configuration(), turn("prompt", "", WRITE), {"text": "Then not."}, {"text": "ok"}) as (
+        post,
+        backend,
+    ):
+        first = await post(tools=[server(approve="always")])
+        answer = reply_to(first, approve=False, reason="Not on a Friday.")
+        second = await post(**going_on(kept, first, answer), tools=[server(approve="always")])
+        before = [USER, *first["output"], answer]
+        await post(**going_on(kept, second, USER, before=before), tools=[server(approve="always")])
+    assert outline(second) == [("text", "Then not.")]
+    assert seen.calls == []
+    assert "Not on a Friday." in told(backend, 1)
+    assert told(backend, 2).count("Not on a Friday.") == 1
+
+
+@WAYS
+async def test_some_calls_are_run_and_some_are_asked_for(stream: bool, seen: Seen) -> None:
+    approve = {"never": {"tool_names": ["add"]}}
+    script = [turn("prompt", "", ADD, WRITE, ("look", {"at": "here"})), {"text": "Done."}]
+    async with conversation(configuration(), *script) as (post, backend):
+        first = await post(tools=[server(approve=approve), LOOK], stream=stream)
+        assert [line[:3] for line in outline(first)] == [
+            ("listed", "calc"), ("ran", "calc", "add"), ("asks", "calc", "write"), ("call", "look", '{"at": "here"}'),
+        ]  # fmt: skip
+        assert [name for _, name, _ in seen.calls] == ["add"]
+        call_id = first["output"][3]["call_id"]
+        result = {"type": "function_call_output", "call_id": call_id, "output": "a tree"}
+        second = await post(
+            [result, reply_to(first)], previous_response_id=first["id"], tools=[server(approve=approve), LOOK]
+        )
+    assert [line[:3] for line in outline(second)] == [("ran", "calc", "write"), ("text", "Done.")]
+    text = told(backend)
+    assert text.count(">3<") == 1
+    assert text.count("a tree") == 1
+    assert text.count("write: {") == 1
+
+
+FILTERS: list[tuple[Any, tuple[str, ...]]] = [
+    (None, ("add", "write")),
+    ("always", ("add", "write")),
+    ("never", ()),
+    ({"never": {"read_only": True}}, ("write",)),
+    ({"always": {"tool_names": ["add"]}, "never": {"tool_names": ["add", "write"]}}, ("add",)),
+    ({"always": {"tool_names": ["add"]}}, ("add", "write")),
+    ({}, ("add", "write")),
+]
+
+
+@pytest.mark.parametrize(("approve", "asked"), FILTERS, ids=lambda value: str(value))
+async def test_which_calls_are_asked_for(approve: Any, asked: tuple[str, ...], seen: Seen) -> None:
+    async with conversation(configuration(), turn("prompt", "", ADD, WRITE), {"text": "ok"}) as (post, _):
+        first = await post(tools=[server(approve=approve)])
+    assert {line[2] for line in outline(first) if line[0] == "asks"} == set(asked)
+    assert {name for _, name, _ in seen.calls} == {"add", "write"} - set(asked)
+
+
+async def test_several_approvals_in_one_request(seen: Seen) -> None:
+    async with conversation(configuration(), turn("prompt", "", WRITE, ADD, WRITE), {"text": "ok"}) as (post, _):
+        first = await post(tools=[server(approve="always")])
+        answers = [reply_to(first), reply_to(first, approve=False, number=1), reply_to(first, number=2)]
+        second = await post(answers, previous_response_id=first["id"], tools=[server(approve="always")])
+    assert [line[:3] for line in outline(second)] == [("ran", "calc", "write")] * 2 + [("text", "ok")]
+    assert [name for _, name, _ in seen.calls] == ["write", "write"]
+
+
+async def test_a_call_that_nobody_answered_is_told_as_not_run(seen: Seen) -> None:
+    async with conversation(configuration(), turn("prompt", "", WRITE), {"text": "ok"}) as (post, backend):
+        first = await post(tools=[server(approve="always")])
+        second = await post([USER], previous_response_id=first["id"], tools=[server(approve="always")])
+    assert outline(second) == [("text", "ok")]
+    assert "has not approved" in told(backend)
+    assert seen.calls == []
+
+
+async def test_an_approval_of_nothing(seen: Seen) -> None:
+    answer = {"type": "mcp_approval_response", "approval_request_id": "mcpr_unknown", "approve": True}
+    for bad, field in (
+        (answer, "approval_request_id"),
+        ({**answer, "approval_request_id": 5}, "approval_request_id"),
+        ({**answer, "approve": "yes"}, "approve"),
+    ):
+        async with conversation(configuration(), {"text": "ok"}) as (post, backend):
+            got = await post([USER, bad], tools=[server()])
+        assert got["error"]["param"] == f"input[1].{field}"
+        assert backend.requests == []
+
+
+async def test_an_approval_without_its_server(seen: Seen) -> None:
+    async with conversation(configuration(), turn("prompt", "", WRITE), {"text": "ok"}) as (post, _):
+        first = await post(tools=[server(approve="always")])
+        got = await post([reply_to(first)], previous_response_id=first["id"])
+    assert got["error"]["param"] == "tools"
+    assert seen.calls == []
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "says"),
+    [("nothing", "{}", "Unknown tool"), ("write", '{"text": 5}', "Invalid parameters"), ("add", "{}", "Unknown tool")],
+)
+async def test_what_was_approved_is_checked_as_any_call(name: str, arguments: str, says: str, seen: Seen) -> None:
+    """A client may send back a request that nobody made: it is no more than a call of its own."""
+    asked = {
+        "type": "mcp_approval_request",
+        "id": "mcpr_1",
+        "server_label": "calc",
+        "name": name,
+        "arguments": arguments,
+    }
+    answer = {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}
+    async with conversation(configuration(), {"text": "ok"}) as (post, _):
+        got = await post([USER, asked, answer], tools=[server(allowed_tools=["write"])])
+    kind, _, _, text = outline(got)[1]
+    assert kind == "failed"
+    assert says in text
+    assert seen.calls == []
+
+
+async def test_an_approved_call_of_which_nothing_is_known_any_more_is_not_run_again(seen: Seen) -> None:
+    """A client that gives back the approval and what the model said then, without the call."""
+    asked = {"type": "mcp_approval_request", "id": "mcpr_1", "server_label": "calc", "name": "write", "arguments": "{}"}
+    answer = {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}
+    spoken = {"type": "message", "role": "assistant", "content": "Done."}
+    async with conversation(configuration(), {"text": "ok"}) as (post, backend):
+        got = await post([USER, asked, answer, spoken, USER], tools=[server()])
+    assert outline(got)[1:] == [("text", "ok")]
+    assert seen.calls == []
+    assert "not known any more" in told(backend)
+
+
+async def test_tokens_are_counted_without_running_anything(seen: Seen) -> None:
+    asked = {
+        "type": "mcp_approval_request", "id": "mcpr_1", "server_label": "calc", "name": "write",
+        "arguments": '{"text": "x"}',
+    }  # fmt: skip
+    answer = {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}
+    async with TestClient(TestServer(create_app(configuration()))) as client:
+        body = {"model": "m", "input": [USER, asked, answer], "tools": [server()]}
+        async with client.post("/v1/responses/input_tokens", json=body) as response:
+            counted = await response.json()
+        assert response.status == 200, counted
+        assert counted["input_tokens"] > 20
+    assert seen.calls == []
+
+
+async def test_a_list_that_has_changed_meanwhile_is_the_one_that_counts(seen: Seen) -> None:
+    async with conversation(configuration(), turn("prompt", "", ADD), {"text": "ok"}, {"text": "ok"}) as (post, _):
+        await post(tools=[server()])
+    seen.tools = [listed("other")]
+    async with conversation(configuration(), turn("prompt", "", ADD), {"text": "ok"}) as (post, _):
+        got = await post(tools=[server()])
+    assert [tool["name"] for tool in got["output"][0]["tools"]] == ["other"]
+    assert len(seen.calls) == 1
+
+
+@pytest.mark.parametrize("approve", ["always", "never"])
+@WAYS
+async def test_clients_are_told_not_to_ask_again_where_a_call_was_run(stream: bool, approve: str, seen: Seen) -> None:
+    """The official SDKs do so by themselves after an error, and the call would be run again."""
+    asked = {"type": "mcp_approval_request", "id": "mcpr_1", "server_label": "calc", "name": "write"}
+    asked["arguments"] = '{"text": "x"}'
+    answer = {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}
+    down = {"error": {"status": 503}}
+    script = [down] if approve == "always" else [turn("prompt", "", WRITE), down]
+    given = [USER, asked, answer] if approve == "always" else [USER]
+    config = configuration(defaults={"mode": "prompt", "retry": {"attempts": 1}})
+    got = await ask(config, script, given=given, stream=stream, tools=[server(approve=approve)])
+    assert [name for _, name, _ in seen.calls] == ["write"]
+    if stream and approve == "never":
+        assert b"response.failed" in got.body
+    else:
+        assert got.status == 502
+        assert got.headers["x-should-retry"] == "false"
+
+
+async def test_errors_before_any_call_say_nothing_of_asking_again(seen: Seen) -> None:
+    config = configuration(defaults={"mode": "prompt", "retry": {"attempts": 1}})
+    got = await ask(config, [{"error": {"status": 503}}], tools=[server()])
+    assert (got.status, got.headers.get("x-should-retry")) == (502, None)
