@@ -17,6 +17,6 @@
 | `mcp` | servers of the Model Context Protocol |
 | `joined` | several sources as one: who has a name |
 
-The folder's tools are trusted code: they have the rights of the gateway's user (docs/explanation/security.md). What is done here
-about handlers that block, crash or return junk keeps mistakes small; it is no sandbox.
+The folder's tools are trusted code: they have the rights of the gateway's user (docs/explanation/security.md). What is
+done here about handlers that block, crash or return junk keeps mistakes small; it is no sandbox.
 """

@@ -15,7 +15,7 @@ from ..observability.logs import log_fields
 from ..protocols.wire import whole
 from .definition import MAX_NAME_CHARS, ServerTool
 from .parameters import BadArguments
-from .source import CallState, Enter, Result
+from .source import CallState, Enter, Result, unknown_tool
 from .worker.answers import MAX_RESULT_CHARS
 
 LOG: Final = logging.getLogger("toolwire.tools")
@@ -50,15 +50,16 @@ class Calls:
         The one place where every execution passes: what wants to see them (a span, say) goes around it. A cancellation
         gives up the handler.
         """
+        tool = tools.get(use.name)
+        if tool is None:
+            return unknown_tool(use.name, enter)
         enter(CallState.TOOL_CALL_INITIATED)
         enter(CallState.VALIDATING_PARAMETERS)
-        result = await self._result(tools.get(use.name), use, enter, left_s)
+        result = await self._result(tool, use, enter, left_s)
         enter(CallState.EXECUTION_FAILED if result.failed else CallState.TOOL_COMPLETED)
         return Result(_bounded(result.text), failed=result.failed)
 
-    async def _result(self, tool: ServerTool | None, use: ToolUse, enter: Enter, left_s: float) -> Result:
-        if tool is None:
-            return Result(f"Error: Unknown tool: {use.name}", failed=True)
+    async def _result(self, tool: ServerTool, use: ToolUse, enter: Enter, left_s: float) -> Result:
         try:
             values = tool.parameters.values(use.arguments)
         except BadArguments as error:

@@ -24,9 +24,10 @@ from ...errors import quote
 from ...formats.toolset import ToolSet
 from ...model import Image, Text, ToolUse
 from ...support.environment import environment
-from ..calls import MAX_RESULT_CHARS, TIMED_OUT
+from ..definition import TIMED_OUT
 from ..parameters import BadArguments, read_arguments
 from ..source import CallState, Enter, Result, Tools
+from ..worker.answers import MAX_RESULT_CHARS
 from .frames import Frame, HostSettings
 from .hosting import HostProcess, Lost
 from .listed import LeftOut, McpTool, read_listing
