@@ -99,7 +99,7 @@ class Sentinel(RedisServer):
 
     said = "Sentinel ID is"
 
-    def __init__(self, folder: Path, master: RedisServer, quorum: int) -> None:
+    def __init__(self, folder: Path, master: RedisServer, quorum: int, password: str, own: str) -> None:
         super().__init__(folder)
         self._file = folder / f"sentinel-{self.port}.conf"
         self._file.write_text(
@@ -107,7 +107,11 @@ class Sentinel(RedisServer):
             f"sentinel monitor main 127.0.0.1 {master.port} {quorum}\n"
             f"sentinel down-after-milliseconds main {DOWN_AFTER_MS}\n"
             "sentinel failover-timeout main 2500\nsentinel parallel-syncs main 5\n"
+            + (f"sentinel auth-pass main {password}\n" if password else "")
+            + (f"requirepass {own}\n" if own else "")
         )
+        if own:
+            self.url = self.url.replace("//", f"//:{own}@")
         assert PROGRAM is not None
         self._command = [PROGRAM, str(self._file), "--sentinel"]
 
@@ -135,15 +139,24 @@ class Group:
 class WatchedGroup(Group):
     """A master and its replicas, watched over by Sentinels."""
 
-    def __init__(self, folder: Path, replicas: int = 1, sentinels: int = 1, options: Sequence[str] = ()) -> None:
+    def __init__(
+        self, folder: Path, replicas: int = 1, sentinels: int = 1, *, password: str = "", sentinels_own: str = ""
+    ) -> None:
         super().__init__()
-        first = RedisServer(folder, "--repl-diskless-sync-delay", "0", *options)
+        options = ["--repl-diskless-sync-delay", "0"]
+        if password:
+            options += ["--requirepass", password, "--masterauth", password]
+        first = RedisServer(folder, *options)
         self.data = [first]
         for _ in range(replicas):
-            copy = ("--replicaof", "127.0.0.1", str(first.port), "--repl-diskless-sync-delay", "0")
-            self.data.append(RedisServer(folder, *copy, *options))
-        self.sentinels = [Sentinel(folder, first, sentinels // 2 + 1) for _ in range(sentinels)]
+            self.data.append(RedisServer(folder, "--replicaof", "127.0.0.1", str(first.port), *options))
+        self.sentinels = [
+            Sentinel(folder, first, sentinels // 2 + 1, password, sentinels_own) for _ in range(sentinels)
+        ]
         self.servers = [*self.data, *self.sentinels]
+        if password:
+            for server in self.data:
+                server.url = server.url.replace("//", f"//:{password}@")
         hosts = ",".join(f"127.0.0.1:{sentinel.port}" for sentinel in self.sentinels)
         self.url = f"redis+sentinel://{hosts}/main/0"
 

@@ -13,7 +13,7 @@ from proxy.store.base import StoreUnavailable
 from proxy.store.encoding import encode, key_of
 from proxy.store.redis import RedisStore
 from tests.store.conftest import PATIENCE_S
-from tests.store.redis_server import PROGRAM, RedisServer
+from tests.store.redis_server import PROGRAM, ClusterGroup, RedisServer, WatchedGroup, started
 from tests.store.turns import DAY, HOUR, START, Clock, turn
 
 
@@ -133,6 +133,79 @@ async def test_a_server_that_refuses_says_nothing_secret(tmp_path: Path, clock: 
         await store.close()
     finally:
         server.stop()
+
+
+async def test_sentinels_and_servers_with_passwords_of_their_own(tmp_path: Path, clock: Clock) -> None:
+    if PROGRAM is None:
+        pytest.skip("redis-server is not installed (Debian: apt-get install redis-server)")
+    with started(WatchedGroup(tmp_path, 0, 1, password="theirs", sentinels_own="its")) as group:
+        right = group.url.replace("//", "//:theirs@")
+        refused = "the Redis server refuses the name or the password"
+        for url, message in (
+            (right, refused),
+            (f"{right}?sentinel_password=wrong-word", refused),
+            (f"{group.url}?sentinel_password=its", refused),
+            (f"{right.replace('/main/', '/wrong-word/')}?sentinel_password=its", "the Redis Sentinels know no service"),
+        ):
+            store = RedisStore(url, now=clock, timeout_s=PATIENCE_S)
+            with pytest.raises(StoreUnavailable, match=f"^{message}") as caught:
+                await store.start()
+            assert "wrong-word" not in str(caught.value)
+            assert caught.value.__suppress_context__
+            await store.close()
+        store = RedisStore(f"{right}?sentinel_password=its", now=clock, timeout_s=PATIENCE_S)
+        await store.put(turn("resp_1"))
+        await store.close()
+
+
+async def test_a_cluster_has_all_keys_in_one_slot(cluster_group: ClusterGroup, clock: Clock) -> None:
+    store = RedisStore(cluster_group.url, prefix="one-slot", now=clock, timeout_s=PATIENCE_S)
+    await store.put(turn("resp_1", owner="alice"))
+    await store.put(turn("resp_2", owner="bob"))
+    kept = {server.port: await kept_keys(server, "{one-slot}") for server in cluster_group.masters}
+    assert sorted(map(len, kept.values())) == [0, 0, 10]
+    await store.close()
+
+
+async def test_one_node_of_a_cluster_is_enough_to_find_the_others(cluster_group: ClusterGroup, clock: Clock) -> None:
+    for server in cluster_group.servers:
+        store = RedisStore(f"redis+cluster://127.0.0.1:{server.port}", prefix="by-one", now=clock, timeout_s=PATIENCE_S)
+        await store.put(turn("resp_1"))
+        assert await store.get("resp_1", "alice") == turn("resp_1")
+        await store.close()
+
+
+async def test_a_cluster_that_is_taken_for_a_server_alone(cluster_group: ClusterGroup, clock: Clock) -> None:
+    said = set()
+    for server in cluster_group.servers:
+        store = RedisStore(server.url, prefix="alone", now=clock, timeout_s=PATIENCE_S)
+        with pytest.raises(StoreUnavailable) as caught:
+            await store.put(turn("resp_1"))
+        said.add(str(caught.value))
+        await store.close()
+    assert "the Redis server is one of a cluster (redis+cluster://)" in said
+
+
+async def test_what_a_server_alone_kept_is_there_by_sentinels(watched_group: WatchedGroup, clock: Clock) -> None:
+    alone = RedisStore((await watched_group.master()).url, prefix="moves", now=clock, timeout_s=PATIENCE_S)
+    await alone.put(turn("resp_1"))
+    watched = RedisStore(watched_group.url, prefix="moves", now=clock, timeout_s=PATIENCE_S)
+    assert await watched.get("resp_1", "alice") == turn("resp_1")
+    await alone.close()
+    await watched.close()
+
+
+async def test_replicas_of_a_server_that_nobody_watches(watched_group: WatchedGroup, clock: Clock) -> None:
+    """Where a service has one address for whoever is the master, it cannot be asked how many there are."""
+    url = (await watched_group.master()).url
+    for replicas, held in ((1, True), (2, False)):
+        store = RedisStore(url, prefix="held", now=clock, timeout_s=2, replicas=replicas)
+        if held:
+            await store.put(turn("resp_1"))
+        else:
+            with pytest.raises(StoreUnavailable, match="too few replicas"):
+                await store.put(turn("resp_1"))
+        await store.close()
 
 
 async def test_every_turn_has_a_time_to_live(redis_server: RedisServer, clock: Clock) -> None:
