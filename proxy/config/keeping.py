@@ -30,7 +30,7 @@ class StoreConfig:
         default=None,
     )
     failover_s: float = doc(
-        "`redis` only, with Sentinels or a cluster: so long a request waits for a new master.", default=30.0
+        "`redis` only, with Sentinels or a cluster: so long a request waits for a new master.", default=45.0
     )
     max_responses: int = doc(
         "Kept at most. Beyond, those used longest ago go first, of the API key that has the most.", default=10_000

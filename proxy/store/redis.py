@@ -32,7 +32,8 @@ from .encoding import MAX_TURN_BYTES, MAX_TURNS, check_bounds, decoded, encoded,
 T = TypeVar("T")
 
 TIMEOUT_S: Final = 2.0
-PATIENCE_S: Final = 30.0
+PATIENCE_S: Final = 45.0
+"""Sentinels wait for half a minute before they begin, unless they are told otherwise."""
 AT_ONCE: Final = 500
 """The server does nothing else while a script runs."""
 LAYOUT: Final = 1
