@@ -103,8 +103,8 @@ def connect(url: str, timeout_s: float, **options: Any) -> Redis:
         pool.connection_class(**pool.connection_kwargs)  # Options in the URL are looked at only here.
     except (ValueError, TypeError):
         raise ValueError(
-            "not the URL of a Redis server (redis://, rediss://, unix://, or redis+sentinel://, redis+cluster:// and "
-            "the same with rediss)"
+            "not the URL of a Redis server (redis://, rediss://, unix://, redis+sentinel://, redis+cluster://, "
+            "rediss+sentinel://, rediss+cluster://), or one with an option that there is not"
         ) from None
     return Redis.from_pool(pool)
 

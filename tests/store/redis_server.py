@@ -54,6 +54,12 @@ class RedisServer:
         self._process: subprocess.Popen[str] | None = None
         self._log = folder / f"log-{self.port}"
 
+    def take_tls(self, certificate: Path, key: Path) -> None:
+        """Take no connections but over TLS, and make no others."""
+        self._command += ["--port", "0", "--tls-port", str(self.port), "--tls-replication", "yes"]
+        self._command += ["--tls-cert-file", str(certificate), "--tls-key-file", str(key)]
+        self._command += ["--tls-ca-cert-file", str(certificate), "--tls-auth-clients", "no"]
+
     def start(self) -> None:
         """Returns when it takes connections."""
         # What it says later goes into a file: nobody would empty a pipe.
@@ -140,8 +146,16 @@ class WatchedGroup(Group):
     """A master and its replicas, watched over by Sentinels."""
 
     def __init__(
-        self, folder: Path, replicas: int = 1, sentinels: int = 1, *, password: str = "", sentinels_own: str = ""
+        self,
+        folder: Path,
+        replicas: int = 1,
+        sentinels: int = 1,
+        *,
+        password: str = "",
+        sentinels_own: str = "",
+        tls: Sequence[Path] = (),
     ) -> None:
+        """`tls`: the files of a certificate, which has signed itself, and of its key."""
         super().__init__()
         options = ["--repl-diskless-sync-delay", "0"]
         if password:
@@ -159,6 +173,12 @@ class WatchedGroup(Group):
                 server.url = server.url.replace("//", f"//:{password}@")
         hosts = ",".join(f"127.0.0.1:{sentinel.port}" for sentinel in self.sentinels)
         self.url = f"redis+sentinel://{hosts}/main/0"
+        if tls:
+            checked = f"?ssl_ca_certs={tls[0]}&ssl_check_hostname=no"
+            self.url = f"rediss+sentinel://{hosts}/main/0{checked}"
+            for server in self.servers:
+                server.take_tls(*tls)
+                server.url = server.url.replace("redis://", "rediss://") + checked
 
     async def start(self) -> None:
         """Returns when every Sentinel knows all others and all replicas, and each of these is in step."""

@@ -12,6 +12,7 @@ import pytest
 from proxy.store.base import StoreUnavailable
 from proxy.store.encoding import encode, key_of
 from proxy.store.redis import RedisStore
+from tests.backends.peers import self_signed
 from tests.store.conftest import PATIENCE_S
 from tests.store.redis_server import PROGRAM, ClusterGroup, RedisServer, WatchedGroup, started
 from tests.store.turns import DAY, HOUR, START, Clock, turn
@@ -156,6 +157,24 @@ async def test_sentinels_and_servers_with_passwords_of_their_own(tmp_path: Path,
         store = RedisStore(f"{right}?sentinel_password=its", now=clock, timeout_s=PATIENCE_S)
         await store.put(turn("resp_1"))
         await store.close()
+
+
+async def test_sentinels_and_servers_over_tls(tmp_path: Path, clock: Clock) -> None:
+    if PROGRAM is None:
+        pytest.skip("redis-server is not installed (Debian: apt-get install redis-server)")
+    _, certificate = self_signed(tmp_path)
+    with started(WatchedGroup(tmp_path, 1, 1, tls=(certificate, tmp_path / "key.pem"))) as group:
+        store = RedisStore(group.url, now=clock, timeout_s=PATIENCE_S)
+        await store.put(turn("resp_1"))
+        assert await store.get("resp_1", "alice") == turn("resp_1")
+        assert await store.get("resp_2", "alice") is None
+        await store.close()
+        unchecked = group.url.partition("?")[0]
+        for url in (unchecked, unchecked.replace("rediss", "redis")):
+            store = RedisStore(url, now=clock, timeout_s=2, patience_s=0)
+            with pytest.raises(StoreUnavailable, match=r"cannot be reached|did not answer"):
+                await store.start()
+            await store.close()
 
 
 async def test_a_cluster_has_all_keys_in_one_slot(cluster_group: ClusterGroup, clock: Clock) -> None:
