@@ -77,7 +77,7 @@ _LASTING: Final = (faults.AuthenticationError, faults.AuthorizationError, faults
 _PASSING: Final = (faults.ConnectionError, faults.TimeoutError, OSError, NotHeld, faults.ReadOnlyError)
 _PASSING_IN_CLUSTERS: Final = (faults.ClusterDownError, faults.AskError, faults.TryAgainError)
 _SAID_IN_PASSING: Final = re.compile(
-    r"READONLY|UNBLOCKED|NOREPLICAS|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|non local key|WAIT c"
+    r"READONLY|UNBLOCKED|NOREPLICAS|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|non local key|WAIT cannot"
 )
 """The client has no class for these, or a script wraps them."""
 
@@ -164,8 +164,8 @@ class RedisClient:
         if self._nodes is None:
             self._server = Server(connect(url.given, timeout_s), Node(url.given, 0), 0.0)
         self._search: asyncio.Task[Server] | None = None
-        self._failing: dict[bool, float] = {}
-        """Since when nothing could be held (True), or nothing be done at all."""
+        self._failing: dict[bool, tuple[float, float]] = {}
+        """The first and the last failure since something could be held (True), or be done at all (False)."""
 
     async def ping(self) -> None:
         """Whether somebody answers."""
@@ -213,14 +213,22 @@ class RedisClient:
             except FAILURES as error:
                 if self._nodes is None or not passes(error):
                     raise
-                since = self._failing.setdefault(held, clock())
-                until = since + self._patience_s if until is None else until
+                began = self._outage(held, clock())
+                until = began + self._patience_s if until is None else until
                 if clock() >= until:
                     raise
                 await asyncio.sleep(AGAIN_S)
             else:
                 self._failing.pop(held, None)
                 return answer
+
+    def _outage(self, held: bool, now: float) -> float:
+        """When the outage began of which a failure is told. One that was heard of long ago was another."""
+        began, last = self._failing.get(held, (now, now))
+        if now - last > self._patience_s:
+            began = now
+        self._failing[held] = began, now
+        return began
 
     async def _attempt(self, commands: Sequence[Sequence[Any]], held: bool) -> tuple[list[Any], Server]:
         server = await self._current(held)
