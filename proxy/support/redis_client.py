@@ -31,7 +31,7 @@ try:
 except ImportError as error:
     raise ImportError("'redis' needs a package: pip install 'toolwire[redis]'") from error
 
-from .redis_nodes import Cluster, Node, Nodes, NoMaster, Sentinels, UnknownService
+from .redis_nodes import Cluster, Node, Nodes, NoMaster, OtherKind, Sentinels, UnknownService
 from .redis_url import RedisUrl
 
 T = TypeVar("T")
@@ -66,6 +66,7 @@ _TEXTS: Final[tuple[tuple[type[Exception], str], ...]] = (
     (faults.ClusterDownError, "the Redis cluster is down"),
     (NotHeld, "too few replicas of the Redis server have confirmed it"),
     (NoMaster, "there is no Redis master now"),
+    (OtherKind, "the hosts of the URL are not what it says, Sentinels or nodes of a cluster"),
     (UnknownService, "the Redis Sentinels know no service of that name"),
     (faults.TimeoutError, "the Redis server did not answer in time"),
     (TimeoutError, "the Redis server did not answer in time"),

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -37,6 +38,10 @@ class NoMaster(CannotConnect):
 
 class UnknownService(RedisError):
     """The Sentinels watch over no service of that name."""
+
+
+class OtherKind(RedisError):
+    """Whoever was asked is not what the URL says: no Sentinel, or no node of a cluster."""
 
 
 class Node(NamedTuple):
@@ -126,7 +131,7 @@ class Sentinels:
         views = [view for _, (at, state, replicas) in said if (view := _view(at, state, replicas)) is not None]
         if not views:
             errors = [answer for _, answers in said for answer in answers if isinstance(answer, ResponseError)]
-            raise UnknownService if all("No such master" in str(error) for error in errors) else errors[-1]
+            raise UnknownService if all("No such master" in str(error) for error in errors) else _judged(errors[-1])
         view = max(views, key=lambda each: (each.epoch, each.up))
         if not view.up:
             raise NoMaster
@@ -197,7 +202,7 @@ class Cluster:
         for asked, answers in said:
             for answer in answers:
                 if isinstance(answer, Exception):
-                    raise answer
+                    raise _judged(answer)
             slots, nodes = answers
             epochs = dict(_epochs(_text(nodes)))
             for first, last, *servers in slots:
@@ -231,6 +236,10 @@ def _epochs(nodes: str) -> Iterator[tuple[str, int]]:
         fields = line.split(" ")
         if len(fields) >= 8:
             yield fields[0], int(fields[6])
+
+
+def _judged(error: Exception) -> Exception:
+    return OtherKind() if re.search("unknown command|cluster support disabled", str(error)) else error
 
 
 def _text(value: Any) -> str:

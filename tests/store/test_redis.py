@@ -205,6 +205,16 @@ async def test_a_cluster_that_is_taken_for_a_server_alone(cluster_group: Cluster
     assert "the Redis server is one of a cluster (redis+cluster://)" in said
 
 
+@pytest.mark.parametrize("form", ["redis+sentinel://127.0.0.1:{}/main", "redis+cluster://127.0.0.1:{}"])
+async def test_a_server_alone_that_is_taken_for_something_else(
+    redis_server: RedisServer, clock: Clock, form: str
+) -> None:
+    store = RedisStore(form.format(redis_server.port), now=clock, timeout_s=PATIENCE_S)
+    with pytest.raises(StoreUnavailable, match=r"^the hosts of the URL are not what it says, Sentinels or nodes"):
+        await store.start()
+    await store.close()
+
+
 async def test_what_a_server_alone_kept_is_there_by_sentinels(watched_group: WatchedGroup, clock: Clock) -> None:
     alone = RedisStore((await watched_group.master()).url, prefix="moves", now=clock, timeout_s=PATIENCE_S)
     await alone.put(turn("resp_1"))
