@@ -21,7 +21,19 @@ class StoreConfig:
     path: str | None = doc(
         "`sqlite` only: the file; default: `responses.sqlite3` in the state folder of the user.", default=None
     )
-    url: str | None = doc("`redis` only: `redis://HOST:PORT/DB`; use `${ENV}` if it holds a password.", default=None)
+    url: str | None = doc(
+        "`redis` only: `redis://HOST:PORT/DB`, `redis+sentinel://HOST:PORT,HOST:PORT/SERVICE/DB` or "
+        "`redis+cluster://HOST:PORT,HOST:PORT`; `rediss` for TLS; use `${ENV}` if it holds a password.",
+        default=None,
+    )
+    replicas: int | None = doc(
+        "`redis` only: so many replicas must know a response before it counts as kept; null: all that could take over, where "
+        "Sentinels or a cluster know them, else none.",
+        default=None,
+    )
+    failover_s: float = doc(
+        "`redis` only, with Sentinels or a cluster: so long a request waits for a new master.", default=45.0
+    )
     max_responses: int = doc(
         "Kept at most. Beyond, those used longest ago go first, of the API key that has the most.", default=10_000
     )

@@ -95,7 +95,7 @@ class RateLimitsConfig:
         "is a `url`, else shared by the workers of this gateway.",
         default="auto",
     )
-    url: str | None = doc("`redis://HOST:PORT/DB`; use `${ENV}` if it holds a password.", default=None)
+    url: str | None = doc("A Redis server, in the forms of `store.url`.", default=None)
     timeout_s: float = doc("How long one question to the shared counts may take.", default=0.5)
     on_store_failure: Literal["open", "closed"] = doc(
         "While the shared counts are away: `open`: each worker counts by itself; `closed`: 503 `store_unavailable`.",

@@ -6,15 +6,17 @@ Rules of this module:
 2. The time is the server's, so the clocks of the gateways need not agree.
 3. Every key has a time to live: a bucket is gone when it would be empty, leases when the last one has run out.
 4. All keys have one hash tag, so that in a cluster they live on one node: a script cannot reach over several.
+5. Where there are replicas, none is waited for: what a master takes with it is what was used in its last moments. And
+   nothing is tried again here: `failover` counts on without the server until it is back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final
 
-from ..support.redis_client import FAILURES, Commands, connect, described
+from ..support.redis_client import FAILURES, RedisClient, Script, described
+from ..support.redis_url import read_url
 from .base import LEASE_S, ROUNDING, WINDOW_S, Bound, Change, Ledger, LedgerUnavailable, Verdict
 
 LAYOUT: Final = 1
@@ -48,7 +50,7 @@ end
 """
 
 # KEYS: one for each bound. ARGV: time, lease, then kind, most and cost of each bound.
-_BOOK: Final = f"""
+_BOOK: Final = Script(f"""
 {_BUCKET}
 local lease, used, fits = ARGV[2], {{}}, true
 for i, key in ipairs(KEYS) do
@@ -75,10 +77,10 @@ for i, key in ipairs(KEYS) do
     used[i] = string.format('%.9f', used[i])
 end
 return {{fits and 1 or 0, used}}
-"""
+""")
 
 # KEYS: one for each change. ARGV: time, lease, then kind, most and change of each.
-_SETTLE: Final = f"""
+_SETTLE: Final = Script(f"""
 {_BUCKET}
 for i, key in ipairs(KEYS) do
     local kind, most, change = ARGV[3 * i], tonumber(ARGV[3 * i + 1]), tonumber(ARGV[3 * i + 2])
@@ -88,22 +90,22 @@ for i, key in ipairs(KEYS) do
         set_level(key, most, level_of(key, most) + change)
     end
 end
-"""
+""")
 
 # KEYS: accounts. ARGV: time, and the lease on each.
-_RENEW: Final = f"""
+_RENEW: Final = Script(f"""
 {_NOW}
 local expires = string.format('%.6f', now + {LEASE_S:g})
 for i, key in ipairs(KEYS) do
     redis.call('ZADD', key, expires, ARGV[i + 1])
     redis.call('PEXPIRE', key, {LEASE_S * 1000:.0f})
 end
-"""
+""")
 
 
 class RedisLedger(Ledger):
-    """Counts in the server at `url`. A call takes at most `timeout_s`. `now` gives seconds; default: the server's time.
-    Raises `ValueError` for a `url` that is none."""
+    """Counts in the server at `url`, or in the master of those it leads to. A call takes at most `timeout_s`. `now`
+    gives seconds; default: the server's time. Raises `ValueError` for a `url` that is none."""
 
     def __init__(
         self, url: str, *, timeout_s: float, prefix: str = "toolwire", now: Callable[[], float | str] = str
@@ -112,25 +114,20 @@ class RedisLedger(Ledger):
         self._now = now
         self._prefix = f"{{{prefix}:limits}}:{LAYOUT}"
         self._closed = False
-        self._redis = connect(url, timeout_s)
-        self._commands = Commands()
-        self._book_script = self._redis.register_script(_BOOK)
-        self._settle_script = self._redis.register_script(_SETTLE)
-        self._renew_script = self._redis.register_script(_RENEW)
+        self._client = RedisClient(read_url(url), timeout_s, key=self._prefix)
 
     async def start(self) -> None:
-        await self._call(self._redis.ping)
+        await self._call(self._client.ping())
 
     async def close(self) -> None:
         if not self._closed:
             self._closed = True
-            await self._commands.end(self._timeout_s)
-            await self._redis.aclose()
+            await self._client.close()
 
     async def book(self, bounds: Sequence[Bound], tokens: int, lease: str) -> Verdict:
         keys = [self._key(bound) for bound in bounds]
         values = [value for bound in bounds for value in (bound.kind, bound.most, bound.cost(tokens))]
-        granted, used = await self._call(lambda: self._book_script(keys, [self._now(), lease, *values]))
+        granted, used = await self._run(_BOOK, keys, [self._now(), lease, *values])
         return Verdict(bool(granted), tuple(map(float, used)))
 
     async def settle(self, made: Sequence[Change], lease: str) -> None:
@@ -138,7 +135,7 @@ class RedisLedger(Ledger):
         if changed:
             keys = [self._key(bound) for bound, _ in changed]
             values = [value for bound, change in changed for value in (bound.kind, bound.most, change)]
-            await self._call(lambda: self._settle_script(keys, [self._now(), lease, *values]))
+            await self._run(_SETTLE, keys, [self._now(), lease, *values])
 
     async def renew(self, held: Mapping[str, Sequence[Bound]]) -> None:
         leases = [
@@ -149,18 +146,22 @@ class RedisLedger(Ledger):
         ]
         for start in range(0, len(leases), RENEWED_AT_ONCE):
             keys, values = zip(*leases[start : start + RENEWED_AT_ONCE], strict=True)
-            await self._call(partial(self._renew_script, keys, (self._now(), *values)))
+            await self._run(_RENEW, keys, (self._now(), *values))
 
     def _key(self, bound: Bound) -> str:
         return f"{self._prefix}:{bound.name}"
 
-    async def _call(self, command: Callable[[], Awaitable[Any]]) -> Any:
+    async def _run(self, script: Script, keys: Sequence[str], values: Sequence[Any]) -> Any:
+        # The client's own limits are for each of several waits.
+        return await self._call(self._client.run(script, keys, values, held=False, limit_s=self._timeout_s))
+
+    async def _call(self, command: Coroutine[Any, Any, Any]) -> Any:
         """What the server answers. Raises `LedgerUnavailable`."""
         if self._closed:
+            command.close()
             raise LedgerUnavailable("the counts are closed")
         try:
-            # The client's own limits are for each of several waits.
-            return await self._commands.run(command(), self._timeout_s)
+            return await command
         except FAILURES as error:
             # `from None`: what the server said may repeat keys, and tracebacks are logged.
             raise LedgerUnavailable(described(error)) from None

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import tempfile
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from ..config import StoreConfig
+from ..support.redis_url import read_url
 from .base import ResponseStore
 
 
@@ -36,7 +36,13 @@ def make_store(config: StoreConfig) -> ResponseStore | None:
                 raise ValueError(f"store.kind: {error}") from error
 
             try:
-                return RedisStore(config.url, config.max_responses, max_turns_per_owner=config.max_responses_per_key)
+                return RedisStore(
+                    config.url,
+                    config.max_responses,
+                    max_turns_per_owner=config.max_responses_per_key,
+                    replicas=config.replicas,
+                    patience_s=config.failover_s,
+                )
             except ValueError as error:
                 raise ValueError(f"store.url: {error}") from None
 
@@ -57,8 +63,7 @@ def described(config: StoreConfig, workers: int) -> str:
         case "sqlite":
             place = f"in the SQLite file {sqlite_path(config).absolute()}"
         case "redis":
-            url = urlsplit(config.url or "")
-            place = f"in Redis at {url.netloc.rpartition('@')[2]}{url.path}"
+            place = f"in Redis {read_url(config.url or '').place}"
     each = "" if config.max_responses_per_key is None else f", {config.max_responses_per_key:,} of one key"
     return (
         f"conversations are stored {place}: for {_span(config.max_age_s)}, {config.max_responses:,} responses at most"

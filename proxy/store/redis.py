@@ -1,4 +1,5 @@
-"""Keeps turns in a Redis or Valkey server, shared by gateways on several machines. Needs the extra `redis`.
+"""Keeps turns in a Redis or Valkey server, alone, watched over by Sentinels or in a cluster, shared by gateways on
+several machines. Needs the extra `redis`.
 
 Rules of this module:
 
@@ -9,22 +10,30 @@ Rules of this module:
    they are gone, which is a case that a store has anyway.
 4. No message holds an address, a user, a password, or what the server said: it repeats arguments.
 5. Times to live are relative, so the clocks of the gateways and of the server need not agree.
+6. In a cluster all keys have one hash tag, so they live on one node: the bounds are over all turns, and a script cannot
+   reach over several. Elsewhere they are what they were before there was a tag.
+7. Where a master may be replaced, a change has been made when its replicas know it, and that something is not there is
+   believed of whoever is the master even after it has said so (docs/adr/0044).
 """
 
 from __future__ import annotations
 
 import time
 from asyncio import sleep
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from functools import partial
-from typing import Any, Final
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
+from typing import Any, Final, TypeVar
 
 from ..protocols.turn import Turn
-from ..support.redis_client import FAILURES, Commands, connect, described
+from ..support.redis_client import FAILURES, RedisClient, Script, Server, described
+from ..support.redis_url import read_url
 from .base import ResponseStore, StoreUnavailable
 from .encoding import MAX_TURN_BYTES, MAX_TURNS, check_bounds, decoded, encoded, key_of, living_until
 
+T = TypeVar("T")
+
 TIMEOUT_S: Final = 2.0
+PATIENCE_S: Final = 45.0
+"""Sentinels wait for half a minute before they begin, unless they are told otherwise."""
 AT_ONCE: Final = 500
 """The server does nothing else while a script runs."""
 LAYOUT: Final = 1
@@ -32,7 +41,7 @@ LAYOUT: Final = 1
 key holds says its form itself (`proxy.protocols.stored_form`), so it may change under the same layout."""
 
 _DROP: Final = """
-local order, expiry, last, owners, puts, whose = unpack(KEYS)
+local order, expiry, last, owners, puts, whose = unpack(KEYS, 1, 6)
 local function of(owner) return order .. ':' .. owner end
 local function count(owner)
     local has = redis.call('ZCARD', of(owner))
@@ -101,15 +110,18 @@ local function trim(most)
     return gone
 end
 """
-"""What the scripts share. `order` and `expiry` hold all turns, `order:OWNER` those of one, `owners` how many each has,
-`puts` the place of the last put of each, `whose` the owner of each turn. One that a version before put has none, and
-goes first. The server may have evicted any of them: then less is known, and the oldest of all go first."""
+"""What the scripts share. The turns that they are about are keys from the seventh on, so a cluster that is moving keys
+elsewhere refuses a script that would find only some of them. `order` and `expiry` hold all turns, `order:OWNER` those
+of one, `owners` how many each has, `puts` the place of the last put of each, `whose` the owner of each turn. One that a
+version before put has none, and goes first. The server may have evicted any of them: then less is known, and the oldest
+of all go first."""
 
-_PUT: Final = f"""{_DROP}
-local text, lives_ms, now, expires, most, most_of_one, owner, turn = unpack(ARGV, 1, 8)
+_PUT: Final = Script(f"""{_DROP}
+local text, lives_ms, now, expires, most, most_of_one, owner = unpack(ARGV)
+local turn = KEYS[7]
 redis.call('SET', turn, text, 'PX', lives_ms)  -- first: a server that is full refuses it, and nothing has changed
 forget(turn)
-for i = 9, #ARGV do prolong(ARGV[i], owner, now, expires, lives_ms) end
+for i = 8, #KEYS do prolong(KEYS[i], owner, now, expires, lives_ms) end
 redis.call('ZADD', expiry, expires, turn)
 redis.call('HSET', puts, owner, use(turn, owner))
 while count(owner) > tonumber(most_of_one) do
@@ -118,44 +130,46 @@ while count(owner) > tonumber(most_of_one) do
     redis.call('ZREM', of(owner), oldest)
 end
 trim(most)
-"""
+""")
 
-_PROLONG: Final = f"""{_DROP}
-local lives_ms, now, expires, owner = unpack(ARGV, 1, 4)
-for i = 5, #ARGV do prolong(ARGV[i], owner, now, expires, lives_ms) end
+_PROLONG: Final = Script(f"""{_DROP}
+local lives_ms, now, expires, owner = unpack(ARGV)
+for i = 7, #KEYS do prolong(KEYS[i], owner, now, expires, lives_ms) end
 count(owner)
-"""
+""")
 
-_PRESENT: Final = f"""{_DROP}
+_PRESENT: Final = Script(f"""{_DROP}
 local there = {{}}
-for i = 2, #ARGV do
-    local expires = redis.call('ZSCORE', expiry, ARGV[i])
-    if expires and tonumber(expires) > tonumber(ARGV[1]) and redis.call('EXISTS', ARGV[i]) == 1 then
-        there[#there + 1] = i - 2
+for i = 7, #KEYS do
+    local expires = redis.call('ZSCORE', expiry, KEYS[i])
+    if expires and tonumber(expires) > tonumber(ARGV[1]) and redis.call('EXISTS', KEYS[i]) == 1 then
+        there[#there + 1] = i - 7
     end
 end
 return there
-"""
+""")
 
-_DELETE: Final = f"""{_DROP}
-local now, turn = unpack(ARGV)
+_DELETE: Final = Script(f"""{_DROP}
+local now, turn = ARGV[1], KEYS[7]
 local expires = redis.call('ZSCORE', expiry, turn)
 return (drop(turn) and expires and tonumber(expires) > tonumber(now)) and 1 or 0
-"""
+""")
 
-_PRUNE: Final = f"""{_DROP}
+_PRUNE: Final = Script(f"""{_DROP}
 local now, at_once, most = unpack(ARGV)
 local expired = redis.call('ZRANGEBYSCORE', expiry, '-inf', now, 'LIMIT', 0, at_once)
 for _, turn in ipairs(expired) do drop(turn) end
 return #expired + trim(most)
-"""
+""")
 
 
 class RedisStore(ResponseStore):
-    """Turns in the server at `url` (`redis://`, `rediss://` or `unix://`), at most `max_turns`, and of one owner at
+    """Turns in the server at `url` (`proxy.support.redis_url` has its forms), at most `max_turns`, and of one owner at
     most `max_turns_per_owner`, under keys that begin with `prefix`.
 
-    `timeout_s` bounds each wait: for a connection, for its opening, for an answer. `now` gives Unix seconds. If `start`
+    `timeout_s` bounds each wait: for a connection, for its opening, for an answer. `replicas` must know a change before
+    it has been made; None: all that could take over, where Sentinels or a cluster know them, else none. There a call
+    waits for a new master for `patience_s` at most, in a long outage not at all. `now` gives Unix seconds. If `start`
     fails the store may be used all the same: each call tries again. Raises `ValueError` for a `url` that is none.
     """
 
@@ -170,6 +184,8 @@ class RedisStore(ResponseStore):
         max_turn_bytes: int = MAX_TURN_BYTES,
         prefix: str = "toolwire",
         timeout_s: float = TIMEOUT_S,
+        replicas: int | None = None,
+        patience_s: float = PATIENCE_S,
         now: Callable[[], float] = time.time,
     ) -> None:
         check_bounds(max_turns, max_turns_per_owner, max_turn_bytes)
@@ -177,52 +193,45 @@ class RedisStore(ResponseStore):
         self._max_turns_per_owner = max_turns if max_turns_per_owner is None else max_turns_per_owner
         self._max_turn_bytes = max_turn_bytes
         self._now = now
-        self._prefix = f"{prefix}:{LAYOUT}"
+        where = read_url(url)
+        self._prefix = f"{{{prefix}}}:{LAYOUT}" if where.kind == "cluster" else f"{prefix}:{LAYOUT}"
         self._expiry = f"{self._prefix}:expiry"
         names = ("order", "expiry", "last", "owners", "puts", "whose")
         self._keys = tuple(f"{self._prefix}:{name}" for name in names)
         self._closed = False
-        self._timeout_s = timeout_s
-        self._redis = connect(url, timeout_s)
-        self._commands = Commands()
-        self._put_script = self._redis.register_script(_PUT)
-        self._prolong_script = self._redis.register_script(_PROLONG)
-        self._present_script = self._redis.register_script(_PRESENT)
-        self._delete_script = self._redis.register_script(_DELETE)
-        self._prune_script = self._redis.register_script(_PRUNE)
+        self._client = RedisClient(where, timeout_s, key=self._prefix, patience_s=patience_s, replicas=replicas)
 
     async def start(self) -> None:
-        await self._call(self._redis.ping)
+        await self._call(self._client.ping())
 
     async def close(self) -> None:
         if not self._closed:
             self._closed = True
-            await self._commands.end(self._timeout_s)
-            await self._redis.aclose()
+            await self._client.close()
 
     async def put(self, turn: Turn) -> None:
         text = await encoded(turn, self._max_turn_bytes)
         now = self._now()
-        values: tuple[Any, ...] = (
+        values = (
             *(text, _lives_ms(turn.expires, now), repr(now), repr(turn.expires)),
-            *(self._max_turns, self._max_turns_per_owner, key_of("", turn.owner), self._key(turn.id, turn.owner)),
-            *(self._key(ancestor, turn.owner) for ancestor in turn.ancestors),
+            *(self._max_turns, self._max_turns_per_owner, key_of("", turn.owner)),
         )
-        await self._call(lambda: self._put_script(self._keys, values))
+        turns = [self._key(turn_id, turn.owner) for turn_id in (turn.id, *turn.ancestors)]
+        await self._change(_PUT, turns, values)
 
     async def prolong(self, turn_ids: Iterable[str], owner: str, expires: float) -> None:
         now = self._now()
-        turns = [self._key(turn_id, owner) for turn_id in turn_ids]
-        values: tuple[Any, ...] = (_lives_ms(expires, now), repr(now), repr(expires), key_of("", owner), *turns)
-        await self._call(lambda: self._prolong_script(self._keys, values))
+        values = (_lives_ms(expires, now), repr(now), repr(expires), key_of("", owner))
+        await self._change(_PROLONG, [self._key(turn_id, owner) for turn_id in turn_ids], values)
 
     async def present(self, turns: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
         asked = list(turns)
         there: set[tuple[str, str]] = set()
         for at in range(0, max(1, len(asked)), AT_ONCE):
             some = asked[at : at + AT_ONCE]
-            values: tuple[Any, ...] = (repr(self._now()), *(self._key(*each) for each in some))
-            there |= {some[number] for number in await self._call(partial(self._present_script, self._keys, values))}
+            keys = (*self._keys, *(self._key(*each) for each in some))
+            found = await self._call(self._client.run(_PRESENT, keys, (repr(self._now()),), held=False))
+            there |= {some[number] for number in found}
         return there
 
     async def get(self, turn_id: str, owner: str) -> Turn | None:
@@ -241,43 +250,52 @@ class RedisStore(ResponseStore):
         return (*turns, last)
 
     async def delete(self, turn_id: str, owner: str) -> bool:
-        values = (repr(self._now()), self._key(turn_id, owner))
-        return bool(await self._call(lambda: self._delete_script(self._keys, values)))
+        return bool(await self._change(_DELETE, [self._key(turn_id, owner)], (repr(self._now()),)))
 
     async def prune(self, now: float) -> int:
         values = (repr(now), AT_ONCE, self._max_turns)
         gone = 0
-        while batch := await self._call(lambda: self._prune_script(self._keys, values)):
+        while batch := await self._call(self._client.run(_PRUNE, self._keys, values, held=False)):
             gone += batch
         return gone
 
     def _key(self, turn_id: str, owner: str) -> str:
         return f"{self._prefix}:turn:{key_of(turn_id, owner)}"
 
+    async def _change(self, script: Script, turns: Sequence[str], values: Sequence[Any]) -> Any:
+        return await self._call(self._client.run(script, (*self._keys, *turns), values, held=True))
+
     async def _read(self, keys: Sequence[str]) -> list[Turn | None]:
         """The turns under these keys, up to the first that is not there."""
-        asked = self._redis.pipeline(transaction=False)
-        asked.mget(keys)
-        for key in keys:
-            asked.zscore(self._expiry, key)
-        texts, *expiries = await self._call(asked.execute)
+        while True:
+            turns, server = await self._said(keys)
+            last = turns[-1]
+            # What has come to its end stays as it is, so whoever has it may say so: rule 7.
+            if (last is not None and last.status != "in_progress") or await self._call(self._client.still(server)):
+                return turns
+
+    async def _said(self, keys: Sequence[str]) -> tuple[list[Turn | None], Server]:
+        """The same as one server says it."""
+        commands = (("MGET", *keys), *(("ZSCORE", self._expiry, key) for key in keys))
+        (texts, *expiries), server = await self._call(self._client.ask(*commands))
         turns: list[Turn | None] = []
         for text, expires in zip(texts, expiries, strict=True):
             turn = None if text is None else await decoded(text)
             if turn is not None and expires is not None:
-                turn = living_until(turn, expires)
+                turn = living_until(turn, float(expires))
             turns.append(turn if turn is not None and turn.expires > self._now() else None)
             if turns[-1] is None:
                 break
             await sleep(0)  # A long conversation is megabytes: others are served in between.
-        return turns
+        return turns, server
 
-    async def _call(self, command: Callable[[], Awaitable[Any]]) -> Any:
+    async def _call(self, command: Coroutine[Any, Any, T]) -> T:
         """What the server answers. Raises `StoreUnavailable`."""
         if self._closed:
+            command.close()
             raise StoreUnavailable("the store is closed")
         try:
-            return await self._commands.run(command())
+            return await command
         except FAILURES as error:
             # `from None`: what the server said may repeat keys and texts, and tracebacks are logged.
             raise StoreUnavailable(described(error)) from None

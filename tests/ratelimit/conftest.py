@@ -11,6 +11,7 @@ import pytest
 from proxy.ratelimit.base import Ledger
 from proxy.ratelimit.memory import MemoryLedger
 from proxy.ratelimit.sqlite import SqliteLedger
+from tests.store.redis_server import GROUPS
 
 MakeLedger = Callable[[], Ledger]
 
@@ -34,7 +35,7 @@ def clock() -> Clock:
 
 
 def ledger(kind: str, clock: Clock, folder: Path, url: str, prefix: str) -> Ledger:
-    """A ledger of this kind. A second one of `sqlite` or `redis` at the same place sees what the first one counted."""
+    """A ledger of this kind. A second one of all but `memory` at the same place sees what the first one counted."""
     match kind:
         case "memory":
             return MemoryLedger(now=clock)
@@ -46,7 +47,7 @@ def ledger(kind: str, clock: Clock, folder: Path, url: str, prefix: str) -> Ledg
             return RedisLedger(url, timeout_s=PATIENCE_S, prefix=prefix, now=clock)
 
 
-@pytest.fixture(params=["memory", "sqlite", "redis"])
+@pytest.fixture(params=["memory", "sqlite", *GROUPS])
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -57,7 +58,7 @@ async def make_ledger(
 ) -> AsyncIterator[MakeLedger]:
     made: list[Ledger] = []
     prefix = uuid4().hex
-    url = request.getfixturevalue("redis_server").url if kind == "redis" else ""
+    url = request.getfixturevalue(GROUPS[kind]).url if kind in GROUPS else ""
 
     def make() -> Ledger:
         made.append(ledger(kind, clock, tmp_path, url, prefix))

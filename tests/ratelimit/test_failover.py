@@ -7,6 +7,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import aiohttp
 import pytest
@@ -19,7 +20,7 @@ from proxy.ratelimit.memory import MemoryLedger
 from proxy.ratelimit.redis import RedisLedger
 from tests.e2e.conftest import USER, post, read_config, serving
 from tests.ratelimit.conftest import PATIENCE_S, Clock
-from tests.store.redis_server import RedisServer
+from tests.store.redis_server import PROGRAM, RedisServer, WatchedGroup, started
 
 GUARD_S = 60.0
 SLOTS = Bound("key", "concurrent", "key:a", 2)
@@ -240,6 +241,24 @@ async def test_a_server_that_stops_answering_is_asked_once_and_not_by_every_requ
         own_server.resume()
         await told.until(True)
         assert (await counts.book([SLOTS, TOKENS], 8, "next")).granted  # it heard of the end, and of the correction
+
+
+@pytest.mark.skipif(PROGRAM is None, reason="redis-server is not installed (Debian: apt-get install redis-server)")
+async def test_the_counts_go_on_with_the_next_master(tmp_path: Path) -> None:
+    with started(WatchedGroup(tmp_path)) as group:
+        shared = RedisLedger(group.url, timeout_s=PATIENCE_S, now=Clock())
+        async with failover(shared) as (counts, told):
+            assert (await counts.book([TOKENS], 7, "1")).granted
+            old = await group.master()
+            replica = next(server for server in group.data if server is not old)
+            async with asyncio.timeout(GUARD_S):
+                while await replica.ask(("DBSIZE",)) == [0]:  # noqa: ASYNC110  # nobody announces it
+                    await asyncio.sleep(0.02)
+            old.stop()
+            await counts.book([TOKENS], 1, "2")  # by itself
+            await told.until(True)
+            assert told.states == [True, False, True]
+            assert (await counts.book([TOKENS], 1, "3")).used == (8,)
 
 
 @pytest.mark.parametrize("paused", [False, True], ids=["killed", "stopped"])

@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from proxy.ratelimit.base import LEASE_S, Bound, Ledger, Verdict, changes
 from tests.ratelimit.conftest import Clock, MakeLedger, ledger
-from tests.store.redis_server import PROGRAM, RedisServer
+from tests.store.redis_server import GROUPS
 
 REQUESTS = Bound("key", "requests", "key:a", 6)
 TOKENS = Bound("key", "tokens", "key:a", 10)
@@ -248,8 +248,6 @@ class Interleaving(RuleBasedStateMachine):
 
 
 def test_any_interleaving_counts_as_the_naive_model(kind: str, request: pytest.FixtureRequest) -> None:
-    if kind == "redis" and PROGRAM is None:
-        pytest.skip("redis-server is not installed (Debian: apt-get install redis-server)")
-    server: RedisServer | None = request.getfixturevalue("redis_server") if kind == "redis" else None
-    machine = type("Machine", (Interleaving,), {"kind": kind, "url": server.url if server else ""})
+    url = request.getfixturevalue(GROUPS[kind]).url if kind in GROUPS else ""
+    machine = type("Machine", (Interleaving,), {"kind": kind, "url": url})
     run_state_machine_as_test(machine, settings=settings(max_examples=100 if kind == "memory" else 20))  # type: ignore[no-untyped-call]

@@ -10,7 +10,7 @@ import pytest
 from proxy.store.base import ResponseStore
 from proxy.store.memory import MemoryStore
 from proxy.store.sqlite import SqliteStore
-from tests.store.redis_server import RedisServer
+from tests.store.redis_server import GROUPS
 from tests.store.turns import Clock
 
 MakeStore = Callable[..., ResponseStore]
@@ -24,11 +24,11 @@ def clock() -> Clock:
     return Clock()
 
 
-@pytest.fixture(params=["memory", "sqlite", "redis"])
+@pytest.fixture(params=["memory", "sqlite", *GROUPS])
 async def make_store(
     request: pytest.FixtureRequest, tmp_path: Path, clock: Clock
 ) -> AsyncIterator[Callable[..., ResponseStore]]:
-    """Makes stores of one kind; the tests run for each. A second one of `sqlite` or `redis` sees what the first one
+    """Makes stores of one kind; the tests run for each. A second one of all but `memory` sees what the first one
     keeps."""
     made: list[ResponseStore] = []
     prefix = f"test-{uuid4().hex}"
@@ -43,8 +43,8 @@ async def make_store(
             case _:
                 from proxy.store.redis import RedisStore
 
-                server: RedisServer = request.getfixturevalue("redis_server")
-                store = RedisStore(server.url, prefix=prefix, now=clock, timeout_s=PATIENCE_S, **bounds)
+                url = request.getfixturevalue(GROUPS[request.param]).url
+                store = RedisStore(url, prefix=prefix, now=clock, timeout_s=PATIENCE_S, **bounds)
         made.append(store)
         return store
 

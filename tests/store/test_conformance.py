@@ -11,6 +11,7 @@ import pytest
 from proxy.model import Message, Text, ToolResult, ToolUse
 from proxy.store.base import ResponseStore, StoreUnavailable
 from proxy.store.encoding import TurnTooLarge
+from tests.store.redis_server import GROUPS
 from tests.store.turns import DAY, HOUR, START, Clock, turn
 
 MakeStore = Callable[..., ResponseStore]
@@ -441,7 +442,7 @@ async def test_it_opens_itself_when_first_used(make_store: MakeStore) -> None:
     assert await store.get("resp_1", "alice") == turn("resp_1")
 
 
-@pytest.mark.parametrize("make_store", ["sqlite", "redis"], indirect=True)
+@pytest.mark.parametrize("make_store", ["sqlite", *GROUPS], indirect=True)
 async def test_what_others_put_is_there(make_store: MakeStore) -> None:
     one, two = make_store(max_turns=3), make_store(max_turns=3)
     await one.start()

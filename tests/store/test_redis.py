@@ -12,9 +12,16 @@ import pytest
 from proxy.store.base import StoreUnavailable
 from proxy.store.encoding import encode, key_of
 from proxy.store.redis import RedisStore
+from tests.backends.peers import self_signed
 from tests.store.conftest import PATIENCE_S
-from tests.store.redis_server import PROGRAM, RedisServer
+from tests.store.redis_server import PROGRAM, ClusterGroup, RedisServer, WatchedGroup, started
 from tests.store.turns import DAY, HOUR, START, Clock, turn
+
+
+async def kept_keys(server: RedisServer, prefix: str) -> set[str]:
+    """The keys that begin with `prefix`."""
+    (keys,) = await server.ask(("KEYS", f"{prefix}:*"))
+    return {key.decode() for key in keys}
 
 
 async def test_a_server_that_goes_away_and_comes_back(own_server: RedisServer, clock: Clock) -> None:
@@ -79,11 +86,11 @@ async def test_a_server_that_is_full(own_server: RedisServer, clock: Clock) -> N
     own_server.start()
     store = RedisStore(own_server.url, now=clock, timeout_s=PATIENCE_S)
     await store.put(turn("resp_1", status="in_progress"))
-    await store._redis.config_set("maxmemory", "1mb")
+    await own_server.ask(("CONFIG", "SET", "maxmemory", "1mb"))
     with pytest.raises(StoreUnavailable, match=r"^the Redis server is out of memory$"):
         await store.put(turn("resp_1"))
     assert await store.get("resp_1", "alice") == turn("resp_1", status="in_progress")
-    await store._redis.config_set("maxmemory", "0")
+    await own_server.ask(("CONFIG", "SET", "maxmemory", "0"))
     await store.put(turn("resp_1"))
     assert await store.get("resp_1", "alice") == turn("resp_1")
     await store.close()
@@ -93,7 +100,7 @@ async def test_a_turn_that_the_server_evicted(redis_server: RedisServer, clock: 
     store = RedisStore(redis_server.url, 3, prefix="evicted", now=clock, timeout_s=PATIENCE_S)
     for i in range(3):
         await store.put(turn(f"resp_{i}"))
-    assert await store._redis.delete(store._key("resp_1", "alice")) == 1
+    assert await redis_server.ask(("DEL", store._key("resp_1", "alice"))) == [1]
     assert await store.get("resp_1", "alice") is None
     assert await store.delete("resp_1", "alice") is False
     await store.put(turn("resp_3"))
@@ -129,13 +136,114 @@ async def test_a_server_that_refuses_says_nothing_secret(tmp_path: Path, clock: 
         server.stop()
 
 
+async def test_sentinels_and_servers_with_passwords_of_their_own(tmp_path: Path, clock: Clock) -> None:
+    if PROGRAM is None:
+        pytest.skip("redis-server is not installed (Debian: apt-get install redis-server)")
+    with started(WatchedGroup(tmp_path, 0, 1, password="theirs", sentinels_own="its")) as group:
+        right = group.url.replace("//", "//:theirs@")
+        refused = "the Redis server refuses the name or the password"
+        for url, message in (
+            (right, refused),
+            (f"{right}?sentinel_password=wrong-word", refused),
+            (f"{group.url}?sentinel_password=its", refused),
+            (f"{right.replace('/main/', '/wrong-word/')}?sentinel_password=its", "the Redis Sentinels know no service"),
+        ):
+            store = RedisStore(url, now=clock, timeout_s=PATIENCE_S)
+            with pytest.raises(StoreUnavailable, match=f"^{message}") as caught:
+                await store.start()
+            assert "wrong-word" not in str(caught.value)
+            assert caught.value.__suppress_context__
+            await store.close()
+        store = RedisStore(f"{right}?sentinel_password=its", now=clock, timeout_s=PATIENCE_S)
+        await store.put(turn("resp_1"))
+        await store.close()
+
+
+async def test_sentinels_and_servers_over_tls(tmp_path: Path, clock: Clock) -> None:
+    if PROGRAM is None:
+        pytest.skip("redis-server is not installed (Debian: apt-get install redis-server)")
+    _, certificate = self_signed(tmp_path)
+    with started(WatchedGroup(tmp_path, 1, 1, tls=(certificate, tmp_path / "key.pem"))) as group:
+        store = RedisStore(group.url, now=clock, timeout_s=PATIENCE_S)
+        await store.put(turn("resp_1"))
+        assert await store.get("resp_1", "alice") == turn("resp_1")
+        assert await store.get("resp_2", "alice") is None
+        await store.close()
+        unchecked = group.url.partition("?")[0]
+        for url in (unchecked, unchecked.replace("rediss", "redis")):
+            store = RedisStore(url, now=clock, timeout_s=2, patience_s=0)
+            with pytest.raises(StoreUnavailable, match=r"cannot be reached|did not answer"):
+                await store.start()
+            await store.close()
+
+
+async def test_a_cluster_has_all_keys_in_one_slot(cluster_group: ClusterGroup, clock: Clock) -> None:
+    store = RedisStore(cluster_group.url, prefix="one-slot", now=clock, timeout_s=PATIENCE_S)
+    await store.put(turn("resp_1", owner="alice"))
+    await store.put(turn("resp_2", owner="bob"))
+    kept = {server.port: await kept_keys(server, "{one-slot}") for server in cluster_group.masters}
+    assert sorted(map(len, kept.values())) == [0, 0, 10]
+    await store.close()
+
+
+async def test_one_node_of_a_cluster_is_enough_to_find_the_others(cluster_group: ClusterGroup, clock: Clock) -> None:
+    for server in cluster_group.servers:
+        store = RedisStore(f"redis+cluster://127.0.0.1:{server.port}", prefix="by-one", now=clock, timeout_s=PATIENCE_S)
+        await store.put(turn("resp_1"))
+        assert await store.get("resp_1", "alice") == turn("resp_1")
+        await store.close()
+
+
+async def test_a_cluster_that_is_taken_for_a_server_alone(cluster_group: ClusterGroup, clock: Clock) -> None:
+    said = set()
+    for server in cluster_group.servers:
+        store = RedisStore(server.url, prefix="alone", now=clock, timeout_s=PATIENCE_S)
+        with pytest.raises(StoreUnavailable) as caught:
+            await store.put(turn("resp_1"))
+        said.add(str(caught.value))
+        await store.close()
+    assert "the Redis server is one of a cluster (redis+cluster://)" in said
+
+
+@pytest.mark.parametrize("form", ["redis+sentinel://127.0.0.1:{}/main", "redis+cluster://127.0.0.1:{}"])
+async def test_a_server_alone_that_is_taken_for_something_else(
+    redis_server: RedisServer, clock: Clock, form: str
+) -> None:
+    store = RedisStore(form.format(redis_server.port), now=clock, timeout_s=PATIENCE_S)
+    with pytest.raises(StoreUnavailable, match=r"^the hosts of the URL are not what it says, Sentinels or nodes"):
+        await store.start()
+    await store.close()
+
+
+async def test_what_a_server_alone_kept_is_there_by_sentinels(watched_group: WatchedGroup, clock: Clock) -> None:
+    alone = RedisStore((await watched_group.master()).url, prefix="moves", now=clock, timeout_s=PATIENCE_S)
+    await alone.put(turn("resp_1"))
+    watched = RedisStore(watched_group.url, prefix="moves", now=clock, timeout_s=PATIENCE_S)
+    assert await watched.get("resp_1", "alice") == turn("resp_1")
+    await alone.close()
+    await watched.close()
+
+
+async def test_replicas_of_a_server_that_nobody_watches(watched_group: WatchedGroup, clock: Clock) -> None:
+    """Where a service has one address for whoever is the master, it cannot be asked how many there are."""
+    url = (await watched_group.master()).url
+    for replicas, held in ((1, True), (2, False)):
+        store = RedisStore(url, prefix="held", now=clock, timeout_s=2, replicas=replicas)
+        if held:
+            await store.put(turn("resp_1"))
+        else:
+            with pytest.raises(StoreUnavailable, match="too few replicas"):
+                await store.put(turn("resp_1"))
+        await store.close()
+
+
 async def test_every_turn_has_a_time_to_live(redis_server: RedisServer, clock: Clock) -> None:
     store = RedisStore(redis_server.url, prefix="lives", now=clock, timeout_s=PATIENCE_S)
     await store.put(turn("resp_1", expires=START + DAY))
-    left = await store._redis.pttl(store._key("resp_1", "alice"))
+    (left,) = await redis_server.ask(("PTTL", store._key("resp_1", "alice")))
     assert 0 < left <= DAY * 1000
     await store.put(turn("resp_1", expires=START + 0.001))
-    assert await store._redis.pttl(store._key("resp_1", "alice")) <= 1
+    assert (await redis_server.ask(("PTTL", store._key("resp_1", "alice"))))[0] <= 1
     await store.close()
 
 
@@ -145,19 +253,19 @@ async def test_nothing_is_left_of_what_was_removed(redis_server: RedisServer, cl
         await store.put(turn(f"resp_{i}", expires=START + (i + 1) * HOUR))
     assert await store.delete("resp_8", "alice")
     assert await store.prune(START + 7 * HOUR) == 3
-    keys = {key.decode() async for key in store._redis.scan_iter("left:*")}
+    keys = await kept_keys(redis_server, "left")
     names = ("order", "expiry", "last", "owners", "puts", "whose", "order:" + key_of("", "alice"))
     assert keys == {*(f"left:1:{name}" for name in names), store._key("resp_7", "alice")}
-    assert await store._redis.zcard("left:1:order") == await store._redis.zcard("left:1:expiry") == 1
+    assert await redis_server.ask(("ZCARD", "left:1:order"), ("ZCARD", "left:1:expiry")) == [1, 1]
     assert await store.delete("resp_7", "alice")
-    assert {key.decode() async for key in store._redis.scan_iter("left:*")} == {"left:1:last"}
+    assert await kept_keys(redis_server, "left") == {"left:1:last"}
     await store.close()
 
 
 async def test_keys_hold_neither_owners_nor_ids(redis_server: RedisServer, clock: Clock) -> None:
     store = RedisStore(redis_server.url, prefix="plain", now=clock, timeout_s=PATIENCE_S)
     await store.put(turn("resp_1", owner="alice"))
-    keys = [key.decode() async for key in store._redis.scan_iter("plain:*")]
+    keys = await kept_keys(redis_server, "plain")
     assert len(keys) == 8
     assert not any("alice" in key or "resp_1" in key for key in keys)
     await store.close()
@@ -178,13 +286,14 @@ async def test_gateways_with_other_prefixes_do_not_meet(redis_server: RedisServe
 async def test_what_a_version_before_put_goes_on(redis_server: RedisServer, clock: Clock) -> None:
     """It knew no owners. A put adopts what it goes on from; of the rest the oldest go first."""
     store = RedisStore(redis_server.url, 5, prefix="before", now=clock, timeout_s=PATIENCE_S)
-    server = store._redis
     for number, kept in enumerate([turn("resp_0"), turn("other"), turn("resp_1", ancestors=["resp_0"])], 1):
         key = store._key(kept.id, "alice")
-        await server.set(key, encode(kept, 10_000), px=int(DAY * 1000))
-        await server.zadd("before:1:order", {key: number})
-        await server.zadd("before:1:expiry", {key: kept.expires})
-    await server.set("before:1:last", 3)
+        await redis_server.ask(
+            ("SET", key, encode(kept, 10_000), "PX", int(DAY * 1000)),
+            ("ZADD", "before:1:order", number, key),
+            ("ZADD", "before:1:expiry", kept.expires, key),
+        )
+    await redis_server.ask(("SET", "before:1:last", 3))
     await store.put(turn("resp_2", ancestors=["resp_0", "resp_1"], expires=START + 2 * DAY))
     await store.put(turn("resp_3"))
     await store.put(turn("resp_4"))
@@ -202,7 +311,7 @@ async def test_a_server_that_evicts_our_own_lists(redis_server: RedisServer, clo
     store = RedisStore(redis_server.url, 3, prefix=prefix, now=clock, timeout_s=PATIENCE_S)
     for i in range(4):
         await store.put(turn(f"resp_{i}"))
-    assert await store._redis.delete(f"{prefix}:1:{lost.replace('OWNER', key_of('', 'alice'))}") == 1
+    assert await redis_server.ask(("DEL", f"{prefix}:1:{lost.replace('OWNER', key_of('', 'alice'))}")) == [1]
     for i in range(4, 12):
         await store.put(turn(f"resp_{i}", ancestors=[f"resp_{i - 1}"]))
         assert await store.get_chain(f"resp_{i}", "alice") is not None

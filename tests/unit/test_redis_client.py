@@ -8,7 +8,8 @@ import pytest
 
 pytest.importorskip("redis")
 
-from proxy.support.redis_client import FAILURES, Commands
+from proxy.support.redis_client import FAILURES, Commands, RedisClient
+from proxy.support.redis_url import read_url
 
 PATIENCE_S = 60.0
 
@@ -75,3 +76,10 @@ async def test_an_answer_and_a_failure_are_the_callers() -> None:
     with pytest.raises(OSError, match="gone"):
         await commands.run(broken())
     await commands.end(PATIENCE_S)
+
+
+def test_an_outage_goes_on_as_long_as_it_is_heard_of() -> None:
+    """Of a client that has nothing to do for a while, the next failure begins another one."""
+    client = RedisClient(read_url("redis+cluster://nowhere"), 1, key="k", patience_s=10)
+    assert [client._outage(True, now) for now in (100, 105, 114, 123, 134)] == [100, 100, 100, 100, 134]
+    assert client._outage(False, 135) == 135

@@ -45,6 +45,19 @@ def config(**sections: Any) -> Any:
             {"store": {"kind": "redis", "url": "unix:///run/redis.sock?db=1&password=hunter2"}},
             "conversations are stored in Redis at /run/redis.sock: for 24 h, 10,000 responses at most",
         ),
+        (
+            {
+                "store": {
+                    "kind": "redis",
+                    "url": "rediss+sentinel://me:hunter2@[::1],b:5/main/2?sentinel_password=hunter2",
+                }
+            },
+            "conversations are stored in Redis by the Sentinels at [::1]:26379,b:5, main/2: for 24 h, 10,000 responses at most",
+        ),
+        (
+            {"store": {"kind": "redis", "url": "redis+cluster://:hunter2@a,b:7000?client_name=hunter2"}},
+            "conversations are stored in Redis in the cluster at a:6379,b:7000: for 24 h, 10,000 responses at most",
+        ),
         ({"chain": ["validation", "forwarding"]}, "conversations are not stored: no chain has `conversation`"),
     ],
     ids=lambda value: str(value)[:40],

@@ -1,0 +1,113 @@
+"""Two gateways with one Redis by Sentinels, whose master goes away while clients hold conversations: every response
+that a client has been told of can be gone on from afterwards, at either gateway."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+pytest.importorskip("redis")
+
+from proxy.testing import Answer, Asked, Say, Upstream
+from tests.e2e.processes import running
+from tests.store.redis_server import GUARD_S, PROGRAM, WatchedGroup, started
+
+pytestmark = pytest.mark.skipif(PROGRAM is None, reason="redis-server is not installed (apt-get install redis-server)")
+
+RESPONSES = "/v1/responses"
+CLIENTS = 4
+SOME = 25
+"""Answers that come before, and again after, the master is replaced."""
+
+
+def echo(asked: Asked) -> Answer:
+    return Say("You said ", asked.json["messages"][-1]["content"])(asked)
+
+
+class Clients:
+    """Go on from their last answers without end, from one gateway to the other. `told` are the answers by what was
+    asked."""
+
+    def __init__(self, urls: Sequence[str]) -> None:
+        self.told: dict[str, dict[str, Any]] = {}
+        self._urls = itertools.cycle(urls)
+        self._tasks = [asyncio.create_task(self._talk(number)) for number in range(CLIENTS)]
+
+    async def more(self) -> None:
+        """Returns when so many more have come; fails with a client."""
+        enough = len(self.told) + SOME
+        async with asyncio.timeout(GUARD_S):
+            while len(self.told) < enough:
+                await asyncio.sleep(0.02)
+                for task in self._tasks:
+                    if task.done():
+                        task.result()
+
+    async def end(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _talk(self, number: int) -> None:
+        previous: dict[str, str] = {}
+        async with aiohttp.ClientSession() as session:
+            for turn in itertools.count():
+                said = f"{turn} of {number}"
+                body = {"model": "m", "input": said, "stream": number % 2 == 0, **previous}
+                async with session.post(next(self._urls) + RESPONSES, json=body) as answer:
+                    assert answer.status == 200, await answer.text()
+                    told = await self._read(answer) if number % 2 == 0 else await answer.json()
+                assert (told["status"], told["store"]) == ("completed", True)
+                self.told[said] = told
+                previous = {"previous_response_id": told["id"]} if turn % 10 else {}
+
+    async def _read(self, answer: aiohttp.ClientResponse) -> dict[str, Any]:
+        response: dict[str, Any] = {}
+        async for line in answer.content:
+            if line.startswith(b"data: {"):
+                response = json.loads(line[6:]).get("response", response)
+        return response
+
+
+@pytest.mark.parametrize("how", ["killed", "stopped for a while"])
+async def test_what_was_told_can_be_gone_on_from(tmp_path: Path, how: str) -> None:
+    with started(WatchedGroup(tmp_path, replicas=2, sentinels=3)) as group:
+        async with Upstream([echo]) as upstream:
+            config = {
+                "server": {"port": 0},
+                "backends": {"up": {"url": upstream.url}},
+                "store": {"kind": "redis", "url": group.url, "failover_s": GUARD_S},
+            }
+            for name in ("one", "two"):
+                (tmp_path / name).mkdir()
+            async with running(tmp_path / "one", config) as one, running(tmp_path / "two", config) as two:
+                clients = Clients([one.url, two.url])
+                await clients.more()
+                old = await group.master()
+                if how == "killed":
+                    old.stop()
+                    await group.replaced(old)
+                else:
+                    old.pause()
+                    await group.replaced(old)
+                    old.resume()
+                await clients.more()
+                await clients.end()
+                async with aiohttp.ClientSession() as session:
+                    for (said, told), url in zip(clients.told.items(), itertools.cycle([one.url, two.url])):
+                        async with session.get(f"{url}{RESPONSES}/{told['id']}") as answer:
+                            assert (answer.status, await answer.json()) == (200, told)
+                        body = {"model": "m", "input": f"And after {said}?", "previous_response_id": told["id"]}
+                        async with session.post(url + RESPONSES, json=body) as answer:
+                            assert answer.status == 200
+                    texts = [[message["content"] for message in post.json["messages"]] for post in upstream.posts]
+                    gone_on = {tuple(each[-3:]) for each in texts}
+                    assert gone_on >= {(said, f"You said {said}", f"And after {said}?") for said in clients.told}
+                assert "could not be kept" not in one.log + two.log
