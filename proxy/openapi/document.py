@@ -210,7 +210,7 @@ class _Document:
                 body["example"] = {"model": "NAME", **speaker.side.example}
             operation["requestBody"] = {"required": True, "content": {"application/json": body}}
             content[speaker.side.content_type.partition(";")[0]] = {"schema": {}}
-        if isinstance(speaker, _Speaker) and isinstance(speaker.side, PassedProtocol):
+        if speaker is not None and isinstance(speaker.side, PassedProtocol):
             operation["description"] = "Passes to the model server as it is, and so does the answer."
         operation["responses"] = {"200": {"description": "The answer.", "content": content}}
         return operation
