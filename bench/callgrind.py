@@ -36,15 +36,15 @@ def count(
 ) -> tuple[list[int], str]:
     """Instructions inside a function of `python -m module`, its callees with it, and what the command printed.
 
-    The one count is of all calls of `inside`, which may be a pattern; with several `times` there is one for each of its
-    calls, of which there are that many. `keep`: where callgrind's own output goes, if it is wanted. Raises
+    The one count is of all calls of `inside`, which may be a pattern; with several `times` there is one for each call
+    of `COUNTED`, of which there are that many. `keep`: where callgrind's own output goes, if it is wanted. Raises
     `RuntimeError` with what the command said if it failed.
     """
     with tempfile.TemporaryDirectory() as folder:
         out = Path(keep or f"{folder}/callgrind")
         command = [
             *("valgrind", "--tool=callgrind", "--collect-atstart=no", f"--toggle-collect={inside}"),
-            *((f"--dump-after={inside}",) if times > 1 else ()),
+            *((f"--dump-after={COUNTED}",) if times > 1 else ()),
             f"--callgrind-out-file={out}",
             *(sys.executable, "-m", module, *arguments),
         ]

@@ -1,6 +1,6 @@
 """Instructions that the compiled scanner executes, counted by valgrind: a regression shows without a timer.
 
-    python -m bench.instructions            # count and compare with bench/instructions.json; about 40 s on two CPUs
+    python -m bench.instructions            # count and compare with bench/instructions.json; about half a minute
     python -m bench.instructions --update   # count and keep
 
 Counted is what happens inside `feed` of scanner, framer and gate, callees included (`--toggle-collect`), so neither the
@@ -16,7 +16,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 TOLERANCE: Final = 0.10
 DELTAS: Final = 10_000
-AT_ONCE: Final = 2
-"""Valgrind runs on one CPU."""
 KEPT: Final = Path(__file__).with_name("instructions.json")
 
 
@@ -132,6 +130,7 @@ def openers() -> int:
     return _scan("sentinel:FORMAT", corpus.false_openers(DELTAS))
 
 
+@cache
 def _frames() -> list[bytes]:
     return [corpus.frame(delta) for delta in corpus.prose(DELTAS)]
 
@@ -181,10 +180,12 @@ WORK: Final[dict[str, Callable[[], int]]] = {
 }
 
 
-def count(name: str) -> float:
-    """Instructions for each unit of a piece of work."""
-    (total,), units = callgrind.count("bench.instructions", "--only", name, inside="__pyx_pw_*feed*")
-    return total / int(units)
+def count() -> dict[str, float]:
+    """Instructions for each unit of each piece of work. All in one process: its start takes longest, under valgrind."""
+    totals, units = callgrind.count("bench.instructions", "--counted", inside="__pyx_pw_*feed*", times=len(WORK))
+    return {
+        name: round(total / int(each), 1) for name, total, each in zip(WORK, totals, units.splitlines(), strict=True)
+    }
 
 
 def worse(counts: Mapping[str, float], known: Mapping[str, float], tolerance: float = TOLERANCE) -> dict[str, str]:
@@ -202,10 +203,11 @@ def main(arguments: Sequence[str]) -> int:
     """The command. 1 if something costs more than it did."""
     parser = argparse.ArgumentParser(prog="python -m bench.instructions", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--update", action="store_true", help="keep what is counted")
-    parser.add_argument("--only", choices=WORK, help=argparse.SUPPRESS)
+    parser.add_argument("--counted", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
-    if options.only:
-        print(WORK[options.only]())
+    if options.counted:
+        for work in WORK.values():
+            callgrind.counted(lambda work=work: print(work()))
         return 0
     if not callgrind.installed():
         print("SKIPPED: valgrind is not installed")
@@ -215,8 +217,7 @@ def main(arguments: Sequence[str]) -> int:
     if not known and not options.update:
         print(f"SKIPPED: nothing is kept for {callgrind.toolchain()}; `--update` keeps it")
         return 0
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        counts = dict(zip(WORK, (round(each, 1) for each in pool.map(count, WORK)), strict=True))
+    counts = count()
     for name, now in counts.items():
         before = f", {now / known[name] - 1:+.1%}" if name in known else ""
         print(f"{name}: {now:,.1f} instructions each{before}")

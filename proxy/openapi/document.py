@@ -210,7 +210,7 @@ class _Document:
                 body["example"] = {"model": "NAME", **speaker.side.example}
             operation["requestBody"] = {"required": True, "content": {"application/json": body}}
             content[speaker.side.content_type.partition(";")[0]] = {"schema": {}}
-        if isinstance(speaker, _Speaker) and isinstance(speaker.side, PassedProtocol):
+        if speaker is not None and isinstance(speaker.side, PassedProtocol):
             operation["description"] = "Passes to the model server as it is, and so does the answer."
         operation["responses"] = {"200": {"description": "The answer.", "content": content}}
         return operation
@@ -247,11 +247,14 @@ class _Document:
     def _errors(self, speaker: _Speaker | None, asks: bool, keyed: bool) -> Iterator[tuple[str, str]]:
         """Statuses, and the names of the responses that they have."""
         speakers = self._anybody() if speaker is None else [speaker]
+        passed = speaker is not None and isinstance(speaker.side, PassedProtocol)
         statuses = speakers[0].statuses
         for status in statuses:
             if keyed if status == 401 else asks or status in ANY_PATH:
                 text = "; ".join(statuses[status])
-                yield str(status), self._error(speakers, str(status), f"{text}.")
+                # Who has no key is told so before anything is known of what passes (`ClientSides.of`).
+                words = self._anybody() if passed and status == 401 else speakers
+                yield str(status), self._error(words, str(status), f"{text}.")
         yield "default", self._error(speakers, "", "Any other error.")
 
     def _anybody(self) -> list[_Speaker]:

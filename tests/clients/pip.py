@@ -43,6 +43,7 @@ def install(name: str, shared: Path) -> Path:
 
 def _pip_install(folder: Path, wanted: Path) -> None:
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--retries=1", "--target", str(folder)]
+    command.append("--no-compile")  # what is imported is compiled then: a part of what is installed
     try:
         done = subprocess.run([*command, "-r", str(wanted)], capture_output=True, text=True, timeout=TIMEOUT_S)
     except subprocess.TimeoutExpired:

@@ -15,6 +15,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
+from jsonschema_rs import Draft202012Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from proxy.app import create_app
@@ -214,6 +215,23 @@ async def test_a_key_is_needed_where_it_says_so(gateway: Gateway) -> None:
                 wanted = operation.get("security", document["security"]) != []
                 assert (answer.status == 401) is wanted, (method, path)
                 assert ("401" in operation["responses"]) is wanted, (method, path)
+
+
+@pytest.mark.parametrize("headers", [{}, {"anthropic-version": "2023-06-01"}], ids=["plain", "Messages"])
+async def test_who_has_no_key_hears_it_in_the_words_that_it_says(gateway: Gateway, headers: dict[str, str]) -> None:
+    server = await gateway(load(None, env={}, overrides=FULL))
+    document = made(FULL)
+    async with aiohttp.ClientSession(str(server.make_url("/")), headers=headers) as session:
+        for method, path, operation in operations(document):
+            if "401" not in operation["responses"]:
+                continue
+            name = operation["responses"]["401"]["$ref"].rpartition("/")[2]
+            said = document["components"]["responses"][name]["content"]["application/json"]["schema"]
+            async with session.request(method, re.sub(r"{\w+}", "x", path), allow_redirects=False) as answer:
+                assert answer.status == 401
+                body = await answer.json()
+            told = Draft202012Validator({**said, "components": document["components"]})
+            assert told.is_valid(body), (method, path, body)
 
 
 @configs

@@ -1,4 +1,5 @@
-"""Every test that takes `twin` runs on both implementations; its id says which."""
+"""Every test that takes `twin` runs on both implementations; its id says which, and it has the mark `twin`: what it
+tests does not depend on which of them is in use."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import pytest
 MODULES = {"compiled": "proxy._fastparse", "python": "proxy.scan._pyparse"}
 
 
-@pytest.fixture(params=list(MODULES), scope="session")
+@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.twin) for name in MODULES], scope="session")
 def twin(request: pytest.FixtureRequest) -> ModuleType:
     """The module of one implementation: `CallScanner` and `SseFramer`."""
     return load(request.param)

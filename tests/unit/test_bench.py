@@ -42,7 +42,7 @@ def counted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., in
         kept.write_text(json.dumps({machine: dict.fromkeys(instructions.WORK, before)}))
         monkeypatch.setattr(instructions, "KEPT", kept)
         monkeypatch.setattr(callgrind, "toolchain", lambda: "this")
-        monkeypatch.setattr(instructions, "count", lambda name: now)
+        monkeypatch.setattr(instructions, "count", lambda: dict.fromkeys(instructions.WORK, now))
         monkeypatch.setattr(callgrind, "installed", lambda: valgrind)
         return instructions.main(arguments)
 
@@ -72,9 +72,11 @@ def test_the_command_keeps_what_it_counts_beside_that_of_other_machines(counted:
 
 
 def test_the_work_is_done_where_it_is_not_counted() -> None:
-    command = [sys.executable, "-m", "bench.instructions", "--only", "gate"]
+    command = [sys.executable, "-m", "bench.instructions", "--counted"]
     done = subprocess.run(command, cwd=callgrind.ROOT, capture_output=True, text=True, check=True)
-    assert int(done.stdout) == instructions.DELTAS
+    units = dict(zip(instructions.WORK, map(int, done.stdout.split()), strict=True))
+    assert units["gate"] == units["frames"] == units["prose"] == instructions.DELTAS
+    assert min(units.values()) > instructions.DELTAS // 2
 
 
 # --- what a request costs --------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -26,15 +27,24 @@ def left_by(number: int) -> set[str]:
         gc.set_debug(gc.DEBUG_SAVEALL)
         serve()
         gc.collect()
+        gc.set_debug(0)
         left.update(f"{type(one).__module__}.{type(one).__qualname__}" for one in gc.garbage)
+        gc.garbage.clear()
 
     measure(WORKS[number], REQUESTS, run, asyncio.new_event_loop)
     return {name for name in left if name.startswith(("proxy.", "middlewares."))}
 
 
-@pytest.mark.parametrize("number", range(len(WORKS)), ids=lambda number: WORKS[number].title)
-def test_an_answer_leaves_no_circle(number: int) -> None:
-    """In a process of its own, where nobody else looks on or leaves anything."""
-    code = f"from tests.unit.test_freeing import left_by; print(sorted(left_by({number})))"
+@pytest.fixture(scope="module")
+def left() -> dict[str, list[str]]:
+    """By kind of request. In a process of its own, where nobody else looks on or leaves anything."""
+    code = "import json; from tests.unit.test_freeing import WORKS, left_by;"
+    code += "print(json.dumps({work.title: sorted(left_by(number)) for number, work in enumerate(WORKS)}))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "[]"
+    found: dict[str, list[str]] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+@pytest.mark.parametrize("title", [work.title for work in WORKS])
+def test_an_answer_leaves_no_circle(left: dict[str, list[str]], title: str) -> None:
+    assert left[title] == []

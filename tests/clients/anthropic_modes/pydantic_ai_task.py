@@ -1,4 +1,7 @@
-"""The task of `tests/clients/task.py` by pydantic-ai: what it is to do comes as JSON, what it did goes out as JSON."""
+"""The task of `tests/clients/task.py` by pydantic-ai, as often as the argument says.
+
+What to do comes as JSON, what was done goes out as JSON, a line for each.
+"""
 
 import asyncio
 import json
@@ -9,29 +12,26 @@ from pydantic_ai import Agent
 from pydantic_ai.models.anthropic import AnthropicModel
 from pydantic_ai.providers.anthropic import AnthropicProvider
 
-task = json.loads(sys.argv[1])
-files = dict(task["files"])
-calls = []
-client = AsyncAnthropic(base_url=task["url"], api_key="k")
-agent = Agent(AnthropicModel("some-model", provider=AnthropicProvider(anthropic_client=client)))
 
+async def work(task) -> None:
+    files = dict(task["files"])
+    calls = []
+    client = AsyncAnthropic(base_url=task["url"], api_key="k")
+    agent = Agent(AnthropicModel("some-model", provider=AnthropicProvider(anthropic_client=client)))
 
-@agent.tool_plain
-async def read_file(path: str) -> str:
-    """Read a text file."""
-    calls.append(["read_file", {"path": path}])
-    return files[path]
+    @agent.tool_plain
+    async def read_file(path: str) -> str:
+        """Read a text file."""
+        calls.append(["read_file", {"path": path}])
+        return files[path]
 
+    @agent.tool_plain
+    async def write_file(path: str, content: str) -> str:
+        """Write a text file."""
+        calls.append(["write_file", {"path": path, "content": content}])
+        files[path] = content
+        return "written"
 
-@agent.tool_plain
-async def write_file(path: str, content: str) -> str:
-    """Write a text file."""
-    calls.append(["write_file", {"path": path, "content": content}])
-    files[path] = content
-    return "written"
-
-
-async def run() -> None:
     if task["streamed"]:
 
         async def drain(_context, events) -> None:
@@ -47,4 +47,5 @@ async def run() -> None:
     print(json.dumps({"calls": calls, "files": files, "said": said, "usage": usage}))
 
 
-asyncio.run(run())
+for each in json.loads(sys.argv[1]):
+    asyncio.run(work(each))
