@@ -2,7 +2,7 @@
 `docs/drawings.py`.
 
 Run `python -m docs.generate` in the root of the repository after a change to `proxy/config/`, `proxy/errors.py` or
-`proxy/cli.py`, or where a test says so. Tests compare the files with what this makes.
+`proxy/cli/`, or where a test says so. Tests compare the files with what this makes.
 """
 
 from __future__ import annotations

@@ -1,0 +1,53 @@
+"""`toolwire tools`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from .common import reported
+
+if TYPE_CHECKING:
+    from ..config import ToolsConfig
+
+
+def list_tools(config: ToolsConfig, *, as_json: bool) -> None:
+    from ..servertools.listing import failed, lines, look
+
+    shown = look(config)
+    for line in [json.dumps(shown["modules"], indent=2)] if as_json else lines(shown):
+        click.echo(line)
+    if failed(shown):
+        sys.exit(1)
+
+
+@click.group("tools")
+def command() -> None:
+    """Server-side tools."""
+
+
+@command.command("list")
+@click.option("--folder", type=click.Path(file_okay=False, exists=True), help="Folder with the modules.")
+@click.option(
+    "--config", "file", type=click.Path(dir_okay=False), envvar="TOOLWIRE_CONFIG", help="YAML file that names one."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def list_(folder: str | None, file: str | None, as_json: bool) -> None:
+    """Load the modules of a folder and show their states and tools. Their code is run.
+
+    The exit status is 1 if a module cannot be used.
+    """
+    from ..config import ToolsConfig
+    from ..configuration.settings import load
+
+    if folder is not None:
+        config = ToolsConfig(folder=folder)
+    elif file is not None:
+        with reported():
+            config = load(file).tools
+    if (folder or file) is None or config.folder is None:
+        raise click.UsageError("Say where the modules are: --folder FOLDER, or --config FILE with `tools.folder`.")
+    list_tools(config, as_json=as_json)
