@@ -11,8 +11,7 @@ import platform
 
 import click
 
-from ..tuning.options import tune
-from . import bench, check, demo, init, inspect, keys, replay, serve, tools
+from . import bench, check, completion, demo, init, inspect, keys, replay, serve, tools, tune
 
 
 def _version(context: click.Context, parameter: click.Parameter, wanted: bool) -> None:
@@ -37,6 +36,5 @@ def main() -> None:
     """A gateway that gives exact OpenAI tool calls from models that only write text."""
 
 
-for _command in (serve, check, init, inspect, replay, keys, bench, tools, demo):
+for _command in (serve, check, init, inspect, replay, keys, bench, tools, demo, tune, completion):
     main.add_command(_command.command)
-main.add_command(tune)

@@ -8,7 +8,7 @@ from typing import Any, BinaryIO, TextIO
 
 import click
 
-from .common import FORMATS, chunks_of, reported
+from .common import FORMATS, chunkings, chunks_of, formats, reported
 
 
 def _case(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
@@ -21,6 +21,12 @@ def _contestant(context: click.Context, parameter: click.Parameter, values: tupl
     from ..dev.measure.command import unknown_contestant
 
     return _known(values, unknown_contestant(values) if values else None)
+
+
+def _contestants(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    from ..dev.measure.contestants import CONTESTANTS
+
+    return [name for name in CONTESTANTS if name.startswith(incomplete)]
 
 
 def _known(values: tuple[str, ...], mistake: str | None) -> tuple[str, ...]:
@@ -37,9 +43,10 @@ def command() -> None:
 @command.command()
 @click.option(
     "--format",
-    "formats",
+    "formats_",
     multiple=True,
     metavar="NAME|all",
+    shell_complete=formats,
     default=("sentinel",),
     help="How calls are written; may be repeated.  [default: sentinel]",
 )
@@ -53,6 +60,7 @@ def command() -> None:
 @click.option(
     "--chunks",
     callback=chunks_of,
+    shell_complete=chunkings,
     metavar="recorded|tokens|bytes|whole|N",
     help="What a delta is: as recorded, 3 to 6 characters, one byte, all, or N bytes.  [default: tokens; with --input recorded]",
 )
@@ -69,6 +77,7 @@ def command() -> None:
     "contestants",
     multiple=True,
     callback=_contestant,
+    shell_complete=_contestants,
     metavar="NAME",
     help="Only this parser: compiled, python, buffering, rescanning, jiter, partial-json-parser, json-repair, sglang; may be"
     " repeated.  [default: all that are installed]",
@@ -110,7 +119,7 @@ def command() -> None:
     help="Write a picture (SVG).",
 )
 def parse(
-    formats: tuple[str, ...],
+    formats_: tuple[str, ...],
     file: BinaryIO | None,
     chunks: Any,
     cases: tuple[str, ...],
@@ -137,7 +146,7 @@ def parse(
         raise click.UsageError("--case is for the built-in texts, --input for a recording: give one of them.")
     with reported():
         plan = Plan(
-            formats=formats_of(formats),
+            formats=formats_of(formats_),
             recording=None if file is None else file.read(),
             chunks=chunks,
             contestants=contestants,
@@ -153,7 +162,7 @@ def parse(
 
 @command.command()
 @click.option("--config", "file", metavar="FILE", type=click.Path(dir_okay=False), help="Configuration to measure.")
-@click.option("--format", "format_", metavar="NAME", help=f"How calls are written: {FORMATS}.")
+@click.option("--format", "format_", metavar="NAME", shell_complete=formats, help=f"How calls are written: {FORMATS}.")
 @click.option("--requests", type=click.IntRange(1), default=400, show_default=True, metavar="N", help="Of each kind.")
 @click.option(
     "--json",

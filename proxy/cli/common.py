@@ -13,6 +13,8 @@ from ..support.conversion import ConfigError
 FORMATS: Final = "sentinel, auto, hermes, mistral and others (docs/reference/formats.md), or a plug-in's name"
 """For the help of `--format`."""
 
+CHUNKS: Final = ("recorded", "tokens", "bytes", "whole")
+
 
 @contextmanager
 def reported() -> Iterator[None]:
@@ -25,9 +27,31 @@ def reported() -> Iterator[None]:
         raise click.ClickException(str(error)) from error
 
 
+def formats(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """For the shell: formats that begin so, plug-ins' as well."""
+    from ..registry import registries
+
+    try:
+        return [name for name in registries().formats.names() if name.startswith(incomplete)]
+    except ConfigError:
+        return []
+
+
+def presets(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """For the shell: presets that begin so."""
+    from ..backends.presets import AUTO, PRESETS
+
+    return [name for name in (AUTO, *PRESETS) if name.startswith(incomplete)]
+
+
+def chunkings(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """For the shell: words for `chunks_of` that begin so."""
+    return [word for word in CHUNKS if word.startswith(incomplete)]
+
+
 def chunks_of(context: click.Context, parameter: click.Parameter, value: str | None) -> str | int | None:
     """A `proxy.capture.recording.Chunks`."""
-    if value is None or value in ("recorded", "tokens", "bytes", "whole"):
+    if value is None or value in CHUNKS:
         return value
     if value.isdecimal() and int(value) > 0:
         return int(value)

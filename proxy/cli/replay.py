@@ -7,7 +7,7 @@ from typing import Any, BinaryIO
 
 import click
 
-from .common import FORMATS, chunks_of, reported
+from .common import FORMATS, chunkings, chunks_of, formats, reported
 
 
 @click.command("replay")
@@ -16,11 +16,13 @@ from .common import FORMATS, chunks_of, reported
     "--format",
     "format_",
     metavar="NAME",
+    shell_complete=formats,
     help=f"How calls are written: {FORMATS}.  [default: sentinel; of a capture, its own]",
 )
 @click.option(
     "--chunks",
     callback=chunks_of,
+    shell_complete=chunkings,
     metavar="recorded|tokens|bytes|whole|N",
     default="recorded",
     show_default=True,

@@ -7,7 +7,7 @@ from functools import partial
 
 import click
 
-from .common import FORMATS, reported
+from .common import FORMATS, formats, presets, reported
 
 MODES = ("prompt", "native", "hybrid", "auto")
 
@@ -19,11 +19,12 @@ MODES = ("prompt", "native", "hybrid", "auto")
 @click.option(
     "--preset",
     metavar="NAME",
+    shell_complete=presets,
     help="What the server takes: vllm, sglang, llamacpp, ollama, lmstudio, openai, generic.  [default: the server is asked]",
 )
 @click.option("--model", metavar="NAME", help="Model name sent to the server, whatever the client asks for.")
 @click.option("--mode", type=click.Choice(MODES), help="Who does tools: the gateway or the server.")
-@click.option("--format", "format_", metavar="NAME", help=f"How calls are written: {FORMATS}.")
+@click.option("--format", "format_", metavar="NAME", shell_complete=formats, help=f"How calls are written: {FORMATS}.")
 @click.option("--host", metavar="ADDRESS", help="Address to listen on.  [default: 127.0.0.1]")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port; 0 takes a free one.  [default: 8080]")
 @click.option("--workers", type=click.IntRange(1), metavar="N", help="Processes that share the port.  [default: 1]")
