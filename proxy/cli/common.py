@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
 import click
@@ -13,7 +14,18 @@ from ..support.conversion import ConfigError
 FORMATS: Final = "sentinel, auto, hermes, mistral and others (docs/reference/formats.md), or a plug-in's name"
 """For the help of `--format`."""
 
+USUAL_FILE: Final = "toolwire.yaml"
+"""What `init` writes, and what is taken where no file is named."""
+
 CHUNKS: Final = ("recorded", "tokens", "bytes", "whole")
+
+
+def usual_file(why: str) -> str | None:
+    """The configuration of the current folder, if there is one, for who has named none; `why` it is taken is said."""
+    if not Path(USUAL_FILE).is_file():
+        return None
+    click.echo(f"{why} {USUAL_FILE} of this folder", err=True)
+    return USUAL_FILE
 
 
 @contextmanager

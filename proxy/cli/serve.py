@@ -7,7 +7,7 @@ from functools import partial
 
 import click
 
-from .common import FORMATS, formats, presets, reported
+from .common import FORMATS, USUAL_FILE, formats, presets, reported, usual_file
 
 MODES = ("prompt", "native", "hybrid", "auto")
 
@@ -52,6 +52,9 @@ def command(
 ) -> None:
     """Run the gateway.
 
+    Without --config, and where neither --backend nor a variable names a model server, toolwire.yaml of the current
+    folder is taken.
+
     Flags win over TOOLWIRE_... variables, these over the file. With a file, --backend, --backend-key and --preset are
     for its only backend, or the one called `default`; --format and --mode set `defaults`, which a route may override.
     """
@@ -59,7 +62,12 @@ def command(
     from ..server.serving import serve as run
 
     if not (backend or file or has_backends()):
-        raise click.UsageError("Say where the model is: --backend URL, or --config FILE (`toolwire init` writes one).")
+        file = usual_file("using")
+        if file is None:
+            raise click.UsageError(
+                f"Say where the model is: --backend URL, or --config FILE. There is no {USUAL_FILE} here either "
+                "(`toolwire init` writes one)."
+            )
     if model and file:
         raise click.UsageError("--model is for a start without a file; use `upstream_model` of a route in the file.")
     overrides = {

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .common import reported
+from .common import reported, usual_file
 
 if TYPE_CHECKING:
     from ..config import ToolsConfig
@@ -45,9 +45,10 @@ def list_(folder: str | None, file: str | None, as_json: bool) -> None:
 
     if folder is not None:
         config = ToolsConfig(folder=folder)
-    elif file is not None:
+    else:
+        file = file or usual_file("reading")
         with reported():
-            config = load(file).tools
-    if (folder or file) is None or config.folder is None:
+            config = ToolsConfig() if file is None else load(file).tools
+    if config.folder is None:
         raise click.UsageError("Say where the modules are: --folder FOLDER, or --config FILE with `tools.folder`.")
     list_tools(config, as_json=as_json)
