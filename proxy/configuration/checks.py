@@ -134,6 +134,7 @@ def _backends(config: GatewayConfig, known: Mistakes) -> Iterator[str]:
         if backend.command:
             yield f"backends.{name}.command: only the kind {CODEX!r} runs a program"
         path = f"backends.{name}.url"
+        yield from _headers(backend, f"backends.{name}")
         yield from _chat_template(backend, f"backends.{name}.template")
         if backend.url is None:
             if backend.kind in SERVER_PROTOCOLS and not known.at(f"backends.{name}.kind"):
@@ -142,7 +143,6 @@ def _backends(config: GatewayConfig, known: Mistakes) -> Iterator[str]:
         if not _is_address(backend.url, ("http", "https")):
             # Not quoted: the address may hold a password.
             yield f"{path}: expected an address such as 'http://127.0.0.1:8000/v1'"
-        yield from _headers(backend, f"backends.{name}")
 
 
 def _headers(backend: BackendConfig, path: str) -> Iterator[str]:

@@ -33,12 +33,14 @@ def unenforceable(config: GatewayConfig, plugins: Registries, known: Mistakes) -
     for index, route in enumerate(effective_routes(config) if config.backends else ()):
         path = f"routes[{index}].options" if config.routes else "defaults"
         where = f"{path}.decoding.constrain"
-        if route.options.decoding.constrain != "required" or known.below(where, "backends", f"{path}.format"):
+        if route.options.decoding.constrain != "required" or known.below(where, f"{path}.format"):
             continue
         if route.options.mode == "native":
             yield f"{where}: `required` is for calls that the gateway teaches; under `mode: native` the server makes them"
             continue
-        for name in dict.fromkeys(entry for entry in _servers(route) if entry in config.backends):
+        for name in dict.fromkeys(_servers(route)):
+            if name not in config.backends or known.below(f"backends.{name}"):
+                continue
             reason = _reason(config, name, route, plugins)
             if reason is not None:
                 yield (

@@ -40,9 +40,9 @@ def idle_parts(config: GatewayConfig, known: Mistakes) -> Iterator[str]:
     for name in config.backends:
         if name not in asked:
             yield f"backends.{name}: no route asks it"
-    if config.auth.keys_file is not None and not any(key.key for key in config.auth.keys):
-        if not read_keys(Path(config.auth.keys_file)):
-            yield "auth.keys_file: there is no key in it, so nobody needs one"
+    keys_file = config.auth.keys_file
+    if keys_file is not None and not any(key.key for key in config.auth.keys) and not read_keys(Path(keys_file)):
+        yield "auth.keys_file: there is no key in it, so nobody needs one"
 
 
 def _shadowed(config: GatewayConfig) -> Iterator[str]:

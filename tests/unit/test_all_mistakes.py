@@ -222,7 +222,7 @@ ALONE = (
 
 HIDES = {
     "a route behind all": "routes[",
-    "a constraint that no server knows": "backends.",
+    "a constraint that no server knows": ("backends.m", "chain"),
     **dict.fromkeys(ALONE[0], "chain["),
 }
 """Is not said, or cannot be there, beside mistakes that begin so."""
