@@ -273,7 +273,9 @@ def command_line() -> str:
         options = [p for p in command.params if isinstance(p, click.Option)]
         out += ["| option | meaning |", "| --- | --- |"]
         for option in options:
-            out.append(f"| `{', '.join(option.opts)}`{_value(option)} | {_cell(option.help or '')} |")
+            out.append(
+                f"| `{', '.join((*option.opts, *option.secondary_opts))}`{_value(option)} | {_cell(option.help or '')} |"
+            )
         out.append("| `-h`, `--help` | Show the help and exit. |\n")
     return "\n".join(out).rstrip() + "\n"
 
@@ -295,7 +297,9 @@ def _value(option: click.Option) -> str:
     """What follows the option, and its default."""
     if option.is_flag:
         return ""
-    words = option.type.choices if isinstance(option.type, click.Choice) else [option.metavar or "N"]
+    kind = option.type
+    given = "FILE" if isinstance(kind, click.File | click.Path) else "N"
+    words = kind.choices if isinstance(kind, click.Choice) else [option.metavar or given]
     text = " " + _cell(" or ".join(f"`{word}`" for word in words))
     return f"{text}, default `{option.default}`" if option.show_default else text
 

@@ -11,7 +11,7 @@ import platform
 
 import click
 
-from . import bench, check, completion, demo, init, inspect, keys, replay, serve, tools, tune
+from . import bench, check, completion, demo, doctor, init, inspect, keys, replay, serve, tools, tune
 
 
 def _version(context: click.Context, parameter: click.Parameter, wanted: bool) -> None:
@@ -36,5 +36,5 @@ def main() -> None:
     """A gateway that gives exact OpenAI tool calls from models that only write text."""
 
 
-for _command in (serve, check, init, inspect, replay, keys, bench, tools, demo, tune, completion):
+for _command in (serve, check, init, inspect, replay, keys, bench, tools, demo, tune, doctor, completion):
     main.add_command(_command.command)

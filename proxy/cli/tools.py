@@ -30,7 +30,9 @@ def command() -> None:
 
 
 @command.command("list")
-@click.option("--folder", type=click.Path(file_okay=False, exists=True), help="Folder with the modules.")
+@click.option(
+    "--folder", metavar="FOLDER", type=click.Path(file_okay=False, exists=True), help="Folder with the modules."
+)
 @click.option(
     "--config", "file", type=click.Path(dir_okay=False), envvar="TOOLWIRE_CONFIG", help="YAML file that names one."
 )

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 from ..config import GatewayConfig
 from ..configuration.checks import effective_routes
@@ -26,6 +27,7 @@ def useless(config: GatewayConfig, plugins: Registries, known: Mistakes) -> Iter
     yield from useless_chains(config, plugins, known)
     yield from unenforceable(config, plugins, known)
     yield from _shadowed(config)
+    yield from _two_keys(config)
     yield from _without_time(config)
     yield from _programs(config)
 
@@ -66,6 +68,16 @@ def _covers(earlier: str, later: str) -> bool:
     if "?" in earlier or "[" in earlier:
         return False
     return fnmatchcase(re.sub(r"\[[^]]*\]|[*?]", _ANY, later), earlier)
+
+
+def _two_keys(config: GatewayConfig) -> Iterator[str]:
+    for name, backend in config.backends.items():
+        given = any(header.lower() == "authorization" for header in backend.headers) or bool(backend.api_key)
+        if given and "@" in urlsplit(backend.url or "").netloc:
+            yield (
+                f"backends.{name}.url: it holds a user, and a key is set as well: both go into one header field, "
+                "Authorization; give one of them"
+            )
 
 
 def _without_time(config: GatewayConfig) -> Iterator[str]:

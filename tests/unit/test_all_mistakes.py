@@ -177,6 +177,10 @@ MISTAKES: dict[str, tuple[Change, str]] = {
     "no header to stick to": (at("routes", 0, "sticky_by", value="a b"), "routes[0].sticky_by: expected `prompt` or"),
     "a header": (at("backends", "a", "headers", value={"a b": "c"}), "backends.a.headers: not an HTTP header: 'a b'"),
     "a key with a line end": (at("backends", "a", "api_key", value="x\n"), "backends.a.api_key: not an HTTP header"),
+    "two keys": (
+        lambda tree: tree["backends"]["b"].update(url="http://ada:pw@127.0.0.1:8", api_key="k"),
+        "backends.b.url: it holds a user, and a key is set as well",
+    ),
     "no time": (at("backends", "a", "timeouts", value={"idle_s": 0}), "backends.a.timeouts.idle_s: 0 leaves no time"),
     "a program": (
         at("backends", "c", value={"kind": "codex_app_server", "command": ["no-such-program"]}),
@@ -215,7 +219,8 @@ ALONE = (
     },
     {"a constraint that no server knows", "a format"},
     {"no transformation", "an option"},
-    {"the gateway itself", "a bad url"},
+    {"the gateway itself", "a bad url", "two keys", "a preset and a constraint"},
+    {"a collector", "a section that is none"},
     {"a key file", "a key file that is no text"},
 )
 """Of each of these sets one can be there: they change the same."""
