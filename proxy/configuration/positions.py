@@ -26,14 +26,11 @@ def with_lines(mistakes: Iterable[str], text: str) -> list[str]:
 
 def _lines_of(text: str) -> dict[str, int]:
     """The line of each key path of a file; none if it is no YAML."""
-    loader = PlainLoader(text)
     try:
-        root = loader.get_single_node()
+        root = yaml.compose(text, PlainLoader)
         return {} if root is None else dict(_walk(root, "", ()))
     except (yaml.YAMLError, RecursionError):
         return {}
-    finally:
-        loader.dispose()
 
 
 def _walk(node: yaml.Node, path: str, above: tuple[yaml.Node, ...]) -> Iterator[tuple[str, int]]:

@@ -20,6 +20,7 @@ from .finding import Finding, cleaned, ok, problem, warning
 from .installation import installation
 from .machine import machine
 from .servers import servers
+from .stores import stores
 
 AREA: Final = "configuration"
 COVER: Final = "***"
@@ -47,6 +48,7 @@ def examine_all(
             *installation(config),
             *machine(config, env),
             *files(config, file),
+            *stores(config, mistakes),
             *_tools(config, mistakes),
         ]
         broken = {name: mistakes.below(f"backends.{name}") for name in config.backends}

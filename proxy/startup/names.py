@@ -44,7 +44,7 @@ def name_mistakes(
     """What is wrong, but for what follows from mistakes that are known. `make_middlewares` makes them as well, for what
     their constructors and factories have to say."""
     problems: list[str] = []
-    with _noted(problems):
+    with _noted([] if known.below("store") else problems):
         make_store(config.store)
     with _noted(problems):
         make_ledger(config.rate_limits)

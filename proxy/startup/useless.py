@@ -21,6 +21,19 @@ from .enforceable import unenforceable
 _ANY: Final = "\0"
 """Stands in a model's name for whatever a glob leaves open."""
 
+_NEEDED: Final = (
+    "connections",
+    "head_bytes",
+    "header_fields",
+    "body_bytes",
+    "json_values",
+    "json_depth",
+    "reply_bytes",
+    "stream_bytes",
+    "frame_bytes",
+)
+"""Limits on what every request or answer has some of."""
+
 
 def useless(config: GatewayConfig, plugins: Registries, known: Mistakes) -> Iterator[str]:
     """What cannot work, but for what follows from mistakes that are known."""
@@ -28,6 +41,7 @@ def useless(config: GatewayConfig, plugins: Registries, known: Mistakes) -> Iter
     yield from unenforceable(config, plugins, known)
     yield from _shadowed(config)
     yield from _two_keys(config)
+    yield from _nothing_passes(config)
     yield from _without_time(config)
     yield from _programs(config)
 
@@ -78,6 +92,18 @@ def _two_keys(config: GatewayConfig) -> Iterator[str]:
                 f"backends.{name}.url: it holds a user, and a key is set as well: both go into one header field, "
                 "Authorization; give one of them"
             )
+
+
+def _nothing_passes(config: GatewayConfig) -> Iterator[str]:
+    for key in _NEEDED:
+        if getattr(config.limits, key) == 0:
+            yield f"limits.{key}: 0 lets nothing through; expected more"
+    if config.store.max_age_s == 0 and config.store.kind != "none":
+        yield "store.max_age_s: 0 keeps nothing; expected more, or `store.kind: none`"
+    for index, route in enumerate(effective_routes(config)):
+        if route.options.tool_loop.max_iterations == 0:
+            path = f"routes[{index}].options" if config.routes else "defaults"
+            yield f"{path}.tool_loop.max_iterations: the first answer counts; expected at least 1"
 
 
 def _without_time(config: GatewayConfig) -> Iterator[str]:

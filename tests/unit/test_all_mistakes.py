@@ -181,6 +181,12 @@ MISTAKES: dict[str, tuple[Change, str]] = {
         lambda tree: tree["backends"]["b"].update(url="http://ada:pw@127.0.0.1:8", api_key="k"),
         "backends.b.url: it holds a user, and a key is set as well",
     ),
+    "no bytes": (at("limits", "body_bytes", value=0), "limits.body_bytes: 0 lets nothing through"),
+    "no round": (
+        at("routes", 0, "options", value={"tool_loop": {"max_iterations": 0}}),
+        "routes[0].options.tool_loop.max_iterations: the first answer counts",
+    ),
+    "no room": (at("store", "max_responses", value=0), "store.max_responses: expected at least 1, got 0"),
     "no time": (at("backends", "a", "timeouts", value={"idle_s": 0}), "backends.a.timeouts.idle_s: 0 leaves no time"),
     "a program": (
         at("backends", "c", value={"kind": "codex_app_server", "command": ["no-such-program"]}),
@@ -212,6 +218,7 @@ CLASHES = (
 ALONE = (
     {"nobody asks a server", "never run", "twice", "no injection", "a wrong order", "text before its turns"},
     {
+        "no round",
         "a form that nobody checks",
         "circles that nobody sees",
         "a constraint of the server's own calls",
@@ -222,6 +229,7 @@ ALONE = (
     {"the gateway itself", "a bad url", "two keys", "a preset and a constraint"},
     {"a collector", "a section that is none"},
     {"a key file", "a key file that is no text"},
+    {"no room", "a store"},
 )
 """Of each of these sets one can be there: they change the same."""
 
@@ -309,6 +317,13 @@ def test_all_repeated_keys_are_said_with_all_the_rest(folder: Path) -> None:
         "backends.a.5: keys are text, write '5' in quotes (line 2)",
         "chain[0].use: unknown middleware 'nothing'; known: " + result.output.rpartition("known: ")[2].strip(),
     ]
+
+
+def test_a_control_character_is_said_where_it_stands(folder: Path) -> None:
+    Path("c.yaml").write_bytes(b"server: {}\nbackends: {a: \x00}\n")
+    result = CliRunner().invoke(main, ["check", "c.yaml"])
+    assert result.exit_code == 1
+    assert result.output == "Error: c.yaml: line 2, column 15: a control character, which YAML does not allow\n"
 
 
 def test_each_has_the_line_of_its_key(folder: Path) -> None:

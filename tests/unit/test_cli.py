@@ -20,11 +20,12 @@ import proxy.dev.demo
 import proxy.server.serving
 from docs.generate import ADVICE, ROOT, pages
 from proxy.cli import main
-from proxy.config import BackendConfig, GatewayConfig, KeyConfig
+from proxy.config import BackendConfig, GatewayConfig, KeyConfig, MiddlewareConfig
 from proxy.configuration.config_schema import schema
 from proxy.configuration.settings import load
 from proxy.errors import CODES
 from proxy.fastparse import IMPLEMENTATION
+from proxy.server.starting import tell
 
 Run = Callable[..., Result]
 BACKEND = "http://127.0.0.1:9/v1"
@@ -241,6 +242,28 @@ def test_version_says_which_scanner_is_in_use(run: Run) -> None:
     output = run("--version").output
     assert re.search(rf"^toolwire \d+\.\d+\.\d+\S*\nscanner: {IMPLEMENTATION}\nPython 3\.\d+", output)
     assert "aiohttp 3." in output
+
+
+def test_the_command_line_imports_next_to_nothing() -> None:
+    """A shell that completes, and `--version`, wait for all that is imported."""
+    program = (
+        "import sys, proxy.cli; print(sorted({n.split('.')[0] for n in sys.modules} & {'aiohttp', 'asyncio', 'rich'}),"
+        " [n for n in sys.modules if n.startswith('proxy.') and n.split('.')[1] not in ('cli', 'support', 'errors', '_version')])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert done.stdout.strip() == "[] []"
+
+
+def test_the_start_warns_of_what_cannot_work(caplog: pytest.LogCaptureFixture) -> None:
+    chain = (
+        MiddlewareConfig(use="validation"),
+        MiddlewareConfig(use="transformation"),
+        MiddlewareConfig(use="forwarding"),
+    )
+    with caplog.at_level("WARNING", "toolwire.serving"):
+        tell(GatewayConfig(backends={"m": BackendConfig(kind="mock")}, chain=chain))
+    (line,) = [record.getMessage() for record in caplog.records if "cannot work" in record.getMessage()]
+    assert line.startswith("this cannot work: chain[1]: `transformation` is of no use without `injection`")
 
 
 def test_the_module_is_the_command() -> None:

@@ -23,6 +23,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 import proxy.doctor.machine
 import proxy.fastparse
 from proxy.cli import main
+from tests.store.redis_server import RedisServer
 
 MODELS = {"object": "list", "data": [{"id": "qwen", "object": "model", "owned_by": "vllm", "max_model_len": 4096}]}
 CALL = {
@@ -308,6 +309,29 @@ def test_backends_of_other_kinds(run: Run) -> None:
     result = run("--json", config={"backends": backends, "routes": routes})
     assert level(findings(result, "backend m"), "It answers, as a backend of the kind 'mock'") == "ok"
     assert "problem" in {one["level"] for one in findings(result, "backend c").values()}
+
+
+def test_a_redis_that_is_away(run: Run) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{closed.getsockname()[1]}"
+        config = {
+            "backends": {"m": {"kind": "mock"}},
+            "store": {"kind": "redis", "url": f"redis://ada:secret-pw@{address}/0"},
+            "rate_limits": {"url": f"redis://{address}/1", "per_key": {"concurrent": 1}},
+        }
+        result = run("--json", config=config)
+    found = findings(result, "stores")
+    assert level(found, f"Redis at {address}, with the conversations, cannot be used") == "problem"
+    assert level(found, f"Redis at {address}, with the limits on use, cannot be used") == "problem"
+    assert "secret-pw" not in result.output
+
+
+def test_a_redis_that_answers(run: Run, redis_server: RedisServer) -> None:
+    result = run(
+        "--json", config={"backends": {"m": {"kind": "mock"}}, "store": {"kind": "redis", "url": redis_server.url}}
+    )
+    assert level(findings(result, "stores"), "with the conversations, answers") == "ok"
 
 
 # --- configuration, machine, files ----------------------------------------------------------------------------------
