@@ -14,9 +14,7 @@ from .common import USUAL_FILE, usual_file
 @click.command("doctor")
 @click.argument("file", type=click.Path(dir_okay=False), required=False, envvar="TOOLWIRE_CONFIG")
 @click.option("--backend", metavar="URL", help="Model server, with or without /v1; as of `toolwire serve`.")
-@click.option(
-    "--backend-key", metavar="KEY", envvar="MODEL_SERVER_KEY", help="Key sent to it. Better: MODEL_SERVER_KEY."
-)
+@click.option("--backend-key", metavar="KEY", help="Key sent to it. Better: TOOLWIRE_BACKENDS__DEFAULT__API_KEY.")
 @click.option(
     "--probe/--no-probe", default=True, help="Ask each model for a small tool call, or do not.  [default: --probe]"
 )
