@@ -27,15 +27,13 @@ from ..support.conversion import ConfigError, join, suggestion
 from ..support.plainyaml import read_yaml
 from .mistakes import Mistakes
 
-BOUNDS: Final[Mapping[str, tuple[int, int | None]]] = {
+BOUNDS: Final[Mapping[str, tuple[int, int]]] = {
     "server.port": (0, 65535),
     "server.workers": (1, 1024),
-    "store.max_responses": (1, None),
-    "store.max_responses_per_key": (1, None),
     "tools.threads": (1, 1024),
     "tools.coroutines": (1, 65535),
 }
-"""Least and greatest value; None: there is none. Every other number of the configuration is at least 0."""
+"""Least and greatest value. Every other number of the configuration is at least 0."""
 
 CODEX: Final = "codex_app_server"
 """A kind of backends whose servers are no addresses of HTTP."""

@@ -44,8 +44,10 @@ def name_mistakes(
     """What is wrong, but for what follows from mistakes that are known. `make_middlewares` makes them as well, for what
     their constructors and factories have to say."""
     problems: list[str] = []
-    with _noted([] if known.below("store") else problems):
+    stored: list[str] = []
+    with _noted(stored):
         make_store(config.store)
+    problems += (said if said.startswith("store.") else f"store: {said}" for said in stored)
     with _noted(problems):
         make_ledger(config.rate_limits)
     with _noted(problems):

@@ -186,7 +186,7 @@ MISTAKES: dict[str, tuple[Change, str]] = {
         at("routes", 0, "options", value={"tool_loop": {"max_iterations": 0}}),
         "routes[0].options.tool_loop.max_iterations: the first answer counts",
     ),
-    "no room": (at("store", "max_responses", value=0), "store.max_responses: expected at least 1, got 0"),
+    "no room": (at("store", "max_responses", value=0), "store: the bounds of a store must be at least 1"),
     "no time": (at("backends", "a", "timeouts", value={"idle_s": 0}), "backends.a.timeouts.idle_s: 0 leaves no time"),
     "a program": (
         at("backends", "c", value={"kind": "codex_app_server", "command": ["no-such-program"]}),
