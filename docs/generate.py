@@ -2,7 +2,7 @@
 `docs/drawings.py`.
 
 Run `python -m docs.generate` in the root of the repository after a change to `proxy/config/`, `proxy/errors.py` or
-`proxy/cli.py`, or where a test says so. Tests compare the files with what this makes.
+`proxy/cli/`, or where a test says so. Tests compare the files with what this makes.
 """
 
 from __future__ import annotations
@@ -108,7 +108,9 @@ def configuration() -> str:
         NOTE,
         "# Configuration\n",
         "One YAML file, `toolwire serve --config FILE` (or `TOOLWIRE_CONFIG`). `toolwire init` writes an example,",
-        "`toolwire check FILE` checks a file, `toolwire check --schema` prints its JSON Schema for editors.",
+        "and the JSON Schema beside it by which editors complete and check; `toolwire check FILE` checks a file. Without a file both",
+        "take `toolwire.yaml` of the current folder; `serve` does so only where nothing else (`--backend`, a variable) names a model",
+        "server.",
         "Later sources win: defaults, file, environment, flags.\n",
         "- `${NAME}` and `${NAME:-default}` in any text are taken from the environment; a variable that is not set and has",
         "  no default is an error. `$${` is a literal `${`.",
@@ -272,7 +274,9 @@ def command_line() -> str:
         options = [p for p in command.params if isinstance(p, click.Option)]
         out += ["| option | meaning |", "| --- | --- |"]
         for option in options:
-            out.append(f"| `{', '.join(option.opts)}`{_value(option)} | {_cell(option.help or '')} |")
+            out.append(
+                f"| `{', '.join((*option.opts, *option.secondary_opts))}`{_value(option)} | {_cell(option.help or '')} |"
+            )
         out.append("| `-h`, `--help` | Show the help and exit. |\n")
     return "\n".join(out).rstrip() + "\n"
 
@@ -294,7 +298,9 @@ def _value(option: click.Option) -> str:
     """What follows the option, and its default."""
     if option.is_flag:
         return ""
-    words = option.type.choices if isinstance(option.type, click.Choice) else [option.metavar or "N"]
+    kind = option.type
+    given = "FILE" if isinstance(kind, click.File | click.Path) else "N"
+    words = kind.choices if isinstance(kind, click.Choice) else [option.metavar or given]
     text = " " + _cell(" or ".join(f"`{word}`" for word in words))
     return f"{text}, default `{option.default}`" if option.show_default else text
 

@@ -34,7 +34,7 @@ from proxy.events import Call, Event, Finish, Kind, text_block
 from proxy.formats.rendering import by_prompt_name, prompt_name
 from proxy.model import ModelRequest, ToolChoice, ToolSpec, ToolUse
 from proxy.pipeline.exchange import Exchange
-from proxy.pipeline.middleware import Middleware
+from proxy.pipeline.middleware import Middleware, Place
 from proxy.pipeline.reply import Reply
 from proxy.protocols.wire import dump
 from proxy.record import AccessField
@@ -110,6 +110,11 @@ class Arguments(Middleware):
         *CALL_FIELDS,
         AccessField("choice_missed", "A demanded call was not made."),
     )
+
+    @classmethod
+    def stands_behind(cls, place: Place) -> Mapping[str, str]:
+        """See `Middleware.stands_behind`."""
+        return {"execution": "which runs calls when they have been checked"}
 
     def declare(self, exchange: Exchange, reply: Reply) -> None:
         """See `Middleware.declare`."""

@@ -28,7 +28,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import ClassVar, Final, cast
@@ -94,6 +94,21 @@ class Execution(Middleware):
     def idle(cls, place: Place) -> bool:
         """See `Middleware.idle`. It would keep streams out of the fast path."""
         return not place.config.tools.any
+
+    @classmethod
+    def needs(cls, place: Place) -> Mapping[str, str]:
+        """See `Middleware.needs`."""
+        if cls.idle(place) or place.route.options.mode == "native":
+            return {}
+        return {
+            "transformation": "which finds the calls that are run",
+            "injection": "which teaches the tools that it offers",
+        }
+
+    @classmethod
+    def stands_behind(cls, place: Place) -> Mapping[str, str]:
+        """See `Middleware.stands_behind`."""
+        return {"conversation": "which loads and keeps a conversation once, not in each round"}
 
     async def __call__(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         exchange = request[EXCHANGE]

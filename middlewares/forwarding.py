@@ -40,6 +40,7 @@ class Forwarding(Middleware):
     """Asks a server of the route. Must be the last of the chain: nothing further in is asked."""
 
     passing = "stands_aside"
+    gives_answer = True
     access_fields: ClassVar[tuple[AccessField, ...]] = (
         AccessField("attempts", "How many times a backend was asked, if more than once."),
         AccessField(

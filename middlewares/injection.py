@@ -27,7 +27,7 @@ from proxy.formats.restoring import Escapes
 from proxy.formats.toolset import ToolSet, note, note_of
 from proxy.model import Constraint, ModelRequest, ToolSpec, replace
 from proxy.pipeline.exchange import Exchange, OfferedTools
-from proxy.pipeline.middleware import Middleware
+from proxy.pipeline.middleware import Middleware, Place
 from proxy.pipeline.routing import Route
 from proxy.prompting.prompt import TextCache, content_key, form_sentence, reminder, segment
 from proxy.prompting.transcript import SYSTEM, Flatten, escaping_of, guarded, has_history, inject, placed
@@ -120,6 +120,30 @@ class Injection(Middleware):
         self._segments = TextCache(chosen.cache_entries)
         self._grammars = TextCache(chosen.cache_entries)
         self._templates: dict[str, str] = {}
+
+    @classmethod
+    def goes_with(cls, place: Place) -> Mapping[str, str]:
+        """See `Middleware.goes_with`."""
+        if place.route.options.mode == "native":
+            return {}
+        return {"transformation": "which finds the calls that it teaches"}
+
+    @classmethod
+    def stands_behind(cls, place: Place) -> Mapping[str, str]:
+        """See `Middleware.stands_behind`. What it has written is text, of which nobody can read what it was."""
+        if place.route.options.mode == "native":
+            return {}
+        return {
+            "validation": "which looks at the tools of the client",
+            "conversation": "which loads turns that have to be written as text",
+            "loop_detection": "which looks at earlier calls",
+        }
+
+    @classmethod
+    def asked_for_by(cls, place: Place) -> str | None:
+        """See `Middleware.asked_for_by`."""
+        options = place.route.options
+        return "decoding.constrain" if options.decoding.constrain == "required" and options.mode != "native" else None
 
     async def on_request(self, exchange: Exchange, request: ModelRequest) -> ModelRequest:
         """See `Middleware.on_request`. Raises `ClientFault` `unsupported_parameter` if `decoding.constrain: required`

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import ClassVar, Final
 
@@ -42,6 +42,16 @@ class LoopDetection(Middleware):
     def idle(cls, place: Place) -> bool:
         """See `Middleware.idle`."""
         return not place.route.options.loop_detect.repeats and place.config.limits.calls_per_conversation is None
+
+    @classmethod
+    def stands_behind(cls, place: Place) -> Mapping[str, str]:
+        """See `Middleware.stands_behind`."""
+        return {"conversation": "which loads the turns that it looks at"}
+
+    @classmethod
+    def asked_for_by(cls, place: Place) -> str | None:
+        """See `Middleware.asked_for_by`."""
+        return "loop_detect.repeats" if place.route.options.loop_detect.repeats else None
 
     async def on_request(self, exchange: Exchange, request: ModelRequest) -> ModelRequest:
         """See `Middleware.on_request`. Raises `ClientFault` `tool_loop_detected` or `too_many_tool_calls`."""

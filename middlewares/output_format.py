@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final
 from proxy.errors import ModelFault
 from proxy.events import BlockKind, Delta, Event, Finish, Kind, Open
 from proxy.pipeline.exchange import Exchange
-from proxy.pipeline.middleware import Middleware
+from proxy.pipeline.middleware import Middleware, Place
 from proxy.pipeline.reply import Reply
 from proxy.record import AccessField
 from proxy.scan.repair import read_json
@@ -32,6 +32,11 @@ class OutputFormat(Middleware):
     access_fields: ClassVar[tuple[AccessField, ...]] = (
         AccessField("format_misses", "The final text did not have the form that was asked for."),
     )
+
+    @classmethod
+    def asked_for_by(cls, place: Place) -> str | None:
+        """See `Middleware.asked_for_by`."""
+        return "bad_answers.format_miss" if place.route.options.bad_answers.format_miss == "error" else None
 
     def declare(self, exchange: Exchange, reply: Reply) -> None:
         """See `Middleware.declare`."""

@@ -19,6 +19,7 @@ applied where the server does not, or would not say which one matched (`proxy.pi
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import ClassVar
@@ -29,7 +30,7 @@ from proxy.formats.base import ToolFormat
 from proxy.formats.rendering import prompt_name
 from proxy.model import ModelRequest, ToolChoice, ToolSpec
 from proxy.pipeline.exchange import Exchange, OfferedTools
-from proxy.pipeline.middleware import Middleware
+from proxy.pipeline.middleware import Middleware, Place
 from proxy.pipeline.reply import Reply
 from proxy.pipeline.routing import Route
 from proxy.pipeline.scanners import not_taught
@@ -69,6 +70,21 @@ class Transformation(Middleware):
             ),
         ),
     )
+
+    @classmethod
+    def goes_with(cls, place: Place) -> Mapping[str, str]:
+        """See `Middleware.goes_with`."""
+        if place.route.options.mode == "native":
+            return {}
+        return {"injection": "which teaches the calls that it looks for"}
+
+    @classmethod
+    def stands_behind(cls, place: Place) -> Mapping[str, str]:
+        """See `Middleware.stands_behind`. Further in they would see the text of calls."""
+        return {
+            "arguments": "which checks the calls that it finds",
+            "output_format": "which reads the text without its calls",
+        }
 
     async def on_request(self, exchange: Exchange, request: ModelRequest) -> ModelRequest:
         """See `Middleware.on_request`. Stop sequences that the server does not take, or of which it would not say which

@@ -45,8 +45,6 @@ from .pipeline.routing import Route, Router
 from .pipeline.shared_resources import SHARED, SharedResources
 from .pipeline.stored import CONVERSATIONS, Conversations
 from .protocols.base import ClientSide
-from .protocols.passed import PassedProtocol
-from .protocols.sides import ClientSides
 from .ratelimit.admission import ADMISSION, Admission
 from .ratelimit.base import Ledger
 from .ratelimit.opening import counting, make_ledger
@@ -58,9 +56,9 @@ from .servertools.source import ToolSource
 from .startup.chains import chain_of, kind_of
 from .startup.introduction import introduction
 from .startup.names import check_names
+from .startup.passed import passed_paths
 from .store.opening import make_store
 from .support.collecting import COLLECTING, Collecting
-from .support.conversion import ConfigError
 
 CONFIG: Final = web.AppKey("toolwire.config", GatewayConfig)
 ROUTER: Final = web.AppKey("toolwire.router", Router)
@@ -122,7 +120,7 @@ def create_app(
         middleware = kind_of(entry, plugins)
         metrics.declare(() if middleware is None else middleware.access_fields)
     chains = Chains(plugins, metrics)
-    passed = _passed_paths(config, clients)
+    passed = passed_paths(config, clients)
     routes = []
     server_tools = source_of(config.tools)
     client_servers = _client_servers(config)
@@ -262,18 +260,6 @@ def _ledger(config: GatewayConfig, metrics: Metrics) -> Ledger:
 
 async def _close(ledger: Ledger) -> None:
     await ledger.close()  # `Ledger.close` itself is that of no ledger
-
-
-def _passed_paths(config: GatewayConfig, clients: ClientSides) -> list[PassedProtocol]:
-    """What passes as it is. Raises `ConfigError` for a path at which something else is served."""
-    passed = [PassedProtocol(path) for path in config.server.pass_through]
-    taken = {path for client in clients.sides for path in (client.path, client.count_path)} | {"/models"}
-    names = {client.name for client in clients.sides}
-    for index, one in enumerate(passed):
-        if one.path in taken or one.name in names:
-            raise ConfigError(f"server.pass_through[{index}]: something else is served at {one.path}")
-        taken.add(one.path)
-    return passed
 
 
 def _verdicts(metrics: Metrics) -> Verdicts:

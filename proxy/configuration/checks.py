@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from ..backends.connections import check_header
 from ..backends.mock import read_script
 from ..config import BackendConfig, CorsConfig, GatewayConfig, PromptConfig, RouteConfig, RouteOptions
 from ..ingress.auth import ApiKey, key_mistakes, owner_of, read_keys
@@ -43,6 +44,9 @@ CODEX: Final = "codex_app_server"
 
 
 PATH: Final = re.compile(r"(?:/[\w.-]+)+")
+
+
+HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 def check_values(config: GatewayConfig) -> None:
@@ -84,9 +88,12 @@ def value_mistakes(config: GatewayConfig, known: Mistakes) -> Iterator[str]:
     yield from _routes(config, known)
     yield from _template(config.defaults.prompt, "defaults.prompt")
     yield from _tries(config.defaults, "defaults")
+    yield from _thinking(config.defaults, "defaults")
     for index, route in enumerate(config.routes):
         if route.options.retry != config.defaults.retry:
             yield from _tries(route.options, f"routes[{index}].options")
+        if route.options.reasoning != config.defaults.reasoning:
+            yield from _thinking(route.options, f"routes[{index}].options")
         if route.options.prompt != config.defaults.prompt:
             yield from _template(route.options.prompt, f"routes[{index}].options.prompt")
     if not known.at("backends"):
@@ -96,6 +103,9 @@ def value_mistakes(config: GatewayConfig, known: Mistakes) -> Iterator[str]:
     for index, path in enumerate(config.server.pass_through):
         if not PATH.fullmatch(path):
             yield f"server.pass_through[{index}]: expected a path such as '/v1/embeddings', got {path!r}"
+    endpoint = config.telemetry.otlp_endpoint
+    if endpoint is not None and not _is_address(endpoint, ("http", "https")):
+        yield "telemetry.otlp_endpoint: expected an address such as 'http://127.0.0.1:4318'"
     yield from _places(config)
     yield from mcp_mistakes(config.tools)
 
@@ -129,6 +139,7 @@ def _backends(config: GatewayConfig, known: Mistakes) -> Iterator[str]:
         if backend.command:
             yield f"backends.{name}.command: only the kind {CODEX!r} runs a program"
         path = f"backends.{name}.url"
+        yield from _headers(backend, f"backends.{name}")
         yield from _chat_template(backend, f"backends.{name}.template")
         if backend.url is None:
             if backend.kind in SERVER_PROTOCOLS and not known.at(f"backends.{name}.kind"):
@@ -137,6 +148,19 @@ def _backends(config: GatewayConfig, known: Mistakes) -> Iterator[str]:
         if not _is_address(backend.url, ("http", "https")):
             # Not quoted: the address may hold a password.
             yield f"{path}: expected an address such as 'http://127.0.0.1:8000/v1'"
+
+
+def _headers(backend: BackendConfig, path: str) -> Iterator[str]:
+    """What cannot be sent as header fields."""
+    fields = {f"{path}.headers": backend.headers}
+    if backend.api_key is not None:
+        fields[f"{path}.api_key"] = {"Authorization": backend.api_key}
+    for where, given in fields.items():
+        for name, value in given.items():
+            try:
+                check_header(name, value)
+            except ValueError as error:
+                yield f"{where}: {error}"
 
 
 def _chat_template(backend: BackendConfig, path: str) -> Iterator[str]:
@@ -187,6 +211,10 @@ def _routes(config: GatewayConfig, known: Mistakes) -> Iterator[str]:
             yield from _servers_of(config, route, path)
         if route.chain is not None and not route.chain:
             yield f"{path}.chain: must not be empty"
+        if route.upstream_model == "":
+            yield f"{path}.upstream_model: must not be empty; null sends the client's name"
+        if route.sticky_by != "prompt" and not HEADER_NAME.fullmatch(route.sticky_by):
+            yield f"{path}.sticky_by: expected `prompt` or the name of a request header, got {route.sticky_by!r}"
         names = {f"{path}.model": route.model} | {f"{path}.aliases[{i}]": a for i, a in enumerate(route.aliases)}
         for where, name in names.items():
             if not name:
@@ -215,6 +243,12 @@ def _native_text(config: GatewayConfig) -> Iterator[str]:
 def _tries(options: RouteOptions, path: str) -> Iterator[str]:
     if options.retry.attempts < 1:
         yield f"{path}.retry.attempts: expected at least 1, the first try counts, got {options.retry.attempts}"
+
+
+def _thinking(options: RouteOptions, path: str) -> Iterator[str]:
+    tags = options.reasoning.tags
+    if tags is not None and not all(tags):
+        yield f"{path}.reasoning.tags: a tag must not be empty; null turns detection off"
 
 
 def _servers_of(config: GatewayConfig, route: RouteConfig, path: str) -> Iterator[str]:
@@ -263,7 +297,8 @@ def _access(config: GatewayConfig, known: Mistakes) -> Iterator[str]:
         yield from (f"auth.keys_file: {problem}" for problem in error.problems)
     except (OSError, ValueError) as error:
         unread = True
-        cannot = f"cannot read {config.auth.keys_file}: " if isinstance(error, OSError) else ""
+        unreadable = isinstance(error, OSError | UnicodeDecodeError)
+        cannot = f"cannot read {config.auth.keys_file}: " if unreadable else ""
         yield f"auth.keys_file: {cannot}{getattr(error, 'strerror', None) or error}"
     yield from key_mistakes(keys)
     models = [route.model for route in effective_routes(config)]

@@ -10,8 +10,8 @@ Rules:
    mapped event by event.
 4. A hook that a class does not define costs nothing: it is looked up once per class, not per request or per event.
 5. An unexpected exception names the middleware (R16.4) and either fails the request or skips the middleware.
-6. What the gateway must know of a middleware the class says itself (`access_fields`, `idle`, `needs`, `asked_for_by`,
-   `told`, `runs_server_tools`): nothing else knows one by its name.
+6. What the gateway must know of a middleware the class says itself (`access_fields`, `idle`, `needs`, `goes_with`,
+   `stands_behind`, `asked_for_by`, `told`, `runs_server_tools`, `gives_answer`): nothing else knows one by its name.
 """
 
 from __future__ import annotations
@@ -75,6 +75,7 @@ class Middleware:
 
     `access_fields` are what it counts and notes in the record of an exchange: fields of the access line, and counters
     on the metrics page. `runs_server_tools`: it offers and runs the tools of the gateway; a route without one has none.
+    `gives_answer`: it always answers by itself, so nothing that stands behind it is run.
     `passing` is what it does where a request passes as it is, without messages and tools (`proxy.pipeline.passing_on`):
     it `runs`, it `stands_aside`, or it `forbids` that, because it has to see what models are asked.
     """
@@ -86,6 +87,7 @@ class Middleware:
     Options: ClassVar[type] = NoOptions
     access_fields: ClassVar[tuple[AccessField, ...]] = ()
     runs_server_tools: ClassVar[bool] = False
+    gives_answer: ClassVar[bool] = False
     passing: ClassVar[Literal["runs", "stands_aside", "forbids"]] = "forbids"
 
     def __init__(self, options: Any = None, *, name: str | None = None) -> None:
@@ -108,6 +110,16 @@ class Middleware:
     def needs(cls, place: Place) -> Mapping[str, str]:
         """The middlewares that must stand further in, each with what it does for this one:
         `{"arguments": "which checks the calls"}`. A chain without them is a mistake."""
+        return {}
+
+    @classmethod
+    def goes_with(cls, place: Place) -> Mapping[str, str]:
+        """The middlewares without which it is of no use, wherever they stand, each with what it does for this one."""
+        return {}
+
+    @classmethod
+    def stands_behind(cls, place: Place) -> Mapping[str, str]:
+        """The middlewares that, where the chain has them, must stand further out, each with why."""
         return {}
 
     @classmethod

@@ -30,8 +30,8 @@ from ..observability.telemetry import Metrics
 from ..pipeline.delivery import CLIENTS
 from ..registry import registries
 from ..startup.chains import told
+from ..startup.circles import leading_back
 from ..support.conversion import ConfigError
-from .circles import leading_back
 from .clients import ClientServer, usual
 from .descriptors import log_room
 from .dispatch import Dispatch

@@ -36,8 +36,8 @@ from ..config import GatewayConfig
 from ..errors import Unavailable
 from ..observability.logs import flush_logs, set_up_logging
 from ..observability.telemetry import Metrics
+from ..startup.circles import leading_back
 from ..support.conversion import ConfigError
-from .circles import leading_back
 from .clients import bound_unsent
 from .descriptors import ACCEPTED_AT_ONCE, Shortage, allow_files, log_room
 from .hosting import AppFactory, Host, reread, settle_memory

@@ -7,9 +7,11 @@ import os
 from typing import Final
 
 from ..config import GatewayConfig
+from ..configuration.mistakes import Mistakes
 from ..fastparse import IMPLEMENTATION
 from ..registry import registries
 from ..startup.chains import told
+from ..startup.useless import useless
 
 LOG: Final = logging.getLogger("toolwire.serving")
 
@@ -18,8 +20,11 @@ def tell(config: GatewayConfig) -> None:
     """Log it."""
     if IMPLEMENTATION == "python":
         LOG.warning("%s", SLOW + (SWITCHED_OFF if os.environ.get("TOOLWIRE_NO_EXTENSIONS") else NOT_BUILT))
-    for line in told(config, registries()):
+    plugins = registries()
+    for line in told(config, plugins):
         LOG.info("%s", line)
+    for line in useless(config, plugins, Mistakes()):
+        LOG.warning("this cannot work: %s", line)
 
 
 SLOW: Final = "the compiled scanner is not in use: the one in Python looks for calls, and costs many times the CPU. "

@@ -7,14 +7,14 @@ the classes, built in or not, and knows none of them by name.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ..config import DEFAULT_CHAIN, ON_DEMAND, GatewayConfig, MiddlewareConfig, RouteConfig
 from ..configuration.checks import effective_routes
 from ..configuration.mistakes import Mistakes
 from ..configuration.settings import read_section
 from ..pipeline.middleware import Middleware, Place
-from ..registry import Registries
+from ..registry import MIDDLEWARES, Registries
 from ..support.conversion import ConfigError
 
 
@@ -64,6 +64,56 @@ def chain_mistakes(config: GatewayConfig, plugins: Registries, known: Mistakes) 
             key = None if asked is None else asked[0].asked_for_by(asked[1])
             if key is not None:
                 yield f"{options}.{key}: needs `{name}` in the chain"
+
+
+def useless_chains(config: GatewayConfig, plugins: Registries, known: Mistakes) -> Iterator[str]:
+    """Chains that can be put together and cannot work: nothing in them asks a server, something is never run or twice
+    there, lacks what it works with, or stands where it sees the wrong thing. What cannot be looked up is not asked."""
+    told: set[str] = set()
+    runs_tools = False
+    for route, path, chain, _ in _places(config):
+        kinds = [_asked(entry, route, config, plugins) for entry in chain]
+        runs_tools = runs_tools or any(asked is not None and asked[0].runs_server_tools for asked in kinds)
+        if known.below(path):
+            continue
+        for line in _useless(path, chain, kinds):
+            if line not in told:
+                told.add(line)
+                yield line
+    if not runs_tools and not known.below("tools", "chain", "routes"):
+        yield from _tools_nobody_runs(config, plugins)
+
+
+def _useless(
+    path: str, chain: Sequence[MiddlewareConfig], kinds: Sequence[tuple[type[Middleware], Place] | None]
+) -> Iterator[str]:
+    names = [entry.use for entry in chain]
+    answering = next((i for i, asked in enumerate(kinds) if asked is not None and asked[0].gives_answer), None)
+    if answering is not None:
+        for name in names[answering + 1 :]:
+            yield f"{path}: `{name}` is never run: `{names[answering]}`, which stands before it, gives the answer"
+    elif names and names[-1] in MIDDLEWARES:  # of others nobody knows whether they answer
+        yield f"{path}: nothing in it asks a model server; put `{DEFAULT_CHAIN[-1]}` at its end"
+    for name in (*ON_DEMAND, *DEFAULT_CHAIN):
+        if names[: None if answering is None else answering + 1].count(name) > 1:
+            yield f"{path}: `{name}` is there twice"
+    idle = {name for name, asked in zip(names, kinds, strict=True) if asked is not None and asked[0].idle(asked[1])}
+    for index, (name, asked) in enumerate(zip(names, kinds, strict=True)):
+        if asked is None or name in idle:
+            continue
+        for other, why in asked[0].goes_with(asked[1]).items():
+            if other not in names:
+                yield f"{path}[{index}]: `{name}` is of no use without `{other}`, {why}"
+        for other, why in asked[0].stands_behind(asked[1]).items():
+            if other in names[index + 1 :] and other not in idle:
+                yield f"{path}[{index}]: `{name}` must stand behind `{other}`, {why}"
+
+
+def _tools_nobody_runs(config: GatewayConfig, plugins: Registries) -> Iterator[str]:
+    for name in DEFAULT_CHAIN:
+        asked = [_asked(MiddlewareConfig(use=name), route, config, plugins) for route, *_ in _places(config)]
+        if any(one is not None and one[0].runs_server_tools and not one[0].idle(one[1]) for one in asked):
+            yield f"chain: lacks `{name}`, which offers and runs the tools of `tools`; no route has it"
 
 
 def told(config: GatewayConfig, plugins: Registries) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Final
 from yarl import URL
 
 from ..backends.identity import ENGINES, Identity, Served
-from ..backends.presets import AUTO, GRAMMAR_CONSTRAINTS, PROVEN, SCHEMA_CONSTRAINTS, preset_of
+from ..backends.presets import AUTO, PROVEN, preset_of
 from ..config import RouteOptions
 from ..endpoints.pool import Endpoint
 from ..errors import quote
@@ -20,6 +20,7 @@ from ..formats import auto
 from ..formats.base import ToolFormat
 from ..pipeline.routing import Route
 from .description import CONTROL_TOKEN
+from .enforceable import why_not
 
 SHOWN: Final = 4
 """So many models, and routes, are named."""
@@ -108,12 +109,9 @@ def _enforced(route: Route, tool_format: ToolFormat) -> str:
     under_auto = options.constrain_auto == "on" or (options.constrain_auto is None and feature in PROVEN)
     if options.constrain == "off":
         return "not enforced (`decoding.constrain: off`)"
-    if feature == "none":
-        return "not enforced: of this server no feature for that is known"
-    if feature in SCHEMA_CONSTRAINTS and not tool_format.json_answer:
-        return "not enforced: this server can enforce only `format: bare_json`"
-    if feature in GRAMMAR_CONSTRAINTS and tool_format.gbnf is None:
-        return "not enforced: nobody has written a grammar of this format"
+    reason = why_not(feature, tool_format)
+    if reason is not None:
+        return f"not enforced: {reason}"
     return f"enforced ({feature}) {'in every call' if under_auto else 'where a call is demanded'}"
 
 

@@ -22,6 +22,7 @@ from ..registry import Registries
 from ..store.opening import make_store
 from ..support.conversion import ConfigError, from_mapping
 from .chains import chain_mistakes
+from .passed import passed_paths
 
 OTEL_PACKAGES: Final = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
 """What `telemetry` needs."""
@@ -43,12 +44,14 @@ def name_mistakes(
     """What is wrong, but for what follows from mistakes that are known. `make_middlewares` makes them as well, for what
     their constructors and factories have to say."""
     problems: list[str] = []
-    with _noted(problems):
+    stored: list[str] = []
+    with _noted(stored):
         make_store(config.store)
+    problems += (said if said.startswith("store.") else f"store: {said}" for said in stored)
     with _noted(problems):
         make_ledger(config.rate_limits)
     with _noted(problems):
-        plugins.client_sides()
+        passed_paths(config, plugins.client_sides())
     _servers(config, plugins, known, problems)
     with _noted(problems, "defaults.format"):
         plugins.formats.get(config.defaults.format)

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from typing import Final
 
 from ..backends.base import Backend
-from ..config import GatewayConfig
+from ..config import GatewayConfig, RouteConfig
 from ..configuration.checks import effective_routes
 from ..endpoints.pool import Endpoint, WeightedEndpoint, pool_of
 from ..endpoints.probing import Probed, probe
 from ..errors import GatewayError, quote
 from ..registry import Registries
 
-_WORDS: Final = {
+WORDS: Final = {
     "called": "it called the tool by itself (`mode: native`)",
     "refused": "it refuses tools (`mode: prompt`)",
     "silent": "it did not call the tool (`mode: prompt`)",
@@ -41,7 +41,7 @@ async def _lines(config: GatewayConfig, plugins: Registries) -> list[str]:
         for route in effective_routes(config):
             for member in pool_of(route, endpoints).every:
                 try:
-                    wanted[member.name, await _model(member, route.model, route.upstream_model)] = member
+                    wanted[member.name, await asked_model(member, route)] = member
                 except GatewayError as error:
                     lines.append(f"probe {member.name}: nothing is known: {error.message}")
         found = await asyncio.gather(*(probe(member.endpoint, model) for (_, model), member in wanted.items()))
@@ -51,15 +51,15 @@ async def _lines(config: GatewayConfig, plugins: Registries) -> list[str]:
             await backend.close()
 
 
-async def _model(member: WeightedEndpoint, model: str, configured: str | None) -> str:
+async def asked_model(member: WeightedEndpoint, route: RouteConfig) -> str:
     """A name under which the server knows the model of a route. Raises `GatewayError` if it cannot say one."""
-    named = member.upstream_model or configured
-    if named is not None or not any(sign in model for sign in "*?["):
-        return named or model
-    return next(iter(await member.endpoint.models()), model)
+    named = member.upstream_model or route.upstream_model
+    if named is not None or not any(sign in route.model for sign in "*?["):
+        return named or route.model
+    return next(iter(await member.endpoint.models()), route.model)
 
 
 def _line(asked: tuple[str, str], found: Probed) -> str:
     name, model = asked
-    said = _WORDS.get(found.cause or "", "nothing is known")
+    said = WORDS.get(found.cause or "", "nothing is known")
     return f"probe {name} {quote(model)}: {said}{': ' + found.said if found.said else ''}"

@@ -55,7 +55,11 @@ def parse_yaml(text: str) -> Any:
 def read_yaml(text: str) -> tuple[Any, list[str]]:
     """The value of one YAML document, and what is said of the keys that occur twice in a mapping. Raises `ValueError`
     for what is no YAML."""
-    loader = PlainLoader(text)
+    try:
+        loader = PlainLoader(text)
+    except yaml.reader.ReaderError as error:
+        line, column = text.count("\n", 0, error.position) + 1, error.position - text.rfind("\n", 0, error.position)
+        raise ValueError(f"line {line}, column {column}: a control character, which YAML does not allow") from error
     try:
         return loader.get_single_data(), [said for _, said in sorted(loader.repeated)]
     except yaml.MarkedYAMLError as error:

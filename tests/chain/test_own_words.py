@@ -176,7 +176,7 @@ def test_limits_hold_in_every_chain_and_where_it_says(plugins: Registries) -> No
     assert names(config("forwarding", routes=[{"model": "*"}]), plugins, limited=True) == ["rate_limit", "forwarding"]
 
 
-CENTRAL = ("app.py", "cli.py", "configuration", "observability", "server", "startup")
+CENTRAL = ("app.py", "cli", "configuration", "doctor", "observability", "server", "startup")
 
 
 def test_nothing_central_knows_one_by_name() -> None:

@@ -4,6 +4,7 @@ one."""
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
@@ -124,6 +125,83 @@ MISTAKES: dict[str, tuple[Change, str]] = {
         at("capture", value={"keep": 1, "folder": "file.txt/captures"}),
         "capture.folder: ",
     ),
+    "nobody asks a server": (at("chain", value=["validation"]), "chain: nothing in it asks a model server"),
+    "never run": (at("chain", 5, value="cache"), "chain: `cache` is never run: `forwarding`, which stands before it"),
+    "twice": (at("chain", 1, value="validation"), "chain: `validation` is there twice"),
+    "no injection": (
+        at("chain", value=["validation", "transformation", "forwarding"]),
+        "chain[1]: `transformation` is of no use without `injection`",
+    ),
+    "no transformation": (
+        at("routes", 1, "chain", value=["validation", "injection", "forwarding"]),
+        "routes[1].chain[1]: `injection` is of no use without `transformation`",
+    ),
+    "a wrong order": (
+        at("chain", value=["validation", "transformation", "arguments", "injection", "forwarding"]),
+        "chain[1]: `transformation` must stand behind `arguments`",
+    ),
+    "text before its turns": (
+        at("chain", value=["transformation", "injection", "conversation", "forwarding"]),
+        "chain[1]: `injection` must stand behind `conversation`",
+    ),
+    "a form that nobody checks": (
+        at("routes", 0, "options", value={"bad_answers": {"format_miss": "error"}}),
+        "routes[0].options.bad_answers.format_miss: needs `output_format` in the chain",
+    ),
+    "circles that nobody sees": (
+        at("routes", 0, "options", value={"loop_detect": {"repeats": 3}}),
+        "routes[0].options.loop_detect.repeats: needs `loop_detection` in the chain",
+    ),
+    "a constraint that no server knows": (
+        at("routes", 2, "options", value={"decoding": {"constrain": "required"}}),
+        "routes[2].options.decoding.constrain: `required`, and calls cannot be enforced on the backend 'm'",
+    ),
+    "a constraint of the server's own calls": (
+        at("routes", 0, "options", value={"mode": "native", "decoding": {"constrain": "required"}}),
+        "routes[0].options.decoding.constrain: `required` is for calls that the gateway teaches",
+    ),
+    "the gateway itself": (
+        at("backends", "b", "url", value="http://localhost:8080/v1"),
+        "backends.b.url: leads back to the gateway itself",
+    ),
+    "a route behind all": (
+        lambda tree: tree["routes"].__setitem__(
+            slice(None), [{"model": "*", "backend": "a"}, {"model": "q-*", "backend": "b"}]
+        ),
+        "routes[1].model: 'q-*' is never asked for: '*' of routes[0].model comes first",
+    ),
+    "a name that is empty": (
+        at("routes", 0, "upstream_model", value=""),
+        "routes[0].upstream_model: must not be empty",
+    ),
+    "no header to stick to": (at("routes", 0, "sticky_by", value="a b"), "routes[0].sticky_by: expected `prompt` or"),
+    "a header": (at("backends", "a", "headers", value={"a b": "c"}), "backends.a.headers: not an HTTP header: 'a b'"),
+    "a key with a line end": (at("backends", "a", "api_key", value="x\n"), "backends.a.api_key: not an HTTP header"),
+    "two keys": (
+        lambda tree: tree["backends"]["b"].update(url="http://ada:pw@127.0.0.1:8", api_key="k"),
+        "backends.b.url: it holds a user, and a key is set as well",
+    ),
+    "no bytes": (at("limits", "body_bytes", value=0), "limits.body_bytes: 0 lets nothing through"),
+    "no round": (
+        at("routes", 0, "options", value={"tool_loop": {"max_iterations": 0}}),
+        "routes[0].options.tool_loop.max_iterations: the first answer counts",
+    ),
+    "no room": (at("store", "max_responses", value=0), "store: the bounds of a store must be at least 1"),
+    "no time": (at("backends", "a", "timeouts", value={"idle_s": 0}), "backends.a.timeouts.idle_s: 0 leaves no time"),
+    "a program": (
+        at("backends", "c", value={"kind": "codex_app_server", "command": ["no-such-program"]}),
+        "backends.c.command: there is no program 'no-such-program'",
+    ),
+    "a path that is served": (
+        at("server", "pass_through", value=["/v1/models"]),
+        "server.pass_through[0]: something else is served at /models",
+    ),
+    "a collector": (at("telemetry", "otlp_endpoint", value="there"), "telemetry.otlp_endpoint: expected an address"),
+    "a tag": (
+        at("defaults", "reasoning", value={"tags": ["", "x"]}),
+        "defaults.reasoning.tags: a tag must not be empty",
+    ),
+    "a key file that is no text": (at("auth", "keys_file", value="bytes"), "auth.keys_file: cannot read"),
     "a script": (at("backends", "m", "script", value=[{"txt": "hi"}]), "backends.m: script[0] has unknown keys"),
     "a script's file": (at("backends", "m", "script", value="none.yaml"), "backends.m.script: cannot read"),
 }
@@ -137,10 +215,49 @@ CLASHES = (
 )
 """Cannot be both, or one hides the other because it follows from it."""
 
+ALONE = (
+    {"nobody asks a server", "never run", "twice", "no injection", "a wrong order", "text before its turns"},
+    {
+        "no round",
+        "a form that nobody checks",
+        "circles that nobody sees",
+        "a constraint of the server's own calls",
+        "a template file",
+    },
+    {"a constraint that no server knows", "a format"},
+    {"no transformation", "an option"},
+    {"the gateway itself", "a bad url", "two keys", "a preset and a constraint"},
+    {"a collector", "a section that is none"},
+    {"a key file", "a key file that is no text"},
+    {"no room", "a store"},
+)
+"""Of each of these sets one can be there: they change the same."""
+
+HIDES = {
+    "a route behind all": "routes[",
+    "a constraint that no server knows": ("backends.m", "chain"),
+    **dict.fromkeys(ALONE[0], "chain["),
+}
+"""Is not said, or cannot be there, beside mistakes that begin so."""
+
+
+def together(names: list[str]) -> list[str]:
+    """Those of these mistakes that can be there together."""
+    for clash in CLASHES:
+        if clash <= set(names):
+            names.remove(min(clash))
+    for group in ALONE:
+        first = next((name for name in names if name in group), None)
+        names = [name for name in names if name == first or name not in group]
+    for name in [name for name in names if name in HIDES]:
+        names = [other for other in names if other == name or not MISTAKES[other][1].startswith(HIDES[name])]
+    return names
+
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "file.txt").write_text("")
+    (tmp_path / "bytes").write_bytes(b"\xff")
     (tmp_path / "broken_plugin.py").write_text("raise RuntimeError('no')\n")
     (tmp_path / "plain_plugin.py").write_text("def needs(limit, burst):\n    raise AssertionError('never called')\n")
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -177,10 +294,7 @@ def test_each_is_one_line(folder: Path, name: str) -> None:
 @given(chosen=st.sets(st.sampled_from(sorted(MISTAKES)), min_size=2))
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 def test_any_of_them_together_are_all_said(folder: Path, chosen: set[str]) -> None:
-    names = sorted(chosen)
-    for clash in CLASHES:
-        if clash <= set(names):
-            names.remove(min(clash))
+    names = together(sorted(chosen))
     lines = checked(names)
     for name in names:
         assert sum(MISTAKES[name][1] in line for line in lines) == 1, (name, lines)
@@ -198,11 +312,36 @@ def test_all_repeated_keys_are_said_with_all_the_rest(folder: Path) -> None:
         "c.yaml: line 1, column 19: key 'port' occurs twice",
         "c.yaml: line 2, column 33: key 'url' occurs twice",
         "c.yaml: line 3, column 1: key 'server' occurs twice",
-        "server.prot: unknown key, did you mean 'port'?",
-        "backends.a.3: keys are text, write '3' in quotes",
-        "backends.a.5: keys are text, write '5' in quotes",
+        "server.prot: unknown key, did you mean 'port'? (line 3)",
+        "backends.a.3: keys are text, write '3' in quotes (line 2)",
+        "backends.a.5: keys are text, write '5' in quotes (line 2)",
         "chain[0].use: unknown middleware 'nothing'; known: " + result.output.rpartition("known: ")[2].strip(),
     ]
+
+
+def test_a_control_character_is_said_where_it_stands(folder: Path) -> None:
+    Path("c.yaml").write_bytes(b"server: {}\nbackends: {a: \x00}\n")
+    result = CliRunner().invoke(main, ["check", "c.yaml"])
+    assert result.exit_code == 1
+    assert result.output == "Error: c.yaml: line 2, column 15: a control character, which YAML does not allow\n"
+
+
+def test_each_has_the_line_of_its_key(folder: Path) -> None:
+    Path("c.yaml").write_text(
+        "server:\n  port: x\nbackends:\n  a:\n    url: nowhere\n  b: {}\nroutes:\n- model: m\n  backend: a\n"
+        "- model: n\n  backend: c\n  options:\n    mode: promt\nauth:\n  keys:\n  - name: x\n"
+    )
+    result = CliRunner().invoke(main, ["check", "c.yaml"], env={"TOOLWIRE_LIMITS__TOOLS_MAX": "many"})
+    said = re.findall(r"^(?:Error: )?([\w.\[\]]+): .*?(?: \(line (\d+)\))?$", result.output, re.M)
+    assert dict(said) == {
+        "server.port": "2",
+        "backends.a.url": "5",
+        "backends.b.url": "6",
+        "routes[1].backend": "11",
+        "routes[1].options.mode": "13",
+        "auth.keys[0].key": "16",
+        "limits.tools_max": "",
+    }
 
 
 def test_what_the_environment_says_is_among_them(folder: Path) -> None:

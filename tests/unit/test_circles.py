@@ -5,8 +5,8 @@ import socket
 import pytest
 
 from proxy.config import BackendConfig, GatewayConfig, ServerConfig
-from proxy.server import circles
-from proxy.server.circles import leading_back
+from proxy.startup import circles
+from proxy.startup.circles import leading_back
 
 
 def refused(host: str, url: str | None, port: int = 8080) -> bool:

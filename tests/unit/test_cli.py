@@ -11,18 +11,21 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
+import yaml
 from click.testing import CliRunner, Result
 
 import proxy.dev.demo
 import proxy.server.serving
 from docs.generate import ADVICE, ROOT, pages
 from proxy.cli import main
-from proxy.config import BackendConfig, GatewayConfig, KeyConfig
+from proxy.config import BackendConfig, GatewayConfig, KeyConfig, MiddlewareConfig
 from proxy.configuration.config_schema import schema
 from proxy.configuration.settings import load
 from proxy.errors import CODES
 from proxy.fastparse import IMPLEMENTATION
+from proxy.server.starting import tell
 
 Run = Callable[..., Result]
 BACKEND = "http://127.0.0.1:9/v1"
@@ -105,7 +108,8 @@ def test_serve_from_the_environment_alone(run: Run, served: list[GatewayConfig])
         (["serve", "--backend", BACKEND, "--host", "0.0.0.0"], 1, "--insecure-public"),
         (["serve", "--config", "none.yaml"], 1, "none.yaml: No such file"),
         (["check", "none.yaml"], 1, "none.yaml: No such file"),
-        (["check"], 2, "Missing argument"),
+        (["check"], 2, "There is no toolwire.yaml here"),
+        (["doctor"], 2, "There is no toolwire.yaml here"),
         (["replay", "none.txt"], 2, "none.txt"),
         (["replay", "-", "--chunks", "0"], 2, "--chunks"),
         (["nonsense"], 2, "nonsense"),
@@ -128,7 +132,7 @@ auth: {{keys: [hunter2]}}
 store: {{kind: memory}}
 routes:
   - {{model: 'gpt-*', aliases: [default], upstream_model: qwen, options: {{format: hermes}}}}
-  - {{model: '*', chain: [validation, {{use: transformation, on_failure: skip}}, forwarding]}}
+  - {{model: '*', chain: [validation, {{use: transformation, on_failure: skip}}, forwarding], options: {{mode: native}}}}
 """
     )
     result = run("check", "c.yaml")
@@ -140,7 +144,7 @@ routes:
         f"backend gpu: openai_chat at {BACKEND}, preset vllm",
         "route gpt-*, default -> gpu as qwen: prompt, hermes",
         "  validation > conversation > output_format > reask > arguments > transformation > injection > forwarding",
-        "route * -> gpu: prompt, auto",
+        "route * -> gpu: native, auto",
         "  validation > transformation (skip) > forwarding",
     ]
 
@@ -177,6 +181,47 @@ def test_init_writes_a_file_that_is_valid_and_is_never_overwritten(run: Run, tmp
     assert run("init", "other.yaml").exit_code == 0
 
 
+def test_init_tells_editors_where_the_schema_is(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    assert run("init", "sub/my.yaml").exit_code == 0
+    written = tmp_path / "sub" / "my.yaml"
+    first = written.read_text().splitlines()[0]
+    place = re.fullmatch(r"# yaml-language-server: \$schema=(\S+)", first)
+    assert place is not None
+    resolved = json.loads((written.parent / place[1]).read_text())
+    assert resolved == schema()
+    jsonschema.validate(yaml.safe_load(written.read_text()), resolved)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({"server": {"prot": 1}}, resolved)
+    # Of an earlier version it is brought up to date; what is something else stays.
+    (tmp_path / "toolwire.schema.json").write_text(json.dumps({"title": schema()["title"]}))
+    assert run("init").exit_code == 0
+    assert json.loads((tmp_path / "toolwire.schema.json").read_text()) == schema()
+    (tmp_path / "toolwire.yaml").unlink()
+    (tmp_path / "toolwire.schema.json").write_text("{}")
+    result = run("init")
+    assert (result.exit_code, (tmp_path / "toolwire.schema.json").read_text()) == (1, "{}")
+    assert "toolwire.schema.json: is there, and is not the schema" in result.output
+    assert not (tmp_path / "toolwire.yaml").exists()
+
+
+def test_without_a_file_the_one_of_the_folder_is_taken(run: Run, served: list[GatewayConfig], tmp_path: Path) -> None:
+    (tmp_path / "toolwire.yaml").write_text("backends: {gpu: {url: 'http://there:1'}}\ntools: {folder: .}")
+    result = run("check")
+    assert (result.exit_code, result.stderr) == (0, "checking toolwire.yaml of this folder\n")
+    assert result.stdout.startswith("toolwire.yaml: valid\n")
+    result = run("serve", "--port", "5")
+    assert (result.exit_code, result.stderr) == (7, "using toolwire.yaml of this folder\n")
+    assert (served[0].backends["gpu"].url, served[0].server.port) == ("http://there:1", 5)
+    assert "no module in" in run("tools", "list").output
+    # Whoever says where the model is gets no more than that.
+    assert run("serve", "--backend", BACKEND).stderr == ""
+    assert run("serve", env={"TOOLWIRE_BACKENDS__MAIN__URL": BACKEND}).stderr == ""
+    assert [list(config.backends) for config in served[1:]] == [["default"], ["main"]]
+    (tmp_path / "other.yaml").write_text("backends: {other: {kind: mock}}")
+    assert run("check", env={"TOOLWIRE_CONFIG": "other.yaml"}).stdout.startswith("other.yaml: valid\n")
+
+
 def test_what_is_commented_out_in_the_example_is_right_as_well(tmp_path: Path) -> None:
     example = (ROOT / "proxy" / "configuration" / "example.yaml").read_text("utf-8")
     path = tmp_path / "all.yaml"
@@ -197,6 +242,28 @@ def test_version_says_which_scanner_is_in_use(run: Run) -> None:
     output = run("--version").output
     assert re.search(rf"^toolwire \d+\.\d+\.\d+\S*\nscanner: {IMPLEMENTATION}\nPython 3\.\d+", output)
     assert "aiohttp 3." in output
+
+
+def test_the_command_line_imports_next_to_nothing() -> None:
+    """A shell that completes, and `--version`, wait for all that is imported."""
+    program = (
+        "import sys, proxy.cli; print(sorted({n.split('.')[0] for n in sys.modules} & {'aiohttp', 'asyncio', 'rich'}),"
+        " [n for n in sys.modules if n.startswith('proxy.') and n.split('.')[1] not in ('cli', 'support', 'errors', '_version')])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert done.stdout.strip() == "[] []"
+
+
+def test_the_start_warns_of_what_cannot_work(caplog: pytest.LogCaptureFixture) -> None:
+    chain = (
+        MiddlewareConfig(use="validation"),
+        MiddlewareConfig(use="transformation"),
+        MiddlewareConfig(use="forwarding"),
+    )
+    with caplog.at_level("WARNING", "toolwire.serving"):
+        tell(GatewayConfig(backends={"m": BackendConfig(kind="mock")}, chain=chain))
+    (line,) = [record.getMessage() for record in caplog.records if "cannot work" in record.getMessage()]
+    assert line.startswith("this cannot work: chain[1]: `transformation` is of no use without `injection`")
 
 
 def test_the_module_is_the_command() -> None:

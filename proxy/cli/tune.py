@@ -1,4 +1,4 @@
-"""The flags of `toolwire tune`. Imported with the command line, so it imports nothing else before the command runs."""
+"""`toolwire tune`."""
 
 from __future__ import annotations
 
@@ -8,15 +8,21 @@ from typing import TextIO
 
 import click
 
-from ..support.conversion import ConfigError
+from .common import formats, presets, reported
 
 
-@click.command()
+@click.command("tune")
 @click.option("--backend", metavar="URL", required=True, help="Model server, with or without /v1.")
 @click.option(
     "--backend-key", metavar="KEY", envvar="MODEL_SERVER_KEY", help="Key sent to it. Better: MODEL_SERVER_KEY."
 )
-@click.option("--preset", metavar="NAME", default="auto", help="What the server takes; see `toolwire serve`.")
+@click.option(
+    "--preset",
+    metavar="NAME",
+    shell_complete=presets,
+    default="auto",
+    help="What the server takes; see `toolwire serve`.",
+)
 @click.option("--model", metavar="NAME", help="Model name sent to it.  [default: the only one that it has]")
 @click.option(
     "--cases",
@@ -32,7 +38,12 @@ from ..support.conversion import ConfigError
     help="The `tool_choice`: whether the model decides, or calls are demanded.",
 )
 @click.option(
-    "--format", "formats", multiple=True, metavar="NAME", help="Only this format, or native; may be repeated."
+    "--format",
+    "formats_",
+    multiple=True,
+    metavar="NAME",
+    shell_complete=formats,
+    help="Only this format, or native; may be repeated.",
 )
 @click.option("--wording", "wordings", multiple=True, metavar="NAME", help="Only this wording; may be repeated.")
 @click.option(
@@ -85,7 +96,7 @@ from ..support.conversion import ConfigError
     help="Write a picture (SVG).",
 )
 @click.pass_context
-def tune(
+def command(
     context: click.Context,
     backend: str,
     backend_key: str | None,
@@ -94,7 +105,7 @@ def tune(
     cases: Path | None,
     number: int | None,
     choice: str,
-    formats: tuple[str, ...],
+    formats_: tuple[str, ...],
     wordings: tuple[str, ...],
     templates: tuple[Path, ...],
     most: int,
@@ -113,8 +124,8 @@ def tune(
     for the better half, and so on. What comes out is a table, and with --write a configuration that `toolwire serve`
     runs. Ctrl-C ends it and keeps what was measured (exit status 130).
     """
-    from .asking import Ask
-    from .command import Plan, command_line, run
+    from ..tuning.asking import Ask
+    from ..tuning.command import Plan, command_line, run
 
     ask = Ask(choice=choice, max_tokens=max_tokens, temperature=temperature, seed=seed, timeout_s=timeout)
     plan = Plan(
@@ -124,7 +135,7 @@ def tune(
         model=model,
         cases=cases,
         number=number,
-        formats=formats,
+        formats=formats_,
         wordings=wordings,
         templates=templates,
         most=most,
@@ -133,8 +144,6 @@ def tune(
         write=write,
         command=command_line(context),
     )
-    try:
+    with reported():
         status = run(plan, say=click.echo, tell=partial(click.echo, err=True), json_file=json_file, plot_file=plot_file)
-    except ConfigError as error:
-        raise click.ClickException(str(error)) from error
     context.exit(status)

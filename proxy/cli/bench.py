@@ -1,0 +1,185 @@
+"""`toolwire bench`."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from typing import Any, BinaryIO, TextIO
+
+import click
+
+from .common import FORMATS, chunkings, chunks_of, formats, reported
+
+
+def _case(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    from ..dev.measure.command import unknown_case
+
+    return _known(values, unknown_case(values) if values else None)
+
+
+def _contestant(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    from ..dev.measure.command import unknown_contestant
+
+    return _known(values, unknown_contestant(values) if values else None)
+
+
+def _contestants(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    from ..dev.measure.contestants import CONTESTANTS
+
+    return [name for name in CONTESTANTS if name.startswith(incomplete)]
+
+
+def _known(values: tuple[str, ...], mistake: str | None) -> tuple[str, ...]:
+    if mistake is not None:
+        raise click.BadParameter(mistake)
+    return values
+
+
+@click.group("bench")
+def command() -> None:
+    """Measure on this machine."""
+
+
+@command.command()
+@click.option(
+    "--format",
+    "formats_",
+    multiple=True,
+    metavar="NAME|all",
+    shell_complete=formats,
+    default=("sentinel",),
+    help="How calls are written; may be repeated.  [default: sentinel]",
+)
+@click.option(
+    "--input",
+    "file",
+    metavar="FILE",
+    type=click.File("rb"),
+    help="A recording in place of the built-in texts: events with Chat chunks, or plain text; - is standard input.",
+)
+@click.option(
+    "--chunks",
+    callback=chunks_of,
+    shell_complete=chunkings,
+    metavar="recorded|tokens|bytes|whole|N",
+    help="What a delta is: as recorded, 3 to 6 characters, one byte, all, or N bytes.  [default: tokens; with --input recorded]",
+)
+@click.option(
+    "--case",
+    "cases",
+    multiple=True,
+    callback=_case,
+    metavar="NAME",
+    help="Only this of the built-in texts: prose, calls, mixed, 10 KB, 100 KB, unfinished; may be repeated.",
+)
+@click.option(
+    "--implementation",
+    "contestants",
+    multiple=True,
+    callback=_contestant,
+    shell_complete=_contestants,
+    metavar="NAME",
+    help="Only this parser: compiled, python, buffering, rescanning, jiter, partial-json-parser, json-repair, sglang; may be"
+    " repeated.  [default: all that are installed]",
+)
+@click.option(
+    "--seed", type=int, default=20, show_default=True, metavar="N", help="Of the built-in texts and the chunks."
+)
+@click.option(
+    "--repeat", type=click.IntRange(1), default=5, show_default=True, metavar="N", help="Runs of each parser."
+)
+@click.option(
+    "--budget",
+    type=click.FloatRange(0, min_open=True),
+    default=2.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time that one parser may take for one text; beyond, it is reported as too slow.",
+)
+@click.option(
+    "--growth",
+    type=click.IntRange(0),
+    default=100_000,
+    show_default=True,
+    metavar="N",
+    help="Compare 1,000 deltas with 10,000 and so on up to N; 0: do not.",
+)
+@click.option(
+    "--json",
+    "json_file",
+    metavar="FILE",
+    type=click.File("w", encoding="utf-8", lazy=False),
+    help="Write all figures; - prints them.",
+)
+@click.option(
+    "--plot",
+    "plot_file",
+    metavar="FILE",
+    type=click.File("w", encoding="utf-8", lazy=False),
+    help="Write a picture (SVG).",
+)
+def parse(
+    formats_: tuple[str, ...],
+    file: BinaryIO | None,
+    chunks: Any,
+    cases: tuple[str, ...],
+    contestants: tuple[str, ...],
+    seed: int,
+    repeat: int,
+    budget: float,
+    growth: int,
+    json_file: TextIO | None,
+    plot_file: TextIO | None,
+) -> None:
+    """Measure how long it takes to find calls, delta by delta: the scanner, its Python twin, naive parsers, other
+    libraries.
+
+    Each is measured only after it has found the right calls. Prints tables; the exit status is 1 if nobody could be
+    measured or one of the scanner's twins found something else.
+    """
+    from ..dev.measure.command import formats_of, run
+    from ..dev.measure.parse import Plan
+
+    if chunks == "recorded" and file is None:
+        raise click.UsageError("--chunks recorded is for a recording: give --input FILE.")
+    if cases and file is not None:
+        raise click.UsageError("--case is for the built-in texts, --input for a recording: give one of them.")
+    with reported():
+        plan = Plan(
+            formats=formats_of(formats_),
+            recording=None if file is None else file.read(),
+            chunks=chunks,
+            contestants=contestants,
+            cases=cases,
+            seed=seed,
+            repeat=repeat,
+            budget_s=budget,
+            growth=growth,
+        )
+        status = run(plan, say=click.echo, tell=partial(click.echo, err=True), json_file=json_file, plot_file=plot_file)
+    sys.exit(status)
+
+
+@command.command()
+@click.option("--config", "file", metavar="FILE", type=click.Path(dir_okay=False), help="Configuration to measure.")
+@click.option("--format", "format_", metavar="NAME", shell_complete=formats, help=f"How calls are written: {FORMATS}.")
+@click.option("--requests", type=click.IntRange(1), default=400, show_default=True, metavar="N", help="Of each kind.")
+@click.option(
+    "--json",
+    "json_file",
+    metavar="FILE",
+    type=click.File("w", encoding="utf-8", lazy=False),
+    help="Write all figures; - prints them.",
+)
+def gateway(file: str | None, format_: str | None, requests: int, json_file: TextIO | None) -> None:
+    """Measure what the gateway adds to a request and to a streamed frame.
+
+    The gateway as it is configured stands in front of a model server that answers by script; requests go directly and
+    through it in turns. A configuration's first route is measured; no backend of it is contacted.
+    """
+    from ..configuration.settings import load
+    from ..dev.measure.command import run_gateway
+
+    overrides = {"defaults.format": format_, "backends.*.url": None if file else "http://127.0.0.1"}
+    with reported():
+        run_gateway(load(file, overrides=overrides), requests, say=click.echo, json_file=json_file)

@@ -1,0 +1,60 @@
+"""`toolwire check`."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from .common import USUAL_FILE, reported, usual_file
+from .tools import list_tools
+
+
+@click.command("check")
+@click.argument("file", type=click.Path(dir_okay=False), required=False, envvar="TOOLWIRE_CONFIG")
+@click.option("--schema", is_flag=True, help="Print the JSON Schema of the file and exit.")
+@click.option(
+    "--probe",
+    is_flag=True,
+    help="Also ask each route's servers for a tool call, with one small request each, and show who has to do tools.",
+)
+def command(file: str | None, schema: bool, probe: bool) -> None:
+    """Check a configuration FILE (default: toolwire.yaml) and show its routes and chains, and its server-side tools,
+    whose modules are run. All mistakes are named at once: keys, types, values, variables, files, chains that cannot
+    work, backends that are the gateway itself, and what plug-ins say, which are imported and made. Nothing is
+    contacted, but with --probe: then the servers of routes and MCP servers are. The exit status is 1 if there is a
+    mistake, or a source of tools that cannot be used. What is wrong with the machine and the servers says `toolwire
+    doctor`."""
+    if schema:
+        from ..configuration.first_file import schema_text
+
+        click.echo(schema_text(), nl=False)
+        return
+    file = file or usual_file("checking")
+    if file is None:
+        raise click.UsageError(f"Say which FILE. There is no {USUAL_FILE} here (`toolwire init` writes one).")
+    from ..configuration.positions import with_lines
+    from ..registry import registries
+    from ..startup.description import describe
+    from ..startup.examination import examined
+
+    with reported():
+        config, mistakes = examined(file, registries())
+    if mistakes.lines:
+        click.ClickException("\n".join(with_lines(mistakes.lines, Path(file).read_text("utf-8")))).show()
+    else:
+        click.echo(f"{file}: valid")
+        click.echo(describe(config, registries()))
+        if probe:
+            from ..startup.probed import probed
+
+            for line in probed(config, registries()):
+                click.echo(line)
+    for line in mistakes.warnings:
+        click.echo(f"Warning: {line}", err=True)
+    tools = config.tools if probe else replace(config.tools, mcp=())
+    if (tools.folder is not None or tools.mcp) and not mistakes.below("tools"):
+        list_tools(tools, as_json=False)
+    sys.exit(1 if mistakes.lines else 0)

@@ -1,0 +1,57 @@
+"""`toolwire doctor`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+import click
+
+from .common import USUAL_FILE, usual_file
+
+
+@click.command("doctor")
+@click.argument("file", type=click.Path(dir_okay=False), required=False, envvar="TOOLWIRE_CONFIG")
+@click.option("--backend", metavar="URL", help="Model server, with or without /v1; as of `toolwire serve`.")
+@click.option("--backend-key", metavar="KEY", help="Key sent to it. Better: TOOLWIRE_BACKENDS__DEFAULT__API_KEY.")
+@click.option(
+    "--probe/--no-probe", default=True, help="Ask each model for a small tool call, or do not.  [default: --probe]"
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0, min_open=True),
+    default=30.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="For such a call. What else is asked has limits of a few seconds.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(
+    file: str | None, backend: str | None, backend_key: str | None, probe: bool, timeout: float, as_json: bool
+) -> None:
+    """Say what is wrong with a set-up, why it matters and what to do.
+
+    Looked at are the configuration FILE (default: toolwire.yaml), the installed package, the machine, files, the tools
+    that the gateway runs (their modules are run), and each model server, which is asked. Nothing is changed.
+
+    Each finding is ok, a warning or a problem. The exit status is 1 if there is a problem.
+    """
+    from ..configuration.settings import has_backends
+    from ..doctor.command import examine_all
+    from ..doctor.finding import as_json as json_of
+    from ..doctor.finding import as_text, count
+    from ..registry import registries
+
+    if not (file or backend or has_backends()):
+        file = usual_file("looking at")
+        if file is None:
+            raise click.UsageError(f"Say which FILE, or --backend URL. There is no {USUAL_FILE} here.")
+    overrides = {"backends.*.url": backend, "backends.*.api_key": backend_key}
+    found = examine_all(file, overrides, registries(), os.environ, probe_s=timeout if probe else None)
+    if as_json:
+        click.echo(json.dumps(json_of(found), indent=2, ensure_ascii=False))
+    else:
+        for line in as_text(found):
+            click.echo(line)
+    sys.exit(1 if count(found)["problem"] else 0)

@@ -1,0 +1,24 @@
+"""`toolwire init`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from .common import USUAL_FILE
+
+
+@click.command("init")
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path), default=USUAL_FILE)
+def command(file: Path) -> None:
+    """Write a commented example configuration to FILE (default: toolwire.yaml), and beside it toolwire.schema.json, by
+    which editors with a YAML language server complete and check it. An existing file is left alone."""
+    from ..configuration.first_file import write_first_file
+
+    try:
+        schema = write_first_file(file)
+    except OSError as error:
+        raise click.ClickException(f"cannot write {error.filename or file}: {error.strerror or error}") from error
+    click.echo(f"wrote {file}; start with: toolwire serve{'' if file == Path(USUAL_FILE) else f' --config {file}'}")
+    click.echo(f"wrote {schema}, for editors; after an upgrade: toolwire check --schema > {schema}")

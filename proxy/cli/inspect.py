@@ -1,0 +1,32 @@
+"""`toolwire inspect`."""
+
+from __future__ import annotations
+
+from typing import BinaryIO
+
+import click
+
+from .common import reported
+
+
+@click.command("inspect")
+@click.argument("file", type=click.File("rb"))
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port on 127.0.0.1.  [default: a free one]")
+def command(file: BinaryIO, port: int) -> None:
+    """Show a capture in the inspector's page: what the model was sent, what it wrote and what the client got.
+
+    FILE is a capture of a gateway: the page's own download, or `GET /admin/captures/ID`; - reads standard input.
+    Nothing is sent anywhere. Ctrl-C ends it. A running gateway shows its exchanges with `toolwire serve --inspect`.
+    """
+    from ..capture.files import is_capture, read_capture
+    from ..inspector.offline import offline, show
+
+    content = file.read()
+    with reported():
+        if not is_capture(content):
+            raise click.ClickException(f"{file.name} is no capture of a toolwire gateway")
+        app = offline(read_capture(content), content)
+    try:
+        show(app, host="127.0.0.1", port=port, announce=click.echo)
+    except OSError as error:
+        raise click.ClickException(f"cannot listen on port {port}: {error.strerror or error}") from error

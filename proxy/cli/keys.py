@@ -1,0 +1,32 @@
+"""`toolwire keys`."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.group("keys")
+def command() -> None:
+    """Make keys for clients."""
+
+
+@command.command("new")
+def new_() -> None:
+    """Print a new key for a client, and its hash for `auth.keys` or the key file."""
+    from ..ingress.auth import hash_key, new_key
+
+    key = new_key()
+    click.echo(key)
+    click.echo(hash_key(key))
+
+
+@command.command("hash")
+def hash_() -> None:
+    """Print the hash of a key, for `auth.keys` or the key file. The key is read from standard input, not shown."""
+    from ..ingress.auth import hash_key
+
+    with click.open_file("-") as piped:
+        key = click.prompt("Key", hide_input=True, err=True) if piped.isatty() else piped.readline().strip()
+    if not key:
+        raise click.ClickException("there is no key on standard input")
+    click.echo(hash_key(key))

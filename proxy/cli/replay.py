@@ -1,0 +1,58 @@
+"""`toolwire replay`."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, BinaryIO
+
+import click
+
+from .common import FORMATS, chunkings, chunks_of, formats, reported
+
+
+@click.command("replay")
+@click.argument("file", type=click.File("rb"))
+@click.option(
+    "--format",
+    "format_",
+    metavar="NAME",
+    shell_complete=formats,
+    help=f"How calls are written: {FORMATS}.  [default: sentinel; of a capture, its own]",
+)
+@click.option(
+    "--chunks",
+    callback=chunks_of,
+    shell_complete=chunkings,
+    metavar="recorded|tokens|bytes|whole|N",
+    default="recorded",
+    show_default=True,
+    help="How it arrives: frame by frame (text: line by line), in pieces like tokens, byte by byte, at once, N bytes each.",
+)
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print lines of JSON: one for each step, then one with the calls."
+)
+def command(file: BinaryIO, format_: str | None, chunks: Any, as_json: bool) -> None:
+    """Show step by step what becomes of a recorded answer: bytes in, the scanner's state, what it holds back, events
+    out.
+
+    FILE is a stream of server-sent events with Chat chunks, the plain text of a model, or a capture of a gateway; -
+    reads standard input. At the end stand the calls, and whether they come out the same however the recording is cut;
+    of a capture also, whether the client would get the same answer again. If not, which is a bug, the exit status is 1.
+    """
+    from ..capture.files import is_capture, read_capture
+    from ..dev.replay import Summary, show, show_json
+    from ..dev.replay_capture import Outcome, show_capture
+
+    recording, found, outcome = file.read(), Summary(), Outcome()
+    with reported():
+        if is_capture(recording):
+            captured = read_capture(recording)
+            lines = show_capture(captured, format=format_, chunks=chunks, outcome=outcome, as_json=as_json)
+        else:
+            lines = (show_json if as_json else show)(
+                recording, format=format_ or "sentinel", chunks=chunks, found=found
+            )
+        for line in lines:
+            click.echo(line)
+    if found.different or found.broken or outcome.failed:
+        sys.exit(1)

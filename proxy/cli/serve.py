@@ -1,0 +1,93 @@
+"""`toolwire serve`."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+
+import click
+
+from .common import FORMATS, USUAL_FILE, formats, presets, reported, usual_file
+
+MODES = ("prompt", "native", "hybrid", "auto")
+
+
+@click.command("serve")
+@click.option("--config", "file", type=click.Path(dir_okay=False), envvar="TOOLWIRE_CONFIG", help="YAML file.")
+@click.option("--backend", metavar="URL", help="Model server, with or without /v1. Enough to start without a file.")
+@click.option("--backend-key", metavar="KEY", help="Key sent to the model server.")
+@click.option(
+    "--preset",
+    metavar="NAME",
+    shell_complete=presets,
+    help="What the server takes: vllm, sglang, llamacpp, ollama, lmstudio, openai, generic.  [default: the server is asked]",
+)
+@click.option("--model", metavar="NAME", help="Model name sent to the server, whatever the client asks for.")
+@click.option("--mode", type=click.Choice(MODES), help="Who does tools: the gateway or the server.")
+@click.option("--format", "format_", metavar="NAME", shell_complete=formats, help=f"How calls are written: {FORMATS}.")
+@click.option("--host", metavar="ADDRESS", help="Address to listen on.  [default: 127.0.0.1]")
+@click.option("--port", type=click.IntRange(0, 65535), help="Port; 0 takes a free one.  [default: 8080]")
+@click.option("--workers", type=click.IntRange(1), metavar="N", help="Processes that share the port.  [default: 1]")
+@click.option("--api-key", metavar="KEY", help="Key that clients must send. Better: TOOLWIRE_AUTH__KEYS.")
+@click.option("--insecure-public", is_flag=True, default=None, help="Allow a public address although no key is set.")
+@click.option("--inspect", is_flag=True, default=None, help="Show the exchanges in a page, /inspect.")
+@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="[default: info]")
+@click.option("--log-format", type=click.Choice(["text", "json"]), help="[default: text]")
+def command(
+    file: str | None,
+    backend: str | None,
+    backend_key: str | None,
+    preset: str | None,
+    model: str | None,
+    mode: str | None,
+    format_: str | None,
+    host: str | None,
+    port: int | None,
+    workers: int | None,
+    api_key: str | None,
+    insecure_public: bool | None,
+    inspect: bool | None,
+    log_level: str | None,
+    log_format: str | None,
+) -> None:
+    """Run the gateway.
+
+    Without --config, and where neither --backend nor a variable names a model server, toolwire.yaml of the current
+    folder is taken.
+
+    Flags win over TOOLWIRE_... variables, these over the file. With a file, --backend, --backend-key and --preset are
+    for its only backend, or the one called `default`; --format and --mode set `defaults`, which a route may override.
+    """
+    from ..configuration.settings import has_backends, load
+    from ..server.serving import serve as run
+
+    if not (backend or file or has_backends()):
+        file = usual_file("using")
+        if file is None:
+            raise click.UsageError(
+                f"Say where the model is: --backend URL, or --config FILE. There is no {USUAL_FILE} here either "
+                "(`toolwire init` writes one)."
+            )
+    if model and file:
+        raise click.UsageError("--model is for a start without a file; use `upstream_model` of a route in the file.")
+    overrides = {
+        "backends.*.url": backend,
+        "backends.*.api_key": backend_key,
+        "backends.*.preset": preset,
+        "routes": [{"upstream_model": model}] if model else None,
+        "defaults.mode": mode,
+        "defaults.format": format_,
+        "server.host": host,
+        "server.port": port,
+        "server.workers": workers,
+        "server.insecure_public": insecure_public,
+        "inspect.on": inspect,
+        "server.log_level": log_level,
+        "server.log_format": log_format,
+        "auth.keys": [api_key] if api_key else None,
+    }
+    read = partial(load, file, overrides=overrides)
+    moved: list[str] = []
+    with reported():
+        config = read(warn=moved.append)
+    sys.exit(run(config, load=read, warnings=moved))

@@ -1,0 +1,61 @@
+"""`toolwire tools`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from .common import reported, usual_file
+
+if TYPE_CHECKING:
+    from ..config import ToolsConfig
+
+
+def list_tools(config: ToolsConfig, *, as_json: bool) -> None:
+    from ..servertools.listing import failed, lines, look
+
+    shown = look(config)
+    data = {"modules": shown["modules"], "mcp": shown["mcp"]} if "mcp" in shown else shown["modules"]
+    for line in [json.dumps(data, indent=2)] if as_json else lines(shown):
+        click.echo(line)
+    if failed(shown):
+        sys.exit(1)
+
+
+@click.group("tools")
+def command() -> None:
+    """Server-side tools."""
+
+
+@command.command("list")
+@click.option(
+    "--folder", metavar="FOLDER", type=click.Path(file_okay=False, exists=True), help="Folder with the modules."
+)
+@click.option(
+    "--config", "file", type=click.Path(dir_okay=False), envvar="TOOLWIRE_CONFIG", help="YAML file that names them."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def list_(folder: str | None, file: str | None, as_json: bool) -> None:
+    """Load the modules of a folder, ask the MCP servers of a configuration, and show their states and tools. Both are
+    run.
+
+    The exit status is 1 if a module cannot be used or a server cannot be reached.
+    """
+    from ..config import ToolsConfig
+    from ..configuration.settings import load
+    from ..support.processes import has_groups
+
+    if folder is not None:
+        config = ToolsConfig(folder=folder, isolation="process" if has_groups() else "thread")
+    else:
+        file = file or usual_file("reading")
+        with reported():
+            config = ToolsConfig() if file is None else load(file).tools
+    if config.folder is None and not config.mcp:
+        raise click.UsageError(
+            "Say where the tools are: --folder FOLDER, or --config FILE with `tools.folder` or `tools.mcp`."
+        )
+    list_tools(config, as_json=as_json)

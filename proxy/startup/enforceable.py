@@ -1,0 +1,69 @@
+"""Whether calls can be enforced while a model writes, as far as configuration alone can tell (R10.10)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..backends.presets import AUTO, GENERIC, GRAMMAR_CONSTRAINTS, SCHEMA_CONSTRAINTS, preset_of
+from ..config import GatewayConfig, RouteConfig
+from ..configuration.checks import effective_routes
+from ..configuration.mistakes import Mistakes
+from ..formats.base import ToolFormat
+from ..registry import SERVER_PROTOCOLS, Registries
+from ..support.conversion import ConfigError
+
+
+def why_not(feature: str, tool_format: ToolFormat | None) -> str | None:
+    """Why a server with this feature cannot enforce calls of this format; None: it can. Without a format: whether it
+    can of any."""
+    if feature == "none":
+        return "of this server no feature for that is known"
+    if tool_format is None:
+        return None
+    if feature in SCHEMA_CONSTRAINTS and not tool_format.json_answer:
+        return "this server can enforce only `format: bare_json`"
+    if feature in GRAMMAR_CONSTRAINTS and tool_format.gbnf is None:
+        return "nobody has written a grammar of this format"
+    return None
+
+
+def unenforceable(config: GatewayConfig, plugins: Registries, known: Mistakes) -> Iterator[str]:
+    """Routes under `constrain: required` of which it is known that nothing is enforced: there a request that demands a
+    call is refused. Of a server whose preset is found out by asking it, that is not known."""
+    for index, route in enumerate(effective_routes(config) if config.backends else ()):
+        path = f"routes[{index}].options" if config.routes else "defaults"
+        where = f"{path}.decoding.constrain"
+        if route.options.decoding.constrain != "required" or known.below(where, f"{path}.format"):
+            continue
+        if route.options.mode == "native":
+            yield f"{where}: `required` is for calls that the gateway teaches; under `mode: native` the server makes them"
+            continue
+        for name in dict.fromkeys(_servers(route)):
+            if name not in config.backends or known.below(f"backends.{name}"):
+                continue
+            reason = _reason(config, name, route, plugins)
+            if reason is not None:
+                yield (
+                    f"{where}: `required`, and calls cannot be enforced on the backend {name!r}: {reason}; requests that demand a call "
+                    "would be refused. Expected `auto`, or a server that can (`preset`, `constrain` of the backend)"
+                )
+                break
+
+
+def _servers(route: RouteConfig) -> Iterator[str]:
+    if not route.backends:
+        yield route.backend
+    yield from (entry.backend for entry in (*route.backends, *route.fallback))
+
+
+def _reason(config: GatewayConfig, name: str, route: RouteConfig, plugins: Registries) -> str | None:
+    backend = config.backends[name]
+    try:
+        feature = plugins.backends.get(backend.kind)(name, backend, config.limits).capabilities.constrain
+        tool_format = None if route.options.format == "auto" else plugins.formats.get(route.options.format)
+    except (ConfigError, ValueError):
+        return None  # another mistake
+    asked = backend.preset == AUTO and preset_of(backend, None) == GENERIC and backend.identify_s != 0
+    if asked and backend.kind in SERVER_PROTOCOLS and backend.constrain is None:
+        return None
+    return why_not(feature, tool_format)

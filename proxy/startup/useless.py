@@ -1,0 +1,119 @@
+"""What keeps no gateway from starting and cannot work, or does nothing: for `toolwire check`, and for the log."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from ..config import GatewayConfig
+from ..configuration.checks import effective_routes
+from ..configuration.mistakes import Mistakes
+from ..ingress.auth import read_keys
+from ..registry import Registries
+from .chains import useless_chains
+from .enforceable import unenforceable
+
+_ANY: Final = "\0"
+"""Stands in a model's name for whatever a glob leaves open."""
+
+_NEEDED: Final = (
+    "connections",
+    "head_bytes",
+    "header_fields",
+    "body_bytes",
+    "json_values",
+    "json_depth",
+    "reply_bytes",
+    "stream_bytes",
+    "frame_bytes",
+)
+"""Limits on what every request or answer has some of."""
+
+
+def useless(config: GatewayConfig, plugins: Registries, known: Mistakes) -> Iterator[str]:
+    """What cannot work, but for what follows from mistakes that are known."""
+    yield from useless_chains(config, plugins, known)
+    yield from unenforceable(config, plugins, known)
+    yield from _shadowed(config)
+    yield from _two_keys(config)
+    yield from _nothing_passes(config)
+    yield from _without_time(config)
+    yield from _programs(config)
+
+
+def idle_parts(config: GatewayConfig, known: Mistakes) -> Iterator[str]:
+    """What does nothing, though it does no harm: lines for people."""
+    if known.below("backends", "routes", "auth"):
+        return
+    routes = effective_routes(config)
+    asked = {entry.backend for route in routes for entry in (*route.backends, *route.fallback)}
+    asked |= {route.backend for route in routes if not route.backends}
+    for name in config.backends:
+        if name not in asked:
+            yield f"backends.{name}: no route asks it"
+    keys_file = config.auth.keys_file
+    if keys_file is not None and not any(key.key for key in config.auth.keys) and not read_keys(Path(keys_file)):
+        yield "auth.keys_file: there is no key in it, so nobody needs one"
+
+
+def _shadowed(config: GatewayConfig) -> Iterator[str]:
+    """Globs that an earlier one leaves nothing for. (Exact names win over globs wherever they stand.)"""
+    before: dict[str, str] = {}
+    for index, route in enumerate(config.routes):
+        names = {f"routes[{index}].model": route.model}
+        names |= {f"routes[{index}].aliases[{number}]": alias for number, alias in enumerate(route.aliases)}
+        for where, name in names.items():
+            if not any(sign in name for sign in "*?["):
+                continue
+            for earlier, at in before.items():
+                if earlier != name and _covers(earlier, name):
+                    yield f"{where}: {name!r} is never asked for: {earlier!r} of {at} comes first and takes all that it would"
+                    break
+            before.setdefault(name, where)
+
+
+def _covers(earlier: str, later: str) -> bool:
+    """Whether every name that the later glob takes the earlier one takes as well, as far as that is plain to see."""
+    if "?" in earlier or "[" in earlier:
+        return False
+    return fnmatchcase(re.sub(r"\[[^]]*\]|[*?]", _ANY, later), earlier)
+
+
+def _two_keys(config: GatewayConfig) -> Iterator[str]:
+    for name, backend in config.backends.items():
+        given = any(header.lower() == "authorization" for header in backend.headers) or bool(backend.api_key)
+        if given and "@" in urlsplit(backend.url or "").netloc:
+            yield (
+                f"backends.{name}.url: it holds a user, and a key is set as well: both go into one header field, "
+                "Authorization; give one of them"
+            )
+
+
+def _nothing_passes(config: GatewayConfig) -> Iterator[str]:
+    for key in _NEEDED:
+        if getattr(config.limits, key) == 0:
+            yield f"limits.{key}: 0 lets nothing through; expected more"
+    if config.store.max_age_s == 0 and config.store.kind != "none":
+        yield "store.max_age_s: 0 keeps nothing; expected more, or `store.kind: none`"
+    for index, route in enumerate(effective_routes(config)):
+        if route.options.tool_loop.max_iterations == 0:
+            path = f"routes[{index}].options" if config.routes else "defaults"
+            yield f"{path}.tool_loop.max_iterations: the first answer counts; expected at least 1"
+
+
+def _without_time(config: GatewayConfig) -> Iterator[str]:
+    for name, backend in config.backends.items():
+        for key in ("connect_s", "first_byte_s", "idle_s", "total_s"):
+            if getattr(backend.timeouts, key) == 0:
+                yield f"backends.{name}.timeouts.{key}: 0 leaves no time at all; expected more, or null for no limit"
+
+
+def _programs(config: GatewayConfig) -> Iterator[str]:
+    for name, backend in config.backends.items():
+        if backend.command and backend.command[0] and shutil.which(backend.command[0]) is None:
+            yield f"backends.{name}.command: there is no program {backend.command[0]!r} on this machine's PATH"

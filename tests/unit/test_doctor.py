@@ -1,0 +1,472 @@
+"""`toolwire doctor`: what it says of set-ups that are right, and of those that are not."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+import proxy.doctor.machine
+import proxy.fastparse
+from proxy.cli import main
+from tests.store.redis_server import RedisServer
+
+MODELS = {"object": "list", "data": [{"id": "qwen", "object": "model", "owned_by": "vllm", "max_model_len": 4096}]}
+CALL = {
+    "id": "c",
+    "object": "chat.completion",
+    "created": 1,
+    "model": "qwen",
+    "choices": [
+        {
+            "index": 0,
+            "finish_reason": "tool_calls",
+            "message": {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [
+                    {
+                        "id": "t",
+                        "type": "function",
+                        "function": {"name": "report_ready", "arguments": '{"ready": true}'},
+                    }
+                ],
+            },
+        }
+    ],
+}
+VLLM: Mapping[str, Any] = {
+    "/v1/models": MODELS,
+    "/version": {"version": "0.11.2"},
+    "/tokenize": {"count": 7, "max_model_len": 4096, "tokens": [1] * 7},
+    "/v1/chat/completions": CALL,
+}
+
+Paths = Mapping[str, Any]
+Serve = Callable[..., str]
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    """Start a server that answers by its paths, and give its address. An answer that is a number is a status."""
+    running: list[ThreadingHTTPServer] = []
+
+    def start(paths: Paths, *, key: str | None = None, clock: timedelta = timedelta(), tls: Any = None) -> str:
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                answer = paths.get(self.path, 404)
+                if key is not None and self.headers.get("Authorization") != f"Bearer {key}":
+                    answer = 401
+                said = answer if isinstance(answer, str) else json.dumps({} if isinstance(answer, int) else answer)
+                self.send_response_only(answer if isinstance(answer, int) else 200)
+                self.send_header("Date", format_datetime(datetime.now(UTC) + clock, usegmt=True))
+                self.send_header("Content-Type", "text/html" if isinstance(answer, str) else "application/json")
+                self.send_header("Content-Length", str(len(said.encode())))
+                self.end_headers()
+                self.wfile.write(said.encode())
+
+            do_POST = do_GET  # noqa: N815  # the library's own name
+
+            def log_message(self, *args: object) -> None:
+                pass
+
+        class Server(ThreadingHTTPServer):
+            daemon_threads = True
+
+            def handle_error(self, *args: object) -> None:  # whoever looks at a certificate alone hangs up
+                pass
+
+        server = Server(("127.0.0.1", 0), Handler)
+        running.append(server)
+        if tls is not None:
+            server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        return f"{'http' if tls is None else 'https'}://localhost:{server.server_port}"
+
+    yield start
+    for server in running:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """Run the doctor in an empty folder and home."""
+    for name in [name for name in os.environ if name.startswith("TOOLWIRE_") or name.lower().endswith("_proxy")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+
+    def run(*args: str, config: Mapping[str, Any] | None = None, **kwargs: Any) -> Result:
+        if config is not None:
+            Path("c.yaml").write_text(json.dumps({"server": {"port": 0}, "store": {"kind": "none"}, **config}))
+            args = ("c.yaml", *args)
+        return CliRunner().invoke(main, ["doctor", *args], catch_exceptions=False, **kwargs)
+
+    return run
+
+
+Run = Callable[..., Result]
+
+
+def findings(result: Result, area: str) -> dict[str, dict[str, str]]:
+    """What was found in an area, by what it says."""
+    return {one["what"]: one for one in json.loads(result.stdout)["findings"] if one["area"] == area}
+
+
+def level(found: Mapping[str, Mapping[str, str]], words: str) -> str:
+    """Of the one finding with these words."""
+    (one,) = [finding for what, finding in found.items() if words in what]
+    if one["level"] != "ok":
+        assert one["why"]
+        assert one["todo"]
+    return one["level"]
+
+
+# --- servers --------------------------------------------------------------------------------------------------------
+
+
+def test_a_good_server(run: Run, serve: Serve) -> None:
+    url = serve(VLLM, key="k-4711")
+    result = run("--json", config={"backends": {"gpu": {"url": url, "api_key": "k-4711"}}})
+    assert result.exit_code == 0, result.output
+    found = findings(result, "backend gpu")
+    assert {one["level"] for one in found.values()} == {"ok"}
+    assert f"It answers at {url}, as vLLM 0.11.2 (preset vllm, by what it says)." in found
+    assert 'It serves "qwen".' in found
+    assert "It counts a prompt's tokens." in found
+    assert 'Route "*": demanded calls are enforced while decoding (guided).' in found
+    assert "Its clock and that of this machine agree." in found
+    assert '"qwen", asked for a call of a tool: it called the tool by itself (`mode: native`).' in found
+    assert "k-4711" not in result.output
+
+
+def test_without_a_file(run: Run, serve: Serve) -> None:
+    result = run("--backend", serve(VLLM), "--no-probe", "--json", env={"TOOLWIRE_SERVER__PORT": "0"})
+    assert result.exit_code == 0, result.output
+    assert level(findings(result, "configuration"), "There is no file") == "ok"
+    assert level(findings(result, "backend default"), "as vLLM 0.11.2") == "ok"
+    assert "asked for a call" not in result.output
+
+
+def test_a_dead_server_holds_up_nobody(run: Run, serve: Serve) -> None:
+    with socket.socket() as silent, socket.socket() as closed:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()  # takes connections and never answers
+        closed.bind(("127.0.0.1", 0))
+        result = run(
+            "--json",
+            config={
+                "backends": {
+                    "silent": {"url": f"http://127.0.0.1:{silent.getsockname()[1]}"},
+                    "closed": {"url": f"http://127.0.0.1:{closed.getsockname()[1]}"},
+                    "good": {"url": serve(VLLM)},
+                },
+                "routes": [{"model": name, "backend": name} for name in ("silent", "closed", "good")],
+            },
+        )
+    assert result.exit_code == 1
+    assert level(findings(result, "backend silent"), "did not give its list of models") == "problem"
+    assert level(findings(result, "backend closed"), "cannot be reached") == "problem"
+    assert level(findings(result, "backend good"), "as vLLM 0.11.2") == "ok"
+    assert json.loads(result.stdout)["problems"] == 2
+
+
+@pytest.mark.parametrize(
+    ("paths", "said"),
+    [
+        ({"/v1/models": 401}, "refused the gateway's key"),
+        ({"/v1/models": "<html>Welcome</html>"}, "gave no list of models"),
+        ({"/v1/models": 503}, "answered 503"),
+    ],
+)
+def test_a_server_that_is_no_good(run: Run, serve: Serve, paths: Paths, said: str) -> None:
+    url = serve(paths).replace("//", "//ada:secret-pw@")
+    result = run("--json", config={"backends": {"gpu": {"url": url}}})
+    assert result.exit_code == 1
+    assert level(findings(result, "backend gpu"), said) == "problem"
+    assert "secret" not in result.output
+
+
+def test_a_server_that_repeats_secrets(run: Run, serve: Serve) -> None:
+    """Not as a name, and not in what it refuses a tool with."""
+    url = serve(
+        {
+            "/v1/models": {"data": [{"id": "qwen"}, {"id": "secret-key"}]},
+            "/v1/chat/completions": 400,
+        }
+    )
+    result = run("--json", config={"backends": {"gpu": {"url": url, "headers": {"X-Token": "secret-key"}}}})
+    assert level(findings(result, "backend gpu"), "nothing is known") == "warning"
+    assert "secret-key" not in result.output
+
+
+def test_a_model_that_does_not_call(run: Run, serve: Serve) -> None:
+    said = {"role": "assistant", "content": "I am ready."}
+    plain = {**CALL, "choices": [{"index": 0, "finish_reason": "stop", "message": said}]}
+    url = serve({**VLLM, "/v1/chat/completions": plain})
+    backends = {"gpu": {"url": url}}
+    result = run("--json", config={"backends": backends})
+    assert level(findings(result, "backend gpu"), "it did not call the tool") == "ok"
+    result = run("--json", config={"backends": backends, "defaults": {"mode": "native"}})
+    assert level(findings(result, "backend gpu"), "it did not call the tool") == "problem"
+
+
+def test_a_model_that_is_not_there_and_a_constraint_that_cannot_be(run: Run, serve: Serve) -> None:
+    url = serve({"/v1/models": {"data": [{"id": "qwen"}]}, "/v1/chat/completions": CALL})
+    route = {"model": "m", "upstream_model": "quen", "options": {"decoding": {"constrain": "required"}}}
+    result = run("--json", config={"backends": {"gpu": {"url": url}}, "routes": [route]})
+    found = findings(result, "backend gpu")
+    assert level(found, 'asks it for "quen", which it does not list') == "warning"
+    assert level(found, "`constrain: required`, and of this server no feature") == "problem"
+    assert result.exit_code == 1
+
+
+@pytest.mark.parametrize(("hours", "said"), [(2, "before"), (-2, "behind")])
+def test_a_clock_that_is_wrong(run: Run, serve: Serve, hours: int, said: str) -> None:
+    url = serve(VLLM, clock=timedelta(hours=hours))
+    found = findings(run("--json", "--no-probe", config={"backends": {"gpu": {"url": url}}}), "backend gpu")
+    assert level(found, f"s {said} the one of this machine") == "warning"
+
+
+def signed(folder: Path, days: int) -> tuple[ssl.SSLContext, str]:
+    """The TLS side of a server whose certificate is good for so many days, and the file with it."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=30))
+        .not_valid_after(now + timedelta(days=days, hours=12))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    secret, public = folder / "key.pem", folder / "certificate.pem"
+    secret.write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    public.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(public, secret)
+    return context, str(public)
+
+
+@pytest.mark.parametrize(
+    ("days", "trusted", "said", "how"),
+    [
+        (400, True, "good for 400 more days", "ok"),
+        (3, True, "ends in 3 days", "warning"),
+        (-3, True, "is not trusted: certificate has expired", "problem"),
+        (400, False, "is not trusted: self-signed certificate", "problem"),
+    ],
+)
+def test_certificates(
+    run: Run,
+    serve: Serve,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    days: int,
+    trusted: bool,
+    said: str,
+    how: str,
+) -> None:
+    context, file = signed(tmp_path, days)
+    url = serve(VLLM, tls=context)
+    if trusted:
+        monkeypatch.setenv("SSL_CERT_FILE", file)
+    result = run("--json", "--no-probe", config={"backends": {"gpu": {"url": url}}})
+    found = findings(result, "backend gpu")
+    assert level(found, said) == how
+    assert (result.exit_code == 1) == (how == "problem")
+    unchecked = run("--json", "--no-probe", config={"backends": {"gpu": {"url": url, "verify_tls": False}}})
+    assert level(findings(unchecked, "backend gpu"), "is not checked") == "warning"
+    assert unchecked.exit_code == 0
+
+
+def test_backends_of_other_kinds(run: Run) -> None:
+    backends = {"m": {"kind": "mock"}, "c": {"kind": "codex_app_server", "command": ["/bin/false"]}}
+    routes = [{"model": name, "backend": name} for name in backends]
+    result = run("--json", config={"backends": backends, "routes": routes})
+    assert level(findings(result, "backend m"), "It answers, as a backend of the kind 'mock'") == "ok"
+    assert "problem" in {one["level"] for one in findings(result, "backend c").values()}
+
+
+def test_a_redis_that_is_away(run: Run) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{closed.getsockname()[1]}"
+        config = {
+            "backends": {"m": {"kind": "mock"}},
+            "store": {"kind": "redis", "url": f"redis://ada:secret-pw@{address}/0"},
+            "rate_limits": {"url": f"redis://{address}/1", "per_key": {"concurrent": 1}},
+        }
+        result = run("--json", config=config)
+    found = findings(result, "stores")
+    assert level(found, f"Redis at {address}, with the conversations, cannot be used") == "problem"
+    assert level(found, f"Redis at {address}, with the limits on use, cannot be used") == "problem"
+    assert "secret-pw" not in result.output
+
+
+def test_a_redis_that_answers(run: Run, redis_server: RedisServer) -> None:
+    result = run(
+        "--json", config={"backends": {"m": {"kind": "mock"}}, "store": {"kind": "redis", "url": redis_server.url}}
+    )
+    assert level(findings(result, "stores"), "with the conversations, answers") == "ok"
+
+
+# --- configuration, machine, files ----------------------------------------------------------------------------------
+
+
+def test_mistakes_are_problems_and_the_rest_is_looked_at(run: Run, serve: Serve) -> None:
+    backends = {"gpu": {"url": serve(VLLM)}, "bad": {"url": "nowhere"}}
+    config = {"backends": backends, "serverr": {}, "routes": [{"model": n, "backend": n} for n in backends]}
+    result = run("--json", "--no-probe", config=config)
+    assert result.exit_code == 1
+    found = findings(result, "configuration")
+    assert level(found, "serverr: unknown key") == "problem"
+    assert level(found, "backends.bad.url: expected an address") == "problem"
+    assert level(findings(result, "backend gpu"), "as vLLM") == "ok"
+    assert level(findings(result, "backend bad"), "was not looked at") == "warning"
+
+
+def test_the_gateway_itself(run: Run) -> None:
+    config = {"backends": {"gpu": {"url": "http://[::1]:18080/v1"}}, "server": {"port": 18080}}
+    result = run("--json", config=config)
+    assert level(findings(result, "configuration"), "leads back to the gateway itself") == "problem"
+
+
+def test_a_file_that_cannot_be_read(run: Run) -> None:
+    result = run("nothing.yaml", "--json")
+    assert result.exit_code == 1
+    assert level(findings(result, "configuration"), "nothing.yaml: No such file") == "problem"
+    assert level(findings(result, "installation"), "toolwire ") == "ok"
+
+
+def test_a_port_that_is_taken(run: Run, serve: Serve) -> None:
+    config = {"backends": {"m": {"kind": "mock"}}}
+    other = int(serve({}).rpartition(":")[2])
+    result = run("--json", config={**config, "server": {"port": other}})
+    assert level(findings(result, "machine"), f"Cannot listen on 127.0.0.1 port {other}") == "problem"
+    itself = int(serve({"/version": {"version": "9.9", "scanner": "compiled"}}).rpartition(":")[2])
+    result = run("--json", config={**config, "server": {"port": itself}})
+    assert level(findings(result, "machine"), "by a gateway that runs, toolwire 9.9") == "ok"
+    result = run(
+        "--json", config={**config, "server": {"host": "203.0.113.9", "insecure_public": True, "port": itself}}
+    )
+    assert level(findings(result, "machine"), "Cannot listen on 203.0.113.9") == "problem"
+
+
+def test_what_the_machine_has_too_little_of(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proxy.doctor.machine, "_memory_there", lambda: 1024)
+    pool = {"connections": 10**9}
+    config = {
+        "backends": {"m": {"kind": "mock", "pool": pool}},
+        "server": {"port": 0, "workers": 1000},
+        "limits": {"connections": 10**9},
+    }
+    found = findings(run("--json", config=config), "machine")
+    assert level(found, "workers for") == "warning"
+    assert level(found, "of memory are free, and 1000 busy worker(s) may take") == "warning"
+    if "Any number of" not in str(found):
+        assert level(found, "files may be open at once: room for about") == "warning"
+        config["limits"] = {"connections": 1}
+        assert level(findings(run("--json", config=config), "machine"), "(`pool.connections`)") == "warning"
+
+
+def test_proxies_that_nobody_asks(run: Run) -> None:
+    elsewhere = {"backends": {"gpu": {"url": "http://192.0.2.1:9", "timeouts": {"connect_s": 1}}}}
+    here = {"backends": {"gpu": {"url": "http://127.0.0.1:9", "trust_env": True}}}
+    env = {"HTTP_PROXY": "http://ada:secret@127.0.0.1:9"}
+    result = run("--json", "--no-probe", config=elsewhere, env=env)
+    assert level(findings(result, "machine"), "HTTP_PROXY is set, and not used for the backend(s) gpu") == "warning"
+    assert "secret" not in result.output
+    result = run("--json", "--no-probe", config=here, env=env)
+    assert level(findings(result, "machine"), "asked through the proxy of HTTP_PROXY") == "warning"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs permissions of POSIX")
+def test_files_that_others_can_read_or_write(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tools" / "ok.py").write_text("TOOLS = 5\n")
+    (tmp_path / "tools" / "ok.py").chmod(0o666)
+    (tmp_path / "captures").mkdir()
+    (tmp_path / "captures").chmod(0o755)
+    (tmp_path / "keys").write_text("some-key-of-somebody\n")
+    (tmp_path / "keys").chmod(0o644)
+    config = {
+        "backends": {"m": {"kind": "mock"}},
+        "tools": {"folder": "tools"},
+        "capture": {"keep": 1, "folder": "captures"},
+        "auth": {"keys": ["key-in-the-file"], "keys_file": "keys"},
+    }
+    result = run("--json", config=config)
+    found = findings(result, "files")
+    assert level(found, f"Everybody on this machine can write to {tmp_path / 'tools' / 'ok.py'}") == "problem"
+    assert level(found, f"Everybody on this machine can read {tmp_path / 'captures'}") == "warning"
+    assert level(found, f"Everybody on this machine can read {tmp_path / 'keys'}, `auth.keys_file`") == "warning"
+    assert level(found, "can read c.yaml, the configuration") == "warning"
+    assert level(findings(result, "tools"), "ok.py: FAILED_VALIDATION") == "problem"
+    assert "key-in-the-file" not in result.output
+    for place, mode in (("tools/ok.py", 0o644), ("captures", 0o700), ("keys", 0o600), ("c.yaml", 0o600)):
+        (tmp_path / place).chmod(mode)
+    (tmp_path / "tools" / "ok.py").write_text("TOOLS = []\n")
+    found = findings(CliRunner().invoke(main, ["doctor", "c.yaml", "--json"]), "files")
+    assert {one["level"] for one in found.values()} == {"ok"}
+
+
+def test_keys_from_variables_are_in_no_file(run: Run, tmp_path: Path) -> None:
+    Path("c.yaml").write_text(
+        "server: {port: 0}\nbackends:\n  m:\n    kind: mock\n    api_key: ${SOME_KEY}\nauth:\n  keys:\n  - ${SOME_KEY}\n"
+        f"  - sha256:{'0' * 64}\n"
+    )
+    Path("c.yaml").chmod(0o644)
+    result = CliRunner().invoke(main, ["doctor", "c.yaml", "--json"], env={"SOME_KEY": "very-secret"})
+    assert "the configuration" not in str(findings(result, "files"))
+    assert "very-secret" not in result.output
+
+
+# --- the scanner, and what people see -------------------------------------------------------------------------------
+
+
+def test_the_scanner_in_python(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proxy.doctor.installation.IMPLEMENTATION", "python")
+    found = findings(run("--json", config={"backends": {"m": {"kind": "mock"}}}), "installation")
+    assert level(found, "The compiled scanner is not in use") == "warning"
+
+
+def test_what_people_see(run: Run) -> None:
+    result = run("--no-probe", config={"backends": {"gpu": {"url": "http://127.0.0.1:9"}}})
+    assert result.exit_code == 1
+    lines = result.stdout.splitlines()
+    at = lines.index("backend gpu")
+    assert lines[at + 1].startswith(
+        '  problem  Backend "gpu": The model server cannot be reached. It is asked at http://'
+    )
+    assert lines[at + 2].startswith("           Why it matters: ")
+    assert lines[at + 3].startswith("           What to do: ")
+    assert lines[-1].startswith("1 problem, ")
+
+
+def test_wrong_use(run: Run) -> None:
+    for args in ((), ("--nothing",), ("--timeout", "0", "--backend", "http://127.0.0.1:9")):
+        assert run(*args).exit_code == 2, args
