@@ -59,6 +59,7 @@ from .startup.names import check_names
 from .startup.passed import passed_paths
 from .store.opening import make_store
 from .support.collecting import COLLECTING, Collecting
+from .support.conversion import ConfigError
 
 CONFIG: Final = web.AppKey("toolwire.config", GatewayConfig)
 ROUTER: Final = web.AppKey("toolwire.router", Router)

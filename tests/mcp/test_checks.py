@@ -119,6 +119,9 @@ def test_commands(tmp_path: Path) -> None:
     status, said = run("check", file)
     assert status == 0
     assert "conversation > execution > output_format" in said
+    assert "MCP server" not in said  # nothing is contacted
+    status, said = run("check", "--probe", file)
+    assert status == 0
     assert "MCP server good: up (raw 1)" in said
     file.write_text(yaml.safe_dump({"backends": BACKENDS, "tools": {"mcp": [good, bad]}}))
     status, said = run("tools", "list", "--config", file, "--json")
