@@ -163,8 +163,9 @@ class HostProcess:
                     self._hear(frame)
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
-        except ValueError:
-            why = "its host said something that is no JSON"
+        except (ValueError, LookupError, TypeError):
+            LOG.exception("an MCP host said something that cannot be understood")
+            why = "its host said something that cannot be understood"
         finally:
             self.kill()
             for future in self._calls.values():
