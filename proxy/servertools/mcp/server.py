@@ -24,7 +24,6 @@ from ...errors import quote
 from ...formats.toolset import ToolSet
 from ...model import Image, Text, ToolUse
 from ...support.environment import environment
-from ..calls import MAX_RESULT_CHARS, TIMED_OUT
 from ..parameters import BadArguments, read_arguments
 from ..source import CallState, Enter, Result, Tools
 from .frames import Frame, HostSettings
@@ -40,6 +39,9 @@ STEADY_S: Final = 60.0
 """After a connection that lasted so long the wait begins anew."""
 
 LOGGED_LEFT_OUT: Final = 5
+MAX_MISTAKE_CHARS: Final = 1000
+"""Of what is said of arguments that do not fit."""
+TIMED_OUT: Final = "Error: Tool execution timed out"
 
 State = Literal["starting", "up", "down", "stopped"]
 OnOversize = Literal["cut", "error"]
@@ -155,7 +157,7 @@ class McpServer:
             if (flaw := tool.schema.check(arguments)) is not None:
                 raise BadArguments(f"Invalid parameters - {flaw}")
         except BadArguments as error:
-            return _failure(str(error)[:MAX_RESULT_CHARS])
+            return _failure(str(error)[:MAX_MISTAKE_CHARS])
         enter(CallState.EXECUTING_TOOL)
         return await self.call(tool.name, arguments, limit_s)
 
