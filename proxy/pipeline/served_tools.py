@@ -19,7 +19,7 @@ from typing import Final
 
 from ..errors import ClientFault, quote
 from ..events import Event
-from ..formats.rendering import result_text
+from ..formats.rendering import prompt_name, result_text
 from ..formats.toolset import ToolSet
 from ..model import Message, ModelRequest, Part, ToolResult, ToolSpec, ToolUse
 from ..protocols.served import Approved, ServedForm, ServedHistory, ServedTool, ToolServer
@@ -109,13 +109,27 @@ class ServedTools:
         return replace(request, messages=messages, tools=tools)
 
     def offer(self, request: ModelRequest) -> ModelRequest:
-        """The request with the tools of the servers. Raises `ClientFault` for a choice of what is not there."""
+        """The request with the tools of the servers. Raises `ClientFault` for a choice of what is not there, and for a
+        tool that would be called what another one is."""
+        self._check_names(request)
         specs = [one.tool.spec for one in self._offered.values()]
         served = [one.tool for one in self._offered.values()]
         choice = self._form.choice(self._exchange.body, request, served)
         changed = replace(request, tools=ToolSet((*request.tools, *specs)), tool_choice=choice)
         _check_choice(changed)
         return changed
+
+    def _check_names(self, request: ModelRequest) -> None:
+        taken = {prompt_name(tool) for tool in request.tools if tool.kind != "hosted"}
+        for one in self._offered.values():
+            if (name := prompt_name(one.tool.spec)) in taken:
+                raise ClientFault(
+                    f"The tool {quote(one.tool.name)} of the server {quote(one.server.label)} would be called {quote(name)}, as another one is.",
+                    code="duplicate_tool_name",
+                    param=f"{one.server.param}.server_label",
+                    hint="Give the server another label.",
+                )
+            taken.add(name)
 
     def _as_taught(self, message: Message) -> Message:
         if not any(isinstance(part, ToolUse) and part.namespace is not None for part in message.parts):

@@ -82,8 +82,9 @@ class JoinedTools:
     async def running(self) -> AsyncIterator[JoinedTools]:
         """See `ToolSource`; rule 2."""
         async with AsyncExitStack() as stack:
+            stack.push_async_callback(self._close_servers)
             for server in self.servers:
-                await stack.enter_async_context(server.running())
+                server.start()
             if self.folder is not None:
                 await stack.enter_async_context(self.folder.running())
             with suppress(TimeoutError):
@@ -91,6 +92,10 @@ class JoinedTools:
                     for server in self.servers:
                         await server.settled.wait()
             yield self
+
+    async def _close_servers(self) -> None:
+        """All at once: each may need its time."""
+        await asyncio.gather(*(server.close() for server in self.servers))
 
     def shown(self) -> dict[str, Any]:
         """The folder as it shows itself, and `mcp`, the servers."""

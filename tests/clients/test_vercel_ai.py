@@ -11,6 +11,8 @@ from proxy.testing import Say, Upstream
 from tests.clients.conftest import Node
 from tests.clients.task import CALLS, FINAL, MODES, SAID, script
 from tests.e2e.conftest import Gateway, upstream_config
+from tests.toolservers.scripted import configuration, turn
+from tests.toolservers.serving import tool_server
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -48,3 +50,18 @@ def agrees(got: dict[str, Any]) -> None:
     assert (got["said"], got["text"]) == (list(SAID), SAID[-1])
     assert got["reasons"] == ["tool-calls", "tool-calls", "stop"]
     assert got["usage"]
+
+
+@pytest.mark.parametrize("way", ["generate", "stream"])
+async def test_an_mcp_server_that_the_gateway_asks(gateway: Gateway, node: Node, way: str) -> None:
+    """R26.2. It sends ids of what the gateway keeps, also of the request that it approves."""
+    with tool_server() as at_work:
+        script = [
+            turn("prompt", "", ("calc__add", {"a": 1, "b": 2}), ("calc__write", {"text": "x"})),
+            {"text": "Done."},
+        ]
+        backends = {"m": {"kind": "mock", "script": script}}
+        server = await gateway(configuration(tools={"mcp_from_clients": [at_work.url]}, backends=backends))
+        got = await node("vercel_mcp.mjs", server, way, at_work.url)
+        assert at_work.calls == [("add", {"a": 1, "b": 2}), ("write", {"text": "x"})]
+    assert got == {"text": "Done.", "asked": ["mcp.write"], "results": ["3", "written: x"]}

@@ -1,7 +1,7 @@
 """An MCP server that knows no SDK, and what hostile ones do: `python raw_server.py '{"mode": ..., ...}'`.
 
 `mode`: how it behaves as a whole; each tool is a way to behave in one call. `pids`: a file that gets a line for each
-process that it is.
+process that it is. `hangs`: one that gets a line for each call of `hang` that has come.
 """
 
 import json
@@ -57,6 +57,9 @@ def called(name: str, arguments: dict[str, Any], number: Any) -> dict[str, Any] 
         case "die":
             os._exit(3)
         case "hang":
+            if "hangs" in OPTIONS:
+                with open(OPTIONS["hangs"], "a") as file:
+                    file.write("hangs\n")
             return None
         case "big":
             return text("x" * 50_000_000)

@@ -30,6 +30,7 @@ class Double:
         self.requests: list[dict[str, str]] = []
         self.cancelled: list[Any] = []
         self.moved_to: str | None = None
+        self.hangs = asyncio.Event()
         self.stop = asyncio.Event()
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
@@ -82,6 +83,7 @@ class Double:
                 await response.write(b"event: message\ndata: {\n")
                 return response
             case "hang":
+                self.hangs.set()
                 await self.stop.wait()
         return self.answer(number, text)
 
@@ -116,8 +118,7 @@ async def test_what_servers_answer(monkeypatch: pytest.MonkeyPatch) -> None:
             assert result.text.startswith(said), name
         assert (await call(server, "echo")).text == "echo"
         waiting = asyncio.create_task(call(server, "hang"))
-        await until(lambda: server._host is not None and server._host.running == 1)
-        await call(server, "echo")
+        await asyncio.wait_for(double.hangs.wait(), PATIENCE_S)
         waiting.cancel()
         await until(lambda: double.cancelled)
         assert server.restarts == 0

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +33,11 @@ class Fake:
     async def _run(self, use: ToolUse, limit_s: float, enter: Enter) -> Result:
         return Result(f"{self.name} ran {use.name}")
 
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        yield
+    def start(self) -> None:
+        pass
+
+    async def close(self) -> None:
+        pass
 
     def shown(self) -> dict[str, Any]:
         return {"name": self.name, "tools": [{"name": name, "tool": name} for name in self.names], "left_out": []}

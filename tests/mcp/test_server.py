@@ -25,10 +25,12 @@ TOKEN = "sesame-open-1234"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def double() -> AsyncIterator[McpServer]:
+async def double(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[McpServer]:
     """A server for calls that do it no harm."""
+    hangs = tmp_path_factory.getbasetemp() / "hangs"
+    hangs.touch()
     env = {"TOKEN": TOKEN, "FOLDER": "/srv/data"}
-    async with connected(settings(raw(), env=env, prefix="t_", concurrent=2)) as server:
+    async with connected(settings(raw(hangs=str(hangs)), env=env, prefix="t_", concurrent=2)) as server:
         yield server
 
 
@@ -125,9 +127,11 @@ async def test_secrets_are_hidden_in_errors(double: McpServer) -> None:
     assert TOKEN not in json.dumps(double.shown())
 
 
-async def test_calls_beyond_the_bound_wait(double: McpServer) -> None:
+async def test_calls_beyond_the_bound_wait(double: McpServer, tmp_path_factory: pytest.TempPathFactory) -> None:
+    hangs = tmp_path_factory.getbasetemp() / "hangs"
+    before = len(hangs.read_text().split())
     hanging = [asyncio.create_task(call(double, "t_hang")) for _ in range(2)]
-    await until(lambda: double._host is not None and double._host.running == 2)
+    await until(lambda: len(hangs.read_text().split()) == before + 2)
     third = asyncio.create_task(call(double, "t_echo", text="a"))
     for _ in range(100):
         await asyncio.sleep(0)
@@ -317,7 +321,7 @@ async def test_the_log_has_what_a_server_complains_of(caplog: pytest.LogCaptureF
         for _ in range(3):
             await call(server, "complain")
     said = [record.getMessage() for record in caplog.records if " says: " in record.getMessage()]
-    assert len(said) <= 102
+    assert len(said) < 1000  # of four hundred thousand
     assert max(map(len, said)) < 2000
 
 

@@ -360,3 +360,18 @@ async def test_too_many_tools(seen: Seen) -> None:
     assert got.status == 400
     assert got.json()["error"]["param"] == "tools[1].allowed_tools"
     assert (await ask(config, [{"text": "ok"}], tools=[LOOK, server(allowed_tools=["add"])])).status == 200
+
+
+@pytest.mark.parametrize(
+    "tools",
+    [
+        [{**LOOK, "name": "calc__add"}, server()],
+        [{"type": "namespace", "name": "calc", "description": "x", "tools": [{**LOOK, "name": "add"}]}, server()],
+    ],
+    ids=["a function", "a namespace"],
+)
+async def test_what_models_would_not_tell_apart_is_refused(tools: Any, seen: Seen) -> None:
+    got = await ask(configuration(), [{"text": "ok"}], tools=tools)
+    error = got.json()["error"]
+    assert (got.status, error["code"], error["param"]) == (400, "duplicate_tool_name", "tools[1].server_label")
+    assert (await ask(configuration(), [{"text": "ok"}], tools=[*tools[:1], server("other")])).status == 200

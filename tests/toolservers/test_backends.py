@@ -70,3 +70,14 @@ async def test_a_responses_server_serves_them_itself_where_the_gateway_does_not(
     (tool,) = sent["tools"]
     assert (tool["type"], tool["authorization"]) == ("mcp", "a-secret-word")
     assert [item.get("type") for item in sent["input"]][1] == "mcp_call"
+
+
+async def test_a_request_without_servers_passes_as_it_is() -> None:
+    """That clients may name some costs nobody else anything."""
+    body = {"model": "m", "input": "hi", "store": False, "odd": {"kept": 1}}
+    reply = ModelReply("resp_0", "m", 1, (ReplyChoice((Text("ok"),)),))
+    async with Upstream([speaking(reply)]) as upstream:
+        async with serving(config(upstream.url, "openai_responses", URL)) as gateway:
+            got = await post(gateway, body, path="/v1/responses")
+        assert got.status == 200
+        assert upstream.requests[0].json == body

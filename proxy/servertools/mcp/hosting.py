@@ -17,6 +17,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,8 +34,14 @@ CONFIRM_S: Final = 10.0
 """So long a host has to confirm that a call was given up."""
 MOST_UNSENT: Final = 16 * 1024 * 1024
 
-_PACKAGES: Final = str(Path(__file__).parents[3])
 _COMMAND: Final = (sys.executable, "-P", "-m", "proxy.servertools.mcp.host")
+
+
+def _packages() -> list[str]:
+    """Where the host finds this package and the SDK, however the gateway came to know them."""
+    sdk = find_spec("mcp")
+    places = [] if sdk is None else [Path(place).parent for place in sdk.submodule_search_locations or ()]
+    return list(map(str, dict.fromkeys([Path(__file__).parents[3], *places])))
 
 
 class Lost(Exception):
@@ -59,7 +66,7 @@ class HostProcess:
     @classmethod
     async def start(cls, settings: HostSettings, hear: Callable[[Frame], object]) -> HostProcess:
         """Start a host. Raises `Lost` if the system has no room for a process."""
-        own = {"PYTHONPATH": os.pathsep.join(filter(None, (_PACKAGES, os.environ.get("PYTHONPATH"))))}
+        own = {"PYTHONPATH": os.pathsep.join(_packages())}
         try:
             process = await asyncio.create_subprocess_exec(
                 *_COMMAND,
@@ -156,8 +163,9 @@ class HostProcess:
                     self._hear(frame)
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
-        except ValueError:
-            why = "its host said something that is no JSON"
+        except (ValueError, LookupError, TypeError):
+            LOG.exception("an MCP host said something that cannot be understood")
+            why = "its host said something that cannot be understood"
         finally:
             self.kill()
             for future in self._calls.values():

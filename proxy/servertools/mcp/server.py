@@ -24,10 +24,8 @@ from ...errors import quote
 from ...formats.toolset import ToolSet
 from ...model import Image, Text, ToolUse
 from ...support.environment import environment
-from ..definition import TIMED_OUT
 from ..parameters import BadArguments, read_arguments
 from ..source import CallState, Enter, Result, Tools
-from ..worker.answers import MAX_RESULT_CHARS
 from .frames import Frame, HostSettings
 from .hosting import HostProcess, Lost
 from .listed import LeftOut, McpTool, read_listing
@@ -41,6 +39,9 @@ STEADY_S: Final = 60.0
 """After a connection that lasted so long the wait begins anew."""
 
 LOGGED_LEFT_OUT: Final = 5
+MAX_MISTAKE_CHARS: Final = 1000
+"""Of what is said of arguments that do not fit."""
+TIMED_OUT: Final = "Error: Tool execution timed out"
 
 State = Literal["starting", "up", "down", "stopped"]
 OnOversize = Literal["cut", "error"]
@@ -85,19 +86,30 @@ class McpServer:
         self._on_oversize: OnOversize = on_oversize
         self._host: HostProcess | None = None
         self._slots = asyncio.Semaphore(config.concurrent)
+        self._keeping: asyncio.Task[None] | None = None
         self._new_listing: asyncio.Task[None] | None = None
+        self._late: asyncio.TimerHandle | None = None
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[McpServer]:
         """Keep a connection while this lasts. Does not wait for the first one: `listed` tells of it."""
-        self.state = "starting"
-        task = asyncio.get_running_loop().create_task(self._keep_connected())
+        self.start()
         try:
             yield self
         finally:
-            task.cancel()
-            await asyncio.wait({task})
-            self.state = "stopped"
+            await self.close()
+
+    def start(self) -> None:
+        """Begin to keep a connection. `close` must follow."""
+        self.state = "starting"
+        self._keeping = asyncio.get_running_loop().create_task(self._keep_connected())
+
+    async def close(self) -> None:
+        """End the connection, the host and whatever it has started."""
+        if self._keeping is not None:
+            self._keeping.cancel()
+            await asyncio.wait({self._keeping})
+        self.state = "stopped"
 
     def shown(self) -> dict[str, Any]:
         """The server as `GET /admin/tools` shows it."""
@@ -145,7 +157,7 @@ class McpServer:
             if (flaw := tool.schema.check(arguments)) is not None:
                 raise BadArguments(f"Invalid parameters - {flaw}")
         except BadArguments as error:
-            return _failure(str(error)[:MAX_RESULT_CHARS])
+            return _failure(str(error)[:MAX_MISTAKE_CHARS])
         enter(CallState.EXECUTING_TOOL)
         return await self.call(tool.name, arguments, limit_s)
 
@@ -178,10 +190,14 @@ class McpServer:
         wait, handshake = FIRST_WAIT_S, False
         while True:
             began = loop.time()
-            why = await self._one_connection(handshake)
+            try:
+                why = await self._one_connection(handshake)
+            except Exception:
+                LOG.exception("MCP server %s: the connection failed", self.name)
+                why = "internal error"
             reached = self.state == "up"
             # Some servers of before 2026 end when they are asked first what they are: the next time they are not.
-            handshake = not reached and not handshake
+            handshake = handshake if reached else not handshake
             if reached and loop.time() - began > STEADY_S:
                 wait = FIRST_WAIT_S
             self.state, self.error = "down", why
@@ -231,17 +247,24 @@ class McpServer:
         elif "ready" in frame:
             self.told = Told(frame["server"], frame["version"], frame["protocol"])
         elif "tools" in frame:
-            self._late.cancel()
-            before = self._new_listing
-            self._new_listing = asyncio.create_task(self._take(before, frame))
+            if self._late is not None:
+                self._late.cancel()
+            self._new_listing = asyncio.create_task(self._take(self._new_listing, self._host, frame))
 
-    async def _take(self, before: asyncio.Task[None] | None, frame: Frame) -> None:
+    async def _take(self, before: asyncio.Task[None] | None, host: HostProcess | None, frame: Frame) -> None:
         """A new list, after the one that came before."""
         if before is not None:
             await asyncio.wait({before})
-        tools, left_out = await asyncio.to_thread(read_listing, self.config.prefix, frame["tools"], frame["left_out"])
-        if self._host is None:
+        try:
+            listing = (self.config.prefix, frame["tools"], frame["left_out"])
+            tools, left_out = await asyncio.to_thread(read_listing, *listing)
+        except Exception:
+            LOG.exception("MCP server %s: the list of tools cannot be read", self.name)
+            if host is not None:
+                host.kill()
             return
+        if host is None or host is not self._host:
+            return  # a later connection has a list of its own
         new = [one for one in left_out if one not in self.listing.left_out]
         for one in new[:LOGGED_LEFT_OUT]:
             LOG.warning("MCP server %s: the tool %s is left out: %s", self.name, quote(one.name), one.why)
