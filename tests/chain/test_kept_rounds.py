@@ -197,8 +197,8 @@ async def test_when_the_time_is_up_what_was_run_is_kept(gate: Any, monkeypatch: 
     monkeypatch.setattr(middlewares.execution, "time", SimpleNamespace(monotonic=lambda: now[0]))
     run = middlewares.execution.Loop._execute
 
-    async def slowly(self: Any, calls: Any) -> Any:
-        results = await run(self, calls)
+    async def slowly(self: Any, *calls: Any) -> Any:
+        results = await run(self, *calls)
         now[0] += 1000.0
         return results
 
