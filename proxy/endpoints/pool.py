@@ -362,7 +362,7 @@ class EndpointPool:
         return Unavailable(
             "None of the servers for this model can be asked now.",
             code="no_backend_available",
-            retry_after_s=max(1, math.ceil(wait_s)),
+            wait_s=wait_s if wait_s > 0 else None,
         )
 
     async def models(self) -> list[str]:

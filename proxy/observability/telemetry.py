@@ -30,6 +30,7 @@ REFUSED: Final = ("connections", "head_timeout", "head_too_large", "malformed", 
 
 FIELDS: Final = {
     "request_id": "The `X-Request-Id` of the answer; the model server got it too.",
+    "client_request_id": "What the client calls it: its `x-client-request-id`, which the model server got too.",
     "endpoint": "The wire format of the client: `chat` or `responses`.",
     "stream": "The client reads a stream.",
     "status": "HTTP status; that of a stream that failed later stays 200. 499: the client went away.",

@@ -14,6 +14,7 @@ import asyncio
 import json
 import logging
 import re
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
@@ -21,6 +22,7 @@ from typing import Final
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
+from ..backends import client_ids
 from ..backends.hops import HEADER, HOPS, came_through
 from ..config import GatewayConfig
 from ..errors import ClientFault, Defect, GatewayError
@@ -38,7 +40,7 @@ from ..record import AccessRecord, Observe, ReadRequest
 from ..support.collecting import Collecting
 from ..support.offload import OFFLOAD_BYTES, offload
 from .exchange import EXCHANGE, Exchange
-from .heads import ADDED_HEADERS, REQUEST_ID, move_head, request_id
+from .heads import ADDED_HEADERS, REQUEST_ID, TIMED, move_head, request_id
 from .middleware import Handler
 from .plain import HttpFault, unread
 from .reply import Reply
@@ -78,11 +80,15 @@ def boundary(keys: Keys, clients: ClientSides, own: str = "", *, open_paths: str
 
     @web.middleware
     async def outermost(request: web.Request, handler: Handler) -> web.StreamResponse:
-        request[OWNER] = ""
+        request[OWNER], request[ADDED_HEADERS] = "", EMPTY
         ident = request[REQUEST_ID] = request_id(request.headers.get("X-Request-Id"))
-        hops = None
+        hops = named = None
+        began = time.monotonic()
         try:
             headers = request.headers
+            if client_ids.HEADER in headers and (given := client_ids.client_id(headers)):
+                named = client_ids.CLIENT_ID.set(given)
+                request[ADDED_HEADERS] = {client_ids.HEADER: given}
             if HEADER in headers:
                 hops = HOPS.set(came_through(headers, own))
             authorization, api_key = headers.getall("Authorization", _NONE), headers.getall("x-api-key", _NONE)
@@ -111,7 +117,11 @@ def boundary(keys: Keys, clients: ClientSides, own: str = "", *, open_paths: str
         finally:
             if hops is not None:
                 HOPS.reset(hops)
-        return error_response(fault, clients.of(request.path, request.headers), ident)
+            if named is not None:
+                client_ids.CLIENT_ID.reset(named)
+        side = clients.of(request.path, request.headers)
+        request[TIMED] = side.time_header, began
+        return error_response(fault, side, ident)
 
     return outermost
 
@@ -171,8 +181,13 @@ class Delivery:
         monitor = self._monitors.begin(request)
         if self._observe:
             record.observers = [begin(request, ident) for begin in self._observe]
-        id_header = self._protocol.id_header
-        request[ADDED_HEADERS] = EMPTY if id_header is None else {id_header: ident}
+        protocol = self._protocol
+        added = request[ADDED_HEADERS]
+        if added:
+            record.notes["client_request_id"] = added[client_ids.HEADER]
+        if protocol.id_header is not None:
+            request[ADDED_HEADERS] = {**added, protocol.id_header: ident}
+        request[TIMED] = protocol.time_header, record.started
         try:
             response = await self._answer(request, record, ident, monitor)
             record.status = response.status
