@@ -240,7 +240,8 @@ def telemetry() -> str:
         "\nNo label holds a tool, a model, or a key.\n",
         "## Access line\n",
         "One line for each request, logger `toolwire.access`. What has no value, and a count of zero, is left out. Never in it: keys, and",
-        "anything of a body but the names of tools.\n",
+        "anything of a body but the names of the model and of tools. [On a terminal](../how-to/observe.md#the-access-line) "
+        "the line is a short one, unless `server.log_format` says otherwise.\n",
         "| field | meaning |",
         "| --- | --- |",
         *(f"| `{name}` | {_cell(meaning)} |" for name, meaning in FIELDS.items()),

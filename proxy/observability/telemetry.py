@@ -17,10 +17,11 @@ from typing import Any, Final
 
 from ..record import AccessField, AccessRecord, CounterSpec
 from ..support.conversion import ConfigError
+from . import terminal
 from .logs import log_fields
 from .metrics import Counter, Family, Gauge, Histogram, SharedCounters
 
-ACCESS: Final = logging.getLogger("toolwire.access")
+ACCESS: Final = logging.getLogger(terminal.ACCESS)
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 _OVERHEAD = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.5)
@@ -43,6 +44,7 @@ FIELDS: Final = {
     "prepare_ms": "Until the first backend was asked: reading the body, validation, the prompt.",
     "first_byte_ms": "Until the first byte of the answer.",
     "key": "The name of the client's key, if it has one (`auth.keys[].name`).",
+    "model": "The model that the client asked for: the first 128 characters of its name.",
     "route": "The route's `model`.",
     "trace_id": "Of OpenTelemetry, if that is on.",
     "backend": "The name of the backend that was asked last.",

@@ -55,6 +55,8 @@ API_KEY: Final = web.RequestKey("toolwire.api_key", ApiKey)
 """What is known of that key; not there without keys."""
 CLIENTS: Final = web.AppKey("toolwire.clients", ClientSides)
 """The protocols in which clients are served."""
+MODEL_CHARS: Final = 128
+"""So much of the model's name stands in the access line."""
 TOOL_NAMES: Final = 32
 """So many names of tools stand in the access line."""
 _NONE: Final = (None,)
@@ -274,6 +276,8 @@ class Delivery:
                 code="invalid_type" if not isinstance(model, str) else "invalid_value",
                 param="model",
             )
+        notes = record.notes
+        notes["model"] = model if len(model) <= MODEL_CHARS else model[: MODEL_CHARS - 1] + "…"
         route = self._router.find(model)
         owner = request[OWNER]
         key = request[API_KEY] if owner else None
@@ -289,7 +293,6 @@ class Delivery:
         if self._protocol.field_headers:
             received = _with_headers(received, self._protocol, request)
         record.stream = received.stream
-        notes = record.notes
         notes["route"], notes["backend"] = route.config.model, route.pool.name
         if received.tools:
             notes["tools"] = len(received.tools)
