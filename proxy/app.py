@@ -99,6 +99,7 @@ def create_app(
     plugins = plugins or registries()
     check_names(config, plugins)
     metrics = metrics or Metrics()
+    metrics.bound(config.limits.metric_labels)
     shared = SharedResources(None if before is None else before[SHARED])
     clients = plugins.client_sides()
     backends = {

@@ -145,4 +145,8 @@ class LimitsConfig:
         "A streamed backend answer, unless it passes unread; beyond: an error ends the stream.",
         default=256 * 1024 * 1024,
     )
+    metric_labels: int = doc(
+        "Routes, and models that the configuration or a server knows, that metrics tell apart, of each worker; beyond: `other`.",
+        default=100,
+    )
     frame_bytes: int = doc("One SSE frame of a backend; beyond: 502.", default=8 * 1024 * 1024)

@@ -11,7 +11,7 @@ import logging
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import orjson
@@ -65,15 +65,16 @@ class TextFormatter(LineFormatter):
     follows."""
 
     def _line(self, at: str, level: str, logger: str, message: str, fields: Mapping[str, Any], trace: str) -> str:
-        line = " ".join([f"{at} {level} {logger}: {message}", *assignments(fields)])
+        parts = [f"{at} {level} {logger}: {message}"]
+        for key, value in fields.items():
+            kind = type(value)
+            if kind is str:  # most are words, which is seen faster without the pattern
+                plain = (value.isascii() and value.isidentifier()) or _PLAIN.fullmatch(value) is not None
+            else:
+                plain = kind is int
+            parts.append(f"{key}={value if plain else orjson.dumps(value, default=str).decode()}")
+        line = " ".join(parts)
         return f"{line}\n{trace}" if trace else line
-
-
-def assignments(fields: Mapping[str, Any]) -> Iterator[str]:
-    """Each as `key=value`."""
-    for key, value in fields.items():
-        plain = type(value) is int or (type(value) is str and _PLAIN.fullmatch(value))
-        yield f"{key}={value if plain else orjson.dumps(value, default=str).decode()}"
 
 
 class JsonFormatter(LineFormatter):

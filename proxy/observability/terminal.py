@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from .log_forms import LineFormatter, assignments
+from .log_forms import TextFormatter
 
 ACCESS: Final = "toolwire.access"
 """The logger of the access line."""
@@ -28,7 +28,7 @@ _LEVELS: Final = {"DEBUG": _DIM, "WARNING": _YELLOW, "ERROR": _RED, "CRITICAL": 
 _WORD: Final = re.compile(r'[^\s"\\]+')
 _COUNTED: Final = (
     ("calls", "call", "calls"),
-    ("reasks", "reask", "reasks"),
+    ("reasks", "bad answer", "bad answers"),
     ("parse_failures", "bad call", "bad calls"),
 )
 """Of the access line: a field, and how one and several of it are called."""
@@ -42,7 +42,7 @@ def takes_colours(environment: Mapping[str, str]) -> bool:
     return sys.platform != "win32" or "WT_SESSION" in environment or "TERM" in environment
 
 
-class TerminalFormatter(LineFormatter):
+class TerminalFormatter(TextFormatter):
     """An exchange in a line without time and level; `LEVEL logger: message key=value` for all others. A traceback
     follows."""
 
@@ -53,10 +53,8 @@ class TerminalFormatter(LineFormatter):
     def _line(self, at: str, level: str, logger: str, message: str, fields: Mapping[str, Any], trace: str) -> str:
         if logger == ACCESS and "status" in fields:
             return " ".join(self._exchange(fields))
-        said = "\n".join(map(visible, f"{logger}: {message}".split("\n")))
-        more = visible(" ".join(assignments(fields)))
-        line = f"{self._coloured(level, _LEVELS.get(level))} {said}{' ' if more else ''}{self._coloured(more, _DIM)}"
-        return "\n".join([line, *map(visible, trace.split("\n"))]) if trace else line
+        said = super()._line(at, level, logger, message, fields, trace)[len(f"{at} {level}") :]
+        return self._coloured(level, _LEVELS.get(level)) + "\n".join(map(visible, said.split("\n")))
 
     def _exchange(self, fields: Mapping[str, Any]) -> Iterator[str]:
         status, code = fields["status"], fields.get("code")

@@ -279,6 +279,7 @@ class Delivery:
         notes = record.notes
         notes["model"] = model if len(model) <= MODEL_CHARS else model[: MODEL_CHARS - 1] + "…"
         route = self._router.find(model)
+        record.route = route.config.model
         owner = request[OWNER]
         key = request[API_KEY] if owner else None
         if key is not None:
@@ -286,6 +287,7 @@ class Delivery:
             record.note("key", key.name)
         if route.pool.unsettled:
             await route.pool.settle()
+        record.model = route.label(model)
         if route.options.requests.unknown_model == "error":
             route.require(model)
         read = self._read

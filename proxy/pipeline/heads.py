@@ -58,22 +58,17 @@ def timed(handler: Handler, clients: ClientSides) -> Handler:
     return answer
 
 
-def milliseconds(since: float) -> int:
-    """Whole milliseconds from then, on the monotonic clock, to now."""
-    return int((time.monotonic() - since) * 1000)
-
-
 async def set_common(request: web.Request, response: web.StreamResponse) -> None:
     """Signal `on_response_prepare`: the request id is on every answer, what was added for this request, and the time
     that it took; the versions of the server's parts are on none. An answer that is sent while the gateway is about to
     stop is the last one of its connection, and so is one to a request whose body has not come: nobody wants it any
     more."""
     response.headers["Server"] = SERVER
-    if (added := request.get(ADDED_HEADERS)) is not None:
+    if added := request.get(ADDED_HEADERS):
         response.headers.update(added)
     time_header, began = request.get(TIMED, _UNTIMED)
     if time_header is not None:
-        response.headers[time_header] = str(milliseconds(began))
+        response.headers[time_header] = str(int((time.monotonic() - began) * 1000))
     monitors = request.app.get(LIVENESS)
     if (monitors is not None and monitors.draining) or not request.content.is_eof():
         response.force_close()
@@ -95,7 +90,7 @@ async def send_whole(request: web.Request, reply: Reply, body: bytes) -> bool:
             more += f"{name}: {value}\r\n"
         time_header, began = request[TIMED]
         if time_header is not None:
-            more += f"{time_header}: {milliseconds(began)}\r\n"
+            more += f"{time_header}: {int((time.monotonic() - began) * 1000)}\r\n"
         head = (
             f"HTTP/1.1 200 OK\r\n{more}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
             f"Date: {rfc822_formatted_time()}\r\nServer: {SERVER}\r\nX-Request-Id: {request[REQUEST_ID]}\r\n\r\n"

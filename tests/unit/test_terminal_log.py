@@ -65,7 +65,7 @@ def access(**fields: Any) -> str:
         ({}, "POST chat smollm2 200 5.6 s"),
         ({"calls": 2, "stream": True, "endpoint": "responses"}, "POST responses smollm2 200 stream 2 calls 5.6 s"),
         ({"attempts": 3, "backend": "spare"}, "POST chat smollm2 200 3 tries (spare) 5.6 s"),
-        ({"reasks": 1, "parse_failures": 2}, "POST chat smollm2 200 1 reask 2 bad calls 5.6 s"),
+        ({"reasks": 1, "parse_failures": 2}, "POST chat smollm2 200 1 bad answer 2 bad calls 5.6 s"),
         ({"status": 404, "code": "model_not_found", "total_ms": 1.7}, "POST chat smollm2 404 model_not_found 2 ms"),
         ({"stream": True, "code": "upstream_error"}, "POST chat smollm2 200 upstream_error stream 5.6 s"),
         ({"model": "a b"}, 'POST chat "a b" 200 5.6 s'),
@@ -165,6 +165,14 @@ def terminal() -> tuple[TextIO, BinaryIO]:
     return open(slave, "w", encoding="utf-8"), open(master, "rb", buffering=0)
 
 
+def read_to(end: bytes, screen: BinaryIO) -> str:
+    """All up to there: the system shows what was written when it has time."""
+    seen = b""
+    while end not in seen:
+        seen += screen.read(4096)
+    return seen.decode()
+
+
 @pytest.mark.skipif(not hasattr(os, "openpty"), reason="needs a terminal")
 async def test_on_a_real_terminal() -> None:
     """What a person sees of requests: a call, an error, a try that failed, and a model that would clear the screen."""
@@ -183,7 +191,9 @@ async def test_on_a_real_terminal() -> None:
         async with serving(read_config({"backends": {"m": {"kind": "mock"}}, "routes": [{"model": "only"}]})) as server:
             await post(server, {"messages": USER, "model": "other"})
         flush_logs()
-        lines = [line for line in screen.read(65_536).decode().split("\r\n") if line.startswith("POST")]
+        print("END", file=stream, flush=True)
+        logging.getLogger().handlers.clear()
+        lines = [line for line in read_to(b"END", screen).split("\r\n") if line.startswith("POST")]
     words = [line.rsplit(" ", 2)[0] for line in lines]
     assert words == [
         "POST chat smollm2 200 1 call",
