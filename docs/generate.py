@@ -240,10 +240,14 @@ def telemetry() -> str:
         kind = type(family).__name__.lower()
         out.append(f"| `{family.name}` | {kind} | {'; '.join(labels)} | {_cell(family.documentation)} |")
     out += [
-        "\nNo label holds a tool, a model, or a key.\n",
+        "\n`route` is the pattern of a route, its `model` in the configuration. `model` is what the client asked for if the "
+        "configuration names it or a server lists it, else `other`: no client can make up a label. `none`: the request was refused "
+        "before that was known. Of each there are at most `limits.metric_labels`, of each worker; further ones are `other` as well. "
+        "No label holds a tool or a key.\n",
         "## Access line\n",
         "One line for each request, logger `toolwire.access`. What has no value, and a count of zero, is left out. Never in it: keys, and",
-        "anything of a body but the names of tools.\n",
+        "anything of a body but the names of the model and of tools. [On a terminal](../how-to/observe.md#the-access-line) "
+        "the line is a short one, unless `server.log_format` says otherwise.\n",
         "| field | meaning |",
         "| --- | --- |",
         *(f"| `{name}` | {_cell(meaning)} |" for name, meaning in FIELDS.items()),

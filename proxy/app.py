@@ -37,7 +37,7 @@ from .pipeline.compacting import Compacting
 from .pipeline.cors import Cors
 from .pipeline.counting import Counting
 from .pipeline.delivery import ALIVE, API_KEY, CLIENTS, READY, Delivery, boundary
-from .pipeline.heads import OWN_MIDDLEWARES, set_common
+from .pipeline.heads import OWN_MIDDLEWARES, set_common, timed
 from .pipeline.middleware import Middleware, MiddlewareRunner, compose, instantiate
 from .pipeline.passing_on import passing
 from .pipeline.plain import PlainMiddlewareRunner
@@ -101,6 +101,7 @@ def create_app(
     plugins = plugins or registries()
     check_names(config, plugins)
     metrics = metrics or Metrics()
+    metrics.bound(config.limits.metric_labels)
     shared = SharedResources(None if before is None else before[SHARED])
     clients = plugins.client_sides()
     backends = {
@@ -222,7 +223,7 @@ def create_app(
             for path, side in more_paths.items():
                 app.router.add_post(prefix + path, side.__call__, expect_handler=later)
             for more in client.routes:
-                handler = load_attribute(more.handler)
+                handler = timed(load_attribute(more.handler), clients)
                 if more.method == "GET":
                     app.router.add_get(prefix + more.path, handler)  # and `HEAD`
                 else:
@@ -232,8 +233,8 @@ def create_app(
         for prefix in PREFIXES:
             app.router.add_post(prefix + one.path, pass_on.__call__, expect_handler=later)
     for prefix in PREFIXES:
-        app.router.add_get(prefix + "/models", _models)
-        app.router.add_get(prefix + "/models/{id:.+}", _model)
+        app.router.add_get(prefix + "/models", timed(_models, clients))
+        app.router.add_get(prefix + "/models/{id:.+}", timed(_model, clients))
     app.router.add_get("/", _version)  # some clients look first whether there is anybody
     for path in ALIVE:
         app.router.add_get(path, _health)

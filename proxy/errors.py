@@ -13,6 +13,7 @@ Source of the table: R13 (docs/requirements.md) and the published OpenAI error e
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
@@ -186,16 +187,27 @@ class ModelFault(GatewayError):
 
 
 class Unavailable(GatewayError):
-    """The gateway cannot take the request now: 503 with `Retry-After`."""
+    """The gateway cannot take the request now: 503 with `Retry-After`. `wait_s`: when it can, if that is known; else
+    `retry_after_s` is a guess."""
 
     default_code = "overloaded"
 
-    def __init__(self, message: str, *, code: str | None = None, retry_after_s: int = 1) -> None:
-        super().__init__(message, code=code, headers={"Retry-After": str(retry_after_s)})
+    def __init__(
+        self, message: str, *, code: str | None = None, retry_after_s: int = 1, wait_s: float | None = None
+    ) -> None:
+        told = {"Retry-After": str(retry_after_s)} if wait_s is None else retry_after(wait_s)
+        super().__init__(message, code=code, headers=told)
 
 
 class Defect(GatewayError):
     """A bug here or in a plug-in: 500. The traceback goes to the log only (R13.5)."""
+
+
+def retry_after(wait_s: float) -> dict[str, str]:
+    """The headers that say how long is to be waited: `Retry-After` in whole seconds (RFC 9110, 10.2.3), at least one,
+    and `retry-after-ms`, which OpenAI's and Anthropic's SDKs take in its place."""
+    exact = wait_s - 1e-6  # what a sum of floats has too much
+    return {"Retry-After": str(max(1, math.ceil(exact))), "retry-after-ms": str(max(1, math.ceil(exact * 1000)))}
 
 
 def sendable(headers: Mapping[str, str]) -> dict[str, str]:

@@ -28,12 +28,14 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class CounterSpec:
     """A counter on the metrics page: its name, which ends with `_total`, what it counts, and its only label, if it has
-    one, with the values that are known of it. Label values are few: never a tool, a model or a key."""
+    one, with the values that are known of it. Label values are few: never a tool, a model or a key. `by_model`: it has
+    the labels `route` and `model` behind that."""
 
     name: str
     meaning: str
     label: str | None = None
     values: tuple[str, ...] = ()
+    by_model: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,9 @@ class AccessRecord:
 
     Times are seconds on the monotonic clock. `waited` is the time spent waiting for the backend; the rest of the total
     is the gateway's own overhead. `queued` is the part of it that was spent waiting for a turn, `prepared` the moment
-    at which the first backend was asked. `observers` look on: traces and captures, usually none.
+    at which the first backend was asked. `route` and `model` are those of the metrics: a pattern of the configuration,
+    and a name that it or a server knows, `other` for all else; `none` before they are known. `observers` look on:
+    traces and captures, usually none.
     """
 
     __slots__ = (
@@ -72,10 +76,12 @@ class AccessRecord:
         "failures",
         "first_byte",
         "labelled",
+        "model",
         "notes",
         "observers",
         "prepared",
         "queued",
+        "route",
         "started",
         "status",
         "stream",
@@ -89,6 +95,7 @@ class AccessRecord:
         self.queued = 0.0
         self.waited = 0.0
         self.status = 0
+        self.route = self.model = "none"
         self.stream = False
         self.error: str | None = None
         self.code: str | None = None

@@ -32,9 +32,11 @@ from ..protocols.passed import PassedProtocol
 from ..protocols.wire import dump, dump_in_pieces
 from ..record import BackendObserver
 from ..support.offload import is_large, offload
+from . import client_ids
 from .adapt import limited
 from .asking import API_VERSION, PROBE_S, Asking, engine_url
 from .base import Capabilities, WireSource, fold_batches
+from .client_ids import CLIENT_ID
 from .connections import Answer, Client, check_header, too_large
 from .hops import HEADER, HOPS
 from .identity import Identity
@@ -140,7 +142,7 @@ class HttpBackend:
                 body = await offload(True, lambda: dump_in_pieces(self._written(request)))
             else:
                 body = dump(self._written(request))
-        further = self._hops(hops) if (hops := HOPS.get()) else None
+        further = self._further() if HOPS.get() or CLIENT_ID.get() else None
         if self._field_headers:
             further = {**self._said(request), **(further or {})}
         if observer is None:
@@ -165,7 +167,7 @@ class HttpBackend:
         if client is None:
             base = self.base if passed.versioned else engine_url(self.base)
             client = self._others[passed.name] = self._connections(base.joinpath(passed.path.lstrip("/")))
-        further = self._hops(hops) if (hops := HOPS.get()) else None
+        further = self._further() if HOPS.get() or CLIENT_ID.get() else None
         answer = await client.post(body, stream=request.stream, request_id=request_id, headers=further)
         if answer.status != 200:
             raise await self._refused(answer, passed)
@@ -177,9 +179,15 @@ class HttpBackend:
     def _connections(self, url: URL) -> Client:
         return fast_client(url, self._headers, self._config) or SessionClient(url, self._headers, self._config)
 
-    def _hops(self, hops: str) -> dict[str, str] | None:
-        """The header that says through whom a request came, `hops`, if the gateway has a name to add."""
-        return {HEADER: f"{hops}, {self._headers[HEADER]}"} if HEADER in self._headers else None
+    def _further(self) -> dict[str, str]:
+        """Headers of the current request only: through whom it came, if the gateway has a name to add, and what its
+        client calls it, unless the configuration says something else to this server."""
+        found = {}
+        if (hops := HOPS.get()) and HEADER in self._headers:
+            found[HEADER] = f"{hops}, {self._headers[HEADER]}"
+        if (ident := CLIENT_ID.get()) and all(name.lower() != client_ids.HEADER for name in self._headers):
+            found[client_ids.HEADER] = ident
+        return found
 
     async def _refused(self, answer: Answer, wire: ServerSide) -> GatewayError:
         """What the server says that does not accept. Closes its answer."""

@@ -15,7 +15,7 @@ from ..errors import MAX_VALUE_CHARS, BackendFault, ClientFault, GatewayError
 from ..protocols import openai
 from .hops import loop
 from .private import ADDRESS, NOTHING, Private
-from .retry_after import as_header
+from .retry_after import as_headers
 
 MAX_MESSAGE_CHARS: Final = 500
 """A model server's message is shortened to this many characters."""
@@ -125,11 +125,10 @@ def _refusal(status: int, headers: Mapping[str, str], text: str, code: str | Non
         case 413:
             return ClientFault(text or "The request is too large for the model server.", code="request_too_large")
         case 429:
-            wait = as_header(headers.get("Retry-After"))
             return ClientFault(
                 text or "The model server takes no more requests now.",
                 code="rate_limit_exceeded",
-                headers={"Retry-After": wait} if wait else None,
+                headers=as_headers(headers),
             )
         case 508:
             return loop()

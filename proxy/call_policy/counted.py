@@ -14,6 +14,7 @@ OUTCOMES: Final = CounterSpec(
     "Tool calls by outcome",
     "outcome",
     ("emitted", "dropped_parallel", "deduped", "truncated", "unknown_name", "schema_warning"),
+    by_model=True,
 )
 
 CALL_FIELDS: Final = (
@@ -41,7 +42,11 @@ CALL_FIELDS: Final = (
         "parse_failures",
         "Blocks that were no calls.",
         CounterSpec(
-            "toolwire_tool_call_parse_failures_total", "Blocks that were no calls", "reason", tuple(PARSE_FAILURES)
+            "toolwire_tool_call_parse_failures_total",
+            "Blocks that were no calls",
+            "reason",
+            tuple(PARSE_FAILURES),
+            by_model=True,
         ),
     ),
     AccessField(

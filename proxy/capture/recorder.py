@@ -61,7 +61,10 @@ SUFFIX: Final = ".capture.jsonl"
 _NAME: Final = re.compile(rf"[0-9]{{20}}-[0-9a-z]+-[\w.-]{{1,128}}{re.escape(SUFFIX)}", re.ASCII)
 """What is called otherwise in a chosen folder is not ours."""
 HEADERS: Final = frozenset(
-    {"accept", "content-type", "content-encoding", "transfer-encoding", "user-agent", "x-request-id", "server", "date"}
+    (
+        *("accept", "content-type", "content-encoding", "transfer-encoding", "user-agent"),
+        *("x-request-id", "x-client-request-id", "server", "date"),
+    )
 )
 """Kept of requests and answers."""
 

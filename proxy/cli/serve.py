@@ -32,7 +32,7 @@ MODES = ("prompt", "native", "hybrid", "auto")
 @click.option("--insecure-public", is_flag=True, default=None, help="Allow a public address although no key is set.")
 @click.option("--inspect", is_flag=True, default=None, help="Show the exchanges in a page, /inspect.")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="[default: info]")
-@click.option("--log-format", type=click.Choice(["text", "json"]), help="[default: text]")
+@click.option("--log-format", type=click.Choice(["auto", "text", "json"]), help="[default: auto]")
 def command(
     file: str | None,
     backend: str | None,

@@ -43,7 +43,11 @@ class ServerConfig:
         "Paths at which requests pass to the server of their `model` as they are: below `/v1` to its API, others beside that.",
         default=("/v1/embeddings", "/v1/completions", "/v1/rerank", "/tokenize", "/detokenize"),
     )
-    log_format: Literal["text", "json"] = doc("Form of the log lines.", default="text")
+    log_format: Literal["auto", "text", "json"] = doc(
+        "Form of the log lines. `auto`: lines for people where standard error is a terminal, else `text`; `text`: all fields as "
+        "`key=value`; `json`: an object a line.",
+        default="auto",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = doc("Least level that is logged.", default="info")
 
 
@@ -140,5 +144,9 @@ class LimitsConfig:
     stream_bytes: int = doc(
         "A streamed backend answer, unless it passes unread; beyond: an error ends the stream.",
         default=256 * 1024 * 1024,
+    )
+    metric_labels: int = doc(
+        "Routes, and models that the configuration or a server knows, that metrics tell apart, of each worker; beyond: `other`.",
+        default=100,
     )
     frame_bytes: int = doc("One SSE frame of a backend; beyond: 502.", default=8 * 1024 * 1024)

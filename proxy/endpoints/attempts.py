@@ -28,7 +28,7 @@ from typing import Any, Final, Protocol, TypeVar
 from ..backends.base import EventSource
 from ..backends.connections import disconnected, timed_out
 from ..backends.leaks import check_reply, leaks_of
-from ..backends.retry_after import retry_after_s
+from ..backends.retry_after import wait_s
 from ..backends.upstream_errors import hidden
 from ..config import RetryConfig
 from ..errors import GatewayError
@@ -289,7 +289,7 @@ class Attempts(EventSource):
         member = self._pick()
         pause = 0.0
         if member is None or member in self._tried:
-            asked = retry_after_s(fault.headers.get("Retry-After"))
+            asked = wait_s(fault.headers)
             if member is None and (asked is None or not self._pool.left(self._retry.attempts, self._tried)):
                 raise fault
             if asked is not None and asked > self._retry.retry_after_max_s:
@@ -363,7 +363,7 @@ class Attempts(EventSource):
         self._blame(fault)
         if fault.code == "model_not_found":
             member.endpoint.doubt.set()  # it may serve another one by now
-        asked = retry_after_s(fault.headers.get("Retry-After"))
+        asked = wait_s(fault.headers)
         if asked is not None:
             member.endpoint.rest(asked)
 

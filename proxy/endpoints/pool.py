@@ -22,7 +22,7 @@ from operator import is_
 from typing import Any, Final, NamedTuple, TypeVar
 
 from ..backends.base import Backend, Capabilities
-from ..backends.identity import Identity
+from ..backends.identity import MOST_NAMES, NAME_CHARS, Identity
 from ..backends.presets import AUTO, GRAMMAR_CONSTRAINTS, SCHEMA_CONSTRAINTS, TAG_CONSTRAINTS
 from ..backends.private import NOTHING, Private
 from ..backends.upstream_errors import hidden
@@ -86,6 +86,8 @@ class Endpoint:
         self.enforcing = Enforcing(clock)
         self.identity: Identity | None = None
         """What it says it is; None: it has not been asked, or not answered."""
+        self.listed: frozenset[str] = frozenset()
+        """The models that it has said it has."""
         self.rename: Rename | None = None
         """The name that it is asked for in place of those that it does not know."""
         self.verdicts = Verdicts()
@@ -126,7 +128,10 @@ class Endpoint:
 
     async def models(self) -> list[str]:
         """The model names that it knows. Raises `BackendFault`, which names it, if it cannot say."""
-        return await self._said(self.backend.models(), "which models it has")
+        names = await self._said(self.backend.models(), "which models it has")
+        if self.identity is None:
+            self.listed = frozenset(name for name in names[:MOST_NAMES] if len(name) <= NAME_CHARS)
+        return names
 
     async def _said(self, answer: Awaitable[T], what: str) -> T:
         """What it answers. Raises `BackendFault`, which names it, if it cannot say `what`."""
@@ -161,6 +166,7 @@ class Endpoint:
             self.enforcing = Enforcing(self._clock)  # what one server refuses another may take
             self.choice_in_words = False
         self.identity = said
+        self.listed = frozenset(() if said is None else (served.name for served in said.models))
         self.rename = None
         if said is not None and not said.any_name and said.sole is not None:
             self.rename = Rename(said.sole.name, frozenset(served.name for served in said.models))
@@ -362,7 +368,7 @@ class EndpointPool:
         return Unavailable(
             "None of the servers for this model can be asked now.",
             code="no_backend_available",
-            retry_after_s=max(1, math.ceil(wait_s)),
+            wait_s=wait_s if wait_s > 0 else None,
         )
 
     async def models(self) -> list[str]:

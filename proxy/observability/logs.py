@@ -1,106 +1,31 @@
-"""Log lines: one form for people, one for machines. Set up by the command line only, never on import.
-
-A record may carry `extra={"fields": {...}}`: they become keys of the JSON object, or `key=value` at the end of the
-text.
-"""
+"""Where log lines go, in which form, and when. Set up by the command line only, never on import."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import os
-import re
 import sys
 import time
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, Literal, TextIO
 
-import orjson
+from .log_forms import Entry, JsonFormatter, LineFormatter, TextFormatter
+from .terminal import TerminalFormatter, takes_colours
+
+LogFormat = Literal["auto", "text", "json"]
+"""`auto`: lines for people where the stream is a terminal, else `text`."""
 
 DELAY_S: Final = 0.05
 MOST_WAITING: Final = 32
-
-Entry = tuple[float, str, str, str, Mapping[str, Any], str]
-"""What a line says: Unix time in seconds, level, logger, message, fields, traceback."""
-
-_PLAIN: Final = re.compile(r"[!#-<>-~]+")
-"""A word that needs no quotes: printable ASCII without space, quote and equals sign."""
-
-
-class _Formatter(logging.Formatter):
-    """A form of lines. The text of a second is kept: most lines share it with the line before."""
-
-    worker: int | None = None
-    """The number of the worker that writes, if there are several; a field of every line."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._second = -1
-        self._text = ""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """One line, with the traceback if there is one."""
-        fields = getattr(record, "fields", None)
-        trace = self.formatException(record.exc_info) if record.exc_info else ""
-        said = record.getMessage()
-        fields = fields if isinstance(fields, Mapping) else {}
-        return self.lines([(record.created, record.levelname, record.name, said, fields, trace)])
-
-    def lines(self, entries: Iterable[Entry]) -> str:
-        """The lines that say this."""
-        out = []
-        for created, level, logger, message, fields, trace in entries:
-            second = int(created)
-            if second != self._second:
-                self._text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
-                self._second = second
-            at = f"{self._text}.{int((created - second) * 1000):03}Z"
-            shown = fields if self.worker is None else {"worker": self.worker, **fields}
-            out.append(self._line(at, level, logger, message, shown, trace))
-        return "\n".join(out)
-
-    def _line(self, at: str, level: str, logger: str, message: str, fields: Mapping[str, Any], trace: str) -> str:
-        """The line; `at` is the time in words."""
-        raise NotImplementedError
-
-
-class TextFormatter(_Formatter):
-    """`2026-01-31T12:00:00.000Z INFO toolwire: message key=value`. A value that is no plain word is JSON. A traceback
-    follows."""
-
-    def _line(self, at: str, level: str, logger: str, message: str, fields: Mapping[str, Any], trace: str) -> str:
-        parts = [f"{at} {level} {logger}: {message}"]
-        for key, value in fields.items():
-            plain = type(value) is int or (type(value) is str and _PLAIN.fullmatch(value))
-            parts.append(f"{key}={value if plain else orjson.dumps(value, default=str).decode()}")
-        line = " ".join(parts)
-        return f"{line}\n{trace}" if trace else line
-
-
-class JsonFormatter(_Formatter):
-    """One JSON object a line: `time`, `level`, `logger`, `message`, `pid`, the fields, and `traceback` after an
-    error."""
-
-    def _line(self, at: str, level: str, logger: str, message: str, fields: Mapping[str, Any], trace: str) -> str:
-        own = {
-            "time": at,
-            "level": level.lower(),
-            "logger": logger,
-            "message": message,
-            "pid": os.getpid(),
-        }
-        if trace:
-            own["traceback"] = trace
-        # Twice: once for the order, once because a field must not take the place of what is always there.
-        return orjson.dumps({**own, **fields, **own}, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
 
 
 class LineHandler(logging.StreamHandler[TextIO]):
     """Writes lines of one form. Those of `log_fields` are written together, after at most `DELAY_S`, before any other
     line, and whenever the handler is flushed, so no line is lost and each stands in its place."""
 
-    def __init__(self, stream: TextIO, form: _Formatter) -> None:
+    def __init__(self, stream: TextIO, form: LineFormatter) -> None:
         super().__init__(stream)
         self.form = form
         self.setFormatter(form)
@@ -174,11 +99,11 @@ def number_lines(worker: int) -> None:
         handler.form.worker = worker
 
 
-def change_logging(form: Literal["text", "json"], level: str) -> None:
+def change_logging(form: LogFormat, level: str) -> None:
     """Go on in another form or from another level, where `set_up_logging` has been called."""
     for handler in _line_handlers():
         handler.flush()
-        worker, handler.form = handler.form.worker, _formatter(form)
+        worker, handler.form = handler.form.worker, _formatter(form, handler.stream)
         handler.form.worker = worker
         handler.setFormatter(handler.form)
         logging.getLogger().setLevel(level.upper())
@@ -188,13 +113,16 @@ def _line_handlers() -> list[LineHandler]:
     return [handler for handler in logging.getLogger().handlers if isinstance(handler, LineHandler)]
 
 
-def _formatter(form: Literal["text", "json"]) -> _Formatter:
+def _formatter(form: LogFormat, stream: TextIO) -> LineFormatter:
+    if form == "auto" and stream.isatty():
+        return TerminalFormatter(colours=takes_colours(os.environ))
     return JsonFormatter() if form == "json" else TextFormatter()
 
 
-def set_up_logging(form: Literal["text", "json"], level: str, stream: TextIO | None = None) -> None:
+def set_up_logging(form: LogFormat, level: str, stream: TextIO | None = None) -> None:
     """Send all log records from `level` up to `stream` (default: standard error), replacing earlier handlers."""
-    handler = LineHandler(stream or sys.stderr, _formatter(form))
+    stream = stream or sys.stderr
+    handler = LineHandler(stream, _formatter(form, stream))
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
     # It says again and again that a collector is away. `proxy.observability.otlp` says it once.
     logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)

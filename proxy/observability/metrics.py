@@ -26,10 +26,13 @@ from typing import Final, Literal
 
 import orjson
 
-SERIES_PER_FAMILY: Final = 1000
+SERIES_PER_FAMILY: Final = 4000
 """Further combinations of label values are counted together, every label being `OTHER`."""
 
 OTHER: Final = "other"
+
+NONE: Final = "none"
+"""The label value of what there is none of."""
 
 CELLS: Final = ".cells"
 """How the name of a file of cells ends."""
@@ -149,6 +152,28 @@ def _series(content: bytes | mmap.mmap, used: int) -> list[Series]:
     return out
 
 
+class BoundedNames:
+    """Values of a label that others than we make up: the first `most` that came, and `OTHER` for the rest."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._known: set[str] = set()
+
+    def know(self, name: str) -> None:
+        """It has been counted under this name before."""
+        if name not in (OTHER, NONE):
+            self._known.add(name)
+
+    def of(self, name: str) -> str:
+        """Under what it is counted."""
+        if name in self._known or name == NONE:
+            return name
+        if len(self._known) >= self.most:
+            return OTHER
+        self.know(name)
+        return name
+
+
 class Family:
     """All series of one name. `size` is the number of cells of each. Counts nothing before `bind`."""
 
@@ -234,17 +259,16 @@ class Gauge(Family):
 
 
 class Histogram(Family):
-    """How many values were at most as large as each of the `bounds`, by one label. The last two cells: above all
-    bounds, sum."""
+    """How many values were at most as large as each of the `bounds`, for each combination of label values. The last two
+    cells: above all bounds, sum."""
 
-    def __init__(self, name: str, documentation: str, label: str, bounds: Sequence[float]) -> None:
-        super().__init__(name, documentation, label)
+    def __init__(self, name: str, documentation: str, *labels: str, bounds: Sequence[float]) -> None:
+        super().__init__(name, documentation, *labels)
         self.bounds = tuple(float(bound) for bound in bounds)
         self.size = len(self.bounds) + 2
 
-    def observe(self, label: str, value: float) -> None:
-        """Count one value under that label value."""
-        values = (label,)
+    def observe(self, value: float, *values: str) -> None:
+        """Count one value under these label values."""
         place = self._places.get(values)
         if place is None:
             place = self._place(values)

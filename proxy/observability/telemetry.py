@@ -3,8 +3,8 @@
 Here stands what the gateway itself counts and notes; what a middleware counts it says itself
 (`Middleware.access_fields`).
 
-Rules: label sets are bounded (no tool names, no keys, no bodies); one `Metrics` per application; nothing is written at
-import. Source of the fields: R18.1, of the metrics: R18.2.
+Rules: label sets are bounded (no tool names, no keys, no bodies, no names that clients make up); one `Metrics` per
+application; nothing is written at import. Source of the fields: R18.1, of the metrics: R18.2.
 """
 
 from __future__ import annotations
@@ -15,21 +15,31 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from typing import Any, Final
 
+from ..config import LimitsConfig
 from ..record import AccessField, AccessRecord, CounterSpec
 from ..support.conversion import ConfigError
+from . import terminal
 from .logs import log_fields
-from .metrics import Counter, Family, Gauge, Histogram, SharedCounters
+from .metrics import SERIES_PER_FAMILY, BoundedNames, Counter, Family, Gauge, Histogram, SharedCounters
 
-ACCESS: Final = logging.getLogger("toolwire.access")
+ACCESS: Final = logging.getLogger(terminal.ACCESS)
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 _OVERHEAD = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.5)
+
+BY_MODEL: Final = ("route", "model")
+"""Labels of what is counted for each model: the route's pattern, and the name that was asked for, if the configuration
+or a server knows it (`AccessRecord.model`). Of each there are at most `limits.metric_labels`."""
+
+_Kind = tuple[str, bool, int, bool, str, str]
+"""Of an exchange: endpoint, streamed, status, whether a stream began, route, model."""
 
 REFUSED: Final = ("connections", "head_timeout", "head_too_large", "malformed", "write_stall")
 """Values of the label `cause` of `clients_refused_total`."""
 
 FIELDS: Final = {
     "request_id": "The `X-Request-Id` of the answer; the model server got it too.",
+    "client_request_id": "What the client calls it: its `x-client-request-id`, which the model server got too.",
     "endpoint": "The wire format of the client: `chat` or `responses`.",
     "stream": "The client reads a stream.",
     "status": "HTTP status; that of a stream that failed later stays 200. 499: the client went away.",
@@ -42,6 +52,7 @@ FIELDS: Final = {
     "prepare_ms": "Until the first backend was asked: reading the body, validation, the prompt.",
     "first_byte_ms": "Until the first byte of the answer.",
     "key": "The name of the client's key, if it has one (`auth.keys[].name`).",
+    "model": "The model that the client asked for: the first 128 characters of its name.",
     "route": "The route's `model`.",
     "trace_id": "Of OpenTelemetry, if that is on.",
     "backend": "The name of the backend that was asked last.",
@@ -64,18 +75,24 @@ class Metrics:
     """What a gateway counts (R18.2), as part of `cells`; default: in the memory of this process.
 
     One object lasts as long as the process: `create_app` takes it, so that a new configuration goes on counting where
-    the old one stopped, and declares what the middlewares count. Labels have few values: never a tool, a model or a
-    key.
+    the old one stopped, and declares what the middlewares count. Labels have few values: never a tool, a key, or a
+    model that only a client knows of.
     """
 
     def __init__(self, cells: SharedCounters | None = None) -> None:
-        self.requests = Counter("toolwire_requests_total", "Requests", "endpoint", "stream", "status")
-        self.duration = Histogram("toolwire_request_duration_seconds", "Whole request", "endpoint", _SECONDS)
+        self.requests = Counter("toolwire_requests_total", "Requests", "endpoint", "stream", "status", *BY_MODEL)
+        self.duration = Histogram(
+            "toolwire_request_duration_seconds", "Whole request", "endpoint", *BY_MODEL, bounds=_SECONDS
+        )
         self.overhead = Histogram(
-            "toolwire_overhead_seconds", "Time not spent waiting for the backend", "endpoint", _OVERHEAD
+            "toolwire_overhead_seconds", "Time not spent waiting for the backend", "endpoint", bounds=_OVERHEAD
         )
         self.first_token = Histogram(
-            "toolwire_time_to_first_token_seconds", "To the first byte of a stream", "endpoint", _SECONDS
+            "toolwire_time_to_first_token_seconds",
+            "To the first byte of a stream",
+            "endpoint",
+            *BY_MODEL,
+            bounds=_SECONDS,
         )
         self.inflight = Gauge("toolwire_inflight_requests", "Requests being served")
         self.connections = Gauge("toolwire_client_connections", "Open connections of clients")
@@ -93,7 +110,7 @@ class Metrics:
             "backend",
             merge="last",
         )
-        self.tokens = Counter("toolwire_tokens_total", "Tokens", "direction")
+        self.tokens = Counter("toolwire_tokens_total", "Tokens", "direction", *BY_MODEL)
         self.middleware_errors = Counter(
             "toolwire_middleware_errors_total", "Unexpected exceptions in middlewares", "middleware"
         )
@@ -105,13 +122,20 @@ class Metrics:
         self.families: tuple[Family, ...] = tuple(f for f in vars(self).values() if isinstance(f, Family))
         for family in self.families:
             family.bind(self.cells)
+        most = LimitsConfig().metric_labels
+        self.routes, self.models = BoundedNames(most), BoundedNames(most)
+        for series in self.cells.read():  # of the worker in whose place this one is
+            if series.name == self.requests.name:
+                *_, route, model = series.values
+                self.routes.know(route)
+                self.models.know(model)
         self._inflight = self.inflight.at()
-        self._places: dict[tuple[str, bool, int, bool], tuple[int, int, int, int | None]] = {}
+        self._places: dict[_Kind, tuple[int, int, int, int | None]] = {}
         self._counted: dict[str, tuple[Counter, tuple[str, ...]]] = {
             "input_tokens": (self.tokens, ("input",)),
             "output_tokens": (self.tokens, ("output",)),
         }
-        self._counted_at: dict[str, int] = {}
+        self._counted_at: dict[tuple[str, str], dict[str, int]] = {}
         self._labelled: dict[str, Counter] = {}
 
     def declare(self, fields: Iterable[AccessField]) -> None:
@@ -122,13 +146,19 @@ class Metrics:
             if spec is None:
                 continue
             counter = self._counter(spec)
-            self._counted_at.pop(field.name, None)
+            self._counted_at.clear()
             if spec.label is None:
                 self._counted[field.name] = (counter, ())
             elif field.value is not None:
                 self._counted[field.name] = (counter, (field.value,))
             else:
                 self._labelled[field.name] = counter
+
+    def bound(self, names: int) -> None:
+        """Tell so many routes, and so many models, apart from now on. What is known already stays as it is."""
+        self.routes.most = self.models.most = names
+        self._places.clear()
+        self._counted_at.clear()
 
     def page(self, accept: str = "") -> tuple[bytes, str]:
         """The metrics page of all workers, and its content type, for this `Accept` header."""
@@ -146,7 +176,8 @@ class Metrics:
         total = time.monotonic() - record.started
         overhead = max(0.0, total - record.waited)
         first_byte = None if record.first_byte is None else record.first_byte - record.started
-        kind = (endpoint, record.stream, record.status, record.stream and first_byte is not None)
+        began = record.stream and first_byte is not None
+        kind = (endpoint, record.stream, record.status, began, record.route, record.model)
         requests, duration, overheads, first_token = self._places.get(kind) or self._place(kind)
         observed = [(duration, _SECONDS, total), (overheads, _OVERHEAD, overhead)]
         if first_token is not None and first_byte is not None:
@@ -182,39 +213,53 @@ class Metrics:
             fields[name] = int(seconds * 100_000 + 0.5) / 100  # a third of what `round` takes
         log_fields(ACCESS, "exchange", {**fields, **record.fields})
 
-    def _place(self, kind: tuple[str, bool, int, bool]) -> tuple[int, int, int, int | None]:
-        """Where exchanges of an endpoint, streamed or not, with a status, and with a first byte of a stream or not, are
-        counted: in `requests`, `duration`, `overhead` and `first_token`."""
-        endpoint, stream, status, began = kind
-        requests = self.requests.at(endpoint, "true" if stream else "false", str(status))
-        duration, overhead = self.duration.at(endpoint), self.overhead.at(endpoint)
-        places = (requests, duration, overhead, self.first_token.at(endpoint) if began else None)
+    def _place(self, kind: _Kind) -> tuple[int, int, int, int | None]:
+        """Where exchanges of a kind are counted: in `requests`, `duration`, `overhead` and `first_token`."""
+        endpoint, stream, status, began, route, model = kind
+        whose = self.routes.of(route), self.models.of(model)
+        requests = self.requests.at(endpoint, "true" if stream else "false", str(status), *whose)
+        duration, overhead = self.duration.at(endpoint, *whose), self.overhead.at(endpoint)
+        places = (requests, duration, overhead, self.first_token.at(endpoint, *whose) if began else None)
+        if len(self._places) >= SERIES_PER_FAMILY:
+            self._places.clear()
         self._places[kind] = places
         return places
 
     def _count(self, record: AccessRecord) -> None:
         """Add what was counted to the counters of the fields that have one."""
+        whose = (record.route, record.model)
+        places = self._counted_at.get(whose)
+        if places is None:
+            if len(self._counted_at) >= SERIES_PER_FAMILY:
+                self._counted_at.clear()
+            places = self._counted_at[whose] = {}
         tokens = [(name, record.notes.get(name)) for name in _TOKENS]
         for name, number in (*record.counts.items(), *tokens):
             if not number:
                 continue
-            place = self._counted_at.get(name)
+            place = places.get(name)
             if place is None:
                 counted = self._counted.get(name)
                 if counted is None:
                     continue
                 counter, values = counted
-                place = self._counted_at[name] = counter.at(*values)
+                place = places[name] = counter.at(*values, *self._whose(counter, record))
             self.cells.numbers[place] += number
         for (name, label), number in record.labelled.items():
             by_label = self._labelled.get(name)
             if by_label is not None:
-                by_label.inc(label, by=number)
+                by_label.inc(label, *self._whose(by_label, record), by=number)
+
+    def _whose(self, counter: Counter, record: AccessRecord) -> tuple[str, ...]:
+        """The values of `BY_MODEL`, if the counter has these labels."""
+        if counter.labels[-2:] != BY_MODEL:
+            return ()
+        return self.routes.of(record.route), self.models.of(record.model)
 
     def _counter(self, spec: CounterSpec) -> Counter:
         """The counter of which this is said. Raises `ConfigError` if something else was said of its name."""
         known = next((family for family in self.families if family.name == spec.name), None)
-        labels = () if spec.label is None else (spec.label,)
+        labels = (*(() if spec.label is None else (spec.label,)), *(BY_MODEL if spec.by_model else ()))
         if known is None:
             counter = Counter(spec.name, spec.meaning, *labels)
             counter.bind(self.cells)

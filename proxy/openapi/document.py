@@ -21,9 +21,11 @@ from functools import cached_property
 from typing import Any, Final
 
 from .._version import __version__
+from ..backends.client_ids import HEADER as CLIENT_ID
 from ..errors import CODES, GatewayError
 from ..pipeline.heads import TOKENIZER, USAGE_SOURCE
 from ..protocols.base import Allowance, ClientSide
+from ..protocols.openai import TIME_HEADER
 from ..protocols.passed import VERSION, PassedProtocol
 from .parts import OWN, OWN_WORDS, SCHEMAS, Json, Part, read_part
 
@@ -36,14 +38,21 @@ ANY_PATH: Final = frozenset({400, 404, 500, 503})
 """Errors of paths that ask no model: a head that is none, what does not exist, a defect, a gateway that stops."""
 RETRIED: Final = frozenset({429, 503, 529})
 """These say when to ask again."""
+REQUEST_ID: Final = "X-Request-Id"
+RETRY: Final = "Retry-After"
+RETRY_MS: Final = "retry-after-ms"
+_ON_ALL: Final = (REQUEST_ID, CLIENT_ID)
 _NAME: Final = {"type": "string", "minLength": 1}
 _METHODS: Final = frozenset({"get", "put", "post", "delete", "options", "patch", "trace"})
 _COMPONENTS: Final = ("schemas", "responses", "headers", "parameters")
 _IN_PATH: Final = re.compile(r"{(\w+)}")
 
 _WORDS: Final = {
-    "request_id": "Names the exchange in logs. The client's own, if it sent one, else made here.",
-    "retry": "So many seconds are to pass before it is asked again.",
+    REQUEST_ID: "Names the exchange in logs. The client's own, if it sent one, else made here.",
+    RETRY: "So many seconds are to pass before it is asked again.",
+    RETRY_MS: "The same in milliseconds, where it is known so exactly.",
+    CLIENT_ID: "What the client calls its request: printable ASCII, at most 512 characters. Given back, logged, and sent on.",
+    TIME_HEADER: "Whole milliseconds that the gateway had the request before the answer's head was sent.",
     USAGE_SOURCE: "Who counted the tokens: `backend` or `estimate`.",
     TOKENIZER: "With what they were counted: `backend`, the name of an encoding, or `bytes`.",
 }
@@ -113,7 +122,7 @@ class _Document:
         self._speakers = [_Speaker(side) for side in served.sides]
         self._passed = [_Speaker(side) for side in served.passed]
         self._responses: Json = {}
-        self._headers: Json = {"X-Request-Id": _header(_WORDS["request_id"]), "Retry-After": _header(_WORDS["retry"])}
+        self._headers: Json = {}
 
     def whole(self) -> Json:
         """The document."""
@@ -127,9 +136,14 @@ class _Document:
         schemas: Json = {}
         for part in (*(speaker.part for speaker in self._speakers), self._own):
             schemas |= part.schemas
-        ident = {"name": "X-Request-Id", "in": "header", **_header(_WORDS["request_id"])}
+        ident = {"name": REQUEST_ID, "in": "header", **_header(_WORDS[REQUEST_ID])}
+        client_id = {"name": CLIENT_ID, "in": "header", **_header(_WORDS[CLIENT_ID])}
         components: Json = dict(
-            zip(_COMPONENTS, (schemas, self._responses, self._headers, {"RequestId": ident}), strict=True)
+            zip(
+                _COMPONENTS,
+                (schemas, self._responses, self._headers, {"RequestId": ident, "ClientRequestId": client_id}),
+                strict=True,
+            )
         )
         if self._served.keyed:
             components["securitySchemes"] = {
@@ -220,6 +234,7 @@ class _Document:
             yield {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
         if speaker is not None and asks:
             yield {"$ref": "#/components/parameters/RequestId"}
+            yield {"$ref": "#/components/parameters/ClientRequestId"}
             side = speaker.side
             for name in dict.fromkeys([side.client_header, *side.field_headers]):
                 if name is not None:
@@ -227,20 +242,20 @@ class _Document:
 
     def _complete(self, response: Json, speaker: _Speaker | None, asks: bool) -> None:
         """Add what every answer has, and the forms of protocols."""
-        names = ["X-Request-Id"]
+        whose = [] if speaker is None else [speaker]
+        for content in response.get("content", {}).values():
+            form = content["schema"].get(OWN_WORDS)
+            if form is not None:
+                content["schema"] = _any_of(getattr(one.part, form) for one in self._speakers)
+                whose = self._speakers
+        names = [*_ON_ALL, *_times(whose)]
         if speaker is not None and asks:
             side = speaker.side
             own = [] if side.id_header is None else [side.id_header]
             counted = [] if isinstance(side, PassedProtocol) else [USAGE_SOURCE, TOKENIZER]
             limits = _limit_headers(side) if self._served.limited else []
             names += [*own, *counted, *limits]
-        for name in names:
-            self._headers.setdefault(name, _header(_WORDS.get(name)))
-        response.setdefault("headers", {}).update((name, {"$ref": f"#/components/headers/{name}"}) for name in names)
-        for content in response.get("content", {}).values():
-            form = content["schema"].get(OWN_WORDS)
-            if form is not None:
-                content["schema"] = _any_of(getattr(one.part, form) for one in self._speakers)
+        response.setdefault("headers", {}).update(self._named(names))
 
     # --- errors -----------------------------------------------------------------------------------------------------
 
@@ -268,15 +283,21 @@ class _Document:
         forms = list(dict.fromkeys(self._form(one) for one in speakers))
         name = f"{'Or'.join(forms)}{status}"
         if name not in self._responses:
-            headers = ["X-Request-Id", *(["Retry-After"] if status and int(status) in RETRIED else [])]
+            again = (RETRY, RETRY_MS) if status and int(status) in RETRIED else ()
             self._responses[name] = {
                 "description": text,
-                "headers": {header: {"$ref": f"#/components/headers/{header}"} for header in headers},
+                "headers": self._named([*_ON_ALL, *_times(speakers), *again]),
                 "content": {
                     "application/json": {"schema": _any_of(one.part.error or self._told(one) for one in speakers)}
                 },
             }
         return name
+
+    def _named(self, names: Iterable[str]) -> Json:
+        """The headers of these names, which are there."""
+        for name in names:
+            self._headers.setdefault(name, _header(_WORDS.get(name)))
+        return {name: {"$ref": f"#/components/headers/{name}"} for name in names}
 
     def _form(self, speaker: _Speaker) -> str:
         return speaker.part.error or self._told(speaker) or f"{speaker.part.tag.capitalize()}Error"
@@ -304,6 +325,11 @@ def _any_of(names: Iterable[str | None]) -> Json:
     if len(different) == 1:
         return {"$ref": f"{SCHEMAS}{different[0]}"}
     return {"anyOf": [{"$ref": f"{SCHEMAS}{name}"} for name in different]}
+
+
+def _times(speakers: Iterable[_Speaker]) -> list[str]:
+    """The headers in which they say how long it took."""
+    return list(dict.fromkeys(one.side.time_header for one in speakers if one.side.time_header is not None))
 
 
 def _limit_headers(side: ClientSide) -> list[str]:

@@ -28,7 +28,10 @@ from .delivery import error_response
 from .middleware import Handler
 
 METHODS: Final = "GET, POST, DELETE"
-EXPOSED: Final = ("retry-after", "x-cache", "x-request-id", "x-should-retry", "x-usage-source", "x-usage-tokenizer")
+EXPOSED: Final = (
+    *("retry-after", "retry-after-ms", "x-cache", "x-client-request-id", "x-request-id", "x-should-retry"),
+    *("x-usage-source", "x-usage-tokenizer"),
+)
 """Headers of answers that a script may read, whatever protocol it speaks, beside those that it always may."""
 
 
@@ -36,6 +39,8 @@ def _own(side: ClientSide) -> Iterator[str]:
     """Headers of a protocol's answers."""
     if side.id_header is not None:
         yield side.id_header
+    if side.time_header is not None:
+        yield side.time_header
     yield from side.write_limits([Allowance("requests", 1, 1, 0), Allowance("tokens", 1, 1, 0)], 0)
 
 

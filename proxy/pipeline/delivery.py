@@ -14,6 +14,7 @@ import asyncio
 import json
 import logging
 import re
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
@@ -21,6 +22,7 @@ from typing import Final
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
+from ..backends import client_ids
 from ..backends.hops import HEADER, HOPS, came_through
 from ..config import GatewayConfig
 from ..errors import ClientFault, Defect, GatewayError
@@ -38,7 +40,7 @@ from ..record import AccessRecord, Observe, ReadRequest
 from ..support.collecting import Collecting
 from ..support.offload import OFFLOAD_BYTES, offload
 from .exchange import EXCHANGE, Exchange
-from .heads import ADDED_HEADERS, REQUEST_ID, move_head, request_id
+from .heads import ADDED_HEADERS, REQUEST_ID, TIMED, move_head, request_id
 from .middleware import Handler
 from .plain import HttpFault, unread
 from .reply import Reply
@@ -53,6 +55,8 @@ API_KEY: Final = web.RequestKey("toolwire.api_key", ApiKey)
 """What is known of that key; not there without keys."""
 CLIENTS: Final = web.AppKey("toolwire.clients", ClientSides)
 """The protocols in which clients are served."""
+MODEL_CHARS: Final = 128
+"""So much of the model's name stands in the access line."""
 TOOL_NAMES: Final = 32
 """So many names of tools stand in the access line."""
 _NONE: Final = (None,)
@@ -78,11 +82,15 @@ def boundary(keys: Keys, clients: ClientSides, own: str = "", *, open_paths: str
 
     @web.middleware
     async def outermost(request: web.Request, handler: Handler) -> web.StreamResponse:
-        request[OWNER] = ""
+        request[OWNER], request[ADDED_HEADERS] = "", EMPTY
         ident = request[REQUEST_ID] = request_id(request.headers.get("X-Request-Id"))
-        hops = None
+        hops = named = None
+        began = time.monotonic()
         try:
             headers = request.headers
+            if client_ids.HEADER in headers and (given := client_ids.client_id(headers)):
+                named = client_ids.CLIENT_ID.set(given)
+                request[ADDED_HEADERS] = {client_ids.HEADER: given}
             if HEADER in headers:
                 hops = HOPS.set(came_through(headers, own))
             authorization, api_key = headers.getall("Authorization", _NONE), headers.getall("x-api-key", _NONE)
@@ -111,7 +119,11 @@ def boundary(keys: Keys, clients: ClientSides, own: str = "", *, open_paths: str
         finally:
             if hops is not None:
                 HOPS.reset(hops)
-        return error_response(fault, clients.of(request.path, request.headers), ident)
+            if named is not None:
+                client_ids.CLIENT_ID.reset(named)
+        side = clients.of(request.path, request.headers)
+        request[TIMED] = side.time_header, began
+        return error_response(fault, side, ident)
 
     return outermost
 
@@ -171,8 +183,13 @@ class Delivery:
         monitor = self._monitors.begin(request)
         if self._observe:
             record.observers = [begin(request, ident) for begin in self._observe]
-        id_header = self._protocol.id_header
-        request[ADDED_HEADERS] = EMPTY if id_header is None else {id_header: ident}
+        protocol = self._protocol
+        added = request[ADDED_HEADERS]
+        if added:
+            record.notes["client_request_id"] = added[client_ids.HEADER]
+        if protocol.id_header is not None:
+            request[ADDED_HEADERS] = {**added, protocol.id_header: ident}
+        request[TIMED] = protocol.time_header, record.started
         try:
             response = await self._answer(request, record, ident, monitor)
             record.status = response.status
@@ -259,7 +276,10 @@ class Delivery:
                 code="invalid_type" if not isinstance(model, str) else "invalid_value",
                 param="model",
             )
+        notes = record.notes
+        notes["model"] = model if len(model) <= MODEL_CHARS else model[: MODEL_CHARS - 1] + "…"
         route = self._router.find(model)
+        record.route = route.config.model
         owner = request[OWNER]
         key = request[API_KEY] if owner else None
         if key is not None:
@@ -267,6 +287,7 @@ class Delivery:
             record.note("key", key.name)
         if route.pool.unsettled:
             await route.pool.settle()
+        record.model = route.label(model)
         if route.options.requests.unknown_model == "error":
             route.require(model)
         read = self._read
@@ -274,7 +295,6 @@ class Delivery:
         if self._protocol.field_headers:
             received = _with_headers(received, self._protocol, request)
         record.stream = received.stream
-        notes = record.notes
         notes["route"], notes["backend"] = route.config.model, route.pool.name
         if received.tools:
             notes["tools"] = len(received.tools)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Mapping
 from typing import Final
 
@@ -17,12 +18,17 @@ from aiohttp.helpers import rfc822_formatted_time
 from aiohttp.http import HttpVersion11
 
 from ..ingress.liveness import LIVENESS
+from ..protocols.sides import ClientSides
 from .reply import Reply
+from .routing import Handler
 
 REQUEST_ID: Final = web.RequestKey("toolwire.request_id", str)
 ADDED_HEADERS: Final = web.RequestKey("toolwire.added_headers", Mapping[str, str])
-"""Further headers of the answer to a request, whatever answer it gets. Names and values are ours, of plain ASCII. Each
-request that comes to a `Delivery` has it."""
+"""Further headers of the answer to a request, whatever answer it gets. Names and values are ours or were checked, of
+plain ASCII. Each request that comes to a `Delivery` has it."""
+TIMED: Final = web.RequestKey("toolwire.timed", tuple[str | None, float])
+"""The header of the answer that says how long the gateway had the request (`ClientSide.time_header`), and since when,
+on the monotonic clock. Each request that comes to a `Delivery` has it."""
 OWN_MIDDLEWARES: Final = web.AppKey("toolwire.own_middlewares", int)
 """How many middlewares of aiohttp's the gateway's application has by itself."""
 SERVER: Final = "toolwire"
@@ -30,6 +36,7 @@ USAGE_SOURCE: Final = "x-usage-source"
 """Says who counted the tokens of an answer: `backend` or `estimate` (R11.3)."""
 TOKENIZER: Final = "x-usage-tokenizer"
 """Says with what was counted: the name of an encoding, `bytes`, or `backend`: the server knows."""
+_UNTIMED: Final = (None, 0.0)
 _COUNTED: Final = (USAGE_SOURCE, TOKENIZER)
 _COUNTED_BY: Final = re.compile(r"(?:[\w-]+: [\w.-]+\r\n)*", re.ASCII)
 _GIVEN_ID: Final = re.compile(r"[\w.-]{1,128}", re.ASCII)
@@ -40,13 +47,28 @@ def request_id(given: str | None) -> str:
     return given if given is not None and _GIVEN_ID.fullmatch(given) else f"req_{os.urandom(16).hex()}"
 
 
+def timed(handler: Handler, clients: ClientSides) -> Handler:
+    """The same, and each answer says how long it took, to clients that look for that. Deliveries do so by
+    themselves."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        request[TIMED] = clients.of(request.path, request.headers).time_header, time.monotonic()
+        return await handler(request)
+
+    return answer
+
+
 async def set_common(request: web.Request, response: web.StreamResponse) -> None:
-    """Signal `on_response_prepare`: the request id is on every answer, and what was added for this request; the
-    versions of the server's parts are on none. An answer that is sent while the gateway is about to stop is the last
-    one of its connection, and so is one to a request whose body has not come: nobody wants it any more."""
+    """Signal `on_response_prepare`: the request id is on every answer, what was added for this request, and the time
+    that it took; the versions of the server's parts are on none. An answer that is sent while the gateway is about to
+    stop is the last one of its connection, and so is one to a request whose body has not come: nobody wants it any
+    more."""
     response.headers["Server"] = SERVER
-    if (added := request.get(ADDED_HEADERS)) is not None:
+    if added := request.get(ADDED_HEADERS):
         response.headers.update(added)
+    time_header, began = request.get(TIMED, _UNTIMED)
+    if time_header is not None:
+        response.headers[time_header] = str(int((time.monotonic() - began) * 1000))
     monitors = request.app.get(LIVENESS)
     if (monitors is not None and monitors.draining) or not request.content.is_eof():
         response.force_close()
@@ -66,6 +88,9 @@ async def send_whole(request: web.Request, reply: Reply, body: bytes) -> bool:
     if reply.plain_head(*counted) and _COUNTED_BY.fullmatch(more) and _is_usual(request):
         for name, value in request[ADDED_HEADERS].items():
             more += f"{name}: {value}\r\n"
+        time_header, began = request[TIMED]
+        if time_header is not None:
+            more += f"{time_header}: {int((time.monotonic() - began) * 1000)}\r\n"
         head = (
             f"HTTP/1.1 200 OK\r\n{more}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
             f"Date: {rfc822_formatted_time()}\r\nServer: {SERVER}\r\nX-Request-Id: {request[REQUEST_ID]}\r\n\r\n"

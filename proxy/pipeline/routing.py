@@ -19,6 +19,7 @@ from ..endpoints.pool import EndpointPool
 from ..errors import ClientFault, quote
 from ..formats.base import ToolFormat
 from ..formats.families import format_for, format_of_template
+from ..observability.metrics import OTHER
 from ..servertools.mcp.from_clients import ClientServers
 from ..servertools.source import ToolSource
 from .unopened import Learned
@@ -56,6 +57,22 @@ class Route:
     """What was made of it once, for all requests, by whoever that is for: under a key of his own."""
     _formats: dict[str, tuple[Identity | None, ToolFormat]] = field(default_factory=dict, compare=False, repr=False)
     """What `format_for` has found, and what the server was then."""
+
+    _named: frozenset[str] = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        given = (self.config.upstream_model, *(member.upstream_model for member in self.pool.every))
+        object.__setattr__(self, "_named", frozenset((*self.names, *filter(None, given))))
+
+    def label(self, model: str) -> str:
+        """What metrics call a client's `model`: its name if the configuration or a server of the route knows it, else
+        `other`. A client cannot make up labels."""
+        if model in self._named:
+            return model
+        for member in self.pool.every:
+            if model in member.endpoint.listed:
+                return model
+        return OTHER
 
     def format_for(self, model: str) -> ToolFormat:
         """How calls are written for a client's `model`: that of the model which will answer."""

@@ -224,6 +224,8 @@ class ClientSide(Protocol):
     """A header that no other clients send, in small letters: says whose words they get where no path says it."""
     id_header: str | None = None
     """A further header in which its clients look for the request id."""
+    time_header: str | None = None
+    """A header that says how many milliseconds the gateway had a request before its answer began."""
     binding_fields: tuple[tuple[str, str], ...] = ()
     """Fields in `protocol_fields` without which an answer would be one to something else, so a server of another
     protocol cannot be asked; and what a client may do instead."""

@@ -23,6 +23,9 @@ TOOL: Final[Mapping[str, Any]] = {
 }
 """That of `ClientSide.example`."""
 
+TIME_HEADER: Final = "openai-processing-ms"
+"""See `ClientSide.time_header`."""
+
 _TOO_LONG: Final = frozenset({"context_length_exceeded", "exceed_context_size_error"})
 _KNOWN_CODES: Final = _TOO_LONG | {"model_not_found"}
 

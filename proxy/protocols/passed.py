@@ -31,6 +31,7 @@ class PassedProtocol(ClientSide, ServerSide):
 
     content_type = "text/event-stream"
     end_marks = (DONE,)
+    time_header = openai.TIME_HEADER
 
     def __init__(self, path: str) -> None:
         self.versioned = path.startswith(VERSION + "/")

@@ -16,7 +16,7 @@ from aiohttp import web
 
 from ..backends.usage import BYTES_PER_TOKEN, IMAGE_TOKENS
 from ..config import GatewayConfig, RateLimit, RouteConfig
-from ..errors import ClientFault, GatewayError, Unavailable, quote
+from ..errors import ClientFault, GatewayError, Unavailable, quote, retry_after
 from ..ingress.auth import ApiKey
 from ..model import Image, ModelRequest, Part, ToolResult
 from ..protocols.base import Allowance, ClientSide
@@ -165,5 +165,6 @@ def _refusal(bound: Bound, used: float, tokens: int, wait: float, model: str, to
         f"Rate limit reached for {who} on {_KINDS[bound.kind]}: Limit {bound.most}, Used {math.ceil(used - 1e-6)}, "
         f"Requested {bound.cost(tokens)}. Please try again {when}.",
         code="rate_limit_exceeded",
-        headers={"Retry-After": str(seconds), **told},
+        # When another one ends nobody knows.
+        headers={**({"Retry-After": str(seconds)} if bound.kind == "concurrent" else retry_after(wait)), **told},
     )

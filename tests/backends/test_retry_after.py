@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.backends.retry_after import LONGEST_S, as_header, retry_after_s
+from proxy.backends.retry_after import LONGEST_S, as_header, as_headers, retry_after_ms, retry_after_s, wait_s
 from proxy.backends.upstream_errors import read_refusal
 from proxy.errors import ClientFault, GatewayError
 from proxy.testing import Raw, Upstream
@@ -46,6 +46,36 @@ def test_what_is_heeded_and_told(value: str | None, seconds: float | None, told:
     assert (retry_after_s(value), as_header(value)) == (seconds, told)
     error = read_refusal(429, {} if value is None else {"Retry-After": value}, b"")
     assert error.headers == ({} if told is None else {"Retry-After": told})
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        (None, None),
+        ("1", "1"),
+        (" 1500\t", "1500"),
+        ("0", "0"),
+        ("007", "7"),
+        ("1500.0", "1500"),
+        ("1500.25", "1501"),
+        ("9" * 400, "86400000"),
+        ("86400001", "86400000"),
+        *((value, None) for value in ("", "soon", "-5", "+5", "1e3", "NaN", "inf", "5 ms", "1.", ".5", "²", "٣", "5, 7", "7\x00")),
+    ],
+)  # fmt: skip
+def test_milliseconds(value: str | None, told: str | None) -> None:
+    headers = {} if value is None else {"retry-after-ms": value}
+    assert retry_after_ms(value) == (None if told is None else int(told))
+    assert as_headers(headers).get("retry-after-ms") == told
+    assert wait_s(headers) == (None if told is None else int(told) / 1000)
+    both = {"Retry-After": "7", **headers}
+    assert wait_s(both) == (7.0 if told is None else int(told) / 1000)
+    assert as_headers(both) == {"Retry-After": "7", **({} if told is None else {"retry-after-ms": told})}
+
+
+def test_who_reads_seconds_only_is_told_them() -> None:
+    assert as_headers({"retry-after-ms": "1500"}) == {"Retry-After": "2", "retry-after-ms": "1500"}
+    assert as_headers({"retry-after-ms": "0"}) == {"Retry-After": "1", "retry-after-ms": "0"}
 
 
 def test_a_date_is_told_as_it_is_and_counted_from_now() -> None:

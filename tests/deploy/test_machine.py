@@ -94,7 +94,11 @@ def test_the_image_is_built_of_what_is_there():
     names = {name.removeprefix("./") for names in copied for name in names.split()}
     assert names == kept
     assert all((ROOT / name).exists() for name in names)
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    project, found = pyproject["project"], pyproject["tool"]["setuptools"]["packages"]["find"]
+    packages = {pattern.removesuffix("*") for pattern in found["include"]}
+    assert {name for name in names if (ROOT / name).is_dir()} == packages, "the image has every package, nothing else"
+    assert all((ROOT / name / "__init__.py").exists() for name in packages)
     (extras,) = re.findall(r"^ARG EXTRAS=(\S+)$", CONTAINERFILE, re.MULTILINE)
     assert set(extras.split(",")) <= set(project["optional-dependencies"])
     # What the build reads must be copied; setup.py the README, whose links it makes absolute.

@@ -66,6 +66,7 @@ async def test_the_page_may_read_the_answer_and_the_refusal(stream, key, status)
     assert answer.headers[ALLOWED] == PAGE
     assert answer.headers["Vary"] == "Origin"
     exposed = answer.headers["Access-Control-Expose-Headers"].split(", ")
+    assert {"retry-after-ms", "x-client-request-id", "openai-processing-ms"} <= set(exposed)
     assert {"x-request-id", "x-ratelimit-reset-tokens", "request-id", "anthropic-ratelimit-tokens-reset"} <= set(
         exposed
     )

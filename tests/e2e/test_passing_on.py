@@ -218,7 +218,8 @@ async def test_tokens_are_counted() -> None:
         assert answer.body == b"".join(data), "who looks on changes nothing"
         async with session.get(server.make_url("/metrics")) as got:
             page = await got.text()
-    assert 'toolwire_requests_total{endpoint="embeddings",status="200",stream="false"} 1.0' in page
+    labels = 'endpoint="embeddings",model="m",route="*",status="200",stream="false"'
+    assert f"toolwire_requests_total{{{labels}}} 1.0" in page
 
 
 async def test_which_paths_is_an_option() -> None:

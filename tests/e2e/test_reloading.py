@@ -169,7 +169,8 @@ async def test_a_stream_outlives_the_configuration_it_began_with(tmp_path: Path)
                 assert answer.status == 200, await answer.text()
         async with session.get(gateway.url + "/metrics") as page:
             counted = await page.text()
-        assert 'toolwire_requests_total{endpoint="responses",status="200",stream="false"} 3.0' in counted
+        labels = 'endpoint="responses",model="m",route="*",status="200",stream="false"'
+        assert f"toolwire_requests_total{{{labels}}} 3.0" in counted
         await all_closed(first)
         assert "server.port: a change takes effect at the next start" in gateway.log
         assert gateway.log.splitlines()[-1].startswith('{"time":')
@@ -381,7 +382,7 @@ async def test_a_killed_worker_takes_only_its_own_streams_with_it(tmp_path: Path
         assert len(after) == 2
         assert other in after
         wanted = {
-            f'toolwire_requests_total{{endpoint="chat",status="200",stream="true"}} {float(len(whole))}',
+            f'toolwire_requests_total{{endpoint="chat",model="m",route="*",status="200",stream="true"}} {float(len(whole))}',
             "toolwire_inflight_requests 0.0",  # those that died with the worker do not count
         }
         async with asyncio.timeout(GUARD_S):

@@ -257,7 +257,15 @@ def test_headers_are_those_of_the_protocol() -> None:
         return set(made(config)["paths"][path]["post"]["responses"]["200"]["headers"])
 
     plain = names(PLAIN, "/v1/chat/completions")
-    assert plain == {"X-Request-Id", "x-usage-source", "x-usage-tokenizer"}
+    always = {"X-Request-Id", "x-client-request-id"}
+    assert plain == {*always, "openai-processing-ms", "x-usage-source", "x-usage-tokenizer"}
+    assert "openai-processing-ms" not in names(FULL, "/v1/messages")
+    assert set(made(PLAIN)["paths"]["/health"]["get"]["responses"]["200"]["headers"]) == always
+    listed = made(PLAIN)["paths"]["/v1/models"]["get"]["responses"]["200"]["headers"]
+    assert set(listed) == {*always, "openai-processing-ms"}
+    refused = made(PLAIN)["paths"]["/v1/chat/completions"]["post"]["responses"]["429"]["$ref"].rpartition("/")[2]
+    shown = made(PLAIN)["components"]["responses"][refused]["headers"]
+    assert set(shown) == {*always, "openai-processing-ms", "Retry-After", "retry-after-ms"}
     assert "x-ratelimit-remaining-tokens" in names(FULL, "/v1/chat/completions")
     assert {"request-id", "anthropic-ratelimit-requests-reset"} <= names(FULL, "/v1/messages")
     assert names(FULL, "/v1/embeddings") >= {"X-Request-Id", "x-ratelimit-limit-requests"}

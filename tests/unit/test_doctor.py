@@ -425,7 +425,7 @@ def test_files_that_others_can_read_or_write(run: Run, tmp_path: Path) -> None:
     assert level(found, f"Everybody on this machine can read {tmp_path / 'captures'}") == "warning"
     assert level(found, f"Everybody on this machine can read {tmp_path / 'keys'}, `auth.keys_file`") == "warning"
     assert level(found, "can read c.yaml, the configuration") == "warning"
-    assert level(findings(result, "tools"), "ok.py: FAILED_VALIDATION") == "problem"
+    assert level(findings(result, "tools"), "ok.py: TypeError") == "problem"
     assert "key-in-the-file" not in result.output
     for place, mode in (("tools/ok.py", 0o644), ("captures", 0o700), ("keys", 0o600), ("c.yaml", 0o600)):
         (tmp_path / place).chmod(mode)

@@ -123,7 +123,7 @@ def test_a_server_that_may_not_be_asked_is_left_out() -> None:
     assert pool.unavailable().headers == {"Retry-After": "1"}, "one of them may come back at any time"
     second.endpoint.found(healthy=True)
     second.endpoint.rest(7.2)
-    assert pool.unavailable().headers == {"Retry-After": "5"}
+    assert pool.unavailable().headers == {"Retry-After": "5", "retry-after-ms": "5000"}
     now[0] = 5.0
     assert pool.pick(2) is first
 
@@ -247,7 +247,7 @@ async def test_when_nobody_may_be_asked_the_gateway_says_so() -> None:
     with pytest.raises(Unavailable) as caught:
         await attempts(pool).open()
     assert (caught.value.status, caught.value.code) == (503, "no_backend_available")
-    assert caught.value.headers == {"Retry-After": "30"}
+    assert caught.value.headers == {"Retry-After": "30", "retry-after-ms": "30000"}
     assert (one.asked, two.asked) == (1, 1)
 
 

@@ -19,6 +19,7 @@ from proxy.errors import BackendFault
 from proxy.observability.exposition import page
 from proxy.observability.metrics import (
     CELLS,
+    NONE,
     OTHER,
     SERIES_PER_FAMILY,
     Counter,
@@ -75,10 +76,10 @@ def test_counters_and_gauges() -> None:
 
 
 def test_a_histogram_counts_what_is_at_most_a_bound() -> None:
-    cells, histogram = SharedCounters(), Histogram("h", "H", "x", (0.1, 1))
+    cells, histogram = SharedCounters(), Histogram("h", "H", "x", bounds=(0.1, 1))
     families = bound(cells, histogram)
     for value in (0.05, 0.1, 0.5, 7):
-        histogram.observe("e", value)
+        histogram.observe(value, "e")
     assert counted(families, cells) == {
         (
             "h_bucket",
@@ -164,8 +165,8 @@ def _work(path: Path, amount: int, ready: str) -> None:
     metrics.inflight.inc()
     metrics.backend_up.set(0, "b")
     for _ in range(amount):
-        metrics.requests.inc("chat", "true", "200")
-        metrics.duration.observe("chat", 0.5)
+        metrics.requests.inc("chat", "true", "200", "r", "m")
+        metrics.duration.observe(0.5, "chat", "r", "m")
     Path(ready).touch()
     signal.pause()
 
@@ -187,17 +188,13 @@ def _worker(folder: Path, place: int, amount: int) -> BaseProcess:
 def test_workers_add_up_and_a_killed_one_keeps_its_counts(tmp_path: Path) -> None:
     request = (
         "toolwire_requests_total",
-        (
-            ("endpoint", "chat"),
-            ("status", "200"),
-            ("stream", "true"),
-        ),
+        (("endpoint", "chat"), ("model", "m"), ("route", "r"), ("status", "200"), ("stream", "true")),
     )
-    duration = ("toolwire_request_duration_seconds_sum", (("endpoint", "chat"),))
+    duration = ("toolwire_request_duration_seconds_sum", (("endpoint", "chat"), ("model", "m"), ("route", "r")))
     inflight = ("toolwire_inflight_requests", ())
     up = ("toolwire_backend_up", (("backend", "b"),))
     mine = Metrics(SharedCounters(tmp_path / f"0{CELLS}"))
-    mine.requests.inc("chat", "true", "200", by=3)
+    mine.requests.inc("chat", "true", "200", "r", "m", by=3)
     other = _worker(tmp_path, 1, 500)
     try:
         found = samples(mine.page()[0])
@@ -241,6 +238,8 @@ def test_what_an_exchange_adds() -> None:
     metrics, record = Metrics(), AccessRecord()
     metrics.declare(CALL_FIELDS)
     record.status, record.stream = 200, True
+    record.route, record.model = "r*", "r1"
+    whose = (("model", "r1"), ("route", "r*"))
     record.count("calls", 2)
     record.count("repaired")
     record.label("repaired", "commas")
@@ -258,15 +257,11 @@ def test_what_an_exchange_adds() -> None:
     assert (
         found[
             "toolwire_requests_total",
-            (
-                ("endpoint", "chat"),
-                ("status", "200"),
-                ("stream", "true"),
-            ),
+            (("endpoint", "chat"), *whose, ("status", "200"), ("stream", "true")),
         ]
         == 1
     )
-    assert found["toolwire_tool_calls_total", (("outcome", "emitted"),)] == 2
+    assert found["toolwire_tool_calls_total", (*whose[:1], ("outcome", "emitted"), *whose[1:])] == 2
     assert found["toolwire_tool_call_repairs_total", (("kind", "commas"),)] == 1
     assert found["toolwire_tool_call_repairs_total", (("kind", "quotes"),)] == 1
     assert found["toolwire_strict_failures_total", (("code", "invalid_tool_arguments"),)] == 1
@@ -290,9 +285,63 @@ def test_what_an_exchange_adds() -> None:
         ]
         == 1
     )
-    assert found["toolwire_tokens_total", (("direction", "output"),)] == 7
-    for name in ("request_duration", "overhead", "time_to_first_token"):
-        assert found[f"toolwire_{name}_seconds_count", (("endpoint", "chat"),)] == 1
+    assert found["toolwire_tokens_total", (("direction", "output"), *whose)] == 7
+    assert found["toolwire_overhead_seconds_count", (("endpoint", "chat"),)] == 1
+    for name in ("request_duration", "time_to_first_token"):
+        assert found[f"toolwire_{name}_seconds_count", (("endpoint", "chat"), *whose)] == 1
+
+
+def models(found: Samples) -> set[str]:
+    """All that stand on a page."""
+    return {value for _, labels in found for name, value in labels if name == "model"}
+
+
+def finish(metrics: Metrics, route: str, model: str) -> None:
+    record = metrics.begin()
+    record.route, record.model, record.status = route, model, 200
+    record.count("calls")
+    record.note("input_tokens", 3)
+    metrics.finish(record, endpoint="chat", request_id="r")
+
+
+def test_names_are_bounded_by_the_option_and_nothing_is_lost() -> None:
+    metrics = Metrics()
+    metrics.declare(CALL_FIELDS)
+    metrics.bound(3)
+    for number in range(40):
+        finish(metrics, f"r{number % 8}", f"m{number % 10}")
+    finish(metrics, NONE, NONE)
+    found = samples(metrics.page()[0])
+    assert models(found) == {"m0", "m1", "m2", OTHER, NONE}
+    assert {v for _, labels in found for name, v in labels if name == "route"} == {"r0", "r1", "r2", OTHER, NONE}
+    for name, each in (("requests_total", 1), ("tool_calls_total", 1), ("tokens_total", 3)):
+        assert sum(n for (family, _), n in found.items() if family == f"toolwire_{name}") == 41 * each
+    metrics.bound(4)
+    finish(metrics, "r0", "m7")
+    assert models(samples(metrics.page()[0])) == {"m0", "m1", "m2", "m7", OTHER, NONE}
+    metrics.bound(0)
+    finish(metrics, "new", "new")
+    assert "new" not in models(samples(metrics.page()[0]))
+
+
+def test_who_takes_the_place_of_a_worker_keeps_to_its_names(tmp_path: Path) -> None:
+    path = tmp_path / f"0{CELLS}"
+    first = Metrics(SharedCounters(path))
+    first.bound(2)
+    for model in ("a", "b", "c"):
+        finish(first, "*", model)
+    first.cells.close()
+    second = Metrics(SharedCounters(path))
+    second.bound(2)
+    for model in ("d", "a"):
+        finish(second, "*", model)
+    found = samples(second.page()[0])
+    assert models(found) == {"a", "b", OTHER}
+    second.cells.close()
+
+
+def test_a_record_begins_as_nobodys() -> None:
+    assert (AccessRecord().route, AccessRecord().model) == (NONE, NONE)
 
 
 def test_an_error_that_was_counted_is_not_counted_again() -> None:

@@ -23,7 +23,7 @@ import pytest
 from aiohttp import web
 
 from proxy.config import BackendConfig, GatewayConfig, ServerConfig
-from proxy.observability.logs import JsonFormatter, TextFormatter
+from proxy.observability.log_forms import JsonFormatter, TextFormatter
 from proxy.server.serving import base_url, bind, close
 from proxy.server.workers import Supervisor, _Worker
 

@@ -53,6 +53,7 @@ class ChatProtocol(ClientSide, ServerSide):
     inline_thinking = True
     end_marks = (DONE,)
     stops = 4
+    time_header = openai.TIME_HEADER
     limit_fields = ("max_tokens", "max_completion_tokens")
 
     def __init__(self) -> None:

@@ -64,6 +64,7 @@ class ResponsesProtocol(ClientSide, ServerSide):
     images = True
     reasoning_effort = True
     stops = 0
+    time_header = openai.TIME_HEADER
     limit_fields = ("max_output_tokens",)
 
     def __init__(self) -> None:

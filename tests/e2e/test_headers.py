@@ -1,0 +1,195 @@
+"""Headers beside an answer: what the client calls its request, how long the gateway had it, and how long to wait."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import aiohttp
+import pytest
+
+from proxy.testing import Refuse, Say, Upstream
+from tests.e2e.conftest import CHAT, USER, Gateway, function, post, read_config, sdk, upstream_config
+
+HANGS_S = 60.0
+"""Nothing here may take so long."""
+MINE = "x-client-request-id"
+TIME = "openai-processing-ms"
+NAME = "019ab/Turn: 7 of {them}"
+TOOLS = [function("read_file", path="string")]
+WAYS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+BODIES: Mapping[str, Mapping[str, Any]] = {
+    CHAT: {"messages": USER},
+    "/v1/responses": {"input": "hi"},
+    "/v1/messages": {"messages": USER, "max_tokens": 16},
+    "/v1/embeddings": {"input": "hi"},
+}
+
+
+async def get(server: Any, path: str, **headers: str) -> aiohttp.ClientResponse:
+    async with aiohttp.ClientSession() as session, session.get(server.make_url(path), headers=headers) as answer:
+        await answer.read()
+        return answer
+
+
+# --- x-client-request-id --------------------------------------------------------------------------------------------
+
+
+@WAYS
+@pytest.mark.parametrize("path", BODIES)
+@pytest.mark.parametrize("trust_env", [False, True], ids=["own client", "session"])
+async def test_what_a_client_calls_its_request_goes_all_the_way(
+    gateway: Gateway, path: str, stream: bool, trust_env: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "toolwire.access")
+    async with asyncio.timeout(HANGS_S), Upstream([Refuse(503), Say("fine")]) as upstream:
+        config = upstream_config(
+            upstream.url, backend={"trust_env": trust_env}, defaults={"retry": {"attempts": 2, "backoff_s": 0.01}}
+        )
+        server = await gateway(config)
+        answer = await post(server, {**BODIES[path], "stream": stream}, path=path, headers={MINE: NAME})
+        other = await post(server, {**BODIES[path], "stream": stream}, path=path)
+    assert (answer.status, answer.headers.getall(MINE)) == (200, [NAME])
+    assert [asked.headers.get(MINE) for asked in upstream.requests] == [NAME, NAME, None], "no other request has it"
+    assert MINE not in other.headers
+    fields = [record.__dict__["fields"] for record in caplog.records if record.name == "toolwire.access"]
+    assert [line.get("client_request_id") for line in fields] == [NAME, None]
+    assert fields[0]["request_id"] == answer.headers["X-Request-Id"] != NAME
+
+
+async def test_it_is_on_refusals_and_on_what_is_no_exchange(gateway: Gateway) -> None:
+    server = await gateway(read_config({"auth": {"keys": ["k"]}, "backends": {"m": {"kind": "mock"}}}))
+    key = {"Authorization": "Bearer k", MINE: NAME}
+    for headers, body, status in (({MINE: NAME}, {"messages": USER}, 401), (key, b"{", 400)):
+        answer = await post(server, body, headers=headers)  # type: ignore[arg-type]
+        assert (answer.status, answer.headers[MINE]) == (status, NAME)
+    for path, code in (("/health", 200), ("/v1/models", 200), ("/v1/responses/resp_none", 404), ("/nothing", 404)):
+        found = await get(server, path, **key)
+        assert (found.status, found.headers[MINE]) == (code, NAME)
+
+
+@pytest.mark.parametrize("value", ["x" * 513, "grüße", "a\tb", "\u202e"])
+@pytest.mark.parametrize("path", BODIES)
+async def test_what_does_not_have_the_form_is_refused_and_goes_nowhere(gateway: Gateway, path: str, value: str) -> None:
+    async with Upstream([Say("fine")]) as upstream:
+        answer = await post(
+            await gateway(upstream_config(upstream.url)), BODIES[path], path=path, headers={MINE: value}
+        )
+    assert answer.status == 400
+    error = answer.json()["error"]
+    assert MINE in error["message"]
+    assert "512" in error["message"]
+    assert MINE not in answer.headers
+    assert upstream.requests == []
+
+
+async def test_one_is_enough(gateway: Gateway) -> None:
+    server = await gateway(script=["fine"])
+    async with aiohttp.ClientSession() as session:
+        twice = [(MINE, "a"), (MINE, "b")]
+        async with session.post(server.make_url(CHAT), json={"model": "m", "messages": USER}, headers=twice) as answer:
+            assert answer.status == 400
+            assert "more than once" in (await answer.json())["error"]["message"]
+    empty = await post(server, {"messages": USER}, headers={MINE: ""})
+    assert (empty.status, MINE in empty.headers) == (200, False)
+    longest = "x" * 512
+    assert (await post(server, {"messages": USER}, headers={MINE: longest})).headers[MINE] == longest
+
+
+async def test_what_the_operator_says_to_a_server_stands(gateway: Gateway) -> None:
+    async with Upstream([Say("fine")]) as upstream:
+        server = await gateway(upstream_config(upstream.url, backend={"headers": {"X-Client-Request-Id": "ours"}}))
+        answer = await post(server, {"messages": USER}, headers={MINE: NAME})
+    assert answer.headers[MINE] == NAME
+    assert upstream.requests[0].headers[MINE] == "ours"
+
+
+# --- openai-processing-ms -------------------------------------------------------------------------------------------
+
+
+@WAYS
+@pytest.mark.parametrize("tools", [[], TOOLS], ids=["plain", "tools"])
+@pytest.mark.parametrize("path", [CHAT, "/v1/responses", "/v1/embeddings"])
+async def test_openais_clients_are_told_how_long_it_took(
+    gateway: Gateway, path: str, stream: bool, tools: list[Any]
+) -> None:
+    shown = tools and path == "/v1/responses" and [{"type": "function", **tools[0]["function"]}]
+    async with Upstream([Say("fine")]) as upstream:
+        server = await gateway(upstream_config(upstream.url))
+        body = {**BODIES[path], "stream": stream, **({"tools": shown or tools} if tools else {})}
+        answer = await post(server, body, path=path)
+    assert answer.status == 200
+    assert answer.headers.getall(TIME)[0].isdecimal()
+    assert len(answer.headers.getall(TIME)) == 1
+
+
+async def test_errors_tell_it_as_well_and_other_clients_are_spared(gateway: Gateway) -> None:
+    async with Upstream([Refuse(400)]) as upstream:
+        server = await gateway(upstream_config(upstream.url, auth={"keys": ["k"]}))
+        key = {"Authorization": "Bearer k"}
+        for headers, body, status in (({}, {"messages": USER}, 401), (key, b"{", 400), (key, {"messages": USER}, 400)):
+            answer = await post(server, body, headers=headers)  # type: ignore[arg-type]
+            assert (answer.status, answer.headers[TIME].isdecimal()) == (status, True)
+        assert TIME not in (await post(server, BODIES["/v1/messages"], path="/v1/messages", headers=key)).headers
+        assert (await get(server, "/v1/responses/resp_none", **key)).headers[TIME].isdecimal()
+        assert (await get(server, "/v1/models", **key)).headers[TIME].isdecimal()
+        assert TIME not in (await get(server, "/v1/models", **key, **{"anthropic-version": "2023-06-01"})).headers
+        assert TIME not in (await get(server, "/health")).headers
+
+
+async def test_the_time_is_that_of_the_model_server_and_ours(gateway: Gateway) -> None:
+    """A stream says how long its beginning took: the server's wait is in it. A lower bound depends on no machine."""
+    server = await gateway(script=[{"text": "fine", "delay_s": 0.2}])
+    for stream in (False, True):
+        answer = await post(server, {"messages": USER, "stream": stream})
+        assert int(answer.headers[TIME]) >= 200
+
+
+# --- retry-after-ms -------------------------------------------------------------------------------------------------
+
+
+async def test_the_sdk_waits_as_long_as_a_limit_says(gateway: Gateway) -> None:
+    server = await gateway(
+        read_config({"backends": {"m": {"kind": "mock"}}, "rate_limits": {"per_key": {"requests_per_min": 1}}})
+    )
+    assert (await post(server, {"messages": USER})).status == 200
+    refused = await post(server, {"messages": USER})
+    exact = int(refused.headers["retry-after-ms"])
+    assert refused.status == 429
+    assert 0 < exact <= 60_000
+    assert int(refused.headers["Retry-After"]) == -(-exact // 1000)
+
+
+async def test_a_server_that_is_exact_is_taken_at_its_word(gateway: Gateway) -> None:
+    """The longer wait would have been the client's."""
+    busy = Refuse(429, headers={"Retry-After": "3600", "retry-after-ms": "1"})
+    async with asyncio.timeout(HANGS_S), Upstream([busy, Say("fine")]) as upstream:
+        server = await gateway(upstream_config(upstream.url, defaults={"retry": {"attempts": 2}}))
+        answer = await post(server, {"messages": USER})
+    assert answer.status == 200
+    assert len(upstream.requests) == 2
+
+
+@WAYS
+async def test_it_is_told_on(gateway: Gateway, stream: bool) -> None:
+    busy = Refuse(429, headers={"retry-after-ms": "3599999.5"})
+    async with asyncio.timeout(HANGS_S), Upstream([busy]) as upstream:
+        server = await gateway(upstream_config(upstream.url, defaults={"retry": {"attempts": 2}}))
+        answer = await post(server, {"messages": USER, "stream": stream})
+    assert answer.status == 429
+    assert (answer.headers["Retry-After"], answer.headers["retry-after-ms"]) == ("3600", "3600000")
+    assert len(upstream.requests) == 1
+
+
+async def test_the_real_sdk_asks_again_by_itself(gateway: Gateway) -> None:
+    busy = Refuse(429, headers={"Retry-After": "3600", "retry-after-ms": "5"})
+    async with asyncio.timeout(HANGS_S), Upstream([busy, Say("fine")]) as upstream:
+        server = await gateway(upstream_config(upstream.url))  # which tries once
+        async with sdk(server, max_retries=1) as client:
+            got = await client.chat.completions.create(
+                model="m", messages=[{"role": "user", "content": "hi"}], extra_headers={MINE: NAME}
+            )
+    assert got.choices[0].message.content == "fine"
+    assert [asked.headers[MINE] for asked in upstream.requests] == [NAME, NAME]
