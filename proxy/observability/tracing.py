@@ -260,8 +260,10 @@ class ToolTrace(ToolRun):
     def __init__(self, tracing: Tracing, parent: Context, name: str, call_id: str, arguments: str) -> None:
         self._tracing = tracing
         self._started = time.time_ns()
-        self._common: Attributes = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": name}
-        attributes = {**self._common, "gen_ai.tool.call.id": call_id, "gen_ai.tool.type": "function"}
+        # Of the measurement not the name: models and clients make names up, and each would be a series (R18.2).
+        self._common: Attributes = {"gen_ai.operation.name": "execute_tool"}
+        said = {"gen_ai.tool.name": name, "gen_ai.tool.call.id": call_id, "gen_ai.tool.type": "function"}
+        attributes: Attributes = {**self._common, **said}
         if tracing.content:
             attributes["gen_ai.tool.call.arguments"] = arguments
         self._span = tracing.tracer.start_span(

@@ -58,7 +58,7 @@ class Pool:
         self.warming: set[asyncio.Task[None]] = set()
         self.closed = False
         self._warned = False
-        self._counts = {"started": 0, "died": 0, "killed": 0}
+        self._tally = {"started": 0, "died": 0, "killed": 0}
 
     def generation(self, snapshot: Snapshot) -> PoolGeneration:
         """See `Isolation`."""
@@ -68,7 +68,7 @@ class Pool:
         """See `Isolation`. `died`: by themselves; `killed`: they were over a limit, or their caller left."""
         running = len(self._workers) - len(self._idle)
         return {
-            "processes": {"most": self.config.processes, "running": running, "idle": len(self._idle), **self._counts}
+            "processes": {"most": self.config.processes, "running": running, "idle": len(self._idle), **self._tally}
         }
 
     async def close(self) -> None:
@@ -101,7 +101,7 @@ class Pool:
             yield worker
         except BaseException:
             if worker.alive:
-                self._counts["killed"] += 1
+                self._tally["killed"] += 1
             worker.kill()
             worker.spent = True
             raise
@@ -122,7 +122,7 @@ class Pool:
         self._all.add(worker)
         worker.watcher.add_done_callback(lambda _: self._all.discard(worker))
         self._workers[worker] = generation
-        self._counts["started"] += 1
+        self._tally["started"] += 1
         try:
             self._warn(await worker.start())
         except BaseException:
@@ -157,7 +157,7 @@ class Pool:
 
     def _gone(self, worker: WorkerProcess) -> None:
         if not worker.spent:
-            self._counts["died"] += 1
+            self._tally["died"] += 1
             worker.spent = True
         self._forget(worker)
 
