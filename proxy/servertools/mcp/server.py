@@ -190,14 +190,14 @@ class McpServer:
         """Rule 2."""
         loop = asyncio.get_running_loop()
         wait, handshake = FIRST_WAIT_S, False
-        while not self._closing:  # whatever takes the place of a cancellation
+        while True:
             began = loop.time()
             try:
                 why = await self._one_connection(handshake)
             except Exception:
                 LOG.exception("MCP server %s: the connection failed", self.name)
                 if self._closing:
-                    return
+                    return  # it took the place of the cancellation
                 why = "internal error"
             reached = self.state == "up"
             # Some servers of before 2026 end when they are asked first what they are: the next time they are not.
