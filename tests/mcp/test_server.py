@@ -301,6 +301,22 @@ async def test_a_gateway_that_is_killed_takes_everything_along(tmp_path: Path) -
     await until(lambda: not any(map(alive, pids)))
 
 
+async def test_what_goes_wrong_at_the_end_does_not_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with connected(settings()) as server:
+        host = server._host
+        assert host is not None
+        kill = host.kill
+
+        def fails() -> None:
+            kill()
+            raise RuntimeError("a mistake in the gateway")
+
+        monkeypatch.setattr(host, "kill", fails)
+    assert server.state == "stopped"
+    assert server._keeping is not None
+    assert server._keeping.done()
+
+
 async def test_a_host_that_is_stopped_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("proxy.servertools.mcp.hosting.CONFIRM_S", 0.1)
     monkeypatch.setattr(serving, "FIRST_WAIT_S", 600.0)

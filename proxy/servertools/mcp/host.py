@@ -350,7 +350,7 @@ def _reason(error: BaseException) -> str:
 
 def _die() -> None:
     """End, with all processes of the group."""
-    if sys.platform != "win32" and os.getpgrp() == os.getpid():
+    if sys.platform != "win32" and hasattr(os, "killpg") and os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)
     os._exit(1)
 

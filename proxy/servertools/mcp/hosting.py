@@ -124,12 +124,12 @@ class HostProcess:
             await self._process.wait()
 
     def kill(self) -> None:
-        """End the host's group at once."""
+        """End the host's group at once, where there are groups; else the host."""
         with suppress(ProcessLookupError, PermissionError):
-            if sys.platform == "win32":
-                self._process.kill()
-            else:
+            if sys.platform != "win32" and hasattr(os, "killpg"):
                 os.killpg(self._process.pid, signal.SIGKILL)
+            else:
+                self._process.kill()
 
     def _stuck(self) -> None:
         LOG.warning("an MCP host does not answer and is ended")

@@ -87,6 +87,7 @@ class McpServer:
         self._host: HostProcess | None = None
         self._slots = asyncio.Semaphore(config.concurrent)
         self._keeping: asyncio.Task[None] | None = None
+        self._closing = False
         self._new_listing: asyncio.Task[None] | None = None
         self._late: asyncio.TimerHandle | None = None
 
@@ -101,11 +102,12 @@ class McpServer:
 
     def start(self) -> None:
         """Begin to keep a connection. `close` must follow."""
-        self.state = "starting"
+        self.state, self._closing = "starting", False
         self._keeping = asyncio.get_running_loop().create_task(self._keep_connected())
 
     async def close(self) -> None:
         """End the connection, the host and whatever it has started."""
+        self._closing = True
         if self._keeping is not None:
             self._keeping.cancel()
             await asyncio.wait({self._keeping})
@@ -194,6 +196,8 @@ class McpServer:
                 why = await self._one_connection(handshake)
             except Exception:
                 LOG.exception("MCP server %s: the connection failed", self.name)
+                if self._closing:
+                    return  # it took the place of the cancellation
                 why = "internal error"
             reached = self.state == "up"
             # Some servers of before 2026 end when they are asked first what they are: the next time they are not.
