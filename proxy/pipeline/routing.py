@@ -58,16 +58,14 @@ class Route:
     _formats: dict[str, tuple[Identity | None, ToolFormat]] = field(default_factory=dict, compare=False, repr=False)
     """What `format_for` has found, and what the server was then."""
 
-    _named: frozenset[str] = field(init=False, compare=False, repr=False)
-
-    def __post_init__(self) -> None:
-        given = (self.config.upstream_model, *(member.upstream_model for member in self.pool.every))
-        object.__setattr__(self, "_named", frozenset((*self.names, *filter(None, given))))
-
     def label(self, model: str) -> str:
         """What metrics call a client's `model`: its name if the configuration or a server of the route knows it, else
         `other`. A client cannot make up labels."""
-        if model in self._named:
+        named = self.made.get(Route.label)
+        if named is None:
+            given = (self.config.upstream_model, *(member.upstream_model for member in self.pool.every))
+            named = self.made[Route.label] = frozenset((*self.names, *filter(None, given)))
+        if model in named:
             return model
         for member in self.pool.every:
             if model in member.endpoint.listed:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -32,6 +33,11 @@ BIGGER = {"a": 80_000_000_000, "b": 1}
 LOOK_TOOL = {"type": "function", **LOOK["function"]}
 both = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 modes = pytest.mark.parametrize("mode", ["prompt", "native"])
+
+
+def without_ids(value: Any) -> str:
+    """The JSON of a value without what is random in it, ids and what is encrypted: that may spell any short word."""
+    return re.sub(r"[\w+/=-]{24,}", "", json.dumps(value))
 
 
 class InOrder(ScriptedBackend):
@@ -64,7 +70,7 @@ class Gate:
 
     async def seen(self, ident: str) -> str:
         """All that a client can read of a response."""
-        return json.dumps([await self.get(ident), await self.get(f"{ident}/input_items?limit=100")])
+        return without_ids([await self.get(ident), await self.get(f"{ident}/input_items?limit=100")])
 
     @property
     def shown(self) -> str:
@@ -171,7 +177,7 @@ async def test_calls_of_both_sides_stand_there_once(gate: Any, stream: bool, ids
         places(g.shown, "Good morning.", three, forty, tree, last, "Done.", "bye")
         for ident in (first["id"], second["id"]):
             seen = await g.seen(ident)
-            assert not any(word in seen for word in ('"add"', "70000000001", "80000000001"))
+            assert not any(word in seen for word in ("add", "70000000001", "80000000001"))
 
 
 @both
@@ -252,7 +258,7 @@ async def test_a_summary_is_made_of_them_and_does_not_show_them(gate: Any) -> No
         first = await g.ask(input="Good morning.")
         compacted = await g.ask(path=f"{RESPONSES}/compact", previous_response_id=first["id"])
         assert told("prompt", "3") in g.shown
-        assert "add" not in json.dumps(compacted)
+        assert "add" not in without_ids(compacted)
 
 
 async def test_what_broke_off_cannot_be_gone_on_from(gate: Any) -> None:

@@ -277,6 +277,7 @@ ELSEWHERE = {
     "output_format_not_satisfied": "test_output_format.py",
     "shutting_down": "test_stopping.py",
     "backend_loop": "test_circles.py",
+    "tool_server_not_allowed": "tests/toolservers/test_answers.py",
 }
 """Codes that need more than one request: the test that reaches them."""
 
