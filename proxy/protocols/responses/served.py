@@ -354,6 +354,7 @@ class _History:
             return use, read_result(item, use)
         if not isinstance(ident, str) or ident in self._done:
             return None
+        self._done.add(ident)  # a client may give it back that is known from the response before
         use = read_use(item, self._id(ident))
         answer = self._answers.get(ident)
         if answer is None:
