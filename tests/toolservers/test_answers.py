@@ -375,3 +375,29 @@ async def test_what_models_would_not_tell_apart_is_refused(tools: Any, seen: See
     error = got.json()["error"]
     assert (got.status, error["code"], error["param"]) == (400, "duplicate_tool_name", "tools[1].server_label")
     assert (await ask(configuration(), [{"text": "ok"}], tools=[*tools[:1], server("other")])).status == 200
+
+
+@MODES
+@pytest.mark.parametrize(
+    ("choice", "meant"),
+    [
+        ({"type": "mcp", "server_label": "calc", "name": "write"}, {"calc__write"}),
+        ({"type": "mcp", "server_label": "calc"}, {"calc__write"}),
+        ({"type": "function", "name": "write"}, {"write"}),
+        ({"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "write"}]}, {"write"}),
+        (
+            {"type": "allowed_tools", "mode": "auto", "tools": [
+                {"type": "function", "name": "write"}, {"type": "mcp", "server_label": "more", "name": "write"}]},
+            {"write", "more__write"},
+        ),
+        ("required", {"write", "calc__write", "more__write"}),
+    ],
+)  # fmt: skip
+async def test_a_choice_means_no_other_tool_of_the_same_name(
+    mode: str, choice: Any, meant: set[str], seen: Seen
+) -> None:
+    """Of the client, or of another server: none of them can be called then."""
+    tools = [{**LOOK, "name": "write"}, server(), server("more", OTHER)]
+    got = await ask(configuration(mode), [{"text": "ok"}], tools=tools, tool_choice=choice)
+    told = taught(got.requests[0])
+    assert {name for name in ("write", "calc__write", "more__write") if f'"{name}"' in told} == meant

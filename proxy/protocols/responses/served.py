@@ -14,7 +14,7 @@ Rules:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -93,27 +93,29 @@ class ResponsesServed(ServedForm):
         """See `ServedForm`."""
         return [tool for tool in tools if tool.kind != "hosted" or not is_served(tool.extra.get(PROTOCOL))]
 
-    def choice(self, body: Mapping[str, Any], request: ModelRequest, served: Sequence[ServedTool]) -> ToolChoice:
+    def choice(
+        self, body: Mapping[str, Any], request: ModelRequest, served: Sequence[ServedTool]
+    ) -> tuple[ToolChoice, Sequence[ServedTool]]:
         """See `ServedForm`."""
-        given = body.get("tool_choice")
+        given, others = body.get("tool_choice"), request.tool_choice
         if not isinstance(given, Mapping):
-            return request.tool_choice
+            return others, ()
         if given.get("type") == "mcp":
-            names = _chosen(given, served)
-            if given.get("name") is not None:
-                return ToolChoice("named", names[0])
-            return ToolChoice("required", allowed=names)
+            chosen = _chosen(given, served)
+            names = _names(chosen)
+            single = given.get("name") is not None
+            return ToolChoice("named", names[0]) if single else ToolChoice("required", allowed=names), chosen
         if given.get("type") == "allowed_tools":
             inner = given.get("allowed_tools")
             listed = (inner if isinstance(inner, Mapping) else given).get("tools")
             more = [
-                name
+                tool
                 for entry in (listed if isinstance(listed, list) else ())
                 if isinstance(entry, Mapping) and entry.get("type") == "mcp"
-                for name in _chosen(entry, served)
+                for tool in _chosen(entry, served)
             ]
-            return replace(request.tool_choice, allowed=(*(request.tool_choice.allowed or ()), *more))
-        return request.tool_choice
+            return replace(others, allowed=(*(others.allowed or ()), *_names(more))), more
+        return others, ()
 
     def history(self, body: Mapping[str, Any], messages: tuple[Message, ...]) -> ServedHistory:
         """See `ServedForm`."""
@@ -246,11 +248,15 @@ def _approvals(given: Any, param: str) -> tuple[ToolFilter | None, ToolFilter | 
     raise _bad(param, "Expected 'always', 'never', or an object with filters for 'always' and 'never'.")
 
 
-def _chosen(choice: Mapping[str, Any], served: Sequence[ServedTool]) -> tuple[str, ...]:
-    """The names for the model of the tools that a choice means. Raises `ClientFault` if there are none."""
+def _names(tools: Iterable[ServedTool]) -> tuple[str, ...]:
+    return tuple([tool.spec.name for tool in tools])
+
+
+def _chosen(choice: Mapping[str, Any], served: Sequence[ServedTool]) -> Sequence[ServedTool]:
+    """The tools that a choice means. Raises `ClientFault` if there are none."""
     label, name = choice.get("server_label"), choice.get("name")
-    names = tuple(tool.spec.name for tool in served if tool.spec.namespace == label and name in (None, tool.name))
-    if not names:
+    chosen = [tool for tool in served if tool.spec.namespace == label and name in (None, tool.name)]
+    if not chosen:
         which = "tools of the server" if name is None else f"the tool {quote(name)} of the server"
         raise ClientFault(
             f"'tool_choice' names {which} {quote(label)}, which can not be called.",
@@ -258,7 +264,7 @@ def _chosen(choice: Mapping[str, Any], served: Sequence[ServedTool]) -> tuple[st
             param="tool_choice",
             hint="Name a server of `tools` and a tool that it lists and that `allowed_tools` has.",
         )
-    return names
+    return chosen
 
 
 # --- history --------------------------------------------------------------------------------------------------------
