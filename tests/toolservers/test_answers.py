@@ -316,7 +316,10 @@ BAD: Sequence[tuple[dict[str, Any], str]] = [
     (server(authorization="a", headers={"authorization": "b"}), "authorization"),
     (server(allowed_tools="add"), "allowed_tools"),
     (server(allowed_tools={"read_only": "yes"}), "allowed_tools.read_only"),
+    (server(allowed_tools={"tools": ["add"]}), "allowed_tools"),
+    (server(headers={"MCP-Name": "write"}), "headers.MCP-Name"),
     (server(approve="sometimes"), "require_approval"),
+    (server(approve={"never": {"names": ["add"]}}), "require_approval.never"),
     (server(approve={"always": {"tool_names": 5}}), "require_approval.always"),
     (server(server_description=5), "server_description"),
 ]

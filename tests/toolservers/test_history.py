@@ -262,6 +262,9 @@ FILTERS: list[tuple[Any, tuple[str, ...]]] = [
     ({"always": {"tool_names": ["add"]}, "never": {"tool_names": ["add", "write"]}}, ("add",)),
     ({"always": {"tool_names": ["add"]}}, ("add", "write")),
     ({}, ("add", "write")),
+    ({"never": {}}, ("add", "write")),
+    ({"never": {"tool_names": None}}, ("add", "write")),
+    ({"never": {"tool_names": []}}, ("add", "write")),
 ]
 
 

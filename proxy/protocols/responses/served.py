@@ -35,7 +35,7 @@ from ...model import (
     are_plain,
     fields_of,
 )
-from ..served import Approved, ServedForm, ServedHistory, ServedTool, ToolFilter, ToolServer
+from ..served import ALL_TOOLS, Approved, ServedForm, ServedHistory, ServedTool, ToolFilter, ToolServer
 from .items import PROTOCOL, own_items
 from .served_items import (
     CALL,
@@ -61,8 +61,8 @@ _FIELD_VALUE: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 _NOT_THE_CLIENTS: Final = frozenset(
     {
         "accept", "accept-encoding", "connection", "content-encoding", "content-length", "content-type", "expect", "host",
-        "keep-alive", "last-event-id", "mcp-protocol-version", "mcp-session-id", "proxy-authorization",
-        "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
+        "keep-alive", "last-event-id", "mcp-method", "mcp-name", "mcp-protocol-version", "mcp-session-id",
+        "proxy-authorization", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
     }
 )  # fmt: skip
 """Header fields by which a connection is made: they say where a request goes and how it is read."""
@@ -221,9 +221,12 @@ def _headers(tool: Mapping[str, Any], param: str) -> Mapping[str, str]:
 def _filter(given: Any, param: str) -> ToolFilter:
     """`allowed_tools`, or one of the filters of `require_approval`."""
     if given is None:
-        return ToolFilter()
+        return ALL_TOOLS
     names, reads = given, None
     if isinstance(given, Mapping):
+        if unknown := sorted(given.keys() - {"tool_names", "read_only"}):
+            hint = "Write 'tool_names' and 'read_only' only: a filter that is not understood would fit all tools."
+            raise _bad(param, f"A filter of tools has no field {quote(unknown[0])}.", hint)
         names, reads = given.get("tool_names"), given.get("read_only")
     if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
         raise _bad(param, "Expected a list of names of tools, or an object with 'tool_names' and 'read_only'.")
@@ -233,17 +236,15 @@ def _filter(given: Any, param: str) -> ToolFilter:
 
 
 def _approvals(given: Any, param: str) -> tuple[ToolFilter | None, ToolFilter | None]:
-    """`require_approval`: for which calls always, for which never."""
+    """`require_approval`: for which calls always, for which never. A filter that says nothing speaks of no tool."""
     match given:
         case None | "always":
-            return ToolFilter(), None
+            return ALL_TOOLS, None
         case "never":
-            return None, ToolFilter()
+            return None, ALL_TOOLS
         case Mapping() if given.keys() <= {"always", "never"}:
-            always, never = (
-                None if given.get(word) is None else _filter(given[word], f"{param}.{word}")
-                for word in ("always", "never")
-            )
+            filters = (_filter(given.get(word), f"{param}.{word}") for word in ("always", "never"))
+            always, never = (None if found == ALL_TOOLS else found for found in filters)
             return always, never
     raise _bad(param, "Expected 'always', 'never', or an object with filters for 'always' and 'never'.")
 
