@@ -350,6 +350,28 @@ async def test_without_a_list_of_servers_the_tool_is_ignored_and_echoed(seen: Se
     assert seen.made == []
 
 
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ({"headers": {"X-Key": "s3cret"}}, {"headers": {"X-Key": "<redacted>"}}),
+        ({"headers": ["X-Key: s3cret"]}, {"headers": "<redacted>"}),
+        ({"headers": "X-Key: s3cret"}, {"headers": "<redacted>"}),
+        ({"authorization": "s3cret"}, {}),
+        ({"server_url": "https://a.example/s3cret"}, {"server_url": "https://a.example/<redacted>"}),
+        ({"server_url": "https://s3cret@a.example/"}, {"server_url": "https://a.example/<redacted>"}),
+        ({"server_url": "s3cret"}, {"server_url": "<redacted>"}),
+        ({"server_url": {"url": "s3cret"}}, {"server_url": "<redacted>"}),
+    ],
+    ids=str,
+)
+async def test_nobody_is_shown_secrets_where_the_tool_is_ignored(given: Any, shown: Any, seen: Seen) -> None:
+    """Whatever form they have: nothing was checked."""
+    tool = {"type": "mcp", "server_label": "calc"}
+    got = await ask(configuration(tools={}), [{"text": "ok"}], tools=[{**tool, **given}])
+    assert resource(got)["tools"] == [{**tool, **shown}]
+    assert "s3cret" not in got.body.decode()
+
+
 async def test_connectors_are_ignored_and_echoed(seen: Seen) -> None:
     tool = {"type": "mcp", "server_label": "mail", "connector_id": "connector_gmail"}
     got = await ask(configuration(), [{"text": "ok"}], tools=[tool])
