@@ -57,7 +57,8 @@ CALL_ID_CHARS: Final = 256
 """As of other calls of a request."""
 _LABEL: Final = re.compile(rf"[A-Za-z][A-Za-z0-9_-]{{0,{LABEL_CHARS - 1}}}")
 _FIELD_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_FIELD_VALUE: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
+_FIELD_VALUE: Final = re.compile(r"(?:[!-~](?:[\t -~]*[!-~])?)?")
+_ONE_LINE: Final = "must be a text of one line, of ASCII characters, without blanks around it"
 _NOT_THE_CLIENTS: Final = frozenset(
     {
         "accept", "accept-encoding", "connection", "content-encoding", "content-length", "content-type", "expect", "host",
@@ -207,11 +208,11 @@ def _headers(tool: Mapping[str, Any], param: str) -> Mapping[str, str]:
         if not _FIELD_NAME.fullmatch(name) or name.lower() in _NOT_THE_CLIENTS:
             raise _bad(place, f"The header {quote(name)} cannot be set.", "Leave it out.")
         if not isinstance(value, str) or not _FIELD_VALUE.fullmatch(value):
-            raise _bad(place, f"The value of the header {quote(name)} must be a text of one line.")
+            raise _bad(place, f"The value of the header {quote(name)} {_ONE_LINE}.")
         headers[name.lower()] = value
     if token is not None:
         if not isinstance(token, str) or not _FIELD_VALUE.fullmatch(token):
-            raise _bad(f"{param}.authorization", "'authorization' must be a text of one line.")
+            raise _bad(f"{param}.authorization", f"'authorization' {_ONE_LINE}.")
         if "authorization" in headers:
             raise _bad(f"{param}.authorization", "'headers' has an `Authorization` as well.", "Send one of the two.")
         headers["authorization"] = f"Bearer {token}"
