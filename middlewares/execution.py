@@ -17,7 +17,7 @@ Rules:
    made it, with its result. What the model says behind one waits for that. If a call needs an approval, the answer
    ends with what asks for it; a call that was approved runs before the model is asked.
 7. At a limit of the route the answer ends as it stands, with `stop`. `x-tool-loop: limit` says so unless the headers
-   have left; the log always does.
+   have left; the log always does. Of approved calls those beyond `max_calls` are not run.
 
 Stands behind `conversation`, so that a conversation is loaded and kept once, and before everything that reads an
 answer, so that this is done for each round. Left out of the chain where there are no server-side tools.
@@ -28,7 +28,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import ClassVar, Final, cast
@@ -182,6 +182,11 @@ def _merged(request: ModelRequest, tools: Tools, policy: str) -> ToolSet:
     return ToolSet((*clients, *ours))
 
 
+def _not_run(calls: Iterable[ToolUse], why: str) -> list[ToolResult]:
+    """The results of calls that are not run."""
+    return [ToolResult(use.call_id, (Text(why),), use.name, is_error=True) for use in calls]
+
+
 class Loop:
     """The answers to one request, as one. `ask` gives an answer of the model; the first reply, which `begin` gives, is
     the one that is sent."""
@@ -234,8 +239,8 @@ class Loop:
         served = self._served
         if served is None or not served.approved or self._exchange.only_counted:
             return
-        uses = [one.use for one in served.approved]
-        results = await self._results(uses, served.keys)
+        uses, most = [one.use for one in served.approved], self._limits.max_calls
+        results = [*await self._results(uses[:most], served.keys), *_not_run(uses[most:], NOT_RUN)]
         self._enter(CallState.IDLE)
         ran = zip(uses, results, served.approved, strict=True)
         self._opening += [served.ran(use, result, one.request_id) for use, result, one in ran]
@@ -271,7 +276,7 @@ class Loop:
                     yield begun
                 results = await self._results(calls, self._callable)
             # Every call that is shown has a result.
-            told = results or [ToolResult(use.call_id, (Text(NOT_RUN),), use.name, is_error=True) for use in calls]
+            told = results or _not_run(calls, NOT_RUN)
             held = self._released(answer, calls, told)
             own = next((place for place, event in enumerate(held) if answer.is_clients(event)), len(held))
             if out := [*held[:own], *self._results_shown(calls, told)]:
@@ -428,10 +433,7 @@ class Loop:
         results = await self._execute(calls[:left], on_offer) if left else []
         if len(calls) > left:
             self._exchange.record.note("tool_loop", "max_tool_calls")
-        return [
-            *results,
-            *(ToolResult(use.call_id, (Text(NOT_ALLOWED),), use.name, is_error=True) for use in calls[left:]),
-        ]
+        return [*results, *_not_run(calls[left:], NOT_ALLOWED)]
 
     async def _execute(self, calls: Sequence[ToolUse], on_offer: frozenset[Key]) -> list[ToolResult]:
         """Run the calls of one answer, side by side. The results have the order of the calls (R5.8)."""

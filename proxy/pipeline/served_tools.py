@@ -112,10 +112,15 @@ class ServedTools:
         """The request with the tools of the servers. Raises `ClientFault` for a choice of what is not there, and for a
         tool that would be called what another one is."""
         self._check_names(request)
-        specs = [one.tool.spec for one in self._offered.values()]
         served = [one.tool for one in self._offered.values()]
-        choice = self._form.choice(self._exchange.body, request, served)
-        changed = replace(request, tools=ToolSet((*request.tools, *specs)), tool_choice=choice)
+        choice, chosen = self._form.choice(self._exchange.body, request, served)
+        named = frozenset(choice.names or ())
+        meant = frozenset(request.tool_choice.names or ())
+        tools = (
+            *(tool for tool in request.tools if tool.name not in named - meant or tool.kind == "hosted"),
+            *(tool.spec for tool in served if tool.spec.name not in named or tool in chosen),
+        )  # a choice says no group: of equal names those are left out that it does not mean
+        changed = replace(request, tools=ToolSet(tools), tool_choice=choice)
         _check_choice(changed)
         return changed
 

@@ -98,9 +98,12 @@ class ServedForm(Protocol):
     def others(self, tools: Sequence[ToolSpec]) -> Sequence[ToolSpec]:
         """The tools of a request without those that stand for such servers."""
 
-    def choice(self, body: Mapping[str, Any], request: ModelRequest, served: Sequence[ServedTool]) -> ToolChoice:
+    def choice(
+        self, body: Mapping[str, Any], request: ModelRequest, served: Sequence[ServedTool]
+    ) -> tuple[ToolChoice, Sequence[ServedTool]]:
         """What a request says of which tools may or must be called, where `served` are the tools of its servers and
-        `request` has all others. Raises `ClientFault` `invalid_tool_choice` for one that is not there."""
+        `request` has all others; and those of `served` that it names by that. Raises `ClientFault`
+        `invalid_tool_choice` for one that is not there."""
 
     def history(self, body: Mapping[str, Any], messages: tuple[Message, ...]) -> ServedHistory:
         """What `messages` say in the words of this protocol, in the words of the model. Raises `ClientFault` where the

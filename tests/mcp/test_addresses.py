@@ -13,7 +13,9 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from proxy.config import McpServerConfig
 from proxy.servertools.mcp import server as serving
+from proxy.servertools.mcp.secrets import secrets_of
 from proxy.servertools.mcp.server import McpServer
 from tests.mcp.conftest import PATIENCE_S, call, connected, settings, until
 
@@ -170,3 +172,17 @@ async def test_the_proxies_of_the_environment_do_not_count(monkeypatch: pytest.M
             await asyncio.wait_for(trusting.settled.wait(), PATIENCE_S)
             assert trusting.error is not None
             assert trusting.error.startswith("ConnectError")
+
+
+def test_a_header_of_the_configuration_takes_the_place_of_the_gateways() -> None:
+    from proxy.servertools.mcp.addresses import http_client
+
+    sent = http_client({"user-agent": "mine/1", "X-Key": "a"}, trust_env=False).headers
+    assert sent.get_list("User-Agent") == ["mine/1"]
+    assert sent["x-key"] == "a"
+
+
+def test_blanks_around_a_secret_do_not_show_it() -> None:
+    """The library's words for such a header have a tab as two characters."""
+    config = McpServerConfig(name="a", url="https://a.example/", headers={"X-Key": "Bearer s3cret-value\t"})
+    assert secrets_of(config) == ("Bearer s3cret-value", "s3cret-value")

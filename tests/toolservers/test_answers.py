@@ -311,12 +311,19 @@ BAD: Sequence[tuple[dict[str, Any], str]] = [
     ({"type": "mcp", "server_url": URL}, "server_label"),
     (server(headers={"Host": "internal"}), "headers.Host"),
     (server(headers={"X": "a\r\nHost: b"}), "headers.X"),
+    (server(headers={"X": "a\t"}), "headers.X"),
+    (server(headers={"X": " a"}), "headers.X"),
+    (server(headers={"X": "caf\u00e9"}), "headers.X"),
     (server(headers=["a"]), "headers"),
     (server(authorization="a\nb"), "authorization"),
+    (server(authorization="a "), "authorization"),
     (server(authorization="a", headers={"authorization": "b"}), "authorization"),
     (server(allowed_tools="add"), "allowed_tools"),
     (server(allowed_tools={"read_only": "yes"}), "allowed_tools.read_only"),
+    (server(allowed_tools={"tools": ["add"]}), "allowed_tools"),
+    (server(headers={"MCP-Name": "write"}), "headers.MCP-Name"),
     (server(approve="sometimes"), "require_approval"),
+    (server(approve={"never": {"names": ["add"]}}), "require_approval.never"),
     (server(approve={"always": {"tool_names": 5}}), "require_approval.always"),
     (server(server_description=5), "server_description"),
 ]
@@ -347,6 +354,28 @@ async def test_without_a_list_of_servers_the_tool_is_ignored_and_echoed(seen: Se
     assert seen.made == []
 
 
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ({"headers": {"X-Key": "s3cret"}}, {"headers": {"X-Key": "<redacted>"}}),
+        ({"headers": ["X-Key: s3cret"]}, {"headers": "<redacted>"}),
+        ({"headers": "X-Key: s3cret"}, {"headers": "<redacted>"}),
+        ({"authorization": "s3cret"}, {}),
+        ({"server_url": "https://a.example/s3cret"}, {"server_url": "https://a.example/<redacted>"}),
+        ({"server_url": "https://s3cret@a.example/"}, {"server_url": "https://a.example/<redacted>"}),
+        ({"server_url": "s3cret"}, {"server_url": "<redacted>"}),
+        ({"server_url": {"url": "s3cret"}}, {"server_url": "<redacted>"}),
+    ],
+    ids=str,
+)
+async def test_nobody_is_shown_secrets_where_the_tool_is_ignored(given: Any, shown: Any, seen: Seen) -> None:
+    """Whatever form they have: nothing was checked."""
+    tool = {"type": "mcp", "server_label": "calc"}
+    got = await ask(configuration(tools={}), [{"text": "ok"}], tools=[{**tool, **given}])
+    assert resource(got)["tools"] == [{**tool, **shown}]
+    assert "s3cret" not in got.body.decode()
+
+
 async def test_connectors_are_ignored_and_echoed(seen: Seen) -> None:
     tool = {"type": "mcp", "server_label": "mail", "connector_id": "connector_gmail"}
     got = await ask(configuration(), [{"text": "ok"}], tools=[tool])
@@ -375,3 +404,29 @@ async def test_what_models_would_not_tell_apart_is_refused(tools: Any, seen: See
     error = got.json()["error"]
     assert (got.status, error["code"], error["param"]) == (400, "duplicate_tool_name", "tools[1].server_label")
     assert (await ask(configuration(), [{"text": "ok"}], tools=[*tools[:1], server("other")])).status == 200
+
+
+@MODES
+@pytest.mark.parametrize(
+    ("choice", "meant"),
+    [
+        ({"type": "mcp", "server_label": "calc", "name": "write"}, {"calc__write"}),
+        ({"type": "mcp", "server_label": "calc"}, {"calc__write"}),
+        ({"type": "function", "name": "write"}, {"write"}),
+        ({"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "write"}]}, {"write"}),
+        (
+            {"type": "allowed_tools", "mode": "auto", "tools": [
+                {"type": "function", "name": "write"}, {"type": "mcp", "server_label": "more", "name": "write"}]},
+            {"write", "more__write"},
+        ),
+        ("required", {"write", "calc__write", "more__write"}),
+    ],
+)  # fmt: skip
+async def test_a_choice_means_no_other_tool_of_the_same_name(
+    mode: str, choice: Any, meant: set[str], seen: Seen
+) -> None:
+    """Of the client, or of another server: none of them can be called then."""
+    tools = [{**LOOK, "name": "write"}, server(), server("more", OTHER)]
+    got = await ask(configuration(mode), [{"text": "ok"}], tools=tools, tool_choice=choice)
+    told = taught(got.requests[0])
+    assert {name for name in ("write", "calc__write", "more__write") if f'"{name}"' in told} == meant

@@ -37,6 +37,14 @@ async def test_the_same_url_and_headers_share_one(seen: Seen) -> None:
     assert len(seen.made) == len(seen.ended) == 4
 
 
+async def test_a_server_is_asked_in_the_form_that_was_held_against_the_list(seen: Seen) -> None:
+    async with ClientServers(LIST, "cut").running() as servers:
+        for url in ("HTTPS://tools\u3002Example:443/mcp", URL):
+            assert servers.refusal(url) is None
+            (await servers.lease(url, {})).close()
+    assert seen.made == [(URL, {})]
+
+
 async def test_a_lease_is_given_back_once(seen: Seen) -> None:
     async with ClientServers(LIST, "cut").running() as servers:
         first, second = await servers.lease(URL, {}), await servers.lease(URL, {})

@@ -262,6 +262,9 @@ FILTERS: list[tuple[Any, tuple[str, ...]]] = [
     ({"always": {"tool_names": ["add"]}, "never": {"tool_names": ["add", "write"]}}, ("add",)),
     ({"always": {"tool_names": ["add"]}}, ("add", "write")),
     ({}, ("add", "write")),
+    ({"never": {}}, ("add", "write")),
+    ({"never": {"tool_names": None}}, ("add", "write")),
+    ({"never": {"tool_names": []}}, ("add", "write")),
 ]
 
 
@@ -280,6 +283,32 @@ async def test_several_approvals_in_one_request(seen: Seen) -> None:
         second = await post(answers, previous_response_id=first["id"], tools=[server(approve="always")])
     assert [line[:3] for line in outline(second)] == [("ran", "calc", "write")] * 2 + [("text", "ok")]
     assert [name for _, name, _ in seen.calls] == ["write", "write"]
+
+
+async def test_an_approval_that_is_known_twice_holds_once(seen: Seen) -> None:
+    """A client that names the answer before and gives its items back besides."""
+    async with conversation(configuration(), turn("prompt", "", WRITE), {"text": "ok"}) as (post, _):
+        first = await post(tools=[server(approve="always")])
+        again = [*first["output"], reply_to(first), reply_to(first)]
+        second = await post(again, previous_response_id=first["id"], tools=[server(approve="always")])
+    assert [line[:3] for line in outline(second)] == [("ran", "calc", "write"), ("text", "ok")]
+    assert len(seen.calls) == 1
+
+
+async def test_approved_calls_beyond_the_limit_are_not_run(seen: Seen) -> None:
+    asked: list[Any] = []
+    for number in range(4):
+        named = {"server_label": "calc", "name": "write", "arguments": '{"text": "x"}'}
+        asked.append({"type": "mcp_approval_request", "id": f"mcpr_{number}", **named})
+        asked.append({"type": "mcp_approval_response", "approval_request_id": f"mcpr_{number}", "approve": True})
+    config = configuration(defaults={"mode": "prompt", "tool_loop": {"max_calls": 2}})
+    async with conversation(config, {"text": "ok"}) as (post, backend):
+        got = await post([USER, *asked], tools=[server(approve="always")])
+    made = [item for item in got["output"] if item["type"] == "mcp_call"]
+    assert [item["status"] for item in made] == ["completed"] * 2 + ["failed"] * 2
+    assert [item["approval_request_id"] for item in made] == [f"mcpr_{number}" for number in range(4)]
+    assert len(seen.calls) == 2
+    assert told(backend).count("limit on server-side tools") == 2
 
 
 async def test_a_call_that_nobody_answered_is_told_as_not_run(seen: Seen) -> None:

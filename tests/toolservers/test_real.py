@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
+from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from proxy.app import create_app
@@ -192,3 +193,22 @@ async def test_what_lets_the_gateway_in_is_kept_nowhere(
     for path in files:
         data = path.read_bytes()
         assert SECRET.encode() not in data, path
+
+
+async def test_a_redirect_tells_nobody_the_path(caplog: pytest.LogCaptureFixture) -> None:
+    """Some servers have their key there, and the library's words for a redirect repeat it."""
+
+    async def elsewhere(request: web.Request) -> web.Response:
+        return web.Response(status=307, headers={"Location": f"https://other.example{request.path}/"})
+
+    app = web.Application()
+    app.router.add_route("*", f"/{SECRET}/mcp", elsewhere)
+    async with TestServer(app, access_log=None) as redirecting:
+        url = str(redirecting.make_url(f"/{SECRET}/mcp"))
+        config = configuration(tools={"mcp_from_clients": [url]})
+        async with TestServer(create_app(config)) as gateway, sdk(gateway) as client:
+            got = await client.responses.create(model="m", input="hi", tools=[server(url=url)])
+    assert "Redirect to https://other.example/... not followed" in got.output[0].error
+    assert SECRET not in got.model_dump_json()
+    assert "other.example" in caplog.text
+    assert SECRET not in caplog.text

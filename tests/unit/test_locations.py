@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.support.locations import Permitted, location
+from proxy.support.locations import Permitted, location, written
 
 EXACT = Permitted(["https://Tools.Example/mcp", "http://127.0.0.1:8000/", "http://[::1]:9/x", "https://bücher.example"])
 BEGINS = Permitted(["https://tools.example/a/*", "https://tools.example/b*", "https://any.example/*"])
@@ -97,6 +97,18 @@ UNCLEAR = [
     "https://[::1/",
     "https://[zz]/",
     "https://any..example/",
+    "https://any.example[::1]/",
+    "https://[::1]any.example/",
+    "https://[::1][::1]/",
+    "https://any\u200c.example/",
+    "https://" + "\u00e4" * 100_000 + ".example/",
+    "\x00https://any.example/",
+    "https://any.example/\x7f",
+    "https://tools.example/a/..;/c",
+    "https://tools.example/a/..;x=y/c",
+    "https://tools.example/a/..%3b/c",
+    "https://tools.example/a/.;",
+    "https://tools.example/a/%c0%ae%c0%ae/c",
     "https://-any.example/",
     "",
 ]
@@ -106,6 +118,30 @@ UNCLEAR = [
 def test_what_could_be_read_in_two_ways(url: str) -> None:
     assert BEGINS.refusal(url) is not None
     assert Permitted(["https://any.example/*", "https://evil.example/*"]).refusal(url) is not None
+
+
+@pytest.mark.parametrize(
+    ("pattern", "url"),
+    [("https://fass.example/*", "https://fa\u00df.example/"), ("https://\u03c3.example/", "https://\u03c2.example/")],
+)
+def test_letters_that_only_older_readers_take_for_others(pattern: str, url: str) -> None:
+    """IDNA 2003 reads them as the others, IDNA 2008 as a name of its own: who asks the server uses that."""
+    assert Permitted([pattern]).refusal(url) is not None
+
+
+@pytest.mark.parametrize(
+    ("url", "asked"),
+    [
+        ("HTTPS://Tools.Example.:443", "https://tools.example/"),
+        ("http://tools.example:443/a?b=%20", "http://tools.example:443/a?b=%20"),
+        ("http://[0:0:0:0:0:0:0:1]:9/x", "http://[::1]:9/x"),
+        ("https://B\u00fccher.example/", "https://xn--bcher-kva.example/"),
+        ("https://tools\u3002example/mcp", "https://tools.example/mcp"),
+    ],
+)
+def test_what_was_compared_is_asked(url: str, asked: str) -> None:
+    assert written(location(url)) == asked
+    assert location(asked) == location(url)
 
 
 @pytest.mark.parametrize(

@@ -207,10 +207,10 @@ def _without_secrets(server: dict[str, Any]) -> dict[str, Any]:
     """A tool server without what lets somebody in there, as OpenAI shows it: keys stand in headers, and in the path and
     the query of its URL."""
     shown = {key: value for key, value in server.items() if key != "authorization"}
-    if isinstance(headers := shown.get("headers"), Mapping):
-        shown["headers"] = dict.fromkeys(headers, REDACTED)
-    if isinstance(url := shown.get("server_url"), str):
-        shown["server_url"] = _host_only(url)
+    if (headers := shown.get("headers")) is not None:
+        shown["headers"] = dict.fromkeys(headers, REDACTED) if isinstance(headers, Mapping) else REDACTED
+    if (url := shown.get("server_url")) is not None:
+        shown["server_url"] = _host_only(url) if isinstance(url, str) else REDACTED
     return shown
 
 
@@ -219,6 +219,8 @@ def _host_only(url: str) -> str:
     try:
         parts = urlsplit(url)
     except ValueError:
+        return REDACTED
+    if not (parts.scheme and parts.netloc):
         return REDACTED
     bare = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
     return url if url.rstrip("/") == bare else f"{bare}/{REDACTED}"

@@ -14,7 +14,7 @@ Rules:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -35,7 +35,7 @@ from ...model import (
     are_plain,
     fields_of,
 )
-from ..served import Approved, ServedForm, ServedHistory, ServedTool, ToolFilter, ToolServer
+from ..served import ALL_TOOLS, Approved, ServedForm, ServedHistory, ServedTool, ToolFilter, ToolServer
 from .items import PROTOCOL, own_items
 from .served_items import (
     CALL,
@@ -57,12 +57,13 @@ CALL_ID_CHARS: Final = 256
 """As of other calls of a request."""
 _LABEL: Final = re.compile(rf"[A-Za-z][A-Za-z0-9_-]{{0,{LABEL_CHARS - 1}}}")
 _FIELD_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_FIELD_VALUE: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
+_FIELD_VALUE: Final = re.compile(r"(?:[!-~](?:[\t -~]*[!-~])?)?")
+_ONE_LINE: Final = "must be a text of one line, of ASCII characters, without blanks around it"
 _NOT_THE_CLIENTS: Final = frozenset(
     {
         "accept", "accept-encoding", "connection", "content-encoding", "content-length", "content-type", "expect", "host",
-        "keep-alive", "last-event-id", "mcp-protocol-version", "mcp-session-id", "proxy-authorization",
-        "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
+        "keep-alive", "last-event-id", "mcp-method", "mcp-name", "mcp-protocol-version", "mcp-session-id",
+        "proxy-authorization", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
     }
 )  # fmt: skip
 """Header fields by which a connection is made: they say where a request goes and how it is read."""
@@ -93,27 +94,29 @@ class ResponsesServed(ServedForm):
         """See `ServedForm`."""
         return [tool for tool in tools if tool.kind != "hosted" or not is_served(tool.extra.get(PROTOCOL))]
 
-    def choice(self, body: Mapping[str, Any], request: ModelRequest, served: Sequence[ServedTool]) -> ToolChoice:
+    def choice(
+        self, body: Mapping[str, Any], request: ModelRequest, served: Sequence[ServedTool]
+    ) -> tuple[ToolChoice, Sequence[ServedTool]]:
         """See `ServedForm`."""
-        given = body.get("tool_choice")
+        given, others = body.get("tool_choice"), request.tool_choice
         if not isinstance(given, Mapping):
-            return request.tool_choice
+            return others, ()
         if given.get("type") == "mcp":
-            names = _chosen(given, served)
-            if given.get("name") is not None:
-                return ToolChoice("named", names[0])
-            return ToolChoice("required", allowed=names)
+            chosen = _chosen(given, served)
+            names = _names(chosen)
+            single = given.get("name") is not None
+            return ToolChoice("named", names[0]) if single else ToolChoice("required", allowed=names), chosen
         if given.get("type") == "allowed_tools":
             inner = given.get("allowed_tools")
             listed = (inner if isinstance(inner, Mapping) else given).get("tools")
             more = [
-                name
+                tool
                 for entry in (listed if isinstance(listed, list) else ())
                 if isinstance(entry, Mapping) and entry.get("type") == "mcp"
-                for name in _chosen(entry, served)
+                for tool in _chosen(entry, served)
             ]
-            return replace(request.tool_choice, allowed=(*(request.tool_choice.allowed or ()), *more))
-        return request.tool_choice
+            return replace(others, allowed=(*(others.allowed or ()), *_names(more))), more
+        return others, ()
 
     def history(self, body: Mapping[str, Any], messages: tuple[Message, ...]) -> ServedHistory:
         """See `ServedForm`."""
@@ -205,11 +208,11 @@ def _headers(tool: Mapping[str, Any], param: str) -> Mapping[str, str]:
         if not _FIELD_NAME.fullmatch(name) or name.lower() in _NOT_THE_CLIENTS:
             raise _bad(place, f"The header {quote(name)} cannot be set.", "Leave it out.")
         if not isinstance(value, str) or not _FIELD_VALUE.fullmatch(value):
-            raise _bad(place, f"The value of the header {quote(name)} must be a text of one line.")
+            raise _bad(place, f"The value of the header {quote(name)} {_ONE_LINE}.")
         headers[name.lower()] = value
     if token is not None:
         if not isinstance(token, str) or not _FIELD_VALUE.fullmatch(token):
-            raise _bad(f"{param}.authorization", "'authorization' must be a text of one line.")
+            raise _bad(f"{param}.authorization", f"'authorization' {_ONE_LINE}.")
         if "authorization" in headers:
             raise _bad(f"{param}.authorization", "'headers' has an `Authorization` as well.", "Send one of the two.")
         headers["authorization"] = f"Bearer {token}"
@@ -219,9 +222,12 @@ def _headers(tool: Mapping[str, Any], param: str) -> Mapping[str, str]:
 def _filter(given: Any, param: str) -> ToolFilter:
     """`allowed_tools`, or one of the filters of `require_approval`."""
     if given is None:
-        return ToolFilter()
+        return ALL_TOOLS
     names, reads = given, None
     if isinstance(given, Mapping):
+        if unknown := sorted(given.keys() - {"tool_names", "read_only"}):
+            hint = "Write 'tool_names' and 'read_only' only: a filter that is not understood would fit all tools."
+            raise _bad(param, f"A filter of tools has no field {quote(unknown[0])}.", hint)
         names, reads = given.get("tool_names"), given.get("read_only")
     if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
         raise _bad(param, "Expected a list of names of tools, or an object with 'tool_names' and 'read_only'.")
@@ -231,26 +237,28 @@ def _filter(given: Any, param: str) -> ToolFilter:
 
 
 def _approvals(given: Any, param: str) -> tuple[ToolFilter | None, ToolFilter | None]:
-    """`require_approval`: for which calls always, for which never."""
+    """`require_approval`: for which calls always, for which never. A filter that says nothing speaks of no tool."""
     match given:
         case None | "always":
-            return ToolFilter(), None
+            return ALL_TOOLS, None
         case "never":
-            return None, ToolFilter()
+            return None, ALL_TOOLS
         case Mapping() if given.keys() <= {"always", "never"}:
-            always, never = (
-                None if given.get(word) is None else _filter(given[word], f"{param}.{word}")
-                for word in ("always", "never")
-            )
+            filters = (_filter(given.get(word), f"{param}.{word}") for word in ("always", "never"))
+            always, never = (None if found == ALL_TOOLS else found for found in filters)
             return always, never
     raise _bad(param, "Expected 'always', 'never', or an object with filters for 'always' and 'never'.")
 
 
-def _chosen(choice: Mapping[str, Any], served: Sequence[ServedTool]) -> tuple[str, ...]:
-    """The names for the model of the tools that a choice means. Raises `ClientFault` if there are none."""
+def _names(tools: Iterable[ServedTool]) -> tuple[str, ...]:
+    return tuple([tool.spec.name for tool in tools])
+
+
+def _chosen(choice: Mapping[str, Any], served: Sequence[ServedTool]) -> Sequence[ServedTool]:
+    """The tools that a choice means. Raises `ClientFault` if there are none."""
     label, name = choice.get("server_label"), choice.get("name")
-    names = tuple(tool.spec.name for tool in served if tool.spec.namespace == label and name in (None, tool.name))
-    if not names:
+    chosen = [tool for tool in served if tool.spec.namespace == label and name in (None, tool.name)]
+    if not chosen:
         which = "tools of the server" if name is None else f"the tool {quote(name)} of the server"
         raise ClientFault(
             f"'tool_choice' names {which} {quote(label)}, which can not be called.",
@@ -258,7 +266,7 @@ def _chosen(choice: Mapping[str, Any], served: Sequence[ServedTool]) -> tuple[st
             param="tool_choice",
             hint="Name a server of `tools` and a tool that it lists and that `allowed_tools` has.",
         )
-    return names
+    return chosen
 
 
 # --- history --------------------------------------------------------------------------------------------------------
@@ -354,6 +362,7 @@ class _History:
             return use, read_result(item, use)
         if not isinstance(ident, str) or ident in self._done:
             return None
+        self._done.add(ident)  # a client may give it back that is known from the response before
         use = read_use(item, self._id(ident))
         answer = self._answers.get(ident)
         if answer is None:

@@ -56,8 +56,11 @@ def http_client(headers: Mapping[str, str], *, trust_env: bool) -> httpx2.AsyncC
         if not events and isinstance(response.stream, httpx2.AsyncByteStream):
             response.stream = BoundedBody(response.stream, MAX_MESSAGE_BYTES)
 
+    said = httpx2.Headers({"User-Agent": f"toolwire/{__version__}"})
+    said.update(headers)  # each once, in whatever letters it is given
+    said["Accept-Encoding"] = "identity"
     return httpx2.AsyncClient(
-        headers={"User-Agent": f"toolwire/{__version__}", **headers, "Accept-Encoding": "identity"},
+        headers=said,
         timeout=httpx2.Timeout(CONNECT_S, read=SILENCE_S),
         verify=ssl.create_default_context(),
         trust_env=trust_env,

@@ -2,7 +2,8 @@
 
 Rules:
 
-1. A server is asked only if the operator's list permits its URL (`proxy.support.locations`).
+1. A server is asked only if the operator's list permits its URL (`proxy.support.locations`), and in the form of the URL
+   that was held against the list.
 2. A connection is for one URL with one set of headers. Whoever brings the same shares it; nobody else does.
 3. Each is a process. There are at most `MOST`; one that nobody uses is ended after `IDLE_S`, or when there is no room
    for another, and one that has failed as soon as nobody uses it. So the next request tries again.
@@ -19,7 +20,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from ...config import McpServerConfig
-from ...support.locations import Permitted
+from ...support.locations import Permitted, location, written
 from .server import McpServer, OnOversize
 
 LOG: Final = logging.getLogger("toolwire.tools")
@@ -115,8 +116,8 @@ class ClientServers:
         ]
 
     async def lease(self, url: str, headers: Mapping[str, str]) -> Lease:
-        """A server that has said which tools it has. Raises `NotListed`."""
-        key: _Key = url, tuple(sorted(headers.items()))
+        """A server that has said which tools it has. `url` is one that is not refused. Raises `NotListed`."""
+        key: _Key = written(location(url)), tuple(sorted(headers.items()))
         connection = await self._connection(key)
         lease = Lease(connection.server, lambda: self._give_back(key, connection))
         try:

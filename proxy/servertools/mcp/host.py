@@ -19,6 +19,7 @@ import asyncio
 import json
 import logging
 import os
+import re
 import signal
 import sys
 import threading
@@ -44,6 +45,7 @@ from .pipes import GRACE_S, MAX_MESSAGE_BYTES, Broken, piped
 from .sifting import Sieve, sifted
 
 HIDDEN: Final = "[hidden]"
+_PATH: Final = re.compile(r"(https?://[^\s/?#]+)[/?#]\S*", re.IGNORECASE)
 MAX_PAGES: Final = 64
 MAX_SCHEMA_BYTES: Final = 128 * 1024
 MAX_ERROR_CHARS: Final = 500
@@ -341,10 +343,11 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 
 
 def _reason(error: BaseException) -> str:
-    """Why the connection was lost, in one line: what is known of it best."""
+    """Why the connection was lost, in one line: what is known of it best. Of URLs the host only: some have a key in
+    their path, and a redirect repeats it."""
     leaves = list(_leaves(error))
     best = next((one for one in leaves if isinstance(one, Broken)), leaves[0])
-    text = " ".join(str(best).split())
+    text = _PATH.sub(r"\1/...", " ".join(str(best).split()))
     return text if isinstance(best, Broken | MCPError) and text else f"{type(best).__name__}: {text}"
 
 

@@ -26,8 +26,9 @@ def secrets_of(config: McpServerConfig) -> tuple[str, ...]:
 
 def _texts(config: McpServerConfig) -> Iterator[str]:
     for value in config.headers.values():
-        yield value
-        yield value.rpartition(" ")[2]  # behind `Bearer`
+        bare = value.strip()  # who says why a value with blanks around it is bad may write those in another way
+        yield bare
+        yield bare.rpartition(" ")[2]  # behind `Bearer`
     yield from (value for name, value in config.env.items() if _SAYS.search(name))
     if config.url is not None:
         url = urlsplit(config.url)
