@@ -434,6 +434,17 @@ def test_files_that_others_can_read_or_write(run: Run, tmp_path: Path) -> None:
     assert {one["level"] for one in found.values()} == {"ok"}
 
 
+def test_a_folder_that_offers_nothing(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "tools").mkdir()
+    module = tmp_path / "tools" / "greet.py"
+    module.write_text("def greet(name): return 'hi'\n")
+    config = {"backends": {"m": {"kind": "mock"}}, "tools": {"folder": "tools"}}
+    assert level(findings(run("--json", config=config), "tools"), "1 module(s), 0 tool(s)") == "warning"
+    tool = {"type": "function", "function": {"name": "greet", "description": "Greets.", "parameters": {"type": "object"}}}
+    module.write_text(f"TOOLS = [{tool!r}]\ndef handle_tool_call(name, values): return 'hi'\n")
+    assert level(findings(run("--json", config=config), "tools"), "1 module(s), 1 tool(s)") == "ok"
+
+
 def test_keys_from_variables_are_in_no_file(run: Run, tmp_path: Path) -> None:
     Path("c.yaml").write_text(
         "server: {port: 0}\nbackends:\n  m:\n    kind: mock\n    api_key: ${SOME_KEY}\nauth:\n  keys:\n  - ${SOME_KEY}\n"
