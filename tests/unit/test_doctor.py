@@ -440,7 +440,10 @@ def test_a_folder_that_offers_nothing(run: Run, tmp_path: Path) -> None:
     module.write_text("def greet(name): return 'hi'\n")
     config = {"backends": {"m": {"kind": "mock"}}, "tools": {"folder": "tools"}}
     assert level(findings(run("--json", config=config), "tools"), "1 module(s), 0 tool(s)") == "warning"
-    tool = {"type": "function", "function": {"name": "greet", "description": "Greets.", "parameters": {"type": "object"}}}
+    tool = {
+        "type": "function",
+        "function": {"name": "greet", "description": "Greets.", "parameters": {"type": "object"}},
+    }
     module.write_text(f"TOOLS = [{tool!r}]\ndef handle_tool_call(name, values): return 'hi'\n")
     assert level(findings(run("--json", config=config), "tools"), "1 module(s), 1 tool(s)") == "ok"
 
