@@ -481,6 +481,18 @@ def test_what_people_see(run: Run) -> None:
     assert lines[-1].startswith("1 problem, ")
 
 
+def test_a_server_without_a_list_of_models_is_another_address(run: Run, serve: Serve) -> None:
+    found = findings(run("--json", "--no-probe", "--backend", serve({})), "backend default")
+    (said,) = (one for what, one in found.items() if "answered 404" in what)
+    assert "`url`" in said["todo"]
+    assert "`health_path`" in said["todo"]
+
+
+def test_what_is_to_be_done_about_several_stands_once(run: Run) -> None:
+    lines = run("--no-probe", config={"backends": {"m": {"kind": "mock", "a": 1, "b": 2}}}).stdout.splitlines()
+    assert [line.split()[0] for line in lines[:5]] == ["configuration", "problem", "problem", "Why", "What"]
+
+
 def test_wrong_use(run: Run) -> None:
     for args in ((), ("--nothing",), ("--timeout", "0", "--backend", "http://127.0.0.1:9")):
         assert run(*args).exit_code == 2, args
