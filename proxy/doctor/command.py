@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
@@ -101,7 +101,7 @@ def _tools(config: GatewayConfig, mistakes: Mistakes) -> Iterator[Finding]:
         error = f"{module['error']['kind']}: {module['error']['message']}"
         yield problem("tools", f"{module['file']}: {error}", "Its tools are not offered.", "Mend the module.")
     if tools.folder is not None and not bad:
-        yield ok("tools", f"{tools.folder}: {len(shown['modules'])} module(s), all of use.")
+        yield _folder(tools.folder, shown["modules"])
     for server in shown.get("mcp", ()):
         name = f"MCP server {server['name']}"
         if server["state"] == "up":
@@ -111,8 +111,18 @@ def _tools(config: GatewayConfig, mistakes: Mistakes) -> Iterator[Finding]:
                 "tools",
                 f"{name}: {server['error']}",
                 "Its tools are not offered.",
-                f"Mend `tools.mcp` {server['name']}.",
+                f"Mend `tools.mcp` {server['name']}; where it is a command, run it by hand to see what it says.",
             )
+
+
+def _folder(folder: str, modules: Sequence[Mapping[str, Any]]) -> Finding:
+    """Of a folder whose modules can all be loaded."""
+    tools = sum(len(module["tools"]) for module in modules)
+    found = f"{folder}: {len(modules)} module(s), {tools} tool(s)."
+    if tools:
+        return ok("tools", found)
+    todo = "Give a module `TOOLS`, or `get_tools()`, and a `handle_tool_call`; or leave `tools.folder` out."
+    return warning("tools", found, "Nothing of it is offered to models.", todo)
 
 
 def _secrets(config: GatewayConfig) -> set[str]:

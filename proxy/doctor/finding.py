@@ -40,16 +40,18 @@ def problem(area: str, what: str, why: str, todo: str) -> Finding:
 
 
 def as_text(findings: Sequence[Finding]) -> Iterator[str]:
-    """For people: by area, and at the end how many there are."""
+    """For people: by area, and at the end how many there are. What several in a row have in common, why they matter
+    and what to do, stands once behind them."""
     indent = " " * (2 + _WIDTH)
     for area, group in groupby(findings, lambda finding: finding.area):
         yield area
-        for finding in group:
-            yield f"  {finding.level:{_WIDTH}}{finding.what}"
-            if finding.why:
-                yield f"{indent}Why it matters: {finding.why}"
-            if finding.todo:
-                yield f"{indent}What to do: {finding.todo}"
+        for (why, todo), alike in groupby(group, lambda finding: (finding.why, finding.todo)):
+            for finding in alike:
+                yield f"  {finding.level:{_WIDTH}}{finding.what}"
+            if why:
+                yield f"{indent}Why it matters: {why}"
+            if todo:
+                yield f"{indent}What to do: {todo}"
     yield ", ".join(f"{n} {word}{'' if n == 1 else 's'}" for word, n in count(findings).items())
 
 

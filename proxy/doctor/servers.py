@@ -209,7 +209,8 @@ async def _from_inside(
             raise disconnected()
     except GatewayError as error:
         if endpoint.config.health_path is None or not await _ready(endpoint.backend):
-            todo = _CURE.get(error.code, "Look at the server's log.")
+            code = "upstream_invalid_response" if error.upstream_status == 404 else error.code
+            todo = _CURE.get(code, "Look at the server's log.")
             yield problem(area, f"{error.message} It is asked{_at(endpoint.config)}.", "Requests for it fail.", todo)
             return
         models = []

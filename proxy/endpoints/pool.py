@@ -146,7 +146,12 @@ class Endpoint:
             LOG.exception("backend %r cannot say %s", self.name, what)
             fault = BackendFault("It failed.")
         status = 508 if fault.code == "backend_loop" else 502
-        raise BackendFault(f"Backend {quote(self.name)}: {fault.message}", code=fault.code, status=status)
+        raise BackendFault(
+            f"Backend {quote(self.name)}: {fault.message}",
+            code=fault.code,
+            status=status,
+            upstream_status=fault.upstream_status,
+        )
 
     @property
     def asks(self) -> bool:

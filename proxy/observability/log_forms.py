@@ -23,6 +23,12 @@ _PLAIN: Final = re.compile(r"[!#-<>-~]+")
 """A word that needs no quotes: printable ASCII without space, quote and equals sign."""
 
 
+def fields_of(record: logging.LogRecord) -> Mapping[str, Any]:
+    """The fields that a record carries."""
+    fields = getattr(record, "fields", None)
+    return fields if isinstance(fields, Mapping) else {}
+
+
 class LineFormatter(logging.Formatter):
     """A form of lines. The text of a second is kept: most lines share it with the line before."""
 
@@ -36,11 +42,9 @@ class LineFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """One line, with the traceback if there is one."""
-        fields = getattr(record, "fields", None)
         trace = self.formatException(record.exc_info) if record.exc_info else ""
         said = record.getMessage()
-        fields = fields if isinstance(fields, Mapping) else {}
-        return self.lines([(record.created, record.levelname, record.name, said, fields, trace)])
+        return self.lines([(record.created, record.levelname, record.name, said, fields_of(record), trace)])
 
     def lines(self, entries: Iterable[Entry]) -> str:
         """The lines that say this."""
@@ -54,6 +58,10 @@ class LineFormatter(logging.Formatter):
             shown = fields if self.worker is None else {"worker": self.worker, **fields}
             out.append(self._line(at, level, logger, message, shown, trace))
         return "\n".join(out)
+
+    def shows(self, logger: str, fields: Mapping[str, Any]) -> bool:
+        """Whether this form has a line for such an event: all do, but where people only look on."""
+        return True
 
     def _line(self, at: str, level: str, logger: str, message: str, fields: Mapping[str, Any], trace: str) -> str:
         """The line; `at` is the time in words."""

@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Mapping
 from typing import Any, Final, Literal, TextIO
 
-from .log_forms import Entry, JsonFormatter, LineFormatter, TextFormatter
+from .log_forms import Entry, JsonFormatter, LineFormatter, TextFormatter, fields_of
 from .terminal import TerminalFormatter, takes_colours
 
 LogFormat = Literal["auto", "text", "json"]
@@ -33,6 +33,8 @@ class LineHandler(logging.StreamHandler[TextIO]):
 
     def later(self, logger: str, message: str, fields: Mapping[str, Any]) -> None:
         """Write an `INFO` line soon. Called in a running event loop; `fields` are not changed afterwards."""
+        if not self.form.shows(logger, fields):
+            return
         self._waiting.append((time.time(), "INFO", logger, message, fields, ""))
         if len(self._waiting) == 1:
             asyncio.get_running_loop().call_later(DELAY_S, self.flush)
@@ -41,6 +43,8 @@ class LineHandler(logging.StreamHandler[TextIO]):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a record, after the lines that came before it."""
+        if not self.form.shows(record.name, fields_of(record)):
+            return
         if self._waiting:
             self.flush()
         super().emit(record)

@@ -3,8 +3,10 @@
     POST chat smollm2 200 1 call 5.6 s
     POST responses gpt-oss 200 stream 2 calls 3 tries (spare) 12.4 s
     POST chat nosuch 404 model_not_found 2 ms
+    tool get_time completed
 
-An exchange shows what it was and what became of it, nothing that is only counted: the other forms have all fields.
+An exchange shows what it was and what became of it, nothing that is only counted; a call that the gateway ran, how it
+ended, and no state on the way (R15.4): the other forms have all fields and all states.
 Whatever comes from outside is shown and never obeyed: what cannot be printed is written as an escape.
 """
 
@@ -20,11 +22,15 @@ from .log_forms import TextFormatter
 ACCESS: Final = "toolwire.access"
 """The logger of the access line."""
 
+TOOLS: Final = "toolwire.tools"
+"""The logger of calls that the gateway runs: what has a `state` there is a change of one."""
+
 NAME_CHARS: Final = 60
 """So much of a name is shown."""
 
 _RED, _GREEN, _YELLOW, _DIM = "31", "32", "33", "2"
 _LEVELS: Final = {"DEBUG": _DIM, "WARNING": _YELLOW, "ERROR": _RED, "CRITICAL": _RED}
+_ENDS: Final = {"TOOL_COMPLETED": ("completed", _GREEN), "EXECUTION_FAILED": ("failed", _YELLOW)}
 _WORD: Final = re.compile(r'[^\s"\\]+')
 _COUNTED: Final = (
     ("calls", "call", "calls"),
@@ -43,16 +49,23 @@ def takes_colours(environment: Mapping[str, str]) -> bool:
 
 
 class TerminalFormatter(TextFormatter):
-    """An exchange in a line without time and level; `LEVEL logger: message key=value` for all others. A traceback
-    follows."""
+    """An exchange, and the end of a call that the gateway ran, in a line without time and level; `LEVEL logger: message
+    key=value` for all others. A traceback follows."""
 
     def __init__(self, *, colours: bool) -> None:
         super().__init__()
         self._colours = colours
 
+    def shows(self, logger: str, fields: Mapping[str, Any]) -> bool:
+        """All but the states of a call before and after its end."""
+        return logger != TOOLS or "state" not in fields or fields["state"] in _ENDS
+
     def _line(self, at: str, level: str, logger: str, message: str, fields: Mapping[str, Any], trace: str) -> str:
         if logger == ACCESS and "status" in fields:
             return " ".join(self._exchange(fields))
+        if logger == TOOLS and "state" in fields:
+            ended, colour = _ENDS[fields["state"]]
+            return f"tool {word(str(fields['tool']))} {self._coloured(ended, colour)}"
         said = super()._line(at, level, logger, message, fields, trace)[len(f"{at} {level}") :]
         return self._coloured(level, _LEVELS.get(level)) + "\n".join(map(visible, said.split("\n")))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -75,6 +76,8 @@ def test_the_unit_agrees_with_its_configuration(tmp_path):
     config = load(folder / "toolwire.yaml", env={})
     server = config.server
     assert settings["Type"] == ["notify"]
+    # The default ends all of a unit of which one process was ended for want of memory, a tool server, say.
+    assert settings["OOMPolicy"] == ["continue"]
     assert int(settings["TimeoutStopSec"][0]) > server.shutdown_delay_s + server.shutdown_grace_s + LAST_S
     assert config.store.kind == "sqlite"
     assert settings["StateDirectory"] == ["toolwire"]
@@ -112,6 +115,15 @@ def test_the_image_runs_as_somebody_without_rights():
     assert "apt-get" not in stages[-1]
     assert "HEALTHCHECK" in stages[-1]
     assert "/health" in stages[-1]
+
+
+def test_somebody_reaps_what_tools_leave_behind():
+    """What an ended MCP server or a killed tool has started becomes a child of process 1, which must take it away."""
+    build, _, last = CONTAINERFILE.rpartition("\nFROM ")
+    (entry,) = re.findall(r"^ENTRYPOINT (.*)$", last, re.MULTILINE)
+    assert json.loads(entry) == ["tini", "--", "toolwire"]
+    assert "COPY --from=build /usr/bin/tini-static /usr/bin/tini" in last
+    assert re.search(r"apt-get install .*\btini\b", build)
 
 
 # --- compose ----------------------------------------------------------------------------------------------------------

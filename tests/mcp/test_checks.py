@@ -128,4 +128,4 @@ def test_commands(tmp_path: Path) -> None:
     assert status == 1
     shown = json.loads(said)
     assert [server["state"] for server in shown["mcp"]] == ["up", "down"]
-    assert shown["mcp"][1]["error"] == "its command cannot be run: No such file or directory"
+    assert shown["mcp"][1]["error"] == "its command cannot be run: program: No such file or directory"

@@ -221,7 +221,7 @@ async def test_a_command_that_cannot_be_run() -> None:
     server = McpServer(settings(("/no/such/program", "--token=" + TOKEN)))
     async with server.running():
         await asyncio.wait_for(server.settled.wait(), PATIENCE_S)
-        assert server.error == "its command cannot be run: No such file or directory"
+        assert server.error == "its command cannot be run: program: No such file or directory"
 
 
 @pytest.mark.parametrize("options", [{"protocol": "2024-11-05"}, {"mode": "only_initialize"}, {"mode": "no_tools"}])

@@ -434,6 +434,20 @@ def test_files_that_others_can_read_or_write(run: Run, tmp_path: Path) -> None:
     assert {one["level"] for one in found.values()} == {"ok"}
 
 
+def test_a_folder_that_offers_nothing(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "tools").mkdir()
+    module = tmp_path / "tools" / "greet.py"
+    module.write_text("def greet(name): return 'hi'\n")
+    config = {"backends": {"m": {"kind": "mock"}}, "tools": {"folder": "tools"}}
+    assert level(findings(run("--json", config=config), "tools"), "1 module(s), 0 tool(s)") == "warning"
+    tool = {
+        "type": "function",
+        "function": {"name": "greet", "description": "Greets.", "parameters": {"type": "object"}},
+    }
+    module.write_text(f"TOOLS = [{tool!r}]\ndef handle_tool_call(name, values): return 'hi'\n")
+    assert level(findings(run("--json", config=config), "tools"), "1 module(s), 1 tool(s)") == "ok"
+
+
 def test_keys_from_variables_are_in_no_file(run: Run, tmp_path: Path) -> None:
     Path("c.yaml").write_text(
         "server: {port: 0}\nbackends:\n  m:\n    kind: mock\n    api_key: ${SOME_KEY}\nauth:\n  keys:\n  - ${SOME_KEY}\n"
@@ -465,6 +479,18 @@ def test_what_people_see(run: Run) -> None:
     assert lines[at + 2].startswith("           Why it matters: ")
     assert lines[at + 3].startswith("           What to do: ")
     assert lines[-1].startswith("1 problem, ")
+
+
+def test_a_server_without_a_list_of_models_is_another_address(run: Run, serve: Serve) -> None:
+    found = findings(run("--json", "--no-probe", "--backend", serve({})), "backend default")
+    (said,) = (one for what, one in found.items() if "answered 404" in what)
+    assert "`url`" in said["todo"]
+    assert "`health_path`" in said["todo"]
+
+
+def test_what_is_to_be_done_about_several_stands_once(run: Run) -> None:
+    lines = run("--no-probe", config={"backends": {"m": {"kind": "mock", "a": 1, "b": 2}}}).stdout.splitlines()
+    assert [line.split()[0] for line in lines[:5]] == ["configuration", "problem", "problem", "Why", "What"]
 
 
 def test_wrong_use(run: Run) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import io
 import logging
 import os
@@ -79,6 +81,33 @@ def test_a_line_an_exchange(fields: dict[str, Any], line: str | None) -> None:
     assert got.count("\n") == 1
     assert got.removesuffix("\n").isprintable()
     assert got == f"{line or got.rstrip()}\n"
+
+
+CALL_STATES = ["TOOL_CALL_INITIATED", "VALIDATING_PARAMETERS", "EXECUTING_TOOL", "TOOL_COMPLETED", "IDLE"]
+
+
+def tool_call(*states: str, form: Any = "auto") -> str:
+    """What is shown of these states, logged as the gateway does and as a record."""
+
+    def change(state: str) -> None:
+        fields = {"request_id": "r", "tool": "a\x1bb", "from": "IDLE", "state": state}
+        logging.getLogger("toolwire.tools").info("tool call", extra={"fields": fields})
+
+        async def later() -> None:
+            log_fields(logging.getLogger("toolwire.tools"), "tool call", fields)
+
+        asyncio.run(later())
+
+    return shown(*(functools.partial(change, state) for state in states), form=form)
+
+
+def test_a_call_that_the_gateway_ran_is_one_line() -> None:
+    assert tool_call(*CALL_STATES) == 2 * 'tool "a\\x1bb" completed\n'
+    assert tool_call("EXECUTING_TOOL", "EXECUTION_FAILED") == 2 * 'tool "a\\x1bb" failed\n'
+    assert tool_call(*CALL_STATES, form="text").count("state=") == 2 * len(CALL_STATES), (
+        "elsewhere each change is there"
+    )
+    assert tool_call(*CALL_STATES, form="json").count('"state"') == 2 * len(CALL_STATES)
 
 
 def test_no_model_is_known_of_a_body_that_is_none() -> None:

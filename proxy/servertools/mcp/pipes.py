@@ -16,6 +16,7 @@ import asyncio
 import shutil
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Final
 
 import anyio
@@ -61,7 +62,7 @@ async def piped(
         )
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or type(error).__name__
-        raise Broken(f"its command cannot be run: {why}") from None
+        raise Broken(f"its command cannot be run: {Path(argv[0]).name}: {why}") from None
     assert process.stdin is not None
     assert process.stdout is not None
     assert process.stderr is not None
