@@ -64,9 +64,21 @@ async def test_arguments_are_checked_before_the_server_sees_them(double: McpServ
     assert states[-1] is CallState.EXECUTION_FAILED
 
 
-async def test_a_tool_that_is_not_there(double: McpServer) -> None:
-    result = await call(double, "nothing")
-    assert (result.text, result.failed) == ("Error: Unknown tool: nothing", True)
+@pytest.mark.parametrize("name", ["nothing", "n" * 900])
+async def test_a_tool_that_is_not_there(double: McpServer, name: str) -> None:
+    result = await call(double, name)
+    assert (result.text, result.failed) == (f"Error: Unknown tool: {name}", True)
+
+
+@pytest.mark.parametrize("depth", [300, 1015])
+async def test_arguments_that_are_too_deep_to_be_sent_cost_their_call_only(double: McpServer, depth: int) -> None:
+    host = double._host
+    text = '{"text":"","more":' + "[" * depth + "]" * depth + "}"
+    result = await double.tools.run(serving.ToolUse("call_1", "t_echo", text), PATIENCE_S, lambda state: None)
+    assert result.failed
+    assert "lost" not in result.text
+    assert (await call(double, "t_echo", text="again")).text.startswith("echo: ")
+    assert double._host is host
 
 
 @pytest.mark.parametrize(

@@ -286,16 +286,19 @@ class Host:
         answer: Frame = {"result": number, "parts": [], "failed": True}
         try:
             with scope:
-                parts, failed = await self._called(client, frame["name"], json.loads(frame["arguments"]))
+                parts, failed = await self._called(client, frame["name"], frame["arguments"])
                 answer = {"result": number, "parts": parts, "failed": failed}
         finally:
             del self._calls[number]
         self.say(answer)
 
-    async def _called(self, client: Client, name: str, arguments: dict[str, Any]) -> tuple[list[Part], bool]:
+    async def _called(self, client: Client, name: str, arguments: str) -> tuple[list[Part], bool]:
         most = self._settings.max_result_chars
         try:
-            result = await client.call_tool(name, arguments)
+            # Here, because what is nested too deep to be read must cost no other call.
+            result = await client.call_tool(name, json.loads(arguments))
+        except RecursionError:
+            return self._error("Invalid parameters - The arguments are nested too deep to be sent"), True
         except MCPError as error:
             # Over HTTP each call has a connection of its own, which alone may have been closed.
             closed = error.code == types.CONNECTION_CLOSED and self._settings.url is None
