@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from proxy.servertools.mcp import host
 from proxy.servertools.mcp import server as serving
 from proxy.servertools.mcp.server import McpServer
 from proxy.servertools.source import CallState
@@ -72,13 +73,13 @@ async def test_a_tool_that_is_not_there(double: McpServer, name: str) -> None:
 
 @pytest.mark.parametrize("depth", [300, 1015])
 async def test_arguments_that_are_too_deep_to_be_sent_cost_their_call_only(double: McpServer, depth: int) -> None:
-    host = double._host
-    text = '{"text":"","more":' + "[" * depth + "]" * depth + "}"
-    result = await double.tools.run(serving.ToolUse("call_1", "t_echo", text), PATIENCE_S, lambda state: None)
+    before = double._host
+    text = '{"more":' + "[" * depth + "]" * depth + "}"
+    result = await double.tools.run(serving.ToolUse("call_1", "t_structured", text), PATIENCE_S, lambda state: None)
     assert result.failed
     assert "lost" not in result.text
     assert (await call(double, "t_echo", text="again")).text.startswith("echo: ")
-    assert double._host is host
+    assert double._host is before
 
 
 @pytest.mark.parametrize(
@@ -180,6 +181,17 @@ async def test_a_list_that_changes(caplog: pytest.LogCaptureFixture) -> None:
         await until(lambda: "new" in server.tools.names)
         assert before.names == {"echo", "change"}
         assert (await call(server, "new")).text == "new: {}"
+
+
+def test_a_list_that_does_not_rest_is_read_ever_less_often() -> None:
+    """Each reading costs the gateway up to a second or two of compiling."""
+    pause, pauses = host.RELIST_S, []
+    for _ in range(8):
+        pauses.append(pause)
+        pause = host.next_pause(pause, 0.5)
+    assert pauses[:3] == [1.0, 2.0, 4.0]
+    assert pauses[-1] == host.RELIST_MOST_S
+    assert host.next_pause(pause, host.RELIST_MOST_S) == host.RELIST_S
 
 
 async def test_a_server_that_dies_is_started_again(

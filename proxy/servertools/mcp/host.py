@@ -48,7 +48,9 @@ MAX_PAGES: Final = 64
 MAX_SCHEMA_BYTES: Final = 128 * 1024
 MAX_ERROR_CHARS: Final = 500
 RELIST_S: Final = 1.0
-"""A list that changes is read again at most so often."""
+RELIST_MOST_S: Final = 30.0
+"""A list that changes is read again after the first of the two, one that does not rest (`next_pause`) after ever longer,
+up to the second: each reading costs the gateway the compiling of all schemas."""
 LISTEN_AGAIN_S: Final = 5.0
 LOGGED_LINES: Final = 100
 LOGGED_PER_S: Final = 60.0
@@ -227,11 +229,14 @@ class Host:
 
     async def _list(self, client: Client) -> None:
         """Read the list, and read it again when it has changed."""
+        pause = RELIST_S
         while True:
             self._changed.clear()
             self.say(await self._listing(client))
+            since = time.monotonic()
             await self._changed.wait()
-            await asyncio.sleep(RELIST_S)
+            await asyncio.sleep(pause)
+            pause = next_pause(pause, time.monotonic() - since - pause)
 
     async def _listing(self, client: Client) -> Frame:
         tools: list[Frame] = []
@@ -316,6 +321,11 @@ class Host:
 
     def _error(self, text: str) -> list[Part]:
         return [{"text": f"Error: {self.hide(text)}"[:MAX_ERROR_CHARS]}]
+
+
+def next_pause(pause: float, rested_s: float) -> float:
+    """How long to wait before a list is read once more, after a pause and so many seconds without a change before it."""
+    return RELIST_S if rested_s >= RELIST_MOST_S else min(2 * pause, RELIST_MOST_S)
 
 
 def _size(shown: Frame) -> tuple[int, str | None]:
