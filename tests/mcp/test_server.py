@@ -119,8 +119,14 @@ async def test_the_environment_of_a_server(double: McpServer, monkeypatch: pytes
     config = settings(raw(), env={"TOKEN": TOKEN, "FOLDER": "/srv/data"}, inherit=("GIVEN",), max_result_chars=100_000)
     monkeypatch.setenv("OPENAI_API_KEY", "never-to-be-seen")
     monkeypatch.setenv("GIVEN", "given")
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/no/such/folder")  # the host's interpreter may not start without it
     async with connected(config) as server:
         found = json.loads((await call(server, "env")).text)
+        assert server._host is not None
+        environ = Path(f"/proc/{server._host._process.pid}/environ")
+        hosts = await asyncio.to_thread(environ.read_bytes)
+    assert b"LD_LIBRARY_PATH=/no/such/folder" in hosts
+    assert "LD_LIBRARY_PATH" not in found
     assert found["TOKEN"] == "[hidden]"
     assert (found["FOLDER"], found["GIVEN"], found["PATH"]) == ("/srv/data", "given", os.environ["PATH"])
     assert "OPENAI_API_KEY" not in found
@@ -183,7 +189,7 @@ async def test_a_list_that_changes(caplog: pytest.LogCaptureFixture) -> None:
         assert (await call(server, "new")).text == "new: {}"
 
 
-def test_a_list_that_does_not_rest_is_read_ever_less_often() -> None:
+async def test_a_list_that_does_not_rest_is_read_ever_less_often() -> None:
     """Each reading costs the gateway up to a second or two of compiling."""
     pause, pauses = host.RELIST_S, []
     for _ in range(8):

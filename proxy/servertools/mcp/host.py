@@ -49,8 +49,8 @@ MAX_SCHEMA_BYTES: Final = 128 * 1024
 MAX_ERROR_CHARS: Final = 500
 RELIST_S: Final = 1.0
 RELIST_MOST_S: Final = 30.0
-"""A list that changes is read again after the first of the two, one that does not rest (`next_pause`) after ever longer,
-up to the second: each reading costs the gateway the compiling of all schemas."""
+"""A list that changes is read again after the first of the two, one that does not rest (`next_pause`) ever later, up to
+the second: each reading costs the gateway the compiling of all schemas."""
 LISTEN_AGAIN_S: Final = 5.0
 LOGGED_LINES: Final = 100
 LOGGED_PER_S: Final = 60.0
@@ -324,7 +324,7 @@ class Host:
 
 
 def next_pause(pause: float, rested_s: float) -> float:
-    """How long to wait before a list is read once more, after a pause and so many seconds without a change before it."""
+    """How long to wait before a list is read once more, after such a pause and so many seconds without a change."""
     return RELIST_S if rested_s >= RELIST_MOST_S else min(2 * pause, RELIST_MOST_S)
 
 
