@@ -145,7 +145,7 @@ def _read_parameters(given: Any, where: str) -> tuple[Mapping[str, Any], Paramet
     return schema, parameters
 
 
-def _check_written_size(given: dict[Any, Any]) -> None:
+def _check_written_size(given: Any) -> None:
     """Raise `ValueError` for what would be too much as JSON, before it is written: a dict that is used in two places is
     written twice there, and thirty of them, each within the next, a billion times."""
     count, level = 0, [given]

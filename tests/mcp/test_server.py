@@ -146,6 +146,25 @@ async def test_secrets_are_hidden_in_errors(double: McpServer) -> None:
     assert TOKEN not in json.dumps(double.shown())
 
 
+async def test_secrets_are_hidden_in_lists() -> None:
+    """Servers fill in what they were given, such as a default."""
+    key = {"type": "string", "default": TOKEN, "enum": [TOKEN, "other"], "description": f"is {TOKEN}"}
+    tools = [
+        {"name": "one", "inputSchema": {"type": "object", "properties": {"key": key}}, "annotations": {"title": TOKEN}},
+    ]
+    env = {"TOKEN": TOKEN, "KIND_KEY": "string"}
+    async with connected(settings(raw(tools=tools), env=env)) as server:
+        (shown,) = server.shown()["tools"]
+        parameters = shown["parameters"]["properties"]["key"]
+        assert parameters == {
+            "type": "string",
+            "default": "[hidden]",
+            "enum": ["[hidden]", "other"],
+            "description": "is [hidden]",
+        }
+        assert TOKEN not in repr(server.listing)
+
+
 async def test_calls_beyond_the_bound_wait(double: McpServer, tmp_path_factory: pytest.TempPathFactory) -> None:
     hangs = tmp_path_factory.getbasetemp() / "hangs"
     before = len(hangs.read_text().split())

@@ -144,6 +144,20 @@ class Host:
             text = text.replace(secret, HIDDEN)
         return text
 
+    def hide_all(self, value: Any) -> Any:
+        """A JSON value without secrets; names of members, and of types, stay as they are. (What comes over a
+        connection is never nested deep: its reader refuses that.)"""
+        if isinstance(value, str):
+            return self.hide(value)
+        if isinstance(value, list):
+            return [self.hide_all(item) for item in value]
+        if isinstance(value, dict):
+            return {
+                name: item if name == "type" and not isinstance(item, dict) else self.hide_all(item)
+                for name, item in value.items()
+            }
+        return value
+
     def line(self, text: str) -> str:
         """A text as a line of a log may have it."""
         return "".join(c if c.isprintable() else " " for c in self.hide(text))
@@ -275,13 +289,14 @@ class Host:
         return {"tools": tools, "left_out": left_out}
 
     def _shown(self, tool: types.Tool) -> Frame:
-        shown: Frame = {"name": tool.name, "inputSchema": tool.input_schema}
+        shown: Frame = {"name": tool.name, "inputSchema": self.hide_all(tool.input_schema)}
         if tool.title is not None:
             shown["title"] = self.hide(tool.title)
         if tool.description is not None:
             shown["description"] = self.hide(tool.description)
         if tool.annotations is not None:
-            shown["annotations"] = tool.annotations.model_dump(by_alias=True, mode="json", exclude_none=True)
+            told = tool.annotations.model_dump(by_alias=True, mode="json", exclude_none=True)
+            shown["annotations"] = self.hide_all(told)
         return shown
 
     # --- calls ------------------------------------------------------------------------------------------------------
