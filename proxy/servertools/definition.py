@@ -23,6 +23,9 @@ _NAME: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9_]*")
 _REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 _NO_PARAMETERS: Final[Mapping[str, Any]] = {"type": "object", "properties": {}}
 _MOST_SCHEMAS: Final = 1000
+_MOST_VALUES: Final = 20_000
+_MOST_LEVELS: Final = 250
+"""Beyond, writing it as JSON says itself that it is too deep."""
 
 TIMED_OUT: Final = "Error: Tool execution timed out"
 
@@ -40,6 +43,10 @@ class ToolModuleError(Exception):
         super().__init__(message)
         self.kind = kind
         self.message = message
+
+
+class NotTried(ToolModuleError):
+    """A module whose code could not be run at all, for lack of what the system gives: later it may be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +131,7 @@ def _read_parameters(given: Any, where: str) -> tuple[Mapping[str, Any], Paramet
     try:
         if not isinstance(given, dict):
             raise ValueError(f"they must be a JSON Schema (a dict), not {type(given).__name__}.")
+        _check_written_size(given)
         _, schema = private_copy(given)
         if schema.get("type") != "object":
             raise ValueError(f'their root must have the type "object", not {quote(schema.get("type"))}.')
@@ -135,6 +143,21 @@ def _read_parameters(given: Any, where: str) -> tuple[Mapping[str, Any], Paramet
     except (ValueError, RecursionError) as error:
         raise ToolModuleError("ValidationError", f"{where}, parameters: {error}") from None
     return schema, parameters
+
+
+def _check_written_size(given: Any) -> None:
+    """Raise `ValueError` for what would be too much as JSON, before it is written: a dict that is used in two places is
+    written twice there, and thirty of them, each within the next, a billion times."""
+    count, level = 0, [given]
+    for _ in range(_MOST_LEVELS):
+        inner: list[Any] = []
+        for part in level:
+            count += len(part)
+            if count > _MOST_VALUES:
+                raise ValueError(f"they have more than {_MOST_VALUES} values, each counted wherever it is used.")
+            items = part.values() if isinstance(part, dict) else part
+            inner += [item for item in items if isinstance(item, dict | list | tuple)]
+        level = inner
 
 
 def _check_size(schema: dict[str, Any]) -> None:

@@ -10,7 +10,8 @@ Rules:
    removed takes its tools along.
 3. Names are unique in the folder. Of two modules with one name the first one, by file name, has it, and the other one
    fails.
-4. A module that fails never stops the server. Looking and loading happen off the event loop.
+4. A module that could not be tried, because the system had no process for it, is tried again at the next look.
+5. A module that fails never stops the server. Looking and loading happen off the event loop.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from ..config import ToolsConfig
 from ..errors import quote
 from ..formats.toolset import ToolSet
 from .calls import Calls
-from .definition import ServerTool, ToolModuleError
+from .definition import NotTried, ServerTool, ToolModuleError
 from .isolation import Generation, Isolation
 from .loading import Loaded, LoadState, load
 from .pool import Pool
@@ -118,13 +119,14 @@ class ToolFolder:
         }
 
     async def refresh(self) -> bool:
-        """Look at the folder, and load all modules if anything has changed. Says whether it has."""
+        """Look at the folder, and load all modules if anything has changed, or rule 4 wants it. Says whether it has."""
         try:
             snapshot = await asyncio.to_thread(read, str(self.folder))
         except OSError as error:
             LOG.error("the tools folder cannot be read: %s", error.strerror)
             return False
-        if snapshot == self._snapshot or self._isolation is None:
+        untried = any(isinstance(module.failure, NotTried) for module in self.modules.values())
+        if (snapshot == self._snapshot and not untried) or self._isolation is None:
             return False
         if not snapshot.complete and (self._snapshot is None or self._snapshot.complete):
             LOG.warning(

@@ -22,7 +22,7 @@ class Generation(Protocol):
 
     async def declare(self, name: str, text: bytes) -> Declared:
         """Run the module in the file `name`. Raises `ToolModuleError` for whatever goes wrong in it, or takes too
-        long."""
+        long; `NotTried` if it could not be run."""
 
     def retire(self) -> None:
         """None of its tools is on offer any more. Calls that were made before are still run."""

@@ -22,10 +22,9 @@ from ..config import ToolsConfig
 from ..errors import quote
 from ..formats.toolset import ToolSet
 from ..model import ToolUse
-from .definition import MAX_NAME_CHARS
 from .folder import ToolFolder
 from .mcp.server import McpServer
-from .source import CallState, Enter, Result, Tools, ToolSource
+from .source import Enter, Result, Tools, ToolSource, unknown_tool
 
 LOG: Final = logging.getLogger("toolwire.tools")
 
@@ -122,6 +121,4 @@ async def _run(runners: Mapping[str, Tools], use: ToolUse, limit_s: float, enter
     tools = runners.get(use.name)
     if tools is not None:
         return await tools.run(use, limit_s, enter)
-    for state in (CallState.TOOL_CALL_INITIATED, CallState.VALIDATING_PARAMETERS, CallState.EXECUTION_FAILED):
-        enter(state)
-    return Result(f"Error: Unknown tool: {use.name[:MAX_NAME_CHARS]}", failed=True)
+    return unknown_tool(use.name, enter)

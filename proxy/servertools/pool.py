@@ -4,12 +4,12 @@ Rules:
 
 1. A worker runs one module or one call at a time, for one generation of the folder. So killing it costs one call.
 2. At most `tools.processes` live, of all generations together. One that does nothing makes room for another
-   generation's.
+   generation's, and comes back when it is needed.
 3. A call waits at most `tools.wait_s` for a worker, its start included; a handler's time begins when the handler does.
    A call whose handler had not begun when its worker died is made once more.
-4. As long as a generation is in use one worker is kept, with its modules loaded. Those beyond are given back when they
-   have had nothing to do for `IDLE_S`. One that dies while it is made ready is tried again ever later, and the module
-   that did it is loaded only for its own calls from then on.
+4. As long as a generation is in use, and there is room, one worker is kept, with its modules loaded. Those beyond are
+   given back when they have had nothing to do for `IDLE_S`. One that dies while it is made ready is tried again ever
+   later, and the module that did it is loaded only for its own calls from then on.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from functools import partial
 from typing import Any, Final
 
 from ..config import ToolsConfig
-from .definition import TIMED_OUT, ToolModuleError
+from .definition import TIMED_OUT, NotTried, ToolModuleError
 from .isolation import Declared
 from .printed import visible
 from .process import Ended, WorkerProcess
@@ -115,9 +115,11 @@ class Pool:
                 del self._idle[worker]
                 return worker
         if len(self._workers) >= self.config.processes:
-            self._end(next(iter(self._idle)))
+            idle = next(iter(self._idle))
+            del self._workers[idle]  # first: its generation must not ask for the room that is made here
+            self._end(idle)
         if self.closed:
-            raise Ended("was not started: the gateway is about to stop")
+            raise NoWorker(NOT_NOW)
         worker = WorkerProcess(generation.snapshot, self.config, self._gone)
         self._all.add(worker)
         worker.watcher.add_done_callback(lambda _: self._all.discard(worker))
@@ -204,7 +206,7 @@ class PoolGeneration:
             except Ended as error:
                 raise ToolModuleError("ProcessEnded", f"The module's code {error.what}.") from None
             except NoWorker:
-                raise ToolModuleError("OSError", "No process can be started to run it; the log says why.") from None
+                raise NotTried("OSError", "No process can be started to run it; the log says why.") from None
         failed = answer.get("failed")
         if failed is not None:
             kind, message = map(str, failed) if isinstance(failed, list) and len(failed) == 2 else ("", "")

@@ -62,12 +62,13 @@ class Printed:
         self._begin()
 
     def feed(self, data: bytes) -> None:
-        """Bytes as they come."""
-        *lines, rest = data.split(b"\n")
-        for line in lines:
-            self._add(line)
+        """Bytes as they come. A flood of lines takes no longer than those that are written."""
+        start = 0
+        while not self.spent and (end := data.find(b"\n", start)) >= 0:
+            self._add(data[start:end])
             self._say()
-        self._add(rest)
+            start = end + 1
+        self._add(data[start:])
 
     def end(self) -> None:
         """Nothing more comes: the last line may have no end."""
@@ -86,15 +87,12 @@ class Printed:
         self._left_out += max(0, len(part) - room)
 
     def _say(self) -> None:
-        if self.spent:
-            self._left_out += len(self._rest)
-        else:
-            text = self._rest.decode("utf-8", "backslashreplace").rstrip("\r")
-            self._left_out += max(0, len(text) - MAX_LINE)
-            text = text[:MAX_LINE]
-            self._lines -= 1
-            self._chars -= len(text)
-            LOG.info("%s: %s", self._who, visible(text), extra=self._extra())
+        text = self._rest.decode("utf-8", "backslashreplace").rstrip("\r")
+        self._left_out += max(0, len(text) - MAX_LINE)
+        text = text[:MAX_LINE]
+        self._lines -= 1
+        self._chars -= len(text)
+        LOG.info("%s: %s", self._who, visible(text), extra=self._extra())
         self._rest.clear()
 
     def _extra(self) -> dict[str, Any]:

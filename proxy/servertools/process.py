@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..config import ToolsConfig
+from ..support.environment import INHERITED, INTERPRETER
 from .printed import Printed, PrintedPipe
 from .worker import frames, guardian
 from .worker.sources import Snapshot, sent
@@ -42,32 +43,8 @@ MORE_CPU_S: Final = 10.0
 MAX_WAITING: Final = 16
 """Frames. A worker never says more than two for one order."""
 
-GIVEN: Final = frozenset(
-    [
-        "PATH",
-        "HOME",
-        "USER",
-        "LOGNAME",
-        "SHELL",
-        "LANG",
-        "LANGUAGE",
-        "TZ",
-        "TMPDIR",
-        "VIRTUAL_ENV",
-        "LD_LIBRARY_PATH",
-        "DYLD_LIBRARY_PATH",
-        "SSL_CERT_FILE",
-        "SSL_CERT_DIR",
-        "PYTHONPATH",
-        "PYTHONHOME",
-        "PYTHONUTF8",
-        "PYTHONNOUSERSITE",
-        "PYTHONUSERBASE",
-        "PYTHONHASHSEED",
-    ]
-)
-"""Variables of the gateway's environment that workers have too, besides `LC_*`: what programs need to find themselves.
-Everything else may be a secret."""
+GIVEN: Final = frozenset([*INHERITED, *INTERPRETER, "PYTHONPATH"])
+"""Variables of the gateway's environment that workers have too, besides `LC_*`. Everything else may be a secret."""
 
 
 def environment(own: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:

@@ -27,6 +27,19 @@ INHERITED: Final = (
 )
 """Variables that every program may need."""
 
+INTERPRETER: Final = (
+    "DYLD_LIBRARY_PATH",
+    "LANGUAGE",
+    "LD_LIBRARY_PATH",
+    "PYTHONHASHSEED",
+    "PYTHONHOME",
+    "PYTHONNOUSERSITE",
+    "PYTHONUSERBASE",
+    "PYTHONUTF8",
+    "VIRTUAL_ENV",
+)
+"""Inherited where the program is the gateway's own interpreter: what that may need to find itself and its packages."""
+
 PROXIES: Final = tuple(
     name for word in ("http", "https", "all", "no") for name in (f"{word}_proxy", f"{word}_PROXY".upper())
 )

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from proxy.servertools.mcp import host
 from proxy.servertools.mcp import server as serving
 from proxy.servertools.mcp.server import McpServer
 from proxy.servertools.source import CallState
@@ -64,9 +65,21 @@ async def test_arguments_are_checked_before_the_server_sees_them(double: McpServ
     assert states[-1] is CallState.EXECUTION_FAILED
 
 
-async def test_a_tool_that_is_not_there(double: McpServer) -> None:
-    result = await call(double, "nothing")
-    assert (result.text, result.failed) == ("Error: Unknown tool: nothing", True)
+@pytest.mark.parametrize("name", ["nothing", "n" * 900])
+async def test_a_tool_that_is_not_there(double: McpServer, name: str) -> None:
+    result = await call(double, name)
+    assert (result.text, result.failed) == (f"Error: Unknown tool: {name}", True)
+
+
+@pytest.mark.parametrize("depth", [300, 1015])
+async def test_arguments_that_are_too_deep_to_be_sent_cost_their_call_only(double: McpServer, depth: int) -> None:
+    before = double._host
+    text = '{"more":' + "[" * depth + "]" * depth + "}"
+    result = await double.tools.run(serving.ToolUse("call_1", "t_structured", text), PATIENCE_S, lambda state: None)
+    assert result.failed
+    assert "lost" not in result.text
+    assert (await call(double, "t_echo", text="again")).text.startswith("echo: ")
+    assert double._host is before
 
 
 @pytest.mark.parametrize(
@@ -106,8 +119,14 @@ async def test_the_environment_of_a_server(double: McpServer, monkeypatch: pytes
     config = settings(raw(), env={"TOKEN": TOKEN, "FOLDER": "/srv/data"}, inherit=("GIVEN",), max_result_chars=100_000)
     monkeypatch.setenv("OPENAI_API_KEY", "never-to-be-seen")
     monkeypatch.setenv("GIVEN", "given")
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/no/such/folder")  # the host's interpreter may not start without it
     async with connected(config) as server:
         found = json.loads((await call(server, "env")).text)
+        assert server._host is not None
+        environ = Path(f"/proc/{server._host._process.pid}/environ")
+        hosts = await asyncio.to_thread(environ.read_bytes)
+    assert b"LD_LIBRARY_PATH=/no/such/folder" in hosts
+    assert "LD_LIBRARY_PATH" not in found
     assert found["TOKEN"] == "[hidden]"
     assert (found["FOLDER"], found["GIVEN"], found["PATH"]) == ("/srv/data", "given", os.environ["PATH"])
     assert "OPENAI_API_KEY" not in found
@@ -125,6 +144,25 @@ async def test_secrets_are_hidden_in_errors(double: McpServer) -> None:
     result = await call(double, "t_refuses")
     assert (result.text, result.failed) == ("Error: no such thing; token [hidden]", True)
     assert TOKEN not in json.dumps(double.shown())
+
+
+async def test_secrets_are_hidden_in_lists() -> None:
+    """Servers fill in what they were given, such as a default."""
+    key = {"type": "string", "default": TOKEN, "enum": [TOKEN, "other"], "description": f"is {TOKEN}"}
+    tools = [
+        {"name": "one", "inputSchema": {"type": "object", "properties": {"key": key}}, "annotations": {"title": TOKEN}},
+    ]
+    env = {"TOKEN": TOKEN, "KIND_KEY": "string"}
+    async with connected(settings(raw(tools=tools), env=env)) as server:
+        (shown,) = server.shown()["tools"]
+        parameters = shown["parameters"]["properties"]["key"]
+        assert parameters == {
+            "type": "string",
+            "default": "[hidden]",
+            "enum": ["[hidden]", "other"],
+            "description": "is [hidden]",
+        }
+        assert TOKEN not in repr(server.listing)
 
 
 async def test_calls_beyond_the_bound_wait(double: McpServer, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -168,6 +206,17 @@ async def test_a_list_that_changes(caplog: pytest.LogCaptureFixture) -> None:
         await until(lambda: "new" in server.tools.names)
         assert before.names == {"echo", "change"}
         assert (await call(server, "new")).text == "new: {}"
+
+
+async def test_a_list_that_does_not_rest_is_read_ever_less_often() -> None:
+    """Each reading costs the gateway up to a second or two of compiling."""
+    pause, pauses = host.RELIST_S, []
+    for _ in range(8):
+        pauses.append(pause)
+        pause = host.next_pause(pause, 0.5)
+    assert pauses[:3] == [1.0, 2.0, 4.0]
+    assert pauses[-1] == host.RELIST_MOST_S
+    assert host.next_pause(pause, host.RELIST_MOST_S) == host.RELIST_S
 
 
 async def test_a_server_that_dies_is_started_again(

@@ -89,6 +89,27 @@ def test_too_much_is_refused(value: Any) -> None:
         encode(value)
 
 
+def test_tuples_in_tuples_take_no_longer_than_lists() -> None:
+    """Counted in looks at nodes, since what takes a minute here blocks everybody."""
+
+    class Nodes(list[Any]):
+        looks = 0
+
+        def __getitem__(self, index: Any) -> Any:
+            Nodes.looks += 1
+            return super().__getitem__(index)
+
+    depth = 5000
+    value: Any = ()
+    for _ in range(depth - 1):
+        value = (value,)
+    found = decode(Nodes(map(Nodes, encode(value))))
+    assert Nodes.looks < 20 * depth
+    for _ in range(depth - 1):
+        (found,) = found
+    assert found == ()
+
+
 @given(JSON | NODES)
 def test_law_no_bytes_of_a_worker_make_the_gateway_fail(sent: Any) -> None:
     try:
@@ -142,6 +163,27 @@ def printed(parts: list[bytes]) -> list[str]:
         log.removeHandler(seen)
         log.setLevel(before)
     return seen.lines
+
+
+def test_a_flood_of_lines_takes_no_longer_than_what_is_written() -> None:
+    """What is looked at is counted: the pipe is read on the event loop, 64 KiB at a time."""
+
+    class Bytes(bytes):
+        looks = 0
+
+        def find(self, *where: Any) -> int:
+            Bytes.looks += 1
+            return super().find(*where)
+
+        def split(self, *by: Any) -> list[bytes]:  # type: ignore[override]
+            found = super().split(*by)
+            Bytes.looks += len(found)
+            return found
+
+    lines = printed([Bytes(b"\n" * 65_536)] * 3)
+    assert Bytes.looks <= MAX_LINES
+    assert lines[:-1] == ["one: "] * MAX_LINES
+    assert lines[-1] == f"one: {3 * 65_536 - MAX_LINES} bytes more were printed and are left out"
 
 
 OUTPUT = st.lists(

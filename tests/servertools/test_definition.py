@@ -124,3 +124,12 @@ def test_what_a_module_changes_later_changes_no_tool() -> None:
     (read,) = read_tools(declared, handler, "module")
     declared[0]["function"]["parameters"]["properties"]["b"] = {}
     assert read.spec.parameters == schema(properties={"a": {"type": "string"}})
+
+
+def test_what_is_shared_is_not_written_out_a_million_times() -> None:
+    shared: dict[str, Any] = {"type": "string"}
+    for _ in range(60):  # as JSON these are 2 ** 60 values
+        shared = {"type": "object", "properties": {"a": shared, "b": shared}}
+    with pytest.raises(ToolModuleError, match="more than 20000 values") as caught:
+        read_tools([tool(parameters=shared)], handler, "m")
+    assert caught.value.kind == "ValidationError"

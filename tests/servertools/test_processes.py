@@ -285,6 +285,12 @@ async def test_with_one_process_two_generations_take_turns(start: Start, tmp_pat
         "('one', {})",
         "('two', {})",
     ]
+    # And then it is quiet: the one that made room does not take it back.
+    pool_ = tools._isolation
+    assert isinstance(pool_, pool.Pool)
+    await until(lambda: not pool_.warming)
+    assert counts(tools)["started"] == 6
+    assert counts(tools)["idle"] == 1
 
 
 async def test_a_module_that_loads_only_once_is_told_of(start: Start, caplog: pytest.LogCaptureFixture) -> None:
@@ -307,6 +313,37 @@ async def test_where_no_process_can_be_started_the_model_is_told(start: Start, m
     assert await do(tools, "'fine'") == "Error: Tool cannot be run now"
     monkeypatch.undo()
     assert await do(tools, "'fine'") == "fine"
+
+
+async def test_a_module_that_could_not_be_tried_is_tried_again(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tools = await start({"a.py": module(ONE)})
+    (tmp_path / "a.py").write_text(module(tool("new")))
+    monkeypatch.setattr(sys, "executable", "/no/such/python")
+    for _ in range(2):
+        assert await tools.refresh()
+        (shown,) = tools.shown()["modules"]
+        assert (shown["error"]["kind"], shown["stale"]) == ("OSError", True)
+    monkeypatch.undo()
+    assert await tools.refresh()
+    assert await call(tools, "new") == "('new', {})"
+    assert not await tools.refresh()
+
+
+async def test_the_working_folder_may_be_gone(
+    start: Start, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path_factory.mktemp("gone")
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    try:
+        tools = await start({"a.py": MODULE})
+        assert await do(tools, "os.getcwd()") == "/"
+        assert await do(tools, "os.chdir(HERE) or 'there'") == "there"
+        assert await do(tools, "os.getcwd()") == "/"
+    finally:
+        os.chdir("/")  # for `monkeypatch`, which goes back from where it is
 
 
 async def test_coroutines_share_a_loop_and_leave_nothing_running(start: Start) -> None:

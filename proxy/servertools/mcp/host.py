@@ -50,7 +50,9 @@ MAX_PAGES: Final = 64
 MAX_SCHEMA_BYTES: Final = 128 * 1024
 MAX_ERROR_CHARS: Final = 500
 RELIST_S: Final = 1.0
-"""A list that changes is read again at most so often."""
+RELIST_MOST_S: Final = 30.0
+"""A list that changes is read again after the first of the two, one that does not rest (`next_pause`) ever later, up to
+the second: each reading costs the gateway the compiling of all schemas."""
 LISTEN_AGAIN_S: Final = 5.0
 LOGGED_LINES: Final = 100
 LOGGED_PER_S: Final = 60.0
@@ -144,6 +146,20 @@ class Host:
             text = text.replace(secret, HIDDEN)
         return text
 
+    def hide_all(self, value: Any) -> Any:
+        """A JSON value without secrets; names of members, and of types, stay as they are. (What comes over a
+        connection is never nested deep: its reader refuses that.)"""
+        if isinstance(value, str):
+            return self.hide(value)
+        if isinstance(value, list):
+            return [self.hide_all(item) for item in value]
+        if isinstance(value, dict):
+            return {
+                name: item if name == "type" and not isinstance(item, dict) else self.hide_all(item)
+                for name, item in value.items()
+            }
+        return value
+
     def line(self, text: str) -> str:
         """A text as a line of a log may have it."""
         return "".join(c if c.isprintable() else " " for c in self.hide(text))
@@ -229,11 +245,14 @@ class Host:
 
     async def _list(self, client: Client) -> None:
         """Read the list, and read it again when it has changed."""
+        pause = RELIST_S
         while True:
             self._changed.clear()
             self.say(await self._listing(client))
+            since = time.monotonic()
             await self._changed.wait()
-            await asyncio.sleep(RELIST_S)
+            await asyncio.sleep(pause)
+            pause = next_pause(pause, time.monotonic() - since - pause)
 
     async def _listing(self, client: Client) -> Frame:
         tools: list[Frame] = []
@@ -272,13 +291,14 @@ class Host:
         return {"tools": tools, "left_out": left_out}
 
     def _shown(self, tool: types.Tool) -> Frame:
-        shown: Frame = {"name": tool.name, "inputSchema": tool.input_schema}
+        shown: Frame = {"name": tool.name, "inputSchema": self.hide_all(tool.input_schema)}
         if tool.title is not None:
             shown["title"] = self.hide(tool.title)
         if tool.description is not None:
             shown["description"] = self.hide(tool.description)
         if tool.annotations is not None:
-            shown["annotations"] = tool.annotations.model_dump(by_alias=True, mode="json", exclude_none=True)
+            told = tool.annotations.model_dump(by_alias=True, mode="json", exclude_none=True)
+            shown["annotations"] = self.hide_all(told)
         return shown
 
     # --- calls ------------------------------------------------------------------------------------------------------
@@ -288,16 +308,19 @@ class Host:
         answer: Frame = {"result": number, "parts": [], "failed": True}
         try:
             with scope:
-                parts, failed = await self._called(client, frame["name"], json.loads(frame["arguments"]))
+                parts, failed = await self._called(client, frame["name"], frame["arguments"])
                 answer = {"result": number, "parts": parts, "failed": failed}
         finally:
             del self._calls[number]
         self.say(answer)
 
-    async def _called(self, client: Client, name: str, arguments: dict[str, Any]) -> tuple[list[Part], bool]:
+    async def _called(self, client: Client, name: str, arguments: str) -> tuple[list[Part], bool]:
         most = self._settings.max_result_chars
         try:
-            result = await client.call_tool(name, arguments)
+            # Here, because what is nested too deep to be read must cost no other call.
+            result = await client.call_tool(name, json.loads(arguments))
+        except RecursionError:
+            return self._error("Invalid parameters - The arguments are nested too deep to be sent"), True
         except MCPError as error:
             # Over HTTP each call has a connection of its own, which alone may have been closed.
             closed = error.code == types.CONNECTION_CLOSED and self._settings.url is None
@@ -315,6 +338,11 @@ class Host:
 
     def _error(self, text: str) -> list[Part]:
         return [{"text": f"Error: {self.hide(text)}"[:MAX_ERROR_CHARS]}]
+
+
+def next_pause(pause: float, rested_s: float) -> float:
+    """How long to wait before a list is read once more, after such a pause and so many seconds without a change."""
+    return RELIST_S if rested_s >= RELIST_MOST_S else min(2 * pause, RELIST_MOST_S)
 
 
 def _size(shown: Frame) -> tuple[int, str | None]:

@@ -1,7 +1,7 @@
 """A host and its pipes, seen from the gateway (`frames` has the words, `host` the other side).
 
-1. The host gets nothing of the gateway's environment but what every program needs: the rest is where keys are. What its
-   server needs is told through the pipe.
+1. The host gets nothing of the gateway's environment but what every program and an interpreter need: the rest is where
+   keys are. What its server needs is told through the pipe.
 2. It leads a group of its own. Whoever ends it ends the group, so nothing that the server has started is left behind.
 3. A host that does not confirm that a call was given up, or does not read, is stuck: it is ended.
 """
@@ -23,7 +23,7 @@ from typing import Any, Final
 
 import orjson
 
-from ...support.environment import environment
+from ...support.environment import INTERPRETER, environment
 from .frames import HEAD, MAX_FRAME_BYTES, Frame, HostSettings
 
 LOG: Final = logging.getLogger("toolwire.tools")
@@ -72,7 +72,7 @@ class HostProcess:
                 *_COMMAND,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
-                env=environment(own, (), proxies=settings.trust_env),
+                env=environment(own, INTERPRETER, proxies=settings.trust_env),
                 start_new_session=True,
             )
         except OSError as error:

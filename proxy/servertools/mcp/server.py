@@ -24,8 +24,9 @@ from ...errors import quote
 from ...formats.toolset import ToolSet
 from ...model import Image, Text, ToolUse
 from ...support.environment import environment
+from ..definition import TIMED_OUT
 from ..parameters import BadArguments, read_arguments
-from ..source import CallState, Enter, Result, Tools
+from ..source import CallState, Enter, Result, Tools, unknown_tool
 from .frames import Frame, HostSettings
 from .hosting import HostProcess, Lost
 from .listed import LeftOut, McpTool, read_listing
@@ -41,7 +42,6 @@ STEADY_S: Final = 60.0
 LOGGED_LEFT_OUT: Final = 5
 MAX_MISTAKE_CHARS: Final = 1000
 """Of what is said of arguments that do not fit."""
-TIMED_OUT: Final = "Error: Tool execution timed out"
 
 State = Literal["starting", "up", "down", "stopped"]
 OnOversize = Literal["cut", "error"]
@@ -141,15 +141,16 @@ class McpServer:
 
     async def _run(self, listing: Listing, use: ToolUse, limit_s: float, enter: Enter) -> Result:
         """See `Run`."""
+        tool = listing.tools.get(use.name)
+        if tool is None:
+            return unknown_tool(use.name, enter)
         enter(CallState.TOOL_CALL_INITIATED)
         enter(CallState.VALIDATING_PARAMETERS)
-        result = await self._result(listing.tools.get(use.name), use, limit_s, enter)
+        result = await self._result(tool, use, limit_s, enter)
         enter(CallState.EXECUTION_FAILED if result.failed else CallState.TOOL_COMPLETED)
         return result
 
-    async def _result(self, tool: McpTool | None, use: ToolUse, limit_s: float, enter: Enter) -> Result:
-        if tool is None:
-            return _failure(f"Unknown tool: {use.name[:100]}")
+    async def _result(self, tool: McpTool, use: ToolUse, limit_s: float, enter: Enter) -> Result:
         arguments = use.arguments if use.arguments.strip() else "{}"
         try:
             values = read_arguments(arguments, self.config.max_arguments_bytes)

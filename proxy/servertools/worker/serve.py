@@ -75,6 +75,15 @@ def _exactly(channel: socket.socket, size: int) -> bytes | None:
     return bytes(parts)
 
 
+def _working_folder() -> str:
+    """That of the gateway; the root where it is gone, as when an older release is removed from under its gateway."""
+    try:
+        return os.getcwd()
+    except OSError:
+        os.chdir(os.sep)
+        return os.sep
+
+
 class Worker:
     """Modules that were loaded, and the calls of their handlers."""
 
@@ -87,7 +96,7 @@ class Worker:
         self._loop: AbstractEventLoop | None = None
         self._pid = os.getpid()
         self._streams = sys.stdout, sys.stderr
-        self._home = os.getcwd()
+        self._home = _working_folder()
 
     def say(self, what: dict[str, Any]) -> None:
         """Send a frame. In a fork of this process, end (rule 2)."""

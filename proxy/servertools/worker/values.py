@@ -77,16 +77,7 @@ def _decode(nodes: Sequence[Sequence[Any]]) -> Any:
     if not 0 < len(nodes) <= MAX_NODES:
         raise ValueError("too many")
     made: list[Any] = [_leaf(*node) if node[0] in _LEAVES else [] if node[0] == "list" else {} for node in nodes]
-    # Tuples hold what is made already or later: a circle needs a list or a dict in it, which are filled afterwards.
-    pending = [index for index, node in enumerate(nodes) if node[0] == "tuple"]
-    while pending:
-        waiting = set(pending)
-        later = [index for index in pending if not waiting.isdisjoint(nodes[index][1:])]
-        if len(later) == len(pending):
-            raise ValueError("tuples in a circle")
-        for index in waiting.difference(later):
-            made[index] = tuple(made[_index(item)] for item in nodes[index][1:])
-        pending = later
+    _fill_tuples(nodes, made)
     for node, whole in zip(nodes, made, strict=True):
         if node[0] == "list":
             whole.extend(made[_index(item)] for item in node[1:])
@@ -96,6 +87,28 @@ def _decode(nodes: Sequence[Sequence[Any]]) -> Any:
         elif node[0] not in _LEAVES and node[0] != "tuple":
             raise ValueError("no such node")
     return made[0]
+
+
+def _fill_tuples(nodes: Sequence[Sequence[Any]], made: list[Any]) -> None:
+    """Each behind those that it holds, in time that grows with the references only: a circle needs a list or a dict in
+    it, which are filled later."""
+    lacks: dict[int, int] = {}
+    holders: dict[int, list[int]] = {}
+    for index, node in enumerate(nodes):
+        if node[0] == "tuple":
+            inner = [item for item in map(_index, node[1:]) if nodes[item][0] == "tuple"]
+            lacks[index] = len(inner)
+            for item in inner:
+                holders.setdefault(item, []).append(index)
+    ready = [index for index, lack in lacks.items() if not lack]
+    for index in ready:  # grows meanwhile
+        made[index] = tuple([made[item] for item in nodes[index][1:]])
+        for holder in holders.get(index, ()):
+            lacks[holder] -= 1
+            if not lacks[holder]:
+                ready.append(holder)
+    if len(ready) < len(lacks):
+        raise ValueError("tuples in a circle")
 
 
 _LEAVES: Final = ("value", "text", "int", "float", "other")
