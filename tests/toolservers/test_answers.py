@@ -358,8 +358,8 @@ async def test_without_a_list_of_servers_the_tool_is_ignored_and_echoed(seen: Se
     ("given", "shown"),
     [
         ({"headers": {"X-Key": "s3cret"}}, {"headers": {"X-Key": "<redacted>"}}),
-        ({"headers": ["X-Key: s3cret"]}, {"headers": "<redacted>"}),
-        ({"headers": "X-Key: s3cret"}, {"headers": "<redacted>"}),
+        ({"headers": ["X-Key: s3cret"]}, {"headers": None}),
+        ({"headers": "X-Key: s3cret"}, {"headers": None}),
         ({"authorization": "s3cret"}, {}),
         ({"server_url": "https://a.example/s3cret"}, {"server_url": "https://a.example/<redacted>"}),
         ({"server_url": "https://s3cret@a.example/"}, {"server_url": "https://a.example/<redacted>"}),

@@ -208,7 +208,7 @@ def _without_secrets(server: dict[str, Any]) -> dict[str, Any]:
     the query of its URL."""
     shown = {key: value for key, value in server.items() if key != "authorization"}
     if (headers := shown.get("headers")) is not None:
-        shown["headers"] = dict.fromkeys(headers, REDACTED) if isinstance(headers, Mapping) else REDACTED
+        shown["headers"] = dict.fromkeys(headers, REDACTED) if isinstance(headers, Mapping) else None
     if (url := shown.get("server_url")) is not None:
         shown["server_url"] = _host_only(url) if isinstance(url, str) else REDACTED
     return shown
