@@ -20,7 +20,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -226,11 +226,18 @@ class WorkerProcess:
 
 def _launched(config: ToolsConfig) -> tuple[subprocess.Popen[bytes], socket.socket, socket.socket, int]:
     """The guardian, and this end of its control, of the worker's frames, and of what is printed. Raises `OSError`."""
-    control, its_control = socket.socketpair()
-    data, its_data = socket.socketpair()
-    log, its_log = os.pipe()
-    passed = its_control.fileno(), its_data.fileno()
-    try:
+    with ExitStack() as ours, ExitStack() as theirs:
+
+        def pair() -> tuple[socket.socket, socket.socket]:
+            here, there = socket.socketpair()
+            return ours.enter_context(here), theirs.enter_context(there)
+
+        control, its_control = pair()
+        data, its_data = pair()
+        log, its_log = os.pipe()
+        ours.callback(os.close, log)
+        theirs.callback(os.close, its_log)
+        passed = its_control.fileno(), its_data.fileno()
         process = subprocess.Popen(
             [sys.executable or "python3", "-P", str(Path(guardian.__file__)), *map(str, passed)],
             stdin=subprocess.DEVNULL,
@@ -240,15 +247,7 @@ def _launched(config: ToolsConfig) -> tuple[subprocess.Popen[bytes], socket.sock
             env=environment(os.environ, config.env),
             start_new_session=True,
         )
-    except BaseException:
-        control.close()
-        data.close()
-        os.close(log)
-        raise
-    finally:
-        its_control.close()
-        its_data.close()
-        os.close(its_log)
+        ours.pop_all()
     control.setblocking(False)
     data.setblocking(False)
     return process, control, data, log

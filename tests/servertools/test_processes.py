@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import errno
 import os
 import signal
+import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -427,3 +429,19 @@ async def test_bounds_that_cannot_be_held_are_told_of(
     assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
         "the system does not let tools be bounded by tools.memory_bytes and tools.cpu_s"
     ]
+
+
+def test_what_was_opened_is_closed_where_there_are_no_descriptors_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[socket.socket] = []
+    pair = socket.socketpair
+
+    def once() -> tuple[socket.socket, ...]:
+        if opened:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        opened.extend(pair())
+        return tuple(opened)
+
+    monkeypatch.setattr(process.socket, "socketpair", once)
+    with pytest.raises(OSError):
+        process._launched(ToolsConfig(folder="tools"))
+    assert [one.fileno() for one in opened] == [-1, -1]
