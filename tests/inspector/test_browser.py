@@ -124,8 +124,9 @@ def test_what_was_said_is_never_markup(page: Page, gateway: Gateway) -> None:
     for toggle in page.driver.find_elements("css selector", "[data-testid^=toggle-]"):
         toggle.click()
     page.one("read-again").click()
-    until(lambda: page.all("readings"))
-    assert page.run("return document.querySelectorAll('img, main script, iframe, main b').length") == 0
+    until(lambda: page.run("return document.querySelectorAll('[data-testid=readings] tbody tr').length"))
+    assert page.run("return document.querySelectorAll('img, main script, iframe').length") == 0
+    assert "me" not in page.run("return [...document.querySelectorAll('b')].map((bold) => bold.textContent)")
     assert page.driver.title != "hacked"
 
 

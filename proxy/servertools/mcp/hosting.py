@@ -14,7 +14,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import asdict
 from importlib.util import find_spec
@@ -33,6 +33,7 @@ GRACE_S: Final = 5.0
 CONFIRM_S: Final = 10.0
 """So long a host has to confirm that a call was given up."""
 MOST_UNSENT: Final = 16 * 1024 * 1024
+READ_BYTES: Final = 64 * 1024
 
 _COMMAND: Final = (sys.executable, "-P", "-m", "proxy.servertools.mcp.host")
 
@@ -42,6 +43,20 @@ def _packages() -> list[str]:
     sdk = find_spec("mcp")
     places = [] if sdk is None else [Path(place).parent for place in sdk.submodule_search_locations or ()]
     return list(map(str, dict.fromkeys([Path(__file__).parents[3], *places])))
+
+
+async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
+    """Do what must not be left half-way. A cancellation is heeded behind it."""
+    task = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
+    task.result()
 
 
 class Lost(Exception):
@@ -120,8 +135,13 @@ class HostProcess:
             pass
         finally:
             self.kill()
-            await self._reading
-            await self._process.wait()
+            await _to_its_end(self._reaped())
+
+    async def _reaped(self) -> None:
+        await asyncio.wait({self._reading})
+        while await self._output.read(READ_BYTES):  # `Process.wait` may wait for its pipes as well
+            pass
+        await self._process.wait()
 
     def kill(self) -> None:
         """End the host's group at once, where there are groups; else the host."""
