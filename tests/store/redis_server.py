@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import shutil
 import signal
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 PROGRAM = shutil.which("redis-server") or shutil.which("valkey-server")
 
@@ -25,16 +26,27 @@ DOWN_AFTER_MS = 700
 """Silence after which a master is given up."""
 
 
+PORTS: Final = range(20_000, 22_700)
+"""They and those 10,000 above are below those that the system deals out by itself."""
+_given: set[int] = set()
+
+
 def free_port() -> int:
-    """A port that nobody has, and the one 10,000 above it, where nodes of a cluster speak with each other."""
+    """A port that nobody has or gets here, and the one 10,000 above it, where nodes of a cluster speak with each
+    other. Each process of the tests has its share of them."""
+    share = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    shares = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     while True:
-        port = random.randrange(20_000, 32_000)  # below those that the system deals out by itself
+        port = random.choice(PORTS[share::shares])
+        if port in _given:
+            continue
         with socket.socket() as one, socket.socket() as two:
             try:
                 one.bind(("127.0.0.1", port))
                 two.bind(("127.0.0.1", port + 10_000))
             except OSError:
                 continue
+        _given.add(port)
         return port
 
 
