@@ -13,11 +13,10 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from aiohttp import web
 
-from ..config import LimitsConfig
 from ..errors import Cancelled, ClientFault, Unavailable, quote
 from ..protocols.base import TurnForm
 from ..protocols.turn import Turn
@@ -297,17 +296,6 @@ async def cancel(request: web.Request) -> web.StreamResponse:
 def away(error: StoreUnavailable) -> Unavailable:
     """What the client gets to see when the store cannot be reached."""
     return Unavailable(f"The response store cannot be used now: {error}.", code="store_unavailable", retry_after_s=5)
-
-
-def too_much(kind: Literal["bytes", "values"], limits: LimitsConfig, param: str) -> ClientFault:
-    """The error of a request that would become larger than a body may be."""
-    limit = f"{limits.body_bytes} bytes" if kind == "bytes" else f"{limits.json_values} JSON values"
-    return ClientFault(
-        f"With the stored responses and items that it goes on from, the request is larger than {limit}.",
-        code="request_too_large",
-        param=param,
-        hint=f"Begin a new conversation, or refer to less. The limit is `limits.{'body_bytes' if kind == 'bytes' else 'json_values'}`.",
-    )
 
 
 @asynccontextmanager
