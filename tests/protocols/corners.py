@@ -6,8 +6,8 @@ Rules:
    table gives the same verdict on every machine.
 2. All texts and fields of a block hold its place in the answer (`t0`, `m1-cited`), so that a neighbour's text or field
    is never taken for its own.
-3. A field worth keeping has a mark as its value, and `marks` finds the marks in any value. A law compares the marks that
-   went in with those that came out.
+3. A field worth keeping has a mark as its value, and `marks` finds the marks in any value. A law compares the marks
+   that went in with those that came out.
 """
 
 from __future__ import annotations
