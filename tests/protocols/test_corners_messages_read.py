@@ -91,8 +91,8 @@ def at_once(n: int, wire: Wire) -> list[Wire]:
 
 
 def unstopped(n: int, wire: Wire) -> list[Wire]:
-    """Without the end of the block."""
-    return usual(n, wire)[:-1]
+    """Without the end of the block, unless it is one that is not modelled: that is given when it is whole."""
+    return usual(n, wire)[: -1 if wire["type"] in ("text", "thinking", "redacted_thinking", "tool_use") else None]
 
 
 def unnumbered(n: int, wire: Wire) -> list[Wire]:
