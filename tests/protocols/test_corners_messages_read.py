@@ -38,6 +38,7 @@ BLOCKS: dict[str, Callable[[int], Wire]] = {
     "call": lambda n: {"type": "tool_use", "id": f"toolu_{n}", "name": f"f{n}", "input": {"a": [n, "é"]}},
     "caller": lambda n: {"type": "tool_use", "id": f"toolu_{n}", "name": "f", "input": {}, "caller": {"x": mark(n, "caller")}},
     "searched": lambda n: {"type": "server_tool_use", "id": f"srv_{n}", "name": "web_search", "input": {"q": mark(n, "query")}},
+    "unknown": lambda n: {"type": "x_block", "x": n, "citations": [cited(n, "one"), cited(n, "two")]},
     "found": lambda n: {"type": "web_search_tool_result", "tool_use_id": f"srv_{n}", "content": [{"x": mark(n, "result")}]},
 }  # fmt: skip
 TEXTS = {"text": ("text", "text_delta"), "thinking": ("thinking", "thinking_delta")}
@@ -62,6 +63,8 @@ def first(wire: Wire) -> Wire:
         return {**wire, "text": "", "citations": [] if "citations" in wire else None}
     if wire["type"] == "thinking":
         return {**wire, "thinking": "", "signature": ""}
+    if wire["type"] == "x_block":
+        return {"type": "x_block", "x": wire["x"]}
     return {**wire, "input": {}} if "input" in wire else wire
 
 
@@ -115,13 +118,13 @@ ENDS: dict[str, Wire] = {
 }
 HEAD = {"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "x_top": "m9-top"}
 READ = {"input_tokens": 3, "cache_read_input_tokens": 2, "cache_creation_input_tokens": 1, "service_tier": "m9-tier"}
-WROTE = {"output_tokens": 4, "output_tokens_details": {"thinking_tokens": 1}}
+WROTE = {"input_tokens": None, "output_tokens": 4, "output_tokens_details": {"thinking_tokens": 1}}
 
 
 def answer(names: tuple[str, ...], end: str = "end") -> Wire:
     """The whole answer with these blocks."""
     content = [BLOCKS[name](n) for n, name in enumerate(names)]
-    return {**HEAD, "content": content, **ENDS[end], "usage": {**READ, **WROTE}}
+    return {**HEAD, "content": content, **ENDS[end], "usage": {**WROTE, **READ}}
 
 
 def frames(names: tuple[str, ...], way: Callable[[int, Wire], list[Wire]], end: str = "end") -> list[Wire]:
