@@ -96,6 +96,8 @@ def by_kind(choice: ReplyChoice) -> dict[str, Any]:
 
 # --- blocks of events -----------------------------------------------------------------------------------------------
 
+END_TIME: Extra = {"completed_at": 7}
+"""Else an answer is complete when it is written."""
 Block = Callable[[int], list[Event]]
 """A whole block by its place, which is also its number."""
 
@@ -111,15 +113,18 @@ def prose(kind: BlockKind, *pieces: str, opened: str = "", late: str = "", proto
     return at
 
 
-def call(*pieces: str, kind: Any = "function", opened: str = "", late: str = "", protocol: str = "") -> Block:
-    """A call whose arguments come in these pieces."""
+def call(
+    *pieces: str, kind: Any = "function", opened: str = "", late: str = "", protocol: str = "", cut: bool = False
+) -> Block:
+    """A call whose arguments come in these pieces; `cut`: a limit of length cut it off."""
 
     def at(place: int) -> list[Event]:
         first, last = extra(protocol, opened, place), extra(protocol, late, place)
         begins = Open(
             place, BlockKind.TOOL_CALL, name=f"f{place}", call_id=f"call_{place}", call_kind=kind, extra=first
         )
-        return [begins, *(Delta(place, piece) for piece in pieces), Close(place, extra=last)]
+        ends = Close(place, "truncated" if cut else "complete", last)
+        return [begins, *(Delta(place, piece) for piece in pieces), ends]
 
     return at
 
@@ -138,19 +143,19 @@ def extra(protocol: str, field: str, place: int) -> Extra:
     return {protocol: {field: value}}
 
 
-def stream(blocks: Sequence[list[Event]], reason: str = FinishReason.STOP, **fields: Any) -> list[Event]:
+def stream(blocks: Sequence[list[Event]], reason: str = FinishReason.STOP, ident: str = "id") -> list[Event]:
     """A whole stream of these blocks, one after the other."""
     body = [event for block in blocks for event in block]
-    return [Start("id_1", "m", 1), *body, Finish(reason, Usage(3, 4), **fields)]
+    return [Start(ident, "m", 1, END_TIME), *body, Finish(reason, Usage(3, 4))]
 
 
-def overlapping(blocks: Sequence[list[Event]], reason: str = FinishReason.STOP) -> list[Event]:
+def overlapping(blocks: Sequence[list[Event]], reason: str = FinishReason.STOP, ident: str = "id") -> list[Event]:
     """The same blocks, opened in order, with deltas in turn, and closed from the last to the first."""
     opens = [block[0] for block in blocks]
     middles = [block[1:-1] for block in blocks]
     turns = [middle[n] for n in range(max(map(len, middles), default=0)) for middle in middles if n < len(middle)]
     closes = [block[-1] for block in reversed(blocks)]
-    return [Start("id_1", "m", 1), *opens, *turns, *closes, Finish(reason, Usage(3, 4))]
+    return [Start(ident, "m", 1, END_TIME), *opens, *turns, *closes, Finish(reason, Usage(3, 4))]
 
 
 def by_characters(events: Iterable[Event]) -> list[Event]:

@@ -146,6 +146,11 @@ def half_said(index: int, item: Wire) -> list[Wire]:
     return [added, *[frame for frame in middle if frame["type"].endswith(".delta")][:1], done]
 
 
+def again(index: int, item: Wire) -> list[Wire]:
+    """Everything between its ends once more behind them."""
+    return [*(events := usual(index, item)), *events[1:-1]]
+
+
 def unindexed(index: int, item: Wire) -> list[Wire]:
     """Without places: a frame says by an id which item it is about."""
     return [{key: value for key, value in frame.items() if key != "output_index"} for frame in usual(index, item)]
@@ -161,7 +166,7 @@ def unsaid(index: int, item: Wire) -> list[Wire]:
     return []
 
 
-WAYS = [usual, by_characters, unfinished, only_done, half_said, unindexed, unnamed, unsaid]
+WAYS = [usual, by_characters, unfinished, only_done, half_said, again, unindexed, unnamed, unsaid]
 ENDS: dict[str, Wire] = {
     "completed": {"status": "completed", "completed_at": 7},
     "cut": {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}},
