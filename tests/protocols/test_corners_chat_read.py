@@ -17,6 +17,7 @@ from proxy.folding import fold
 from proxy.protocols.chat.protocol import ChatProtocol
 from proxy.protocols.chat.reader import ChatReader
 from proxy.stream_grammar import check
+from tests.protocols import wires
 from tests.protocols.corners import Said, by_kind, mark, marks, read_by, read_by_frames, said, sequences, sse
 
 Chunk = dict[str, Any]
@@ -336,3 +337,15 @@ def test_text_completions(names: tuple[str, ...]) -> None:
     wanted = [delta for n, name in enumerate(names) for delta in OLD[name](n)[1]]
     for frames in ([*chunks(names, None, OLD), {**HEAD, "choices": [{"index": 0, "text": "", "finish_reason": "stop"}]}], chunks(names, "stop", OLD)):  # fmt: skip
         assert said(read(sse(*frames, USED, "[DONE]"))) == wanted
+
+
+@pytest.mark.parametrize("second", PIECES)
+@pytest.mark.parametrize("first", PIECES)
+def test_what_was_read_is_written_with_all_that_stands_beside(first: str, second: str) -> None:
+    """Of each delta, and of an end in the same chunk."""
+    for reason, ends in (("stop", []), (None, [END])):
+        events = read(sse(*chunks((first, second, first), reason), *ends, USED, "[DONE]"))
+        again = read(wires.write(events, wires.options(usage=True)))
+        assert said(again) == said(events)
+        assert all_marks(again) == all_marks(events)
+        assert fold(again).usage == fold(events).usage
