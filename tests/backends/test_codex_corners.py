@@ -77,7 +77,8 @@ def told(*messages: Item, whole: bool = False) -> tuple[list[Event], Turn]:
     for one in messages:
         if not turn.over:
             events += turn.feed(one)
-    check(events)
+    if turn.over:
+        check(events)
     return events, turn
 
 
