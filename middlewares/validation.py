@@ -231,7 +231,7 @@ def _check_choice(exchange: Exchange, request: ModelRequest) -> None:
     native = route.options.mode == "native"
     names = {tool.name for tool in request.tools if native or tool.kind != "hosted"}
     if route.server_tools is not None:
-        names |= route.server_tools.tools.names
+        names |= {tool.name for tool in route.permission.permitted(route.server_tools.tools.specs)}
     wanted = (choice.name,) if choice.mode == "named" and choice.name is not None else choice.allowed or ()
     for name in wanted:
         if name not in names:

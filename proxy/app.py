@@ -40,6 +40,7 @@ from .pipeline.delivery import ALIVE, API_KEY, CLIENTS, READY, Delivery, boundar
 from .pipeline.heads import OWN_MIDDLEWARES, set_common, timed
 from .pipeline.middleware import Middleware, MiddlewareRunner, compose, instantiate
 from .pipeline.passing_on import passing
+from .pipeline.permission import Permission
 from .pipeline.plain import PlainMiddlewareRunner
 from .pipeline.routing import Route, Router
 from .pipeline.shared_resources import SHARED, SharedResources
@@ -143,6 +144,7 @@ def create_app(
                 by_family=plugins.formats.get if route.options.format == "auto" else None,
                 server_tools=server_tools if any(runner.runs_server_tools for runner in runners) else None,
                 client_servers=client_servers if any(runner.runs_server_tools for runner in runners) else None,
+                permission=Permission(runner.forbids for runner in runners if runner.forbids is not None),
             )
         )
     router = Router(routes)

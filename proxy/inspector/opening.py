@@ -192,16 +192,14 @@ class _InFormat(Router):
 
     def __init__(self, router: Router, name: str, format_: ToolFormat, by_family: Callable[[str], ToolFormat]) -> None:
         def changed(route: Route) -> Route:
-            return Route(
-                config=route.config,
+            return replace(
+                route,
                 options=replace(route.options, format=name),
-                pool=route.pool,
                 format=format_,
-                limits=route.limits,
-                chains=route.chains,
                 by_family=by_family if name == "auto" else None,
-                server_tools=route.server_tools,
                 learned=Learned(),
+                made={},
+                _formats={},
             )
 
         super().__init__(map(changed, router.routes))

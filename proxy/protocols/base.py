@@ -220,6 +220,9 @@ class ClientSide(Protocol):
     """Its clients know that servers take system messages behind others, as OpenAI's do."""
     tells_stop: bool = False
     """Its answers say which stop sequence ended them."""
+    counts_on_demand: bool = False
+    """A stream says how many tokens it has only if the client asked for it, and then in every chunk that they come
+    last (R7.7). So what a server says of them, asked by the gateway, may not pass as it is."""
     client_header: str | None = None
     """A header that no other clients send, in small letters: says whose words they get where no path says it."""
     id_header: str | None = None
