@@ -115,6 +115,7 @@ def create_app(
     for backend in backends.values():
         if isinstance(backend, HttpBackend):
             backend.hop(own)
+            backend.count_error = partial(metrics.backend_errors.inc, backend.name)
     endpoints = {name: Endpoint(name, backend, config.backends[name]) for name, backend in backends.items()}
     verdicts = shared.take(VERDICTS, None, lambda: _verdicts(metrics))
     for endpoint in endpoints.values():
