@@ -28,8 +28,9 @@ from .errors import ClientFault, GatewayError, quote
 from .fastparse import IMPLEMENTATION
 from .formats.toolset import KnownTools
 from .ingress.auth import Keys
+from .ingress.budget import BODY_BUDGET, BodyBudget
 from .ingress.liveness import LIVENESS, LivenessMonitors
-from .ingress.receiving import INFLATED, Inflated, later
+from .ingress.receiving import later
 from .ingress.staggering import StaggeredStart
 from .observability.telemetry import Metrics
 from .openapi import routes as openapi
@@ -187,6 +188,7 @@ def create_app(
     app.on_response_prepare.append(set_common)
     app.cleanup_ctx.append(shared.running)
     app.cleanup_ctx.append(_running_backends)
+    admission: Admission | None = None
     if limited:
         ledger = shared.take(LEDGER, counting(config.rate_limits), lambda: _ledger(config, metrics), _close)
         app[ADMISSION] = admission = Admission(config, ledger, metrics.rate_limited.inc)
@@ -203,18 +205,21 @@ def create_app(
         observers.append(inspector.observe)
     known = KnownTools()
     monitors = app[LIVENESS] = LivenessMonitors(config.server.keepalive_s)
-    most = config.limits.inflated_bytes
+    most, fair = config.limits.total_body_bytes, bool(keys)
     collecting = app[COLLECTING] = shared.take(COLLECTING, None, Collecting)
-    inflated = app[INFLATED] = shared.take(INFLATED, most, partial(Inflated, most))
+    make_budget = partial(BodyBudget, most, fair=fair, changed=metrics.count_body_bytes)
+    budget = app[BODY_BUDGET] = shared.take(BODY_BUDGET, (most, fair), make_budget)
     staggered = StaggeredStart()
 
     def serving(client: ClientSide, router: Router) -> Delivery:
-        return Delivery(config, client, router, metrics, known, monitors, inflated, collecting, staggered, observers)
+        return Delivery(
+            config, client, router, metrics, known, monitors, budget, collecting, staggered, admission, observers
+        )
 
     if inspector is not None:
         inspector.open(app, serving)
     for client in clients.sides:
-        parts = (config, client, router, metrics, known, monitors, inflated, collecting, staggered, observers)
+        parts = (config, client, router, metrics, known, monitors, budget, collecting, staggered, admission, observers)
         serve = Delivery(*parts)
         more_paths: dict[str, Delivery] = {}
         if client.count_path is not None:
@@ -232,7 +237,7 @@ def create_app(
                 else:
                     app.router.add_route(more.method, prefix + more.path, handler)
     for one in passed:
-        pass_on = Delivery(config, one, router, metrics, known, monitors, inflated, collecting, staggered)
+        pass_on = Delivery(config, one, router, metrics, known, monitors, budget, collecting, staggered, admission)
         for prefix in PREFIXES:
             app.router.add_post(prefix + one.path, pass_on.__call__, expect_handler=later)
     for prefix in PREFIXES:
@@ -404,8 +409,11 @@ async def _metrics(request: web.Request) -> web.Response:
 
 async def _tools(request: web.Request) -> web.Response:
     """The modules and MCP servers of server-side tools, their states and their tools, as this worker knows them
-    (R15.2)."""
-    tools, clients = request.app.get(SERVER_TOOLS), request.app.get(CLIENT_SERVERS)
+    (R15.2). Nothing for a key whose routes have none."""
+    key, routes = request.get(API_KEY), request.app[ROUTER].routes
+    usable = [route for route in routes if key is None or key.admin or key.may_use(route.config.model)]
+    tools = request.app.get(SERVER_TOOLS) if any(route.server_tools for route in usable) else None
+    clients = request.app.get(CLIENT_SERVERS) if any(route.client_servers for route in usable) else None
     shown = {"folder": None, "modules": [], "mcp": []} | ({} if tools is None else tools.shown())
     return _json(shown if clients is None else shown | {"from_clients": clients.shown()})
 

@@ -126,9 +126,10 @@ class LimitsConfig:
     head_bytes: int = doc("Request line and header fields together; beyond: 431.", default=64 * 1024)
     header_fields: int = doc("Header fields of a request; beyond: 431.", default=128)
     body_bytes: int = doc("Request body, also what a compressed one holds; beyond: 413.", default=32 * 1024 * 1024)
-    inflated_bytes: int = doc(
-        "What the compressed bodies of the requests that run hold together, of each worker; beyond: 503, or 413 for one alone.",
-        default=128 * 1024 * 1024,
+    total_body_bytes: int = doc(
+        "What the bodies of all requests that arrive or run hold together, of each worker, compressed ones as what they hold; beyond: 503. "
+        "With keys, no key may hold more than is still free.",
+        default=256 * 1024 * 1024,
     )
     json_values: int = doc("Values (numbers, strings, objects, ...) in a request body; beyond: 400.", default=100_000)
     json_depth: int = doc("Nesting of a request body; beyond: 400.", default=128)

@@ -95,6 +95,10 @@ class Metrics:
             bounds=_SECONDS,
         )
         self.inflight = Gauge("toolwire_inflight_requests", "Requests being served")
+        self.body_bytes = Gauge(
+            "toolwire_request_body_bytes",
+            "Bytes of request bodies held: those that arrive, and of requests being served",
+        )
         self.connections = Gauge("toolwire_client_connections", "Open connections of clients")
         self.refused = Counter("toolwire_clients_refused_total", "Connections that overstepped a limit", "cause")
         self.backend_errors = Counter("toolwire_backend_errors_total", "Failed backend calls", "backend", "code")
@@ -130,6 +134,7 @@ class Metrics:
                 self.routes.know(route)
                 self.models.know(model)
         self._inflight = self.inflight.at()
+        self._body_bytes = self.body_bytes.at()
         self._places: dict[_Kind, tuple[int, int, int, int | None]] = {}
         self._counted: dict[str, tuple[Counter, tuple[str, ...]]] = {
             "input_tokens": (self.tokens, ("input",)),
@@ -170,6 +175,10 @@ class Metrics:
         """An exchange begins: its record. `finish` must follow."""
         self.cells.numbers[self._inflight] += 1
         return AccessRecord()
+
+    def count_body_bytes(self, size: int) -> None:
+        """So many bytes of bodies more are held, or fewer if it is negative."""
+        self.cells.numbers[self._body_bytes] += size
 
     def finish(self, record: AccessRecord, *, endpoint: str, request_id: str) -> None:
         """Count a finished exchange and write its access line."""

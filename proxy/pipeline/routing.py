@@ -19,6 +19,7 @@ from ..endpoints.pool import EndpointPool
 from ..errors import ClientFault, quote
 from ..formats.base import ToolFormat
 from ..formats.families import format_for, format_of_template
+from ..ingress.auth import ApiKey
 from ..observability.metrics import OTHER
 from ..servertools.mcp.from_clients import ClientServers
 from ..servertools.source import ToolSource
@@ -152,8 +153,8 @@ class Router:
                 else:
                     self._exact.setdefault(name, route)
 
-    def find(self, model: str) -> Route:
-        """The route of `model`. Raises `ClientFault` `model_not_found`."""
+    def find(self, model: str, key: ApiKey | None = None) -> Route:
+        """The route of `model`. Raises `ClientFault` `model_not_found`, which lists the models that `key` may use."""
         route = self._exact.get(model) or self._found.get(model)
         if route is not None:
             return route
@@ -163,7 +164,8 @@ class Router:
                     self._found.clear()
                 self._found[model] = route
                 return route
-        known = ", ".join(sorted(self._exact)) or "none"
+        usable = [name for name, route in self._exact.items() if key is None or key.may_use(route.config.model)]
+        known = ", ".join(sorted(usable)) or "none"
         raise ClientFault(
             f"The model {quote(model)} does not exist here.",
             code="model_not_found",
