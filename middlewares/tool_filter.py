@@ -17,7 +17,7 @@ from proxy.errors import ClientFault, quote
 from proxy.events import Close, Delta, Event, Kind, Open, text_block
 from proxy.formats.longjson import compact
 from proxy.formats.rendering import prompt_name
-from proxy.formats.toolset import ToolSet, note, note_of
+from proxy.formats.toolset import NAME_BYTES, ToolSet, note, note_of
 from proxy.model import ModelRequest, ToolChoice, ToolSpec, ToolUse
 from proxy.pipeline.exchange import Exchange
 from proxy.pipeline.middleware import Middleware
@@ -78,8 +78,9 @@ class ToolFilter(Middleware):
         noted: tuple[ToolSpec, ...] | None = note_of(request.tools, self)
         if noted is not None:
             return noted
-        kept = ToolSet(tool for tool in request.tools if self.allows(tool.name, prompt_name(tool)))
-        return note(request.tools, self, request.tools if len(kept) == len(request.tools) else kept)
+        kept = ToolSet((t for t in request.tools if self.allows(t.name, prompt_name(t))), of=request.tools)
+        same = len(kept) == len(request.tools)
+        return note(request.tools, self, request.tools if same else kept, NAME_BYTES * len(kept))
 
 
 class _Calls:
