@@ -133,7 +133,7 @@ class _Keeping:
         if not self._fit:
             return
         self._events.append(event)
-        self._weight += EVENT_BYTES + weight_of(event)
+        self._weight += EVENT_BYTES + weight_of(*[getattr(event, slot) for slot in event.__slots__])
         match event:
             case Delta():
                 self._fit = not event.extra or "logprobs" not in event.extra

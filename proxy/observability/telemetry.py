@@ -120,7 +120,7 @@ class Metrics:
             "toolwire_limit_store_up", "1 if the shared counts of the limits can be reached", merge="last"
         )
         self.cache_bytes = Gauge(
-            "toolwire_cache_bytes", "Bytes that caches keep, at most (`limits.cache_bytes`)", "cache"
+            "toolwire_cache_bytes", "Bytes that caches keep, at most (`limits.cache_bytes`)", "contents"
         )
         self.cache_entries = Gauge("toolwire_cache_entries", "Entries of caches", "contents")
         self.cache_evictions = Counter("toolwire_cache_evictions_total", "Entries evicted from caches", "contents")

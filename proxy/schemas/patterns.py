@@ -41,29 +41,26 @@ def settle_patterns(graph: Graph, *, strict: bool, enforce: bool) -> tuple[int, 
         raise SchemaProblem(f"The schema has {len(graph.patterns)} different patterns; the most is {MAX_PATTERNS}.")
     if not graph.patterns:
         return 0, 0
-    sizes = {pattern: _pattern_bytes(pattern) for pattern in graph.patterns}
-    hard = {pattern for pattern, size in sizes.items() if size is None}
+    negated = graph.negated()
+    bound: dict[str, Path] = {}  # patterns that cannot be dropped, and where
+    free: dict[str, Path] = {}
+    for node in graph.nodes:
+        keyed = node.schema.get("patternProperties")
+        for key in keyed if isinstance(keyed, dict) else ():
+            bound.setdefault(key, (*node.path, "patternProperties", key))
+        if isinstance(own := node.schema.get("pattern"), str):
+            binding = strict or id(node.schema) in negated
+            (bound if binding else free).setdefault(own, (*node.path, "pattern"))
+    wanted = {**free, **bound} if enforce else bound
+    sizes = {pattern: _pattern_bytes(pattern) for pattern in wanted}
+    hard = [pattern for pattern, size in sizes.items() if size is None]
     if len(hard) > MAX_HARD_PATTERNS:
         raise SchemaProblem(
             f"{len(hard)} patterns of the schema need look-around, back references or huge repetitions; the most is"
             f" {MAX_HARD_PATTERNS}."
         )
-    negated = graph.negated()
-    bound: set[str] = set()  # patterns that cannot be dropped
-    checked: set[str] = set()
-    for node in graph.nodes:
-        pattern = node.schema.get("pattern")
-        own = pattern if isinstance(pattern, str) else None
-        keyed = node.schema.get("patternProperties")
-        keys = tuple(keyed) if isinstance(keyed, dict) else ()
-        binding = strict or id(node.schema) in negated
-        bound.update(keys, (own,) if own is not None and binding else ())
-        for tricky in hard.intersection((*keys, own)):
-            if tricky in checked and tricky not in bound:
-                continue
-            checked.add(tricky)
-            where = (*node.path, "patternProperties", tricky) if tricky in keys else (*node.path, "pattern")
-            _check_hard(tricky, where, binding=tricky in bound)
+    for pattern in hard:
+        _check_hard(pattern, wanted[pattern], binding=pattern in bound)
     kept = sum(sizes[pattern] or 0 for pattern in bound)
     if kept > MAX_PATTERN_BYTES:
         raise SchemaProblem(
@@ -71,15 +68,15 @@ def settle_patterns(graph: Graph, *, strict: bool, enforce: bool) -> tuple[int, 
             " smaller repetitions, or leave out patterns."
         )
     fits = set(bound)
-    for pattern in graph.patterns:
-        size = sizes[pattern]
-        if pattern not in bound and size is not None and enforce and kept + size <= MAX_PATTERN_BYTES:
+    for pattern in free:
+        size = None if pattern in bound else sizes.get(pattern)
+        if size is not None and kept + size <= MAX_PATTERN_BYTES:
             fits.add(pattern)
             kept += size
     for node in graph.nodes:
         if isinstance(own := node.schema.get("pattern"), str) and own not in fits:
             node.drop_pattern()
-    return kept, len(graph.patterns) - len(fits | hard)
+    return kept, len((free.keys() | bound.keys()) - fits - set(hard))
 
 
 def _check_hard(pattern: str, where: Path, *, binding: bool) -> None:

@@ -207,7 +207,7 @@ def weight_of(*values: object) -> int:
             continue
         seen.add(id(value))
         total += getsizeof(value)
-        if isinstance(value, dict):
+        if isinstance(value, Mapping):
             todo += value.keys()
             todo += value.values()
         elif isinstance(value, _CONTAINERS):

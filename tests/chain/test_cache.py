@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from middlewares.cache import Cache, CacheOptions
 from proxy.config import BackendConfig, MiddlewareConfig, RetryConfig, RouteOptions
@@ -20,12 +21,19 @@ CALL = {"text": "Look.", "calls": [{"name": "look", "arguments": {"at": 1}}], "u
 TOOLS = [{"type": "function", "function": {"name": "look"}}]
 
 
+class LastingCache(Cache):
+    """Keeps its answers although each request of a test has an application of its own."""
+
+    async def start(self, app: web.Application) -> None:
+        pass
+
+
 class Asked:
     """Requests to one cache in front of one model server."""
 
     def __init__(self, reply: Any = "ok", *, mode: str = "native", **options: Any) -> None:
         self.backend = ScriptedBackend([reply])
-        self.cache = Cache(CacheOptions(**options))
+        self.cache = LastingCache(CacheOptions(**options))
         self.options = RouteOptions(mode=mode, retry=RetryConfig(attempts=1))
 
     async def __call__(self, body: dict[str, Any], path: str = CHAT, **headers: str) -> WireAnswer:
