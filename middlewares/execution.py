@@ -41,7 +41,7 @@ from proxy.call_policy.candidate import are_gateways
 from proxy.errors import BackendFault, ClientFault, GatewayError, quote
 from proxy.events import Delta, Event, Fault, Finish, Open, Start
 from proxy.formats.rendering import prompt_name, result_text
-from proxy.formats.toolset import ToolSet, note, note_of
+from proxy.formats.toolset import NAME_BYTES, ToolSet, note, note_of
 from proxy.model import Image, Message, ModelRequest, Text, ToolChoice, ToolResult, ToolSpec, ToolUse
 from proxy.pipeline.exchange import EXCHANGE, Exchange
 from proxy.pipeline.middleware import Handler, Middleware, Place
@@ -159,7 +159,10 @@ def _with_tools(exchange: Exchange, request: ModelRequest, tools: Tools) -> Mode
     if request.tools:
         key = (_with_tools, tools, permission, policy)
         noted: ToolSet | None = note_of(request.tools, key)
-        merged = noted if noted is not None else note(request.tools, key, _merged(request, ours, policy))
+        if noted is None:
+            noted = _merged(request, ours, policy)
+            note(request.tools, key, noted, NAME_BYTES * len(noted))
+        merged = noted
     changed = replace(request, tools=merged, tool_choice=choice)
     return changed if any(tool.server for tool in changed.callable_tools) else request
 
@@ -182,7 +185,7 @@ def _merged(request: ModelRequest, ours: Sequence[ToolSpec], policy: str) -> Too
         t for t in request.tools if policy == "client_wins" or t.kind == "hosted" or t.namespace or t.name not in both
     )
     gateways = (tool for tool in ours if policy == "server_wins" or tool.name not in both)
-    return ToolSet((*clients, *gateways))
+    return ToolSet((*clients, *gateways), of=request.tools)
 
 
 def _not_run(calls: Iterable[ToolUse], why: str) -> list[ToolResult]:

@@ -34,6 +34,7 @@ from .ingress.receiving import later
 from .ingress.staggering import StaggeredStart
 from .observability.telemetry import Metrics
 from .openapi import routes as openapi
+from .pipeline.caches import CACHES
 from .pipeline.compacting import Compacting
 from .pipeline.cors import Cors
 from .pipeline.counting import Counting
@@ -60,6 +61,7 @@ from .startup.introduction import introduction
 from .startup.names import check_names
 from .startup.passed import passed_paths
 from .store.opening import make_store
+from .support.cache import CacheBudget
 from .support.collecting import COLLECTING, Collecting
 from .support.conversion import ConfigError
 
@@ -167,6 +169,8 @@ def create_app(
         app.on_response_prepare.append(cors.mark)
     app[OWN_MIDDLEWARES] = len(app.middlewares)
     app[CONFIG] = config
+    app[CACHES] = caches = CacheBudget(config.limits.cache_bytes, metrics.cached)
+    app.cleanup_ctx.append(_closing_caches)
     app[CLIENTS] = clients
     app[ROUTER] = router
     app[METRICS] = metrics
@@ -203,7 +207,7 @@ def create_app(
     observers = [*observe, *_configured_observers(app, config, shared, metrics)]
     if inspector is not None:
         observers.append(inspector.observe)
-    known = KnownTools()
+    known = KnownTools(caches.cache("tools"))
     monitors = app[LIVENESS] = LivenessMonitors(config.server.keepalive_s)
     most, fair = config.limits.total_body_bytes, bool(keys)
     collecting = app[COLLECTING] = shared.take(COLLECTING, None, Collecting)
@@ -253,6 +257,12 @@ def create_app(
     app.router.add_get("/admin/tools", _tools)
     openapi.add_routes(app, openapi.OpenApi(passed, keyed=bool(keys), limited=limited))
     return app
+
+
+async def _closing_caches(app: web.Application) -> AsyncIterator[None]:
+    """For `app.cleanup_ctx`: the caches are empty when the application has ended."""
+    yield
+    app[CACHES].close()
 
 
 def _hop_name(metrics: Metrics) -> str:

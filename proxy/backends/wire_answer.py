@@ -194,7 +194,7 @@ class WireAnswer:
         """The head has come."""
         self.status = status
         self._fields = fields
-        self.content_type = _media_type(fields.get(b"content-type", b""))
+        self.content_type = _media_type(fields.get(b"content-type", b"")[:256])
         if b"content-length" not in fields:
             coding = fields.get(b"transfer-encoding", b"").rpartition(b",")[2].strip().lower()
             self.until_close = coding != b"chunked"

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from ..config import LimitsConfig
 from ..record import AccessField, AccessRecord, CounterSpec
+from ..support.cache import CacheUse
 from ..support.conversion import ConfigError
 from . import terminal
 from .logs import log_fields
@@ -122,6 +123,11 @@ class Metrics:
         self.limit_store_up = Gauge(
             "toolwire_limit_store_up", "1 if the shared counts of the limits can be reached", merge="last"
         )
+        self.cache_bytes = Gauge(
+            "toolwire_cache_bytes", "Bytes that caches keep, at most (`limits.cache_bytes`)", "contents"
+        )
+        self.cache_entries = Gauge("toolwire_cache_entries", "Entries of caches", "contents")
+        self.cache_evictions = Counter("toolwire_cache_evictions_total", "Entries evicted from caches", "contents")
         self.cells = cells or SharedCounters()
         self.families: tuple[Family, ...] = tuple(f for f in vars(self).values() if isinstance(f, Family))
         for family in self.families:
@@ -164,6 +170,12 @@ class Metrics:
         self.routes.most = self.models.most = names
         self._places.clear()
         self._counted_at.clear()
+
+    def cached(self, name: str, use: CacheUse) -> None:
+        """Say what the caches of this name hold now. It may be called from any thread, one call at a time."""
+        self.cache_bytes.set(use.bytes, name)
+        self.cache_entries.set(use.entries, name)
+        self.cache_evictions.inc(name, by=use.evicted)
 
     def page(self, accept: str = "") -> tuple[bytes, str]:
         """The metrics page of all workers, and its content type, for this `Accept` header."""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from ..formats.toolset import ToolSet, note, note_of
+from ..formats.toolset import NAME_BYTES, ToolSet, note, note_of
 from ..model import Message, ModelRequest, Opaque, ToolSpec, ToolUse
 from ..protocols.tool_names import (
     OPTIONS_FIELD,
@@ -66,8 +66,8 @@ class Permission:
         if noted is not None:
             return noted
         listed = set(map(id, served))
-        kept = ToolSet(tool for tool in tools if id(tool) in listed or not self.denies(tool))
-        return note(tools, key, tools if len(kept) == len(tools) else kept)
+        kept = ToolSet((tool for tool in tools if id(tool) in listed or not self.denies(tool)), of=tools)
+        return note(tools, key, tools if len(kept) == len(tools) else kept, NAME_BYTES * len(kept))
 
     def elsewhere(self, request: ModelRequest) -> ModelRequest:
         """The request without tools that it offers elsewhere than in its `tools` and that may not be used: in fields of

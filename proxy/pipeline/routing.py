@@ -28,6 +28,8 @@ from .unopened import Learned
 
 MAX_FOUND: Final = 1024
 """Names that are remembered with the glob that they fit, and with their format."""
+MAX_NAME_CHARS: Final = 256
+"""Of a name that is remembered: clients choose them."""
 
 SHOWN: Final = 20
 """Names of served models that an error lists."""
@@ -87,7 +89,8 @@ class Route:
         found = self.by_family(name) if name else self.format
         if len(self._formats) >= MAX_FOUND:
             self._formats.clear()
-        self._formats[model] = identity, found
+        if len(model) <= MAX_NAME_CHARS:
+            self._formats[model] = identity, found
         return found
 
     def family(self, model: str) -> tuple[str | None, str]:
@@ -162,7 +165,8 @@ class Router:
             if fnmatchcase(model, pattern):
                 if len(self._found) >= MAX_FOUND:
                     self._found.clear()
-                self._found[model] = route
+                if len(model) <= MAX_NAME_CHARS:
+                    self._found[model] = route
                 return route
         usable = [name for name, route in self._exact.items() if key is None or key.may_use(route.config.model)]
         known = ", ".join(sorted(usable)) or "none"

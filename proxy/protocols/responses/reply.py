@@ -26,7 +26,7 @@ from typing import Any, Final, Literal
 
 from ...errors import BackendFault, GatewayError
 from ...folding import add_part, is_half
-from ...formats.toolset import note, note_of
+from ...formats.toolset import NAME_BYTES, note, note_of
 from ...model import (
     EMPTY,
     Extra,
@@ -75,7 +75,7 @@ class CallNames:
             self._last = _highest(options.request.messages if options.conversation is None else options.conversation)
         self._placed: dict[str, str] = {}
         tools = options.request.tools
-        self._groups = note_of(tools, CallNames) or note(tools, CallNames, _groups(tools))
+        self._groups = note_of(tools, CallNames) or note(tools, CallNames, _groups(tools), NAME_BYTES * len(tools))
 
     def place(self, use: ToolUse, index: int) -> tuple[ToolUse, str]:
         """The call as it is written at this `output_index`, and the id of its item."""
