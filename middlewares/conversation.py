@@ -8,7 +8,9 @@ Rules:
    `item_reference` is ignored (R8.2).
 3. What the gateway ran before an answer and did not show is kept with the turn, and shown to the model again (R12.3).
    No client reads it.
-4. A store that is away spoils no answer: that is logged and counted, and the resource says `store: false`, which is
+4. What a request stands for has the limits of a body (R33.2): its own bytes, those of the turns before as they are
+   stored, and those of each item as often as it is put in. Nothing is read or put in beyond.
+5. A store that is away spoils no answer: that is logged and counted, and the resource says `store: false`, which is
    then true. Loading from it is an error, because the model would answer something else.
 
 Not in the chains of protocols without conversations, so their answers keep their bytes.
@@ -18,6 +20,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
 from itertools import islice
@@ -34,14 +37,16 @@ from proxy.pipeline.exchange import EXCHANGE, Exchange
 from proxy.pipeline.middleware import Handler, Middleware
 from proxy.pipeline.reply import Reply
 from proxy.pipeline.stages import Stage
-from proxy.pipeline.stored import CONVERSATIONS, STORE_FAILURES, Conversations, away
+from proxy.pipeline.stored import CONVERSATIONS, STORE_FAILURES, Conversations, away, too_much
 from proxy.pipeline.tool_memory import HiddenCalls, hidden_calls, left
 from proxy.protocols.base import TurnForm
 from proxy.protocols.turn import Turn
+from proxy.protocols.wire import dump_in_pieces
 from proxy.record import AccessField
-from proxy.store.base import StoreUnavailable
+from proxy.store.base import BudgetExceeded, ReadBudget, StoreUnavailable
+from proxy.store.encoding import count_values
 from proxy.store.opening import described
-from proxy.support.offload import OFFLOAD_MESSAGES, is_large, offload
+from proxy.support.offload import OFFLOAD_BYTES, OFFLOAD_MESSAGES, is_large, is_long, offload
 
 LOG: Final = logging.getLogger("toolwire.conversation")
 
@@ -68,9 +73,9 @@ class Conversation(Middleware):
         conversations = request.app[CONVERSATIONS]
         form = exchange.protocol.turns
         assert form is not None  # `for_turns`
-        large = is_large(exchange.received)
-        ancestors, own = await _load(exchange, form, conversations, large)
+        ancestors, own = await _load(exchange, form, conversations)
         exchange.conversation = exchange.request.messages
+        large = is_large(exchange.request)
         response = await handler(request)
         if not isinstance(response, Reply):
             return response
@@ -88,37 +93,56 @@ def _say_unkept(exchange: Exchange) -> None:
 
 
 async def _load(
-    exchange: Exchange, form: TurnForm, conversations: Conversations, large: bool
+    exchange: Exchange, form: TurnForm, conversations: Conversations
 ) -> tuple[tuple[str, ...], tuple[Message, ...]]:
     """Put what was said before in front of the request, and items in place of references to them. Gives the ids of the
     turns before, oldest first, and what the request says itself.
 
-    Raises `ClientFault` `previous_response_not_found`, or `Unavailable` if the store is away.
+    Raises `ClientFault`: `previous_response_not_found`, or `request_too_large` for a request that would be larger than
+    the limits of a body; and `Unavailable` if the store is away.
     """
-    body = exchange.body
-    own = form.own(exchange.received, body)
+    body, received = exchange.body, exchange.received
+    own = form.own(received, body)
     previous = body.get(form.previous)
-    wanted = await offload(large, form.references, body)
+    wanted = await offload(is_large(received), form.references, body)
     if previous is None and not wanted:
         return (), own
+    limits = exchange.route.limits
+    budget = ReadBudget(max(0, limits.body_bytes - received.size), limits.json_values)
     try:
-        chain = () if previous is None else await _chain(previous, exchange.owner, form, conversations)
+        chain = () if previous is None else await _chain(previous, exchange.owner, form, conversations, budget)
+        read = sum(turn.size for turn in chain)
+        added = 0
         if wanted:
-            said = {ident for turn in chain for ident in form.items(turn)}
-            found = await _found(wanted, said, exchange.owner, form, conversations)
+            said = await offload(read > OFFLOAD_BYTES, _ids, form, chain)
+            found = await _found(wanted, said, exchange.owner, form, conversations, budget)
+            left = ReadBudget(max(0, limits.body_bytes - received.size - read), budget.values)
+            added = await offload(is_long(found), _take_items, wanted, found, left)
+            large = received.size + added > OFFLOAD_BYTES
             exchange.body, own = await offload(large, form.put_in, body, found, said)
     except StoreUnavailable as error:
         raise away(error) from error
+    except BudgetExceeded as error:
+        raise too_much(error.kind, limits, form.previous if previous is not None else "input") from None
     if hidden := hidden_calls(chain):
         exchange.state[HiddenCalls] = hidden
     earlier = [message for turn in chain for message in turn.messages]
-    messages = await offload(len(earlier) + len(own) > OFFLOAD_MESSAGES, form.going_on, body, earlier, own)
-    exchange.request = replace(exchange.request, messages=messages)
+    grown = read + added
+    large = received.size + grown > OFFLOAD_BYTES or len(earlier) + len(own) > OFFLOAD_MESSAGES
+    messages = await offload(large, form.going_on, body, earlier, own)
+    exchange.request = replace(exchange.request, messages=messages, grown=grown)
     return tuple(turn.id for turn in chain), own
 
 
-async def _chain(previous: str, owner: str, form: TurnForm, conversations: Conversations) -> tuple[Turn, ...]:
-    chain = await conversations.get_chain(previous, owner)
+def _ids(form: TurnForm, chain: Iterable[Turn]) -> set[str]:
+    """The ids of all items of a conversation."""
+    return {ident for turn in chain for ident, _ in form.items(turn)}
+
+
+async def _chain(
+    previous: str, owner: str, form: TurnForm, conversations: Conversations, budget: ReadBudget
+) -> tuple[Turn, ...]:
+    chain = await conversations.get_chain(previous, owner, budget)
     if chain is None or chain[-1].status not in ("completed", "incomplete"):
         state = f" is {chain[-1].status}" if chain else " not found"
         raise ClientFault(
@@ -130,17 +154,41 @@ async def _chain(previous: str, owner: str, form: TurnForm, conversations: Conve
 
 
 async def _found(
-    wanted: Iterable[str], said: Container[str], owner: str, form: TurnForm, conversations: Conversations
+    wanted: Iterable[str],
+    said: Container[str],
+    owner: str,
+    form: TurnForm,
+    conversations: Conversations,
+    budget: ReadBudget,
 ) -> dict[str, Mapping[str, Any]]:
-    """The items that references lead to, by their ids; those that were `said` before are not looked for."""
-    named = (ident for ident in wanted if ident not in said)
+    """The items that references lead to, by their ids; those that were `said` before are not looked for. Of the turns
+    that were read nothing else is kept."""
+    named = dict.fromkeys(ident for ident in wanted if ident not in said)
     turns = {ident: None for ident in map(form.turn_of, named) if ident is not None}
     found: dict[str, Mapping[str, Any]] = {}
     for ident in islice(turns, MAX_REFERRED):
-        turn = await conversations.get(ident, owner)
+        turn = await conversations.get(ident, owner, budget)
         if turn is not None:
-            found |= await offload(len(turn.messages) > OFFLOAD_MESSAGES, form.items, turn)
+            found |= await offload(turn.size > OFFLOAD_BYTES, _named, form, turn, named)
     return found
+
+
+def _named(form: TurnForm, turn: Turn, named: Container[str]) -> dict[str, Mapping[str, Any]]:
+    """The items of a turn that have these ids."""
+    return {ident: item for ident, item in form.items(turn) if ident in named}
+
+
+def _take_items(wanted: Iterable[str], found: Mapping[str, Mapping[str, Any]], budget: ReadBudget) -> int:
+    """Take from the budget what the references of a request become, an item as often as it is named; its bytes. Raises
+    `BudgetExceeded`."""
+    added = 0
+    for ident, times in Counter(ident for ident in wanted if ident in found).items():
+        size = len(dump_in_pieces(found[ident]))
+        budget.take_bytes(size * times)
+        if size * times > budget.values:  # no value is shorter than a byte
+            budget.take_values(count_values(found[ident]) * times)
+        added += size * times
+    return added
 
 
 class Keeper:
@@ -163,6 +211,7 @@ class Keeper:
         self._folding = Folding()
         self._whole: ModelReply | None = None
         self._over = False
+        self._large = large
         now = time.time()
         self._options = exchange.write_options()
         turn = Turn(
@@ -205,25 +254,29 @@ class Keeper:
         if fault is None:
             rounds = left(self._exchange)
             begun = replace(self._turn, rounds=rounds) if rounds else self._turn
-            turn = self._form.finished(begun, self._so_far(), self._options)
+            reply = self._so_far()
+            long = self._large or is_long(reply.choices)
+            turn = await offload(long, self._form.finished, begun, reply, self._options)
             if not await self._put(turn) and not self._exchange.received.stream:
                 _say_unkept(self._exchange)
         elif self._exchange.received.stream:  # an error in place of a whole answer has no id
-            await self._put(self._broken_off(fault.error))
+            await self._put_broken_off(fault.error)
 
     def _end(self) -> None:
         """A stream is over."""
         conversations, turn = self._conversations, self._turn
         conversations.ended(turn)
         if not self._over:  # it broke off, or the client went away
-            conversations.later(self._put(self._broken_off(self._exchange.failure)))
+            conversations.later(self._put_broken_off(self._exchange.failure))
 
-    def _broken_off(self, error: GatewayError | None) -> Turn:
-        """The turn whose answer ended with an error; None: nobody listens any more."""
+    async def _put_broken_off(self, error: GatewayError | None) -> None:
+        """Keep the turn whose answer ended with an error; None: nobody listens any more."""
         status: Literal["failed", "cancelled"] = "failed"
         if error is None or isinstance(error, Cancelled):
             status, error = "cancelled", None
-        return self._form.broken_off(self._turn, self._so_far(), self._options, status, error)
+        reply = self._so_far()
+        long = self._large or is_long(reply.choices)
+        await self._put(await offload(long, self._form.broken_off, self._turn, reply, self._options, status, error))
 
     def _so_far(self) -> ModelReply:
         if self._whole is not None:

@@ -72,7 +72,9 @@ CODES: Final[Mapping[str, ErrorCode]] = {
     "not_found": ErrorCode(404, _CLIENT, "no such path or object"),
     "method_not_allowed": ErrorCode(405, _CLIENT, "wrong HTTP method; see the `Allow` header"),
     "request_timeout": ErrorCode(408, _CLIENT, "the request came too slowly: `server.head_s`, `server.body_s`"),
-    "request_too_large": ErrorCode(413, _CLIENT, "the body is larger than `limits.body_bytes`"),
+    "request_too_large": ErrorCode(
+        413, _CLIENT, "the body, or what it refers to and goes on from, is larger than `limits.body_bytes`"
+    ),
     "unsupported_media_type": ErrorCode(415, _CLIENT, "the body is not `application/json`"),
     "expectation_failed": ErrorCode(417, _CLIENT, "the header `Expect` asks for something else than `100-continue`"),
     "rate_limit_exceeded": ErrorCode(

@@ -368,7 +368,9 @@ class ModelRequest:
     `forward_unknown`). `protocol_fields` is an `Extra`: what is for the protocol itself and means nothing to another
     (`metadata`, `include`). `special_tokens`: the answer's text has to show the model's special tokens, which servers
     leave out unless they are told. `guarded`: what messages say holds nothing that begins or ends a turn in the
-    server's protocol (`ServerSide.turn_markers`), but for what the gateway wrote itself.
+    server's protocol (`ServerSide.turn_markers`), but for what the gateway wrote itself. `grown` is about how many
+    bytes of messages and tools were put in since it was read from `origin`: earlier turns, items in place of
+    references, rounds of tools, attempts.
     """
 
     model: str
@@ -386,6 +388,12 @@ class ModelRequest:
     extra: Mapping[str, Any] = field(default=EMPTY, hash=False)
     origin: Origin | None = None
     protocol_fields: Extra = field(default=EMPTY, hash=False)
+    grown: int = field(default=0, compare=False)
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it has now: what the client sent, and what was put in since."""
+        return self.grown if self.origin is None else self.origin.size + self.grown
 
     @property
     def callable_tools(self) -> tuple[ToolSpec, ...]:

@@ -10,24 +10,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal
 
-import orjson
 from aiohttp import web
 
+from ..config import LimitsConfig
 from ..errors import Cancelled, ClientFault, Unavailable, quote
 from ..protocols.base import TurnForm
 from ..protocols.turn import Turn
+from ..protocols.wire import dump, dump_in_pieces
 from ..record import AccessField
-from ..store.base import ResponseStore, StoreUnavailable
-from ..support.offload import OFFLOAD_MESSAGES, offload
+from ..store.base import BudgetExceeded, ReadBudget, ResponseStore, StoreUnavailable
+from ..support.offload import OFFLOAD_BYTES, OFFLOAD_MESSAGES, offload
 from .delivery import CLIENTS, OWNER
 from .reply import Reply
 from .tool_memory import kept_for
-
-T = TypeVar("T")
 
 LOG: Final = logging.getLogger("toolwire.conversation")
 
@@ -37,6 +37,8 @@ DEFAULT_PAGE: Final = 20
 
 STORE_FAILURES: Final = AccessField("store_failures", "A response could not be kept.")
 
+READ_BYTES: Final = 64 * 1024 * 1024
+"""Of large turns that are being shown, as they are stored; one may be as large alone."""
 PRUNE_S: Final = 60.0
 """How often expired turns are removed, at most."""
 MARKS_S: Final = 0.25
@@ -47,6 +49,33 @@ CANCEL_S: Final = 5.0
 """So long is waited for whoever makes a response to end it."""
 CANCEL_LOOK_S: Final = 0.05
 CANCEL_MARK_S: Final = 60.0
+
+
+class ReadingTurns:
+    """Bytes of the large turns that are being shown: no more than `most` together, and half of that for one owner
+    unless nobody else reads."""
+
+    def __init__(self, most: int = READ_BYTES) -> None:
+        self._most = most
+        self._held: dict[str, int] = {}
+
+    def take(self, owner: str, size: int) -> None:
+        """Raises `Unavailable`."""
+        held = sum(self._held.values())
+        mine = self._held.get(owner, 0)
+        if (held and held + size > self._most) or (mine and mine + size > self._most // 2):
+            raise Unavailable(
+                "Too many large stored responses are being read. Please try again when one has been sent."
+            )
+        self._held[owner] = mine + size
+
+    def give_back(self, owner: str, size: int) -> None:
+        """They have been sent."""
+        left = self._held.get(owner, 0) - size
+        if left > 0:
+            self._held[owner] = left
+        else:
+            self._held.pop(owner, None)
 
 
 class Conversations:
@@ -60,6 +89,7 @@ class Conversations:
 
     def __init__(self, store: ResponseStore | None, max_age_s: float) -> None:
         self.max_age_s = max_age_s
+        self.reading = ReadingTurns()
         self.running: dict[tuple[str, str], Reply] = {}  # by the ids of their marks, and owners
         self._looking: asyncio.TimerHandle | asyncio.Task[None] | None = None
         self._store = store
@@ -73,15 +103,15 @@ class Conversations:
         """There is a store."""
         return self._store is not None
 
-    async def get(self, ident: str, owner: str) -> Turn | None:
-        """A turn. Raises `StoreUnavailable`."""
+    async def get(self, ident: str, owner: str, budget: ReadBudget | None = None) -> Turn | None:
+        """A turn. Raises `StoreUnavailable`, and `BudgetExceeded` as a store."""
         store = await self._opened()
-        return None if store is None else await store.get(ident, owner)
+        return None if store is None else await store.get(ident, owner, budget)
 
-    async def get_chain(self, ident: str, owner: str) -> tuple[Turn, ...] | None:
-        """A conversation, oldest first. Raises `StoreUnavailable`."""
+    async def get_chain(self, ident: str, owner: str, budget: ReadBudget) -> tuple[Turn, ...] | None:
+        """A conversation, oldest first. Raises as `get`."""
         store = await self._opened()
-        return None if store is None else await store.get_chain(ident, owner)
+        return None if store is None else await store.get_chain(ident, owner, budget)
 
     async def put(self, turn: Turn) -> None:
         """Keep a turn. Raises `StoreUnavailable`."""
@@ -130,8 +160,11 @@ class Conversations:
             now = time.time()
             mark = Turn(id=_mark_of(turn.id), owner=turn.owner, status="kept", created=now, expires=now + CANCEL_MARK_S)
             await store.put(mark)
-        for _ in range(int(CANCEL_S / CANCEL_LOOK_S)):
-            await asyncio.sleep(CANCEL_LOOK_S)
+        wait, waited = CANCEL_LOOK_S, 0.0
+        while waited < CANCEL_S:
+            await asyncio.sleep(wait)
+            waited += wait
+            wait *= 2  # the turn may be large
             latest = await store.get(turn.id, turn.owner)
             if latest is None or latest.status != "in_progress":
                 if mark is not None:
@@ -194,28 +227,27 @@ def _mark_of(ident: str) -> str:
 CONVERSATIONS: Final = web.AppKey("toolwire.conversations", Conversations)
 
 
-async def read(request: web.Request) -> web.Response:
+async def read(request: web.Request) -> web.StreamResponse:
     """The response as it is now."""
-    turn = await _turn(request)
-    return _json(await _made(turn, _form(request).shown))
+    form = _form(request)
+    async with _turn(request) as turn:
+        return await _answer(request, turn, lambda: dump_in_pieces(form.shown(turn)))
 
 
-async def delete(request: web.Request) -> web.Response:
+async def delete(request: web.Request) -> web.StreamResponse:
     """Forget a response, and what server-side tools gave for the calls in it. Conversations that go on from it end."""
-    turn = await _turn(request)
     conversations = request.app[CONVERSATIONS]
-    try:
-        for ident in (turn.id, *kept_for(turn)):
-            await conversations.delete(ident, turn.owner)
-    except StoreUnavailable as error:
-        raise away(error) from error
-    return _json({"id": turn.id, "object": "response", "deleted": True})
+    async with _turn(request) as turn:
+        try:
+            for ident in (turn.id, *kept_for(turn)):
+                await conversations.delete(ident, turn.owner)
+        except StoreUnavailable as error:
+            raise away(error) from error
+        return await _answer(request, turn, lambda: dump({"id": turn.id, "object": "response", "deleted": True}))
 
 
-async def list_input(request: web.Request) -> web.Response:
+async def list_input(request: web.Request) -> web.StreamResponse:
     """The input items of a response, newest first unless `order=asc`, in pages (`limit`, `after`)."""
-    turn = await _turn(request)
-    items = list(await _made(turn, _form(request).listed))
     query = request.query
     order = query.get("order", "desc")
     if order not in ("asc", "desc"):
@@ -223,35 +255,43 @@ async def list_input(request: web.Request) -> web.Response:
     text = query.get("limit", str(DEFAULT_PAGE))
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= MAX_PAGE):
         raise ClientFault(f"`limit` must be 1 to {MAX_PAGE}, not {quote(text)}.", param="limit")
-    if order == "desc":
-        items.reverse()
-    after = query.get("after")
+    form, after = _form(request), query.get("after")
+    async with _turn(request) as turn:
+        return await _answer(request, turn, lambda: _page(form.listed(turn), order == "desc", after, int(text)))
+
+
+def _page(items: Sequence[Mapping[str, Any]], newest_first: bool, after: str | None, most: int) -> bytes:
+    """A page of items as JSON. Only its own items are made, but for the search for `after`. Raises `ClientFault` if no
+    item has that id."""
+    places = range(len(items))[::-1] if newest_first else range(len(items))
     if after is not None:
-        ids = [item.get("id") for item in items]
-        if after not in ids:
+        at = next((at for at, place in enumerate(places) if items[place].get("id") == after), None)
+        if at is None:
             raise ClientFault(f"No input item has the id {quote(after)}.", param="after")
-        items = items[ids.index(after) + 1 :]
-    page = items[: int(text)]
-    return _json(
+        places = places[at + 1 :]
+    page = [items[place] for place in places[:most]]
+    return dump_in_pieces(
         {
             "object": "list",
             "data": page,
             "first_id": page[0].get("id") if page else None,
             "last_id": page[-1].get("id") if page else None,
-            "has_more": len(items) > len(page),
+            "has_more": len(places) > len(page),
         }
     )
 
 
-async def cancel(request: web.Request) -> web.Response:
+async def cancel(request: web.Request) -> web.StreamResponse:
     """Stop a response that is being made; one that is over stays as it is."""
-    turn = await _turn(request)
-    if turn.status == "in_progress":
-        try:
-            turn = await request.app[CONVERSATIONS].cancel(turn)
-        except StoreUnavailable as error:
-            raise away(error) from error
-    return _json(await _made(turn, _form(request).shown))
+    form = _form(request)
+    async with _turn(request) as turn:
+        if turn.status == "in_progress":
+            try:
+                turn = await request.app[CONVERSATIONS].cancel(turn)
+            except StoreUnavailable as error:
+                raise away(error) from error
+        ended = turn
+        return await _answer(request, turn, lambda: dump_in_pieces(form.shown(ended)))
 
 
 def away(error: StoreUnavailable) -> Unavailable:
@@ -259,15 +299,48 @@ def away(error: StoreUnavailable) -> Unavailable:
     return Unavailable(f"The response store cannot be used now: {error}.", code="store_unavailable", retry_after_s=5)
 
 
-async def _turn(request: web.Request) -> Turn:
-    ident = request.match_info["id"]
+def too_much(kind: Literal["bytes", "values"], limits: LimitsConfig, param: str) -> ClientFault:
+    """The error of a request that would become larger than a body may be."""
+    limit = f"{limits.body_bytes} bytes" if kind == "bytes" else f"{limits.json_values} JSON values"
+    return ClientFault(
+        f"With the stored responses and items that it goes on from, the request is larger than {limit}.",
+        code="request_too_large",
+        param=param,
+        hint=f"Begin a new conversation, or refer to less. The limit is `limits.{'body_bytes' if kind == 'bytes' else 'json_values'}`.",
+    )
+
+
+@asynccontextmanager
+async def _turn(request: web.Request) -> AsyncIterator[Turn]:
+    """The turn that a request is about. A large one counts among those that are held until its answer has been
+    taken (`ReadingTurns`)."""
+    ident, owner = request.match_info["id"], request[OWNER]
+    conversations = request.app[CONVERSATIONS]
+    held = 0
     try:
-        turn = await request.app[CONVERSATIONS].get(ident, request[OWNER])
+        try:
+            turn = await conversations.get(ident, owner, ReadBudget(OFFLOAD_BYTES, OFFLOAD_BYTES))
+        except BudgetExceeded as large:
+            conversations.reading.take(owner, large.size)
+            held = large.size
+            turn = await conversations.get(ident, owner)
+        if turn is None or turn.status == "kept":  # the latter is no response, but what one will go on from
+            raise ClientFault(f"Response with id {quote(ident)} not found.", code="not_found")
+        yield turn
     except StoreUnavailable as error:
         raise away(error) from error
-    if turn is None or turn.status == "kept":  # the latter is no response, but what one will go on from
-        raise ClientFault(f"Response with id {quote(ident)} not found.", code="not_found")
-    return turn
+    finally:
+        conversations.reading.give_back(owner, held)
+
+
+async def _answer(request: web.Request, turn: Turn, write: Callable[[], bytes]) -> web.StreamResponse:
+    """The answer that `write` gives, in a thread for a large turn; a large answer has been sent when this returns."""
+    body = await offload(turn.size > OFFLOAD_BYTES or len(turn.messages) > OFFLOAD_MESSAGES, write)
+    response = web.Response(body=body, content_type="application/json")
+    if len(body) > OFFLOAD_BYTES:
+        await response.prepare(request)
+        await response.write_eof()
+    return response
 
 
 def _form(request: web.Request) -> TurnForm:
@@ -275,12 +348,3 @@ def _form(request: web.Request) -> TurnForm:
     form = request.app[CLIENTS].of(request.path, request.headers).turns
     assert form is not None  # only who has turns has these routes
     return form
-
-
-async def _made(turn: Turn, make: Callable[[Turn], T]) -> T:
-    """What is shown of a turn; of a long one it is made in a thread."""
-    return await offload(len(turn.messages) > OFFLOAD_MESSAGES, make, turn)
-
-
-def _json(value: Mapping[str, Any]) -> web.Response:
-    return web.Response(body=orjson.dumps(value), content_type="application/json")

@@ -138,9 +138,9 @@ class TurnForm(Protocol):
         """The id of the turn in which an item is; None if its id does not lead there."""
         return None
 
-    def items(self, turn: Turn) -> Mapping[str, Mapping[str, Any]]:
-        """The items of a turn by their ids."""
-        return {}
+    def items(self, turn: Turn) -> Iterable[tuple[str, Mapping[str, Any]]]:
+        """The items of a turn, each with its id."""
+        return ()
 
     def put_in(
         self, body: Mapping[str, Any], found: Mapping[str, Mapping[str, Any]], said: Container[str]

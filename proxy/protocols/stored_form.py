@@ -24,7 +24,6 @@ from typing import Any, Final, TypeVar
 from ..model import Attempt, Image, Message, Opaque, Part, Reasoning, Refusal, Text, ToolResult, ToolUse
 from .responses.turns import read_said, turn_of_items, turn_of_messages
 from .turn import Turn
-from .wire import dump
 
 T = TypeVar("T")
 
@@ -59,7 +58,7 @@ def _fields(kind: type[Any]) -> tuple[tuple[str, Any], ...]:
 _Fields = tuple[tuple[str, Any], ...]
 _MESSAGE: Final = _fields(Message)
 _MESSAGES: Final = ("input", "output", "rounds")
-_TURN: Final = tuple(field for field in _fields(Turn) if field[0] != "said")
+_TURN: Final = tuple(field for field in _fields(Turn) if field[0] not in ("said", "size"))
 _PARTS: Final = {kind: (name, _fields(kind)) for name, kind in _KINDS.items()}
 
 
@@ -105,7 +104,6 @@ def read_turn(kept: Mapping[str, Any]) -> Turn:
     if "said" in values:
         asked, answered = read_said(values["said"])
         values["input"], values["output"] = values["input"] or asked, values["output"] or answered
-        values["said"] = dump(values["said"])
     turn = _read(Turn, values)
     return turn_of_messages(turn) if form == 2 else turn
 

@@ -7,7 +7,9 @@ down is `stored_form.py`.
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import field
+from typing import Any, Literal
 
 from ..model import EMPTY, Extra, Message, dataclass
 
@@ -26,7 +28,8 @@ class Turn:
     of tools that it ran before that and did not show, each with its results: for the model that goes on, and for no
     client. `model` is the name that the client asked for. `created` and `expires` are Unix seconds. `said` is JSON:
     what was said in the words of the protocol. A turn that is put need not hold messages that follow from it, one that
-    was read has them all.
+    was read has them all, and there `said` is the value of that JSON. `size` is how many bytes a turn that was read
+    has in its store.
     """
 
     id: str
@@ -39,8 +42,9 @@ class Turn:
     extra: Extra = EMPTY
     created: float
     expires: float
-    said: bytes = b""
+    said: bytes | Mapping[str, Any] = field(default=b"", hash=False)
     rounds: tuple[Message, ...] = ()
+    size: int = field(default=0, compare=False)
 
     @property
     def messages(self) -> tuple[Message, ...]:

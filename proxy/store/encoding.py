@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from hashlib import sha256
-from typing import Final
+from typing import Any, Final
 
 from ..protocols.stored_form import UnknownForm, read_turn, write_turn
 from ..protocols.turn import Turn
 from ..protocols.wire import dump, dump_in_pieces, load
 from ..support.offload import OFFLOAD_BYTES, is_long, offload
-from .base import StoreUnavailable
+from .base import ReadBudget, StoreUnavailable
 
 MAX_TURNS: Final = 10_000
 """Turns that a store holds if nothing else is said (R12.1)."""
@@ -40,9 +40,9 @@ async def encoded(turn: Turn, limit: int) -> bytes:
     return await offload(long, encode, turn, limit, long)
 
 
-async def decoded(text: bytes) -> Turn:
+async def decoded(text: bytes, budget: ReadBudget | None = None) -> Turn:
     """As `decode`, for the same: large turns in a thread."""
-    return await offload(len(text) > OFFLOAD_BYTES, decode, text)
+    return await offload(len(text) > OFFLOAD_BYTES, decode, text, budget)
 
 
 def encode(turn: Turn, limit: int, long: bool | None = None) -> bytes:
@@ -51,7 +51,8 @@ def encode(turn: Turn, limit: int, long: bool | None = None) -> bytes:
     kept = write_turn(turn)
     text = dump_in_pieces(kept) if long or (long is None and _is_long(turn)) else dump(kept)
     if turn.said:
-        text = b'%b,"said":%b}' % (text[:-1], turn.said)
+        said = turn.said if isinstance(turn.said, bytes) else dump_in_pieces(turn.said)
+        text = b'%b,"said":%b}' % (text[:-1], said)
     if len(text) > limit:
         raise TurnTooLarge(len(text), limit)
     return text
@@ -61,15 +62,34 @@ def _is_long(turn: Turn) -> bool:
     return is_long((turn.input, turn.output, turn.rounds, turn.extra))
 
 
-def decode(text: bytes) -> Turn:
-    """The turn in what `encode` gave, in this version or an earlier one. Raises `StoreUnavailable` if it was damaged
-    since, or if a later version wrote it."""
+def decode(text: bytes, budget: ReadBudget | None = None) -> Turn:
+    """The turn in what `encode` gave, in this version or an earlier one. Takes its values from `budget`, whose bytes
+    the caller has taken. Raises `StoreUnavailable` if it was damaged since, or if a later version wrote it, and
+    `BudgetExceeded`."""
     try:
-        return read_turn(load(text))
+        kept = load(text)
+        if budget is not None and len(text) > budget.values:  # no value is shorter than a byte
+            budget.take_values(count_values(kept))
+        turn = read_turn(kept)
     except UnknownForm as error:
         raise StoreUnavailable(str(error)) from None
     except (ValueError, KeyError, TypeError, AttributeError):
         raise StoreUnavailable("a kept response is damaged and cannot be read") from None
+    return replace(turn, size=len(text))
+
+
+def count_values(value: Any) -> int:
+    """The JSON values in `value`, itself included."""
+    number = 0
+    todo = [value]
+    while todo:
+        item = todo.pop()
+        number += 1
+        if isinstance(item, dict):
+            todo += item.values()
+        elif isinstance(item, list):
+            todo += item
+    return number
 
 
 def key_of(turn_id: str, owner: str) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ..protocols.turn import Turn
-from .base import ResponseStore, StoreUnavailable
+from .base import ReadBudget, ResponseStore, StoreUnavailable
 from .encoding import MAX_TURN_BYTES, MAX_TURNS, check_bounds, decoded, encoded, key_of, living_until
 
 MAX_BYTES: Final = 256 * 1024 * 1024
@@ -93,18 +93,23 @@ class MemoryStore(ResponseStore):
         self._check_open()
         return {each for each in turns if self._live(*each) is not None}
 
-    async def get(self, turn_id: str, owner: str) -> Turn | None:
+    async def get(self, turn_id: str, owner: str, budget: ReadBudget | None = None) -> Turn | None:
         self._check_open()
-        return await self._read(self._live(turn_id, owner))
+        kept = self._live(turn_id, owner)
+        if kept is not None and budget is not None:
+            budget.take_bytes(len(kept.text))
+        return await self._read(kept, budget)
 
-    async def get_chain(self, turn_id: str, owner: str) -> tuple[Turn, ...] | None:
-        last = await self.get(turn_id, owner)
+    async def get_chain(self, turn_id: str, owner: str, budget: ReadBudget | None = None) -> tuple[Turn, ...] | None:
+        last = await self.get(turn_id, owner, budget)
         if last is None:
             return None
         kept = [self._live(ancestor, owner) for ancestor in last.ancestors]
+        if budget is not None:
+            budget.take_bytes(sum(len(each.text) for each in kept if each is not None))
         turns: list[Turn] = []
         for each in kept:
-            turn = await self._read(each)
+            turn = await self._read(each, budget)
             if turn is None:
                 return None
             turns.append(turn)
@@ -129,8 +134,8 @@ class MemoryStore(ResponseStore):
             self._drop(owner, key)
         return len(expired) + self._trim(None)
 
-    async def _read(self, kept: _Kept | None) -> Turn | None:
-        return None if kept is None else living_until(await decoded(kept.text), kept.expires)
+    async def _read(self, kept: _Kept | None, budget: ReadBudget | None) -> Turn | None:
+        return None if kept is None else living_until(await decoded(kept.text, budget), kept.expires)
 
     def _live(self, turn_id: str, owner: str) -> _Kept | None:
         has = self._owners.get(owner)

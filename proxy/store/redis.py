@@ -26,7 +26,7 @@ from typing import Any, Final, TypeVar
 from ..protocols.turn import Turn
 from ..support.redis_client import FAILURES, RedisClient, Script, Server, described
 from ..support.redis_url import read_url
-from .base import ResponseStore, StoreUnavailable
+from .base import ReadBudget, ResponseStore, StoreUnavailable
 from .encoding import MAX_TURN_BYTES, MAX_TURNS, check_bounds, decoded, encoded, key_of, living_until
 
 T = TypeVar("T")
@@ -163,6 +163,18 @@ return #expired + trim(most)
 """)
 
 
+_WITHIN: Final = """
+local size = 0
+for _, turn in ipairs(KEYS) do size = size + redis.call('STRLEN', turn) end
+local texts = {}
+if size <= tonumber(ARGV[1]) then
+    for i, turn in ipairs(KEYS) do texts[i] = redis.call('GET', turn) end
+end
+return {size, texts}
+"""
+"""Turns with their bytes together; without the turns if that is more than may be read."""
+
+
 class RedisStore(ResponseStore):
     """Turns in the server at `url` (`proxy.support.redis_url` has its forms), at most `max_turns`, and of one owner at
     most `max_turns_per_owner`, under keys that begin with `prefix`.
@@ -234,16 +246,16 @@ class RedisStore(ResponseStore):
             there |= {some[number] for number in found}
         return there
 
-    async def get(self, turn_id: str, owner: str) -> Turn | None:
-        (turn,) = await self._read([self._key(turn_id, owner)])
+    async def get(self, turn_id: str, owner: str, budget: ReadBudget | None = None) -> Turn | None:
+        (turn,) = await self._read([self._key(turn_id, owner)], budget)
         return turn
 
-    async def get_chain(self, turn_id: str, owner: str) -> tuple[Turn, ...] | None:
-        last = await self.get(turn_id, owner)
+    async def get_chain(self, turn_id: str, owner: str, budget: ReadBudget | None = None) -> tuple[Turn, ...] | None:
+        last = await self.get(turn_id, owner, budget)
         if last is None or not last.ancestors:
             return None if last is None else (last,)
         turns: list[Turn] = []
-        for turn in await self._read([self._key(ancestor, owner) for ancestor in last.ancestors]):
+        for turn in await self._read([self._key(ancestor, owner) for ancestor in last.ancestors], budget):
             if turn is None:
                 return None
             turns.append(turn)
@@ -265,22 +277,32 @@ class RedisStore(ResponseStore):
     async def _change(self, script: Script, turns: Sequence[str], values: Sequence[Any]) -> Any:
         return await self._call(self._client.run(script, (*self._keys, *turns), values, held=True))
 
-    async def _read(self, keys: Sequence[str]) -> list[Turn | None]:
+    async def _read(self, keys: Sequence[str], budget: ReadBudget | None) -> list[Turn | None]:
         """The turns under these keys, up to the first that is not there."""
         while True:
-            turns, server = await self._said(keys)
+            trial = None if budget is None else ReadBudget(budget.bytes, budget.values)
+            turns, server = await self._said(keys, trial)
             last = turns[-1]
             # What has come to its end stays as it is, so whoever has it may say so: rule 7.
             if (last is not None and last.status != "in_progress") or await self._call(self._client.still(server)):
+                if budget is not None and trial is not None:
+                    budget.bytes, budget.values = trial.bytes, trial.values
                 return turns
 
-    async def _said(self, keys: Sequence[str]) -> tuple[list[Turn | None], Server]:
-        """The same as one server says it."""
-        commands = (("MGET", *keys), *(("ZSCORE", self._expiry, key) for key in keys))
-        (texts, *expiries), server = await self._call(self._client.ask(*commands))
+    async def _said(self, keys: Sequence[str], budget: ReadBudget | None) -> tuple[list[Turn | None], Server]:
+        """The same as one server says it. Raises `BudgetExceeded`."""
+        commands: list[Sequence[Any]] = [("ZSCORE", self._expiry, key) for key in keys]
+        if budget is None:
+            commands.append(("MGET", *keys))
+        else:
+            commands.append(("EVAL", _WITHIN, len(keys), *keys, budget.bytes))
+        (*expiries, texts), server = await self._call(self._client.ask(*commands))
+        if budget is not None:
+            size, texts = texts
+            budget.take_bytes(size)
         turns: list[Turn | None] = []
         for text, expires in zip(texts, expiries, strict=True):
-            turn = None if text is None else await decoded(text)
+            turn = None if text is None else await decoded(text, budget)
             if turn is not None and expires is not None:
                 turn = living_until(turn, float(expires))
             turns.append(turn if turn is not None and turn.expires > self._now() else None)

@@ -31,7 +31,7 @@ from typing import Final, TypeVar
 
 from ..protocols.turn import Turn
 from ..support.sqlite_thread import SqliteThread, write_ahead
-from .base import ResponseStore, StoreUnavailable
+from .base import ReadBudget, ResponseStore, StoreUnavailable
 from .encoding import MAX_TURN_BYTES, MAX_TURNS, check_bounds, decode, encode, key_of, living_until
 
 T = TypeVar("T")
@@ -101,6 +101,7 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
 _NEW: Final = """INSERT INTO turns (key, expires, bytes, turn, owner) VALUES (?, ?, ?, ?, ?)
     ON CONFLICT (key) DO NOTHING"""
 _THERE: Final = "SELECT place, lives.owner, lives.bytes FROM turns JOIN lives USING (place) WHERE key = ?"
+_SIZE: Final = """SELECT lives.bytes FROM turns JOIN lives USING (place) WHERE key = ? AND lives.expires > ?"""
 _LIVES_ON: Final = "UPDATE lives SET expires = ?, bytes = ?, used = (SELECT uses FROM total) WHERE place = ?"
 _OWNS: Final = "UPDATE owners SET bytes = bytes + ?, last = (SELECT uses FROM total) WHERE owner = ?"
 _PROLONG: Final = """UPDATE lives SET expires = max(expires, ?), used = ?
@@ -189,11 +190,11 @@ class SqliteStore(ResponseStore):
         there = await self._call(lambda db: self._present(db, list(keys)))
         return {keys[key] for key in there}
 
-    async def get(self, turn_id: str, owner: str) -> Turn | None:
-        return await self._call(lambda db: self._get(db, turn_id, owner))
+    async def get(self, turn_id: str, owner: str, budget: ReadBudget | None = None) -> Turn | None:
+        return await self._call(lambda db: self._get(db, turn_id, owner, budget))
 
-    async def get_chain(self, turn_id: str, owner: str) -> tuple[Turn, ...] | None:
-        return await self._call(lambda db: self._get_chain(db, turn_id, owner))
+    async def get_chain(self, turn_id: str, owner: str, budget: ReadBudget | None = None) -> tuple[Turn, ...] | None:
+        return await self._call(lambda db: self._get_chain(db, turn_id, owner, budget))
 
     async def delete(self, turn_id: str, owner: str) -> bool:
         return await self._call(lambda db: self._delete(db, turn_id, owner))
@@ -306,22 +307,37 @@ class SqliteStore(ResponseStore):
             ]
         return there
 
-    def _get(self, db: sqlite3.Connection, turn_id: str, owner: str) -> Turn | None:
+    def _get(self, db: sqlite3.Connection, turn_id: str, owner: str, budget: ReadBudget | None) -> Turn | None:
+        if budget is not None:
+            budget.take_bytes(self._size(db, [turn_id], owner))
+        return self._read(db, turn_id, owner, budget)
+
+    def _read(self, db: sqlite3.Connection, turn_id: str, owner: str, budget: ReadBudget | None) -> Turn | None:
         row = db.execute(
             "SELECT turn, lives.expires FROM turns JOIN lives USING (place) WHERE key = ? AND lives.expires > ?",
             (key_of(turn_id, owner), self._now()),
         ).fetchone()
-        return None if row is None else living_until(decode(row[0]), row[1])
+        return None if row is None else living_until(decode(row[0], budget), row[1])
 
-    def _get_chain(self, db: sqlite3.Connection, turn_id: str, owner: str) -> tuple[Turn, ...] | None:
+    def _size(self, db: sqlite3.Connection, turn_ids: Sequence[str], owner: str) -> int:
+        """The bytes of these turns together, as far as they are there."""
+        now = self._now()
+        rows = (db.execute(_SIZE, (key_of(turn_id, owner), now)).fetchone() for turn_id in turn_ids)
+        return sum(row[0] for row in rows if row is not None)
+
+    def _get_chain(
+        self, db: sqlite3.Connection, turn_id: str, owner: str, budget: ReadBudget | None
+    ) -> tuple[Turn, ...] | None:
         turns: list[Turn] = []
         with db:
             db.execute("BEGIN")
-            last = self._get(db, turn_id, owner)
+            last = self._get(db, turn_id, owner, budget)
             if last is None:
                 return None
+            if budget is not None:
+                budget.take_bytes(self._size(db, last.ancestors, owner))
             for ancestor in last.ancestors:  # Look-ups here are microseconds, not round trips.
-                turn = self._get(db, ancestor, owner)
+                turn = self._read(db, ancestor, owner, budget)
                 if turn is None:
                     return None
                 turns.append(turn)

@@ -8,9 +8,9 @@ of a part.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 from ...errors import GatewayError
 from ...model import EMPTY, Message, ModelReply, ModelRequest, Opaque, Text
@@ -55,10 +55,11 @@ class ResponsesTurns(TurnForm):
         """The id of the response that an item belongs to, if its id leads back."""
         return response_of(item_id)
 
-    def items(self, turn: Turn) -> dict[str, Mapping[str, Any]]:
-        """The items of input and output, by their ids."""
-        items = (*self.listed(turn), *self.shown(turn)["output"])
-        return {ident: item for item in items if isinstance(ident := item.get("id"), str)}
+    def items(self, turn: Turn) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """Those of input and output."""
+        for item in (*self.listed(turn), *self.shown(turn)["output"]):
+            if isinstance(ident := item.get("id"), str):
+                yield ident, item
 
     def put_in(
         self, body: Mapping[str, Any], found: Mapping[str, Mapping[str, Any]], said: Container[str]
@@ -104,15 +105,43 @@ class ResponsesTurns(TurnForm):
     def shown(self, turn: Turn) -> dict[str, Any]:
         """The response (R8.14). What another protocol kept is shown as far as messages say it."""
         if turn.said:
-            return {**load(turn.said)["resource"], "status": turn.status}
+            return {**_value(turn.said)["resource"], "status": turn.status}
         options = WriteOptions(request=ModelRequest(turn.model, ()), created=int(turn.created))
         status = "completed" if turn.status == "kept" else turn.status
         return resource(options, turn.id, status, made_output(turn.output, turn.id))
 
-    def listed(self, turn: Turn) -> list[Mapping[str, Any]]:
+    def listed(self, turn: Turn) -> Sequence[Mapping[str, Any]]:
         """The items of `input` as `GET /v1/responses/{id}/input_items` lists them."""
-        items = whole_items(load(turn.said)["input"]) if turn.said else write_items(turn.input)
-        return [listed(item, turn.id, place) for place, item in enumerate(items)]
+        items = [*whole_items(_value(turn.said)["input"])] if turn.said else write_items(turn.input)
+        return Listed(items, turn.id)
+
+
+class Listed(Sequence[Mapping[str, Any]]):
+    """The items of a request as they are listed. Each is made when it is looked at."""
+
+    def __init__(self, items: Sequence[Mapping[str, Any]], ident: str) -> None:
+        self._items = items
+        self._ident = ident
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    @overload
+    def __getitem__(self, place: int) -> Mapping[str, Any]: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> list[Mapping[str, Any]]: ...
+
+    def __getitem__(self, place: int | slice) -> Mapping[str, Any] | list[Mapping[str, Any]]:
+        if isinstance(place, slice):
+            return [self[each] for each in range(len(self))[place]]
+        index = range(len(self))[place]
+        return listed(self._items[index], self._ident, index)
+
+
+def _value(said: bytes | Mapping[str, Any]) -> Mapping[str, Any]:
+    value: Mapping[str, Any] = load(said) if isinstance(said, bytes) else said
+    return value
 
 
 def read_said(said: Mapping[str, Any]) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
@@ -136,7 +165,7 @@ def turn_of_items(kept: Mapping[str, Any]) -> Turn:
         model=shown.get("model", ""),
         created=kept["created"],
         expires=kept["expires"],
-        said=b"" if shown["status"] == "kept" else dump(said),
+        said=b"" if shown["status"] == "kept" else said,
     )
 
 
@@ -151,7 +180,7 @@ def turn_of_messages(turn: Turn) -> Turn:
     shown = {**around, "id": ident, "object": "response", "status": turn.status, "output": output}
     shown = {key: shown[key] for key in (*RESOURCE_KEYS, *around) if key in shown}
     extra = {name: fields for name, fields in turn.extra.items() if name != PROTOCOL}
-    return replace(turn, extra=extra or EMPTY, said=dump({"input": items, "resource": shown}))
+    return replace(turn, extra=extra or EMPTY, said={"input": items, "resource": shown})
 
 
 def _refers(item: Mapping[str, Any]) -> bool:
