@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from collections.abc import Hashable, Iterable, Sequence
 from secrets import token_hex
 from typing import Any, Final, TypeVar
@@ -89,10 +90,12 @@ def new_set(listed: Any, protocol: str, tools: Iterable[ToolSpec]) -> ToolSet:
 
 
 class KnownTools:
-    """The lists of tools that came lately: at most `entries`, of at most `weight` bytes together."""
+    """The lists of tools that came lately: at most `entries`, of at most `weight` bytes together. Large bodies are read
+    in threads, so several may ask at once."""
 
     def __init__(self, entries: int = 256, weight: int = 2 * 1024 * 1024) -> None:
         self._known: BoundedCache[tuple[KnownList, ...]] = BoundedCache(entries, weight)
+        self._lock = threading.Lock()
         self._mark = token_hex(
             16
         )  # Not to be guessed, so that no text of the client can look like a list that was cut out.
@@ -104,7 +107,9 @@ class KnownTools:
         The list may stand anywhere: only `put_back` can say whether it was the `tools` of the request.
         """
         start = _start(body)
-        for known in self._known.get(body[start : start + HEAD_BYTES]) or ():
+        with self._lock:
+            same = self._known.get(body[start : start + HEAD_BYTES]) or ()
+        for known in same:
             if body.startswith(known.text, start):
                 return known, body[:start] + self._mark_text + body[start + len(known.text) :]
         return None
@@ -131,8 +136,9 @@ class KnownTools:
         if not self.put_back(orjson.loads(body[:start] + self._mark_text + body[start + len(text) :]), known):
             return
         value["tools"] = known
-        others = (self._known.get(head) or ())[: MAX_SAME_HEAD - 1]
-        self._known.put(head, (known, *others), sum(len(one.text) for one in (known, *others)))
+        with self._lock:
+            others = (self._known.get(head) or ())[: MAX_SAME_HEAD - 1]
+            self._known.put(head, (known, *others), sum(len(one.text) for one in (known, *others)))
 
 
 def _start(body: bytes) -> int:

@@ -24,8 +24,8 @@ from aiohttp.http import HttpVersion11
 
 from ..config import LimitsConfig
 from ..errors import ClientFault, Unavailable
+from ..support.bounded_json import LARGE_BYTES
 from ..support.codings import Decoder, coding_of, supported
-from .bodies import LARGE_BYTES
 from .liveness import INTERIM
 
 BODY_RATE: Final = 16 * 1024

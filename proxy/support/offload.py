@@ -14,7 +14,20 @@ from contextlib import suppress
 from operator import attrgetter
 from typing import Any, Final, TypeVar
 
-from ..model import Attempt, Image, Message, ModelRequest, Opaque, Reasoning, Refusal, Text, ToolResult, ToolUse
+from ..model import (
+    Attempt,
+    Image,
+    Message,
+    ModelReply,
+    ModelRequest,
+    Opaque,
+    Reasoning,
+    Refusal,
+    ReplyChoice,
+    Text,
+    ToolResult,
+    ToolUse,
+)
 
 T = TypeVar("T")
 
@@ -27,13 +40,15 @@ OFFLOAD_MESSAGES: Final = 512
 
 _HELD: Final[Mapping[type, Callable[[Any], tuple[object, ...]]]] = {
     Message: attrgetter("parts", "extra"),
+    ModelReply: attrgetter("choices", "extra"),
+    ReplyChoice: attrgetter("parts", "extra"),
     ToolUse: attrgetter("arguments", "extra"),
     ToolResult: attrgetter("parts", "extra"),
     Image: attrgetter("url", "extra"),
     Opaque: attrgetter("payload", "protocol"),
     **dict.fromkeys((Text, Attempt, Refusal, Reasoning), attrgetter("text", "extra")),
 }
-"""What of a message may be long."""
+"""What of a message, or of an answer, may be long."""
 _SHORT: Final = frozenset({int, float, bool})
 
 
