@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from yarl import URL
@@ -31,7 +32,7 @@ from ..protocols.numbers import choices_of
 from ..protocols.passed import PassedProtocol
 from ..protocols.wire import dump, dump_in_pieces
 from ..record import BackendObserver
-from ..support.offload import is_large, offload
+from ..support.offload import OFFLOAD_BYTES, in_thread, is_large, is_long, offload
 from . import client_ids
 from .adapt import limited
 from .asking import API_VERSION, PROBE_S, Asking, engine_url
@@ -328,18 +329,20 @@ class HttpSource(WireSource):
                 return
             limits = self._backend.limits
             reader = self._wire.reader(frame_bytes=limits.frame_bytes, choices=choices_of(self._request.sampling.n))
-            size = 0
+            size = held = 0
             async for data in self._answer.reads():
                 size += len(data)
                 if size > limits.stream_bytes:
                     raise too_large(limits.stream_bytes)
-                events = reader.feed(data)
+                events = await in_thread(reader.feed, data) if held > OFFLOAD_BYTES else reader.feed(data)
+                held += len(data)
                 if events:
+                    held = 0
                     self._seen(events)
                     yield events
                     if self._ended:
                         return
-            events = reader.finish()
+            events = await in_thread(reader.finish) if held > OFFLOAD_BYTES else reader.finish()
             self._seen(events)
         except GatewayError as error:
             events = [Fault(error)]
@@ -359,7 +362,9 @@ class HttpSource(WireSource):
         if self._streams:
             return await fold_batches(self.batches())
         try:
-            return self._wire.read_reply(await self.body(), choices=choices_of(self._request.sampling.n))
+            body = await self.body()
+            read = partial(self._wire.read_reply, choices=choices_of(self._request.sampling.n))
+            return await offload(True, read, body) if len(body) > OFFLOAD_BYTES else read(body)
         except (BackendFault, ClientFault) as error:
             raise cleaned(error, private=self._backend.private) from None
 
@@ -370,7 +375,8 @@ class HttpSource(WireSource):
     async def _as_stream(self) -> bytes:
         """A whole answer, written as a stream."""
         reply = await self.reply()
-        return self._wire.writer(WriteOptions(request=self._request, created=reply.created)).feed(unfold(reply))
+        writer = self._wire.writer(WriteOptions(request=self._request, created=reply.created))
+        return await offload(is_long(reply), lambda: writer.feed(unfold(reply)))
 
     def _seen(self, events: list[Event]) -> None:
         """Notice the end, and hide in an in-band error what a client may not see."""

@@ -171,7 +171,8 @@ def new_set(listed: Any, protocol: str, tools: Iterable[ToolSpec]) -> ToolSet:
 
 
 class KnownTools:
-    """The lists of tools that came lately, as far as `cache` has room for them."""
+    """The lists of tools that came lately, as far as `cache` has room for them. Large bodies are read in threads, so
+    several may ask at once."""
 
     def __init__(self, cache: Cache[tuple[KnownList, ...]]) -> None:
         self._known = cache

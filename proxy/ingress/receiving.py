@@ -23,8 +23,8 @@ from aiohttp import web
 from aiohttp.http import HttpVersion11
 
 from ..errors import ClientFault
+from ..support.bounded_json import LARGE_BYTES
 from ..support.codings import Decoder, coding_of, supported
-from .bodies import LARGE_BYTES
 from .budget import BodyShare
 from .liveness import INTERIM
 

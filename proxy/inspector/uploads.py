@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from ..capture.files import Captured, read_capture
 from ..capture.recorder import MOST_ENTRIES
 from ..capture.recording import RecordingError
 from ..config import LimitsConfig
-from ..errors import ClientFault
-from ..ingress.bodies import Structure
-from ..support.offload import OFFLOAD_BYTES
+from ..support.bounded_json import BoundExceeded, Bounds, loads
 
 MOST_LINES: Final = 2 * MOST_ENTRIES
 """Of a capture. The recorder keeps `MOST_ENTRIES` with data, and few without."""
@@ -21,7 +18,7 @@ VALUES_PER_LINE: Final = 16
 
 
 def open_capture(content: bytes, limits: LimitsConfig) -> Captured:
-    """The capture that a file holds. A long line may hold as many JSON values as a request (`limits.json_values`,
+    """The capture that a file holds. A line may hold as many JSON values as a request (`limits.json_values`,
     `limits.json_depth`), all lines together `MOST_LINES * VALUES_PER_LINE`. For a thread: it lets others run between
     slices.
 
@@ -29,20 +26,34 @@ def open_capture(content: bytes, limits: LimitsConfig) -> Captured:
     """
     if content.count(b"\n") > MOST_LINES:
         raise RecordingError(f"the capture has more than {MOST_LINES} lines")
-    _check(content, replace(limits, json_values=MOST_LINES * VALUES_PER_LINE))
-    begin = 0
-    while begin < len(content):
-        end = content.find(b"\n", begin)
-        end = len(content) if end < 0 else end
-        if end - begin > OFFLOAD_BYTES:
-            _check(content[begin:end], limits)
-        begin = end + 1
-    return read_capture(content)
+    return read_capture(content, _Lines(limits).load)
 
 
-def _check(text: bytes, limits: LimitsConfig) -> None:
-    try:
-        for _ in Structure(limits).count(text):
-            pass
-    except ClientFault as fault:
-        raise RecordingError(f"the capture holds too much: {fault.message}") from None
+class _Lines:
+    """Parses lines within bounds, each for itself and all together."""
+
+    def __init__(self, limits: LimitsConfig) -> None:
+        self._limits = limits
+        self._left = MOST_LINES * VALUES_PER_LINE
+
+    def load(self, line: bytes) -> Any:
+        """The value of one line. Raises `ValueError`."""
+        try:
+            value = loads(line, Bounds(min(self._limits.json_values, self._left), self._limits.json_depth))
+        except BoundExceeded as error:
+            raise RecordingError(f"the capture holds too much: a line {error}") from None
+        self._left -= _count(value)
+        return value
+
+
+def _count(value: Any) -> int:
+    """The JSON values that this one holds, itself included."""
+    found, todo = 0, [value]
+    while todo:
+        item = todo.pop()
+        found += 1
+        if isinstance(item, dict):
+            todo += item.values()
+        elif isinstance(item, list):
+            todo += item
+    return found

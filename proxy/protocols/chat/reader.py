@@ -27,7 +27,7 @@ from ...model import EMPTY, CallKind, Extra, Usage, merged
 from ...scan._grammar import FrameTooLarge
 from ..call_deltas import CallDelta, CallDeltas
 from ..numbers import MAX_CALLS, MAX_CHOICES, index_of, too_many, whole_number
-from ..wire import load
+from ..wire import load, read_frame
 from .reply import (
     AN_ANSWER,
     CHOICE,
@@ -44,7 +44,6 @@ from .reply import (
     rest_of,
     text_of,
     top_level,
-    unreadable,
 )
 from .unmodelled import PROTOCOL
 
@@ -118,13 +117,7 @@ class ChatReader:
         if not frame.startswith(b"{") and frame.strip() == b"[DONE]":
             self._end(out)
             return
-        try:
-            chunk = load(frame)
-        except ValueError:
-            chunk = frame[:300].decode(errors="replace")
-        if not isinstance(chunk, dict):
-            self._fault(unreadable("The model server sent a frame that is not a JSON object", chunk), out)
-            return
+        chunk = read_frame(frame)
         prose = self.open_prose
         if name is None and prose is not None and prose[1] is BlockKind.TEXT and self._is_text(chunk, prose[0], out):
             return

@@ -19,7 +19,7 @@ from ...formats.toolset import SPEC_BYTES, known_set, note, note_of
 from ...model import EMPTY, Usage, fields_of, scoped
 from ..base import WriteOptions
 from ..numbers import rest_of_counts, usage_of, with_rest
-from ..wire import dump, whole
+from ..wire import dump, dumper, whole
 from .ids import new_response_id
 from .items import PROTOCOL
 
@@ -138,17 +138,19 @@ def take_begun(options: WriteOptions, ident: str) -> bytes:
 
 def write_resource(shown: Mapping[str, Any], options: WriteOptions) -> bytes:
     """The JSON of a resource. That of its tools, most of it, is known of a list that comes again."""
+    write = dumper(options.large)
     if not shown["tools"]:
-        return dump(shown)
+        return write(shown)
     known = known_set(options.body.get("tools"), PROTOCOL) or ()
     tools: bytes | None = note_of(known, write_resource)
     if tools is None:
         tools = dump(shown["tools"])
         note(known, write_resource, tools, len(tools))
     try:
-        return orjson.dumps({**shown, "tools": orjson.Fragment(tools)})
-    except orjson.JSONEncodeError:
-        return dump(shown)
+        written = {**shown, "tools": orjson.Fragment(tools)}
+        return write(written) if options.large else orjson.dumps(written)
+    except (orjson.JSONEncodeError, TypeError):  # the other writer knows no fragments
+        return write(shown)
 
 
 def _echo(options: WriteOptions) -> dict[str, Any]:
