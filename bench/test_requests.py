@@ -22,12 +22,13 @@ from proxy.ingress.bodies import read_json
 from proxy.model import ModelRequest
 from proxy.observability.logs import flush_logs, set_up_logging
 from proxy.observability.telemetry import ACCESS, Metrics
-from proxy.prompting.prompt import TextCache, content_key, segment
+from proxy.prompting.prompt import content_key, segment
 from proxy.prompting.transcript import inject
 from proxy.protocols.chat.protocol import ChatProtocol
 from proxy.record import AccessRecord
 from proxy.scan._grammar import Block
 from proxy.schemas.schema import SchemaCache, compile_schema
+from proxy.support.cache import Cache, CacheBudget
 
 CHAT: Final = ChatProtocol()
 ARGUMENTS: Final = '{"city":"S\u00e3o Paulo","unit":"celsius","days":3}'
@@ -52,9 +53,13 @@ def delivered(raw: bytes, known: KnownTools | None) -> ModelRequest:
     raise AssertionError("it waits")
 
 
-def taught(request: ModelRequest, cache: TextCache) -> ModelRequest:
+def taught(request: ModelRequest, cache: Cache[str]) -> ModelRequest:
     """What the injection does."""
-    text = cache.get(content_key(request, FORMAT.name, PROMPT), lambda: segment(request, FORMAT, PROMPT)) or ""
+    key = content_key(request, FORMAT.name, PROMPT)
+    text = cache.get(key)
+    if text is None:
+        text = segment(request, FORMAT, PROMPT)
+        cache.put(key, text, len(text))
     return inject(request, text, FORMAT, placement=PROMPT.placement, flatten="sentinel")
 
 
@@ -81,7 +86,7 @@ def once(measure: Measure, row: str, run: Callable[[], None]) -> None:
 def test_request(measure: Measure, name: str, tool_count: int) -> None:
     raw = corpus.request_body(tool_count, stream=True)
     request = replace(read(tool_count), origin=None)
-    known = KnownTools()
+    known = KnownTools(CacheBudget().cache("tools"))
     work: dict[str, Callable[[], Any]] = {
         "parse only": lambda: orjson.loads(raw),
         "parse and read": lambda: delivered(raw, None),
@@ -122,8 +127,11 @@ def test_finish(measure: Measure, tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("name", ["known tools", "new tools"])
 def test_injection(measure: Measure, name: str) -> None:
     request = read(10)
-    warm = TextCache(16)
-    work = {"known tools": lambda: taught(request, warm), "new tools": lambda: taught(request, TextCache(16))}[name]
+    warm: Cache[str] = CacheBudget().cache("prompts")
+    work = {
+        "known tools": lambda: taught(request, warm),
+        "new tools": lambda: taught(request, CacheBudget().cache("prompts")),
+    }[name]
     once(measure, f"teaching 10 tools: {name}", repeated(work))
 
 
@@ -143,7 +151,7 @@ def test_judge(measure: Measure, name: str) -> None:
 def test_schema(measure: Measure, name: str) -> None:
     compiled = compile_schema(PARAMETERS)
     assert compiled.check(ARGUMENTS) is None
-    known = SchemaCache(16)
+    known = SchemaCache(CacheBudget())
     work: dict[str, Callable[[], Any]] = {
         "check": lambda: compiled.check(ARGUMENTS),
         "look up a known schema": lambda: known.get(PARAMETERS),

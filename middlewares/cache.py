@@ -27,30 +27,30 @@ from aiohttp import web
 
 from proxy.events import Close, Delta, Event, Finish, Start
 from proxy.model import ModelRequest
+from proxy.pipeline.caches import CACHES
 from proxy.pipeline.exchange import EXCHANGE, Exchange
 from proxy.pipeline.middleware import Handler, Middleware
 from proxy.pipeline.reply import Reply
 from proxy.record import AccessField
 from proxy.stream_grammar import normalise
-from proxy.support.cache import BoundedCache
+from proxy.support.cache import Cache as AnswerCache
+from proxy.support.cache import CacheBudget, weight_of
 
-EVENT_BYTES: Final = 200
-"""What an event weighs beside its text."""
+EVENT_BYTES: Final = 300
+"""What an event weighs beside what it holds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheOptions:
-    """Bounds: number of answers, bytes of all and of one, seconds. `when`: only requests with `temperature: 0`, or
-    all."""
+    """Bounds of an answer: bytes, seconds. `limits.cache_bytes` bounds all of them together. `when`: only requests with
+    `temperature: 0`, or all."""
 
-    entries: int = 1_000
-    bytes: int = 64 * 1024 * 1024
     answer_bytes: int = 1024 * 1024
     max_age_s: float = 300.0
     when: Literal["deterministic", "always"] = "deterministic"
 
     def __post_init__(self) -> None:
-        if min(self.entries, self.bytes, self.answer_bytes, self.max_age_s) <= 0:
+        if min(self.answer_bytes, self.max_age_s) <= 0:
             raise ValueError("every bound must be above 0; leave the middleware out to keep nothing")
 
 
@@ -80,7 +80,11 @@ class Cache(Middleware):
 
     def __init__(self, options: Any = None, *, name: str | None = None) -> None:
         super().__init__(options, name=name)
-        self._kept: BoundedCache[_Kept] = BoundedCache(self.options.entries, self.options.bytes)
+        self._kept: AnswerCache[_Kept] = CacheBudget().cache("answers")
+
+    async def start(self, app: web.Application) -> None:
+        """See `Middleware.start`."""
+        self._kept = app[CACHES].cache("answers")
 
     async def __call__(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """See `Middleware.__call__`."""
@@ -129,10 +133,9 @@ class _Keeping:
         if not self._fit:
             return
         self._events.append(event)
-        self._weight += EVENT_BYTES
+        self._weight += EVENT_BYTES + weight_of(*[getattr(event, slot) for slot in event.__slots__])
         match event:
             case Delta():
-                self._weight += len(event.text.encode("utf-8", "surrogatepass"))
                 self._fit = not event.extra or "logprobs" not in event.extra
             case Close():
                 self._fit = event.status == "complete"

@@ -6,7 +6,8 @@ Rules:
    with an empty line between, the usage of all rounds together. Calls of server-side tools and their results are not
    part of it, unless `tool_loop.expose_server_tools` is set and its protocol has a place for results.
 2. A call belongs to the gateway if it names a tool that the gateway offered; without tools of the client any call does.
-   What is not on offer is not run, whatever the source of the tools says: the model is told that it is unknown.
+   What is not on offer is not run, whatever the source of the tools says: the model is told that it is unknown. What
+   the route forbids (`proxy.pipeline.permission`) is neither offered nor run, approved or not.
 3. Text, reasoning and arguments pass while they come. From the first whole call of the client on an answer waits for
    its own end, because server-side calls run first (R15.9). Then the client's calls are given out, and the exchange is
    over.
@@ -40,8 +41,8 @@ from proxy.call_policy.candidate import are_gateways
 from proxy.errors import BackendFault, ClientFault, GatewayError, quote
 from proxy.events import Delta, Event, Fault, Finish, Open, Start
 from proxy.formats.rendering import prompt_name, result_text
-from proxy.formats.toolset import ToolSet, note, note_of
-from proxy.model import Image, Message, ModelRequest, Text, ToolChoice, ToolResult, ToolUse
+from proxy.formats.toolset import NAME_BYTES, ToolSet, note, note_of
+from proxy.model import Image, Message, ModelRequest, Text, ToolChoice, ToolResult, ToolSpec, ToolUse
 from proxy.pipeline.exchange import EXCHANGE, Exchange
 from proxy.pipeline.middleware import Handler, Middleware, Place
 from proxy.pipeline.model_turns import LoopState, ModelTurn, Shown
@@ -52,7 +53,7 @@ from proxy.pipeline.stored import CONVERSATIONS, STORE_FAILURES, Conversations
 from proxy.pipeline.tool_memory import ToolMemory, keep, keeps, leave, restored
 from proxy.record import AccessField, CounterSpec, ObservedTool
 from proxy.servertools.calls import Trail
-from proxy.servertools.source import NO_TOOLS, CallState, Tools, unknown_tool
+from proxy.servertools.source import NO_TOOLS, CallState, Tools, not_permitted, unknown_tool
 from proxy.support.offload import weight
 
 LOG: Final = logging.getLogger("toolwire.tools")
@@ -148,24 +149,29 @@ def _with_tools(exchange: Exchange, request: ModelRequest, tools: Tools) -> Mode
     choice = request.tool_choice
     if not request.tools and choice.mode == "none" and exchange.body.get("tool_choice") is None:
         choice = ToolChoice("auto")  # the default without tools, and now there are some
-    if not tools.specs or choice.mode == "none" or request.sampling.n > 1:
+    permission = exchange.route.permission
+    ours = permission.permitted(tools.specs)
+    if not ours or choice.mode == "none" or request.sampling.n > 1:
         return request
     policy = exchange.route.options.tool_loop.tool_conflict
-    merged = tools.specs
+    merged: tuple[ToolSpec, ...] = ours
     if request.tools:
-        key = (_with_tools, tools, policy)
+        key = (_with_tools, tools, permission, policy)
         noted: ToolSet | None = note_of(request.tools, key)
-        merged = noted if noted is not None else note(request.tools, key, _merged(request, tools, policy))
+        if noted is None:
+            noted = _merged(request, ours, policy)
+            note(request.tools, key, noted, NAME_BYTES * len(noted))
+        merged = noted
     changed = replace(request, tools=merged, tool_choice=choice)
     return changed if any(tool.server for tool in changed.callable_tools) else request
 
 
-def _merged(request: ModelRequest, tools: Tools, policy: str) -> ToolSet:
+def _merged(request: ModelRequest, ours: Sequence[ToolSpec], policy: str) -> ToolSet:
     """The client's tools and the gateway's (R15.10)."""
     mine = {
         tool.name: index for index, tool in enumerate(request.tools) if tool.kind != "hosted" and not tool.namespace
     }
-    both = mine.keys() & tools.names
+    both = mine.keys() & {tool.name for tool in ours}
     if both and policy == "error":
         name = min(both, key=mine.__getitem__)
         raise ClientFault(
@@ -177,8 +183,8 @@ def _merged(request: ModelRequest, tools: Tools, policy: str) -> ToolSet:
     clients = (
         t for t in request.tools if policy == "client_wins" or t.kind == "hosted" or t.namespace or t.name not in both
     )
-    ours = (tool for tool in tools.specs if policy == "server_wins" or tool.name not in both)
-    return ToolSet((*clients, *ours))
+    gateways = (tool for tool in ours if policy == "server_wins" or tool.name not in both)
+    return ToolSet((*clients, *gateways), of=request.tools)
 
 
 def _not_run(calls: Iterable[ToolUse], why: str) -> list[ToolResult]:
@@ -447,7 +453,9 @@ class Loop:
 
     async def _run(self, use: ToolUse, trail: Trail, on_offer: bool) -> ToolResult:
         with ObservedTool(self._exchange.record, prompt_name(use), use.call_id, use.arguments) as observed:
-            if on_offer:
+            if self._exchange.route.permission.denies(use):
+                result = not_permitted(trail.enter)
+            elif on_offer:
                 left = max(0.0, self._until - time.monotonic())
                 run = self._served.run if self._served is not None and self._is_theirs(use) else self._tools.run
                 result = await run(use, left, trail.enter)

@@ -106,13 +106,15 @@ class Forwarding(Middleware):
         reply = Reply(source, streamed=sent.stream)
         if record.observers and not own:  # else nobody may want to read the answer, and then it passes unread
             reply.watch(source.saw)
+        # Of a stream with tools, or that the gateway asked for in its own words, nothing passes that R7.7 rules out.
+        unasked = sent.stream and exchange.protocol.counts_on_demand and not (own and not asked.tools)
         if usage.source == "backend":
-            reply.count(lambda: (_unknown, None), passes=same)
+            reply.count(lambda: (_unknown, None), passes=same, changes=unasked)
         else:
             reply.count(
                 lambda: self._counter(route, source, sent).both,
                 passes=own,
-                changes=not own,
+                changes=unasked or not own,
                 always=usage.source == "estimate",
             )
         return reply

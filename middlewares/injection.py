@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
+from aiohttp import web
+
 from proxy.backends.adapt import CLIENTS_OWN, said_in_words, taken_form
 from proxy.backends.presets import GRAMMAR_CONSTRAINTS, PROVEN, SCHEMA_CONSTRAINTS, TAG_CONSTRAINTS
 from proxy.config import PromptConfig
@@ -24,14 +26,16 @@ from proxy.formats.gbnf.grammar import Around, Bounds, Inexpressible
 from proxy.formats.recognition import recognised_markers
 from proxy.formats.rendering import as_taught
 from proxy.formats.restoring import Escapes
-from proxy.formats.toolset import ToolSet, note, note_of
+from proxy.formats.toolset import NAME_BYTES, SPEC_BYTES, ToolSet, note, note_of
 from proxy.model import Constraint, ModelRequest, ToolSpec, replace
+from proxy.pipeline.caches import CACHES
 from proxy.pipeline.exchange import Exchange, OfferedTools
 from proxy.pipeline.middleware import Middleware, Place
 from proxy.pipeline.routing import Route
-from proxy.prompting.prompt import TextCache, content_key, form_sentence, reminder, segment
+from proxy.prompting.prompt import content_key, form_sentence, reminder, segment
 from proxy.prompting.transcript import SYSTEM, Flatten, escaping_of, guarded, has_history, inject, placed
 from proxy.scanner import reasoning_tags
+from proxy.support.cache import Cache, CacheBudget, weight_of
 from proxy.support.offload import is_large, offload
 
 T = TypeVar("T")
@@ -39,12 +43,11 @@ T = TypeVar("T")
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class InjectionOptions:
-    """`cache_entries`: prompt segments and grammars that are kept. The others bound what a grammar for constrained
+    """These bound what a grammar for constrained
     decoding leaves open: characters of a string, items of a list and digits of a number whose schema sets no bound, and
     calls in one answer. None: no bound, so that no data is cut short. Models of a few hundred million parameters need
     bounds: they fill whatever room they get."""
 
-    cache_entries: int = 256
     string_chars: int | None = None
     list_items: int | None = None
     number_digits: int | None = None
@@ -117,9 +120,16 @@ class Injection(Middleware):
         self._bounds = Bounds(
             string=chosen.string_chars, items=chosen.list_items, digits=chosen.number_digits, calls=chosen.calls
         )
-        self._segments = TextCache(chosen.cache_entries)
-        self._grammars = TextCache(chosen.cache_entries)
+        self._open(CacheBudget())
         self._templates: dict[str, str] = {}
+
+    def _open(self, budget: CacheBudget) -> None:
+        self._segments: Cache[tuple[str | None]] = budget.cache("prompts")
+        self._grammars: Cache[tuple[str | None]] = budget.cache("grammars")
+
+    async def start(self, app: web.Application) -> None:
+        """See `Middleware.start`."""
+        self._open(app[CACHES])
 
     @classmethod
     def goes_with(cls, place: Place) -> Mapping[str, str]:
@@ -230,13 +240,14 @@ class Injection(Middleware):
             return noted
         prompt = self._with_template(route.options.prompt)
         key = content_key(request, tool_format.name, prompt, way.recognised)
-        text = self._segments.get(key, lambda: segment(request, tool_format, prompt, way.recognised)) or ""
+        text = _once(self._segments, key, lambda: segment(request, tool_format, prompt, way.recognised)) or ""
         tools = request.callable_tools
-        tools = request.tools if len(tools) == len(request.tools) else ToolSet(tools)
+        tools = request.tools if len(tools) == len(request.tools) else ToolSet(tools, of=request.tools)
         read = reading_brackets(tool_format) if way.flatten == "bracket" else tool_format
         offer = OfferedTools(tools, request.tool_choice, request.parallel_tool_calls, read, request.tools)
         line = reminder(request, tool_format, prompt)
-        return note(request.tools, about, _Taught(route, key, text, line, offer if tools else None))
+        taught = _Taught(route, key, text, line, offer if tools else None)
+        return note(request.tools, about, taught, weight_of(key, text, line) + NAME_BYTES * len(tools))
 
     def _with_template(self, prompt: PromptConfig) -> PromptConfig:
         """The template's text in place of its file, which is read once; the settings have checked it."""
@@ -274,8 +285,10 @@ class Injection(Middleware):
     def _constraint(self, request: ModelRequest, route: Route, tool_format: ToolFormat) -> Constraint | None:
         noted = self._noted(request, route, tool_format)
         if noted is None:
-            noted = _Constrained(route, self._made_constraint(request, route, tool_format))
-            note(request.tools, self._about_constraint(request, route, tool_format), noted)
+            made = self._made_constraint(request, route, tool_format)
+            noted = _Constrained(route, made)
+            weight = 0 if made is None else weight_of(made.gbnf, made.tags) + SPEC_BYTES * len(made.calls)
+            note(request.tools, self._about_constraint(request, route, tool_format), noted, weight)
         if noted.constraint is None and request.tool_choice.forces and route.options.decoding.constrain == "required":
             raise ClientFault(
                 f"This route cannot enforce `tool_choice` for the format {tool_format.name!r} and these tools.",
@@ -304,8 +317,8 @@ class Injection(Middleware):
             feature in SCHEMA_CONSTRAINTS and self._is_schema_enough(tool_format, around)
         ):
             key = content_key(request, tool_format.name, around)
-            grammar = self._grammars.get(
-                key, lambda: self._attempt(lambda: self._grammar(tool_format, tools, parallel, around))
+            grammar = _once(
+                self._grammars, key, lambda: self._attempt(lambda: self._grammar(tool_format, tools, parallel, around))
             )
         if grammar is None and tags is None:
             return None
@@ -331,6 +344,15 @@ class Injection(Middleware):
             return build()
         except Inexpressible:
             return None
+
+
+def _once(cache: Cache[tuple[str | None]], key: bytes, build: Callable[[], str | None]) -> str | None:
+    """The text of `key`, built if it is not there. Two threads may both build it, and get equal texts."""
+    known = cache.get(key)
+    if known is None:
+        known = (build(),)
+        cache.put(key, known, weight_of(known))
+    return known[0]
 
 
 def _form_in_words(exchange: Exchange, request: ModelRequest) -> Mapping[str, Any] | None:

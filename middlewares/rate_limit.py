@@ -1,4 +1,6 @@
-"""Limits on use (R17.9): an exchange is booked before anything is done for it, and corrected when it ends.
+"""Limits on use (R17.9): an exchange is booked before anything is done for it, and corrected when it ends. Its place
+among the requests at the same time it has since before its body was read (`proxy.ratelimit.slots`); it is given back
+here, before the last event goes out.
 
 The gateway puts this middleware first in every chain as soon as anything is limited, so that no chain goes without; a
 chain that names it has it where it says.
@@ -22,8 +24,9 @@ from proxy.pipeline.exchange import EXCHANGE, Exchange
 from proxy.pipeline.heads import ADDED_HEADERS
 from proxy.pipeline.middleware import Handler, Middleware, Place
 from proxy.pipeline.reply import Reply
-from proxy.ratelimit.admission import ADMISSION, Admission
+from proxy.ratelimit.admission import ADMISSION, SLOT, Admission
 from proxy.ratelimit.base import Bound, changes, gives_back
+from proxy.ratelimit.slots import Slot
 
 
 class RateLimit(Middleware):
@@ -47,11 +50,13 @@ class RateLimit(Middleware):
         exchange = request[EXCHANGE]
         admission = self._admission
         bounds = () if admission is None else admission.bounds(exchange.key, exchange.route.config)
-        if admission is None or not bounds:
+        slot = request.get(SLOT)
+        if admission is None or not (bounds or slot):
             return await handler(request)
-        booking = Booking(admission, bounds, exchange)
-        request[ADDED_HEADERS] = {**request.get(ADDED_HEADERS, {}), **await booking.make()}
-        if not gives_back(bounds):
+        booking = Booking(admission, bounds, slot, exchange)
+        if bounds:
+            request[ADDED_HEADERS] = {**request.get(ADDED_HEADERS, {}), **await booking.make()}
+        if slot is None and not gives_back(bounds):
             return await handler(request)
         try:
             response = await handler(request)
@@ -69,11 +74,12 @@ class RateLimit(Middleware):
 
 
 class Booking:
-    """What one exchange holds of its limits."""
+    """What one exchange holds of its limits: `bounds`, and its `slot`."""
 
-    def __init__(self, admission: Admission, bounds: Sequence[Bound], exchange: Exchange) -> None:
+    def __init__(self, admission: Admission, bounds: Sequence[Bound], slot: Slot | None, exchange: Exchange) -> None:
         self._admission = admission
         self._bounds = bounds
+        self._slot = slot
         self._model = exchange.received.model
         self._protocol = exchange.protocol
         origin = exchange.received.origin
@@ -105,7 +111,10 @@ class Booking:
         if self._open:
             self._open = False
             booked = self._prompt + self._expected
-            await self._admission.ledger.settle(changes(self._bounds, booked, used), self._lease)
+            if gives_back(self._bounds):
+                await self._admission.ledger.settle(changes(self._bounds, booked, used), self._lease)
+            if self._slot is not None:
+                await self._slot.end()
 
     def abandon(self) -> None:
         """The exchange is over, and nobody waits any more: the client went away, unless it has been settled."""

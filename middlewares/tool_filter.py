@@ -1,28 +1,38 @@
-"""Which tools a route lets clients offer, by name.
+"""Which tools may be used on a route, by name.
 
 A tool is known by its name, and one of a group (a `namespace` of Responses) also as `group__name`. `deny` wins over
-`allow`. A model may call what it was not offered; such a call becomes text here, so that a denied tool is never called
-through this route. Inside of `execution` that holds for server-side tools too.
+`allow`, and does not care for case or for what a model writes before a name (`functions.`).
+
+What is forbidden here holds on every way to a tool of the route, wherever the middleware stands
+(`proxy.pipeline.permission`): for tools of the gateway and of tool servers `execution` sees to it. Here tools are taken
+out of requests, and calls out of answers: a model may call what it was not offered, and such a call becomes text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from functools import partial
-from typing import ClassVar, Literal
+from typing import ClassVar, Final, Literal
 
+from proxy.call_policy.near import is_near
 from proxy.errors import ClientFault, quote
-from proxy.events import Close, Delta, Event, Kind, Open, text_block
+from proxy.events import Close, Delta, Event, Kind, Opaque, Open, text_block
 from proxy.formats.longjson import compact
 from proxy.formats.rendering import prompt_name
-from proxy.formats.toolset import ToolSet, note, note_of
 from proxy.model import ModelRequest, ToolChoice, ToolSpec, ToolUse
 from proxy.pipeline.exchange import Exchange
-from proxy.pipeline.middleware import Middleware
+from proxy.pipeline.middleware import Middleware, Place
 from proxy.pipeline.reply import Reply
+from proxy.protocols.tool_names import is_item, names_of
 from proxy.record import AccessField
+
+SEES_CALLS: Final = ("arguments", "transformation", "injection", "forwarding")
+"""Middlewares that offer what is left, and that find and name the calls which are looked at here."""
+
+_PREFIX: Final = re.compile(r".*[.:/]", re.DOTALL)
+"""What models and clients write before a name: `functions.f`, `server:f`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,51 +59,57 @@ class ToolFilter(Middleware):
         AccessField("calls_denied", "Calls of such tools."),
     )
 
+    @classmethod
+    def needs(cls, place: Place) -> Mapping[str, str]:
+        """See `Middleware.needs`."""
+        chain = place.config.chain if place.route.chain is None else place.route.chain
+        named = {entry.use for entry in chain}
+        return {
+            name: "which offers tools, or makes the calls that are looked at" for name in SEES_CALLS if name in named
+        }
+
+    def forbids(self, names: tuple[str, ...]) -> bool:
+        """See `Middleware.forbids`."""
+        spelled = [spelling for name in names for spelling in _spellings(name)]
+        denied = any(fnmatchcase(name, glob.casefold()) for glob in self.options.deny for name in spelled)
+        return denied or not any(fnmatchcase(name, glob) for glob in self.options.allow for name in names)
+
     async def on_request(self, exchange: Exchange, request: ModelRequest) -> ModelRequest:
         """See `Middleware.on_request`. Raises `tool_not_allowed`, or `ClientFault` `invalid_tool_choice` if the client
         demands a call that is not possible any more."""
-        kept = self._kept(request)
-        if kept is request.tools:
-            return request
-        if self.options.on_denied == "refuse":
-            raise _refused(request.tools, kept)
-        exchange.record.count("tools_denied", len(request.tools) - len(kept))
-        return replace(request, tools=kept, tool_choice=_narrowed(request.tool_choice, kept))
+        permission = exchange.route.permission
+        kept = permission.permitted(request.tools, _served(exchange, request.tools))
+        if kept is not request.tools:
+            if self.options.on_denied == "refuse":
+                raise _refused(request.tools, kept)
+            exchange.record.count("tools_denied", len(request.tools) - len(kept))
+            taken = [tool for tool in request.tools if not any(tool is other for other in kept)]
+            exchange.state.setdefault(ToolFilter, []).extend(taken)
+            choice = _narrowed(request.tool_choice, kept)
+            request = replace(request, tools=kept, tool_choice=choice)
+        return permission.elsewhere(request)
 
     def declare(self, exchange: Exchange, reply: Reply) -> None:
         """See `Middleware.declare`."""
-        if exchange.request.tools or exchange.received.tools:
-            reply.map(partial(_Calls(self, exchange).see), Kind.CALL)
-
-    def allows(self, *names: str) -> bool:
-        """Whether a tool of these names may be used."""
-
-        def fits(globs: Iterable[str]) -> bool:
-            return any(fnmatchcase(name, glob) for glob in globs for name in names)
-
-        return fits(self.options.allow) and not fits(self.options.deny)
-
-    def _kept(self, request: ModelRequest) -> tuple[ToolSpec, ...]:
-        """The tools that may stay; the very same tuple if that is all of them. Noted with a list that comes again."""
-        noted: tuple[ToolSpec, ...] | None = note_of(request.tools, self)
-        if noted is not None:
-            return noted
-        kept = ToolSet(tool for tool in request.tools if self.allows(tool.name, prompt_name(tool)))
-        return note(request.tools, self, request.tools if len(kept) == len(request.tools) else kept)
+        reply.map(_Calls(exchange).see, Kind.CALL | Kind.OPAQUE)
 
 
 class _Calls:
     """Follows the calls of one answer; one of a denied tool comes out as the text that the model wrote."""
 
-    def __init__(self, tools: ToolFilter, exchange: Exchange) -> None:
-        self._tools = tools
+    def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
+        self._permission = exchange.route.permission
+        offered = self._permission.permitted(exchange.request.tools, _served(exchange, exchange.request.tools))
+        self._offered = {name for tool in offered for name in names_of(tool)}
+        self._taken = {name for tool in exchange.state.get(ToolFilter, ()) for name in names_of(tool)}
         self._denied: dict[int, tuple[Open, list[str]]] = {}
+        self._texts = 0  # in place of calls that are no blocks; those have numbers from 0 on
 
     def see(self, event: Event) -> Event | Iterable[Event] | None:
         """The event, or what takes its place."""
         match event:
-            case Open() if not self._tools.allows(event.name or "", _grouped(event)):
+            case Open() if self._is_denied(event):
                 self._denied[event.block] = (event, [])
                 return None
             case Delta() if event.block in self._denied:
@@ -104,14 +120,41 @@ class _Calls:
                 self._exchange.record.count("calls_denied")
                 written = opened.extra.get("source") or compact({"name": opened.name, "arguments": "".join(arguments)})
                 return text_block(event.block, written, opened.choice)
+            case Opaque() if self._permission.denies_item(event.payload):
+                if not is_item(event.payload):
+                    return None  # it tells of one that comes whole
+                self._exchange.record.count("calls_denied")
+                self._texts += 1
+                return text_block(-self._texts, compact(event.payload), 0)
         return event
 
+    def _is_denied(self, opened: Open) -> bool:
+        use = ToolUse("", opened.name or "", "", namespace=opened.namespace)
+        if self._permission.denies(use):
+            return True
+        names = names_of(use)
+        if not self._taken or any(name in self._offered for name in names):
+            return False
+        spelled = {spelling for name in names for spelling in _spellings(name)}
+        return any(is_near(name, taken.casefold()) for name in spelled for taken in self._taken)
 
-def _grouped(opened: Open) -> str:
-    return prompt_name(ToolUse("", opened.name or "", "", namespace=opened.namespace))
+
+def _spellings(name: str) -> Iterable[str]:
+    """A name in small letters, and without what may stand before it."""
+    name = name.strip().casefold()
+    return dict.fromkeys((name, _PREFIX.sub("", name)))
 
 
-def _refused(tools: tuple[ToolSpec, ...], kept: tuple[ToolSpec, ...]) -> ClientFault:
+def _served(exchange: Exchange, tools: tuple[ToolSpec, ...]) -> list[ToolSpec]:
+    """The tools that stand for servers which the gateway asks itself."""
+    form = exchange.protocol.served
+    if form is None or exchange.route.client_servers is None:
+        return []
+    others = set(map(id, form.others(tools)))
+    return [tool for tool in tools if id(tool) not in others]
+
+
+def _refused(tools: Sequence[ToolSpec], kept: Sequence[ToolSpec]) -> ClientFault:
     allowed = set(map(prompt_name, kept))
     index, tool = next((index, tool) for index, tool in enumerate(tools) if prompt_name(tool) not in allowed)
     return ClientFault(
@@ -122,7 +165,7 @@ def _refused(tools: tuple[ToolSpec, ...], kept: tuple[ToolSpec, ...]) -> ClientF
     )
 
 
-def _narrowed(choice: ToolChoice, kept: tuple[ToolSpec, ...]) -> ToolChoice:
+def _narrowed(choice: ToolChoice, kept: Sequence[ToolSpec]) -> ToolChoice:
     """The choice among those that are left. Raises `ClientFault` if a call is demanded that is not possible."""
     names = {tool.name for tool in kept}
     if choice.mode == "named":

@@ -11,28 +11,36 @@ next time. What was compiled is left in `exchange.state[ToolSchemas]`.
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from hashlib import blake2b
+from functools import partial
 from typing import Any, ClassVar, Final
 
-import orjson
+from aiohttp import web
 
 from proxy.backends.adapt import may_be_asked
 from proxy.backends.base import Capabilities
+from proxy.config import LimitsConfig
 from proxy.errors import ClientFault, quote
 from proxy.events import MAX_CHOICES
 from proxy.formats.rendering import prompt_name
 from proxy.formats.toolset import note, note_of
 from proxy.model import Image, Message, ModelRequest, Opaque, Part, ToolResult, ToolSpec, ToolUse, are_plain, fields_of
+from proxy.pipeline.caches import CACHES
 from proxy.pipeline.exchange import Exchange
 from proxy.pipeline.middleware import Middleware
 from proxy.pipeline.places import Places
 from proxy.record import AccessField, CounterSpec
-from proxy.schemas.schema import SchemaCache, SchemaProblem, ToolSchemas, validate_tool_name
-from proxy.support.cache import BoundedCache
+from proxy.schemas.schema import (
+    NotCompiled,
+    SchemaCache,
+    SchemaProblem,
+    ToolSchema,
+    ToolSchemas,
+    validate_tool_name,
+)
+from proxy.support.cache import CacheBudget, chars_of, weight_of
 from proxy.support.offload import is_large, offload
 
 LOG: Final = logging.getLogger("toolwire.validation")
@@ -60,11 +68,8 @@ _ANSWER_CHANGING: Final[Mapping[str, Any]] = {
 """Known fields that change the answer, each with a test of whether its value really asks for something (R2.24)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ValidationOptions:
-    """`cache_entries`: compiled schemas, and decisions on whole lists of tools, that are kept."""
-
-    cache_entries: int = 1024
+MAX_PATTERN_BYTES: Final = 4 * 1024 * 1024
+"""Compiled patterns of the tools of one request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +84,6 @@ class Validation(Middleware):
     """Refuses requests that cannot be served as they are, before anything is done for them."""
 
     passing = "stands_aside"
-    Options: ClassVar[type] = ValidationOptions
     access_fields: ClassVar[tuple[AccessField, ...]] = (
         AccessField(
             "echoed_calls",
@@ -92,8 +96,11 @@ class Validation(Middleware):
 
     def __init__(self, options: Any = None, *, name: str | None = None) -> None:
         super().__init__(options, name=name)
-        self._schemas: SchemaCache | None = None
-        self._decisions: BoundedCache[ToolSchemas] = BoundedCache(self.options.cache_entries)
+        self._schemas = SchemaCache(CacheBudget())
+
+    async def start(self, app: web.Application) -> None:
+        """See `Middleware.start`."""
+        self._schemas = SchemaCache(app[CACHES])
 
     async def on_request(self, exchange: Exchange, request: ModelRequest) -> ModelRequest:
         """See `Middleware.on_request`. Raises `ClientFault`; never changes the request."""
@@ -112,6 +119,8 @@ class Validation(Middleware):
         choice = request.tool_choice
         if choice.allowed is not None or choice.mode not in ("auto", "none"):
             _check_choice(exchange, request)
+        if request.response_format is not None:
+            _check_form(exchange, request)
         if options.requests.validation == "strict":
             _check_strict_parallel(exchange.body, request)
         if is_large(request):
@@ -140,33 +149,29 @@ class Validation(Middleware):
             form = exchange.protocol.served if exchange.route.client_servers is not None else None
             others = request.tools if form is None else form.others(request.tools)
             hosted = ", ".join([tool.name for tool in others if tool.kind == "hosted"])
-            noted = note(request.tools, key, _Decided(await self._decision(exchange, request), hosted))
+            noted = _Decided(await self._decision(exchange, request), hosted)
+            note(request.tools, key, noted, noted.schemas.weight + weight_of(hosted))
         if noted.hosted and options.mode == "prompt":
             LOG.info("request %s: hosted tools are not simulated: %s", exchange.id, quote(noted.hosted))
         return noted.schemas
 
     async def _decision(self, exchange: Exchange, request: ModelRequest) -> ToolSchemas:
-        """The decision on tools that are not known by identity: they may be by their content."""
-        options = exchange.route.options
-        text = orjson.dumps(
-            (
-                [(tool.name, tool.kind, tool.namespace, tool.strict, tool.parameters) for tool in request.tools],
-                (options.requests.tool_names, options.requests.validation, exchange.protocol.name),
-            )
-        )
-        key = blake2b(text, digest_size=16).digest()
-        known = self._decisions.get(key)
-        if known is None:
-            known = await self._compiled_tools(exchange, request)
-            self._decisions.put(key, known, len(text))
-        return known
+        """The decision on tools that are not known by identity: their schemas may be, by their content. New schemas are
+        compiled in a thread: a list of them may take seconds."""
+        if not is_large(request):
+            try:
+                return self._compiled_tools(exchange, request, compile_new=False)
+            except NotCompiled:
+                pass
+        return await offload(True, self._compiled_tools, exchange, request)
 
-    async def _compiled_tools(self, exchange: Exchange, request: ModelRequest) -> ToolSchemas:
+    def _compiled_tools(self, exchange: Exchange, request: ModelRequest, compile_new: bool = True) -> ToolSchemas:
+        """Raises `ClientFault`, and `NotCompiled` if a schema would have to be compiled without `compile_new`."""
         places = Places(exchange.body)
-        options = exchange.route.options
-        if self._schemas is None:
-            self._schemas = SchemaCache(self.options.cache_entries, exchange.route.limits)
+        options, limits = exchange.route.options, exchange.route.limits
+        _check_size(request, limits)
         schemas = ToolSchemas()
+        patterns = _PatternRoom(exchange.id)
         seen: dict[tuple[str | None, str], int] = {}
         longest = exchange.protocol.name_chars
         for index, tool in enumerate(request.tools):
@@ -183,16 +188,68 @@ class Validation(Middleware):
             param = places.tool(tool, index, "parameters")
             if tool.parameters is None and options.requests.validation == "strict":
                 raise _tool_fault(f"The tool {quote(tool.name)} has no `parameters`.", param)
-            compiles = self._schemas.compiles
+            strict = tool.strict is True and tool.parameters is not None
+            get = partial(self._schemas.get, tool.parameters, limits, strict=strict, compile_new=compile_new)
             try:
-                strict = tool.strict is True and tool.parameters is not None
-                schemas[prompt_name(tool)] = self._schemas.get(tool.parameters, strict=strict)
+                schemas[prompt_name(tool)] = patterns.fitted(get, strict=strict)
             except SchemaProblem as problem:
                 message = f"The parameters of the tool {quote(tool.name)} are not usable: {problem.message}"
                 raise _tool_fault(message, param + problem.where) from None
-            if self._schemas.compiles > compiles:
-                await asyncio.sleep(0)  # A compile may take tens of milliseconds; others go on between two.
+        if compile_new:
+            patterns.report()
         return schemas
+
+
+class _PatternRoom:
+    """Room for the compiled patterns of one request. Where it ends, tools that are not strict go without theirs."""
+
+    def __init__(self, request_id: str) -> None:
+        self._id = request_id
+        self._left = MAX_PATTERN_BYTES
+        self._full = False
+        self._dropped = 0
+
+    def fitted(self, get: Callable[..., ToolSchema], *, strict: bool) -> ToolSchema:
+        """The schema that `get` compiles, without its patterns if there is no room for them. Raises `SchemaProblem` if
+        they must not be dropped."""
+        schema: ToolSchema = get(patterns=strict or not self._full)
+        if schema.pattern_bytes > self._left and not strict and not self._full:
+            self._full = True
+            schema = get(patterns=False)
+        if schema.pattern_bytes > self._left:
+            raise SchemaProblem(
+                f"The patterns of this and earlier tools take more than {MAX_PATTERN_BYTES} bytes when compiled. Use"
+                " fewer patterns or smaller repetitions, or offer fewer strict tools."
+            )
+        self._left -= schema.pattern_bytes
+        self._dropped += schema.dropped
+        return schema
+
+    def report(self) -> None:
+        """Say in the log how many patterns were dropped."""
+        if self._dropped:
+            LOG.warning(
+                "request %s: %d patterns of tools are not checked: they would take too much memory",
+                self._id,
+                self._dropped,
+            )
+
+
+def _check_size(request: ModelRequest, limits: LimitsConfig) -> None:
+    """Raise `ClientFault` if the tools have more bytes than `limits.tools_bytes`."""
+    if request.origin is not None and request.origin.size <= limits.tools_bytes:
+        return
+    size = 0
+    for tool in request.tools:
+        shown = tool.received or (tool.name, tool.description, tool.parameters)
+        size += chars_of((shown, tool.namespace_description), limits.tools_bytes - size)
+        if size > limits.tools_bytes:
+            raise ClientFault(
+                f"The tools have more than {limits.tools_bytes} bytes.",
+                code="invalid_tool_schema",
+                param="tools",
+                hint="Send fewer tools or shorter descriptions, or raise `limits.tools_bytes`.",
+            )
 
 
 def _check_messages(exchange: Exchange, request: ModelRequest) -> None:
@@ -228,10 +285,17 @@ def _check_choice(exchange: Exchange, request: ModelRequest) -> None:
     if exchange.route.client_servers is not None and form is not None and form.servers(exchange.body):
         return
     choice, route, places = request.tool_choice, exchange.route, Places(exchange.body)
+    if choice.allowed is not None and len(choice.allowed) > route.limits.tools_max:
+        raise ClientFault(
+            f"'{places.choice}' names {len(choice.allowed)} tools; the most is {route.limits.tools_max}.",
+            code="invalid_tool_choice",
+            param=places.choice,
+            hint="Name each tool once, or raise `limits.tools_max`.",
+        )
     native = route.options.mode == "native"
     names = {tool.name for tool in request.tools if native or tool.kind != "hosted"}
     if route.server_tools is not None:
-        names |= route.server_tools.tools.names
+        names |= {tool.name for tool in route.permission.permitted(route.server_tools.tools.specs)}
     wanted = (choice.name,) if choice.mode == "named" and choice.name is not None else choice.allowed or ()
     for name in wanted:
         if name not in names:
@@ -246,6 +310,20 @@ def _check_choice(exchange: Exchange, request: ModelRequest) -> None:
             code="invalid_tool_choice",
             param=places.choice,
             hint="Send `tools`, or leave it out.",
+        )
+
+
+def _check_form(exchange: Exchange, request: ModelRequest) -> None:
+    """The form of the answer is a schema like those of tools: written in prompts, and compiled to check the answer."""
+    most, origin = exchange.route.limits.schema_bytes, request.origin
+    if origin is not None and origin.size <= most:
+        return
+    if chars_of(request.response_format, most) > most:
+        raise ClientFault(
+            f"The form of the answer has more than {most} bytes.",
+            code="invalid_value",
+            param=Places(exchange.body).form,
+            hint="Send a smaller schema, or raise `limits.schema_bytes`.",
         )
 
 

@@ -28,11 +28,13 @@ from .errors import ClientFault, GatewayError, quote
 from .fastparse import IMPLEMENTATION
 from .formats.toolset import KnownTools
 from .ingress.auth import Keys
+from .ingress.budget import BODY_BUDGET, BodyBudget
 from .ingress.liveness import LIVENESS, LivenessMonitors
-from .ingress.receiving import INFLATED, Inflated, later
+from .ingress.receiving import later
 from .ingress.staggering import StaggeredStart
 from .observability.telemetry import Metrics
 from .openapi import routes as openapi
+from .pipeline.caches import CACHES
 from .pipeline.compacting import Compacting
 from .pipeline.cors import Cors
 from .pipeline.counting import Counting
@@ -40,6 +42,7 @@ from .pipeline.delivery import ALIVE, API_KEY, CLIENTS, READY, Delivery, boundar
 from .pipeline.heads import OWN_MIDDLEWARES, set_common, timed
 from .pipeline.middleware import Middleware, MiddlewareRunner, compose, instantiate
 from .pipeline.passing_on import passing
+from .pipeline.permission import Permission
 from .pipeline.plain import PlainMiddlewareRunner
 from .pipeline.routing import Route, Router
 from .pipeline.shared_resources import SHARED, SharedResources
@@ -58,6 +61,7 @@ from .startup.introduction import introduction
 from .startup.names import check_names
 from .startup.passed import passed_paths
 from .store.opening import make_store
+from .support.cache import CacheBudget
 from .support.collecting import COLLECTING, Collecting
 from .support.conversion import ConfigError
 
@@ -114,6 +118,7 @@ def create_app(
     for backend in backends.values():
         if isinstance(backend, HttpBackend):
             backend.hop(own)
+            backend.count_error = partial(metrics.backend_errors.inc, backend.name)
     endpoints = {name: Endpoint(name, backend, config.backends[name]) for name, backend in backends.items()}
     verdicts = shared.take(VERDICTS, None, lambda: _verdicts(metrics))
     for endpoint in endpoints.values():
@@ -143,6 +148,7 @@ def create_app(
                 by_family=plugins.formats.get if route.options.format == "auto" else None,
                 server_tools=server_tools if any(runner.runs_server_tools for runner in runners) else None,
                 client_servers=client_servers if any(runner.runs_server_tools for runner in runners) else None,
+                permission=Permission(runner.forbids for runner in runners if runner.forbids is not None),
             )
         )
     router = Router(routes)
@@ -163,6 +169,8 @@ def create_app(
         app.on_response_prepare.append(cors.mark)
     app[OWN_MIDDLEWARES] = len(app.middlewares)
     app[CONFIG] = config
+    app[CACHES] = caches = CacheBudget(config.limits.cache_bytes, metrics.cached)
+    app.cleanup_ctx.append(_closing_caches)
     app[CLIENTS] = clients
     app[ROUTER] = router
     app[METRICS] = metrics
@@ -184,6 +192,7 @@ def create_app(
     app.on_response_prepare.append(set_common)
     app.cleanup_ctx.append(shared.running)
     app.cleanup_ctx.append(_running_backends)
+    admission: Admission | None = None
     if limited:
         ledger = shared.take(LEDGER, counting(config.rate_limits), lambda: _ledger(config, metrics), _close)
         app[ADMISSION] = admission = Admission(config, ledger, metrics.rate_limited.inc)
@@ -198,20 +207,23 @@ def create_app(
     observers = [*observe, *_configured_observers(app, config, shared, metrics)]
     if inspector is not None:
         observers.append(inspector.observe)
-    known = KnownTools()
+    known = KnownTools(caches.cache("tools"))
     monitors = app[LIVENESS] = LivenessMonitors(config.server.keepalive_s)
-    most = config.limits.inflated_bytes
+    most, fair = config.limits.total_body_bytes, bool(keys)
     collecting = app[COLLECTING] = shared.take(COLLECTING, None, Collecting)
-    inflated = app[INFLATED] = shared.take(INFLATED, most, partial(Inflated, most))
+    make_budget = partial(BodyBudget, most, fair=fair, changed=metrics.count_body_bytes)
+    budget = app[BODY_BUDGET] = shared.take(BODY_BUDGET, (most, fair), make_budget)
     staggered = StaggeredStart()
 
     def serving(client: ClientSide, router: Router) -> Delivery:
-        return Delivery(config, client, router, metrics, known, monitors, inflated, collecting, staggered, observers)
+        return Delivery(
+            config, client, router, metrics, known, monitors, budget, collecting, staggered, admission, observers
+        )
 
     if inspector is not None:
         inspector.open(app, serving)
     for client in clients.sides:
-        parts = (config, client, router, metrics, known, monitors, inflated, collecting, staggered, observers)
+        parts = (config, client, router, metrics, known, monitors, budget, collecting, staggered, admission, observers)
         serve = Delivery(*parts)
         more_paths: dict[str, Delivery] = {}
         if client.count_path is not None:
@@ -229,7 +241,7 @@ def create_app(
                 else:
                     app.router.add_route(more.method, prefix + more.path, handler)
     for one in passed:
-        pass_on = Delivery(config, one, router, metrics, known, monitors, inflated, collecting, staggered)
+        pass_on = Delivery(config, one, router, metrics, known, monitors, budget, collecting, staggered, admission)
         for prefix in PREFIXES:
             app.router.add_post(prefix + one.path, pass_on.__call__, expect_handler=later)
     for prefix in PREFIXES:
@@ -245,6 +257,12 @@ def create_app(
     app.router.add_get("/admin/tools", _tools)
     openapi.add_routes(app, openapi.OpenApi(passed, keyed=bool(keys), limited=limited))
     return app
+
+
+async def _closing_caches(app: web.Application) -> AsyncIterator[None]:
+    """For `app.cleanup_ctx`: the caches are empty when the application has ended."""
+    yield
+    app[CACHES].close()
 
 
 def _hop_name(metrics: Metrics) -> str:
@@ -401,8 +419,11 @@ async def _metrics(request: web.Request) -> web.Response:
 
 async def _tools(request: web.Request) -> web.Response:
     """The modules and MCP servers of server-side tools, their states and their tools, as this worker knows them
-    (R15.2)."""
-    tools, clients = request.app.get(SERVER_TOOLS), request.app.get(CLIENT_SERVERS)
+    (R15.2). Nothing for a key whose routes have none."""
+    key, routes = request.get(API_KEY), request.app[ROUTER].routes
+    usable = [route for route in routes if key is None or key.admin or key.may_use(route.config.model)]
+    tools = request.app.get(SERVER_TOOLS) if any(route.server_tools for route in usable) else None
+    clients = request.app.get(CLIENT_SERVERS) if any(route.client_servers for route in usable) else None
     shown = {"folder": None, "modules": [], "mcp": []} | ({} if tools is None else tools.shown())
     return _json(shown if clients is None else shown | {"from_clients": clients.shown()})
 

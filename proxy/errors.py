@@ -219,12 +219,30 @@ def sendable(headers: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in fields if _NAME.fullmatch(name) and _VALUE.fullmatch(value)}
 
 
+def _beginning(value: object, room: list[int]) -> object:
+    """As much of `value` as the JSON text of `room[0]` characters begins with, and perhaps a little more: a foreign
+    value may have megabytes. The characters that were used are taken from `room`."""
+    if isinstance(value, str):
+        room[0] -= len(value) + 2
+        return value[: MAX_VALUE_CHARS + 1]
+    room[0] -= 2
+    if type(value) is list:
+        # No item is written in fewer than two characters, so the rest cannot be seen.
+        return [_beginning(item, room) for item in value[:MAX_VALUE_CHARS] if room[0] >= 0]
+    if type(value) is dict:
+        shown: dict[object, object] = {}
+        for key, item in value.items():
+            if room[0] < 0:
+                break
+            shown[_beginning(key, room) if isinstance(key, str) else key] = _beginning(item, room)
+        return shown
+    return value
+
+
 def quote(value: object) -> str:
     """`value` as JSON text for a message, shortened to `MAX_VALUE_CHARS` characters."""
-    if isinstance(value, str):
-        value = value[: MAX_VALUE_CHARS + 1]
     try:
-        text = orjson.dumps(value).decode()
+        text = orjson.dumps(_beginning(value, [MAX_VALUE_CHARS])).decode()
     except (TypeError, ValueError, RecursionError):
         text = ascii(value)
     return text if len(text) <= MAX_VALUE_CHARS else text[: MAX_VALUE_CHARS - 1] + "…"

@@ -5,7 +5,8 @@
 Rules for both:
 
 1. Every wait has a limit (R10.3), and the error says which one was passed: connecting, first byte, idle, total.
-2. A connection is given back only after its caller has taken the whole answer, and never after a failure.
+2. No request is sent on a connection whose last answer is not over, not wholly taken, or failed, or on which a byte
+   came after it.
 3. An error says nothing of addresses.
 """
 
@@ -21,6 +22,9 @@ from ..errors import BackendFault
 CONNECTING: Final = "connecting"
 """The phase of a time limit in which the server knows nothing of the request."""
 
+
+OUT_OF_STEP_S: Final = 600.0
+"""For so long after an answer that no request asked for, no connection to that server is used twice."""
 
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")

@@ -6,7 +6,7 @@ Rules:
 2. A request is sent a second time only on a connection that proves to be stale; see `wire_client`. Real retries are a
    middleware's business.
 3. Closing early closes the connection, so that the server stops working (R10.7). A kept connection is one that was read
-   to its end.
+   to its end, and then stayed silent.
 4. Requests go out through the fast client, `wire_client`. aiohttp's does what that one does not: it probes, it takes
    the proxy variables of the environment, and it serves where `httptools` is missing.
 """
@@ -14,15 +14,16 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from yarl import URL
 
 from .._version import __version__
 from ..config import BackendConfig, LimitsConfig
-from ..errors import BackendFault, ClientFault, GatewayError
+from ..errors import BackendFault, ClientFault, GatewayError, quote
 from ..events import Event, Fault, Finish
 from ..folding import unfold
 from ..model import ModelReply, ModelRequest, fields_of
@@ -31,13 +32,13 @@ from ..protocols.numbers import choices_of
 from ..protocols.passed import PassedProtocol
 from ..protocols.wire import dump, dump_in_pieces
 from ..record import BackendObserver
-from ..support.offload import is_large, offload
+from ..support.offload import OFFLOAD_BYTES, in_thread, is_large, is_long, offload
 from . import client_ids
 from .adapt import limited
 from .asking import API_VERSION, PROBE_S, Asking, engine_url
 from .base import Capabilities, WireSource, fold_batches
 from .client_ids import CLIENT_ID
-from .connections import Answer, Client, check_header, too_large
+from .connections import OUT_OF_STEP_S, Answer, Client, check_header, too_large
 from .hops import HEADER, HOPS
 from .identity import Identity
 from .observed import ObservedAnswer
@@ -47,11 +48,16 @@ from .session_client import SessionClient
 from .tokenizing import Ask, count, count_text
 from .upstream_errors import cleaned, read_refusal
 
+LOG: Final = logging.getLogger("toolwire.backends")
+
 LINGER_S: Final = 0.2
 """How long a finished stream is given to end, so that its connection can be kept."""
 
 STREAM: Final = "text/event-stream"
 """The type of an answer that is a stream whether or not one was asked for."""
+
+OUT_OF_STEP: Final = "out_of_step"
+"""The code under which an answer that no request asked for is counted."""
 
 REFUSAL_BYTES: Final = 64 * 1024
 """So much of an error answer is read."""
@@ -91,6 +97,8 @@ class HttpBackend:
         """For paths beside that of the protocol, when somebody asks for them."""
         self._prober: SessionClient | None = None
         self._questions: Asking | None = None
+        self.count_error: Callable[[str], None] = lambda code: None
+        """Counts what goes wrong with the server and belongs to no request, by code."""
 
     def hop(self, name: str) -> None:
         """Name the gateway, in every request, as `name` (`proxy.backends.hops`). Before `start`."""
@@ -101,9 +109,7 @@ class HttpBackend:
         for name, value in self._headers.items():
             check_header(name, value)
         self.client = self._connections(self.url)
-        # The gateway's own questions are too rare for connections to wait for them.
-        rare = replace(self._config, pool=replace(self._config.pool, idle_connections=0))
-        self._prober = SessionClient(self.url, self._headers, rare)
+        self._prober = SessionClient(self.url, self._headers, self._config)
         self._questions = Asking(
             self._prober,
             self.base,
@@ -177,7 +183,18 @@ class HttpBackend:
         return limited(self.wire.write_request(request), self.capabilities, self.wire)
 
     def _connections(self, url: URL) -> Client:
-        return fast_client(url, self._headers, self._config) or SessionClient(url, self._headers, self._config)
+        fast = fast_client(url, self._headers, self._config, self._out_of_step)
+        return fast or SessionClient(url, self._headers, self._config)
+
+    def _out_of_step(self, first: bool) -> None:
+        self.count_error(OUT_OF_STEP)
+        if first:
+            LOG.warning(
+                "backend %s sent an answer that no request asked for; until that has not happened for %g s every request "
+                "gets a new connection, which costs more. Check the server, and what stands between it and the gateway.",
+                quote(self.name),
+                OUT_OF_STEP_S,
+            )
 
     def _further(self) -> dict[str, str]:
         """Headers of the current request only: through whom it came, if the gateway has a name to add, and what its
@@ -312,18 +329,20 @@ class HttpSource(WireSource):
                 return
             limits = self._backend.limits
             reader = self._wire.reader(frame_bytes=limits.frame_bytes, choices=choices_of(self._request.sampling.n))
-            size = 0
+            size = held = 0
             async for data in self._answer.reads():
                 size += len(data)
                 if size > limits.stream_bytes:
                     raise too_large(limits.stream_bytes)
-                events = reader.feed(data)
+                events = await in_thread(reader.feed, data) if held > OFFLOAD_BYTES else reader.feed(data)
+                held += len(data)
                 if events:
+                    held = 0
                     self._seen(events)
                     yield events
                     if self._ended:
                         return
-            events = reader.finish()
+            events = await in_thread(reader.finish) if held > OFFLOAD_BYTES else reader.finish()
             self._seen(events)
         except GatewayError as error:
             events = [Fault(error)]
@@ -343,7 +362,9 @@ class HttpSource(WireSource):
         if self._streams:
             return await fold_batches(self.batches())
         try:
-            return self._wire.read_reply(await self.body(), choices=choices_of(self._request.sampling.n))
+            body = await self.body()
+            read = partial(self._wire.read_reply, choices=choices_of(self._request.sampling.n))
+            return await offload(True, read, body) if len(body) > OFFLOAD_BYTES else read(body)
         except (BackendFault, ClientFault) as error:
             raise cleaned(error, private=self._backend.private) from None
 
@@ -354,7 +375,8 @@ class HttpSource(WireSource):
     async def _as_stream(self) -> bytes:
         """A whole answer, written as a stream."""
         reply = await self.reply()
-        return self._wire.writer(WriteOptions(request=self._request, created=reply.created)).feed(unfold(reply))
+        writer = self._wire.writer(WriteOptions(request=self._request, created=reply.created))
+        return await offload(is_long(reply), lambda: writer.feed(unfold(reply)))
 
     def _seen(self, events: list[Event]) -> None:
         """Notice the end, and hide in an in-band error what a client may not see."""
@@ -373,15 +395,17 @@ def contrary(what: str) -> BackendFault:
     return BackendFault(f"The model server {what}.", code="upstream_invalid_response")
 
 
-def fast_client(url: URL, headers: Mapping[str, str], config: BackendConfig) -> Client | None:
-    """The fast client, or None if it cannot be had or cannot do what is configured."""
+def fast_client(
+    url: URL, headers: Mapping[str, str], config: BackendConfig, report: Callable[[bool], None]
+) -> Client | None:
+    """The fast client, or None if it cannot be had or cannot do what is configured. `report`: see `WireClient`."""
     if config.trust_env:
         return None
     try:
         from .wire_client import WireClient
     except ImportError:  # no `httptools` for this platform
         return None
-    return WireClient(url, headers, config)
+    return WireClient(url, headers, config, report)
 
 
 def base_url(url: str, path: str) -> URL:

@@ -1,6 +1,7 @@
 """The client for what the fast one does not do (docs/adr/0007): aiohttp's `ClientSession`.
 
-It takes the proxy variables of the environment, and serves without `httptools`.
+It takes the proxy variables of the environment, and serves without `httptools`. Every request gets a connection of its
+own: aiohttp hands what arrives on an unused connection to the next request as the beginning of its answer.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import ssl
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from io import BytesIO
-from typing import Any, Final
+from typing import Final
 
 import aiohttp
 from yarl import URL
@@ -44,27 +45,22 @@ class SessionClient:
     def __init__(self, url: URL, headers: Mapping[str, str], config: BackendConfig) -> None:
         self._url = url
         self._timeouts = config.timeouts
-        reuse = aiohttp.TraceConfig()
-        reuse.on_connection_reuseconn.append(note_reuse)
         self.session = aiohttp.ClientSession(
-            connector=Pool(
-                idle_connections=config.pool.idle_connections,
+            connector=aiohttp.TCPConnector(
                 limit=config.pool.connections,
-                keepalive_timeout=config.pool.idle_s,
+                force_close=True,
                 ssl=tls_context(verify=config.verify_tls) if url.scheme == "https" else True,
             ),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._timeouts.connect_s),
             headers=headers,
             cookie_jar=aiohttp.DummyCookieJar(),
             trust_env=config.trust_env,
-            trace_configs=[reuse],
         )
 
     async def post(
         self, body: bytes, *, stream: bool, request_id: str, headers: Mapping[str, str] | None = None
     ) -> SessionAnswer:
-        """Send a request and wait for the answer's headers; once more if a kept connection died before its first
-        byte."""
+        """Send a request and wait for the answer's headers."""
         started = time.monotonic()
         fields = {
             **(headers or {}),
@@ -73,10 +69,9 @@ class SessionClient:
             "X-Request-Id": request_id,
         }
         limit, phase = shortest(self._timeouts)
-        reused: list[bool] = []
         try:
             async with asyncio.timeout(limit):
-                response = await self._accepted(body, fields, reused)
+                response = await self.session.post(self._url, data=payload(body), headers=fields, allow_redirects=False)
         except aiohttp.ConnectionTimeoutError:
             raise timed_out(CONNECTING, self._timeouts.connect_s) from None
         except TimeoutError:
@@ -92,20 +87,6 @@ class SessionClient:
     async def close(self) -> None:
         """Close all connections."""
         await self.session.close()
-
-    async def _accepted(self, body: bytes, headers: dict[str, str], reused: list[bool]) -> aiohttp.ClientResponse:
-        try:
-            return await self.session.post(
-                self._url, data=payload(body), headers=headers, allow_redirects=False, trace_request_ctx=reused
-            )
-        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
-            if not reused or isinstance(error, aiohttp.ClientConnectorError):
-                raise
-        # Connections are pooled by (host, ..., server_hostname), so naming the host makes this one a new one.
-        headers["Connection"] = "close"
-        return await self.session.post(
-            self._url, data=payload(body), headers=headers, allow_redirects=False, server_hostname=self._url.host
-        )
 
 
 class SessionAnswer:
@@ -177,14 +158,14 @@ class SessionAnswer:
         self._flows.set()
 
     async def close(self, *, linger_s: float = 0.0) -> None:
-        """Give the connection back if the answer ended, else close it."""
+        """Close the connection."""
         try:
             if linger_s and not self.ended:
                 async with asyncio.timeout(linger_s):
                     while await self._response.content.readany():
                         pass
         except (aiohttp.ClientError, OSError):
-            pass  # it did not end in time, or badly: the connection is not kept
+            pass  # it did not end in time, or badly
         finally:
             self._watch.stop()
             self._response.close()
@@ -253,27 +234,6 @@ class Watch:
             self._timer = self._loop.call_later(self._pause(), self._look)
             return
         content.set_exception(aiohttp.ClientPayloadError(self.fault.message))
-
-
-class Pool(aiohttp.TCPConnector):
-    """aiohttp's pool, which bounds the connections in use, with a bound on the unused ones as well (C36).
-
-    Idle connections are those in `_conns`; there is no public way to count them. A test fails if that changes.
-    """
-
-    def __init__(self, *, idle_connections: int, **options: Any) -> None:
-        super().__init__(**options)
-        self._idle_connections = idle_connections
-
-    def _release(self, key: Any, protocol: Any, *, should_close: bool = False) -> None:
-        full = sum(map(len, self._conns.values())) >= self._idle_connections
-        super()._release(key, protocol, should_close=should_close or full)
-
-
-async def note_reuse(session: aiohttp.ClientSession, trace: Any, _: aiohttp.TraceConnectionReuseconnParams) -> None:
-    """Trace hook: append to the list given as `trace_request_ctx` when a kept connection is used."""
-    if isinstance(trace.trace_request_ctx, list):
-        trace.trace_request_ctx.append(True)
 
 
 def payload(body: bytes) -> bytes | BytesIO:

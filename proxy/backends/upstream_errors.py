@@ -135,10 +135,7 @@ def _refusal(status: int, headers: Mapping[str, str], text: str, code: str | Non
         case 529:
             return BackendFault(f"The model server has too much to do{said}", code="overloaded")
         case _ if 300 <= status < 400:
-            return BackendFault(
-                f"The model server answered with a redirect (status {status}), which is not followed.",
-                hint="Check the backend's `url`.",
-            )
+            return redirected(status)
         case 404 if code == "model_not_found" or _NO_MODEL.search(text):
             return ClientFault(
                 text or "The model server does not have this model.",
@@ -152,6 +149,14 @@ def _refusal(status: int, headers: Mapping[str, str], text: str, code: str | Non
             )
         case _:
             return BackendFault(f"The model server answered {status}{said}")
+
+
+def redirected(status: int) -> BackendFault:
+    """The error of an answer that leads elsewhere, where the backend's key must not go."""
+    return BackendFault(
+        f"The model server answered with a redirect (status {status}), which is not followed.",
+        hint="Check the backend's `url`.",
+    )
 
 
 def clean(text: str, *, private: Private = NOTHING) -> str:

@@ -41,6 +41,9 @@ class Keeper(Protocol):
     def lost(self, connection: Connection) -> None:
         """The connection is closed."""
 
+    def out_of_step(self) -> None:
+        """The server sent an answer that no request asked for."""
+
 
 class WireAnswer:
     """One answer. `status` is 0 until its head has come."""
@@ -58,7 +61,9 @@ class WireAnswer:
     began = False
     """A byte of the body has come."""
     lost = False
-    """The connection was closed before a byte came."""
+    """The connection was closed before a byte of an answer to this request came."""
+    sending = False
+    """The request is being written in pieces, of which some are left."""
     _fields: Mapping[bytes, bytes] = {}
     inflater: Inflater | None = None
     """For a body that is compressed."""
@@ -189,7 +194,7 @@ class WireAnswer:
         """The head has come."""
         self.status = status
         self._fields = fields
-        self.content_type = _media_type(fields.get(b"content-type", b""))
+        self.content_type = _media_type(fields.get(b"content-type", b"")[:256])
         if b"content-length" not in fields:
             coding = fields.get(b"transfer-encoding", b"").rpartition(b",")[2].strip().lower()
             self.until_close = coding != b"chunked"

@@ -5,16 +5,23 @@ is a write, a read and one future for a whole answer; a stream that is pumped co
 
 Rules:
 
-1. A request is sent a second time only if it went out on a kept connection that died before any byte of an answer: the
-   server had closed it while it was idle and cannot have worked on the request. The second time it goes out on a new
-   connection.
-2. A connection is in use, unused, or closed. Those in use are bounded by a semaphore, the unused by number and age.
+1. A request is sent a second time only if it went out on a kept connection that died before any byte of an answer (the
+   server had closed it while it was idle), or that gave bytes before the whole request was written. In both cases the
+   server cannot have worked on the request. The second time it goes out on a new connection.
+2. A connection is in use, settling, unused, or closed. Connections in use are bounded by a semaphore, settling and
+   unused ones by number and age.
 3. One timer per client looks at all answers and all unused connections; there is no timer and no task per request.
+4. HTTP/1.1 does not say to which request an answer belongs. A connection is therefore used again only after it has been
+   silent for `SETTLE_S` since its last answer ended, and only if nothing has arrived on it by then. Bytes that arrive
+   on a connection without a request close it. The server is then out of step: every request gets a new connection
+   until the server has behaved for `OUT_OF_STEP_S`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
+import select
 import socket
 import ssl
 from base64 import b64encode
@@ -27,7 +34,16 @@ from yarl import URL
 
 from ..config import BackendConfig
 from ..errors import BackendFault
-from .connections import CONNECTING, check_header, disconnected, shortest, timed_out, unreachable, untrusted
+from .connections import (
+    CONNECTING,
+    OUT_OF_STEP_S,
+    check_header,
+    disconnected,
+    shortest,
+    timed_out,
+    unreachable,
+    untrusted,
+)
 from .tls import log_untrusted, tls_context
 from .wire_answer import WireAnswer
 from .wire_connection import READ_BYTES, Connection
@@ -41,16 +57,27 @@ PATROL_S: Final = 1.0
 EYEBALLS_S: Final = 0.25
 """An address is given so long before the next one is tried as well (RFC 8305)."""
 
+SETTLE_S: Final = 0.1
+"""A connection is silent for so long before it is used again (rule 4). An answer that nobody asked for follows the one
+that was asked for at once, or a network's delay later."""
+
 _OURS: Final = frozenset({"content-length", "transfer-encoding", "content-type", "accept", "x-request-id"})
 
 
 class WireClient:
     """Connections to the server at `url`; `headers` go with every request. Made inside a running loop.
 
-    Raises `ValueError` for headers that cannot be sent.
+    `report` is called for every answer that no request asked for, with True for the first one of a server that was not
+    known to be out of step. Raises `ValueError` for headers that cannot be sent.
     """
 
-    def __init__(self, url: URL, headers: Mapping[str, str], config: BackendConfig) -> None:
+    def __init__(
+        self,
+        url: URL,
+        headers: Mapping[str, str],
+        config: BackendConfig,
+        report: Callable[[bool], None] = lambda first: None,
+    ) -> None:
         self.timeouts = config.timeouts
         self._url = url
         self._pool = config.pool
@@ -59,7 +86,14 @@ class WireClient:
         self.scratch = memoryview(bytearray(READ_BYTES))
         self._heads = {stream: request_head(url, headers, stream=stream) for stream in (False, True)}
         self._slots = asyncio.Semaphore(self._pool.connections) if self._pool.connections else None
+        self._settling: deque[Connection] = deque()
         self._unused: deque[Connection] = deque()
+        self.settle_s = SETTLE_S
+        self._report = report
+        self._in_step_at = -math.inf
+        """When the server counts as in step again."""
+        self._now = self._loop.time
+        self._poll = select.poll() if hasattr(select, "poll") else None
         self._answers: set[WireAnswer] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
@@ -105,9 +139,7 @@ class WireClient:
             self._timer.cancel()
         for answer in list(self._answers):
             answer.fail(disconnected())
-        for connection in self._unused:
-            connection.transport.abort()
-        self._unused.clear()
+        self._drop_unused()
         await asyncio.sleep(0)  # transports close their sockets in the next turn of the loop
 
     def patrol(self) -> None:
@@ -117,8 +149,10 @@ class WireClient:
             fault = answer.overdue(now)
             if fault is not None:
                 answer.fail(fault)
-        while self._unused and now - self._unused[0].since >= self._pool.idle_s:
-            self._unused.popleft().transport.abort()
+        now = self._now()
+        for waiting in (self._unused, self._settling):
+            while waiting and now - waiting[0].since >= self._pool.idle_s:
+                waiting.popleft().transport.abort()
 
     # --- the connections' side
 
@@ -126,10 +160,12 @@ class WireClient:
         """The answer needs its connection no more: keep or close it."""
         self._answers.discard(answer)
         connection.answer = None
-        if connection.keep and len(self._unused) < self._pool.idle_connections and not self._closed:
+        now = self._now()
+        room = len(self._unused) + len(self._settling) < self._pool.idle_connections
+        if connection.keep and room and now >= self._in_step_at and not self._closed:
             connection.reused = True
-            connection.since = self._loop.time()
-            self._unused.append(connection)
+            connection.since = now
+            self._settling.append(connection)
         else:
             connection.transport.abort()
         if self._slots is not None:
@@ -137,25 +173,28 @@ class WireClient:
 
     def lost(self, connection: Connection) -> None:
         """The connection is closed."""
-        try:
-            self._unused.remove(connection)
-        except ValueError:
-            pass  # it was in use
+        for waiting in (self._unused, self._settling):
+            if connection in waiting:
+                waiting.remove(connection)
+
+    def out_of_step(self) -> None:
+        """The server sent an answer that no request asked for."""
+        now = self._now()
+        first = now >= self._in_step_at
+        self._in_step_at = now + OUT_OF_STEP_S
+        self._drop_unused()
+        self._report(first)
 
     # --- requests
 
     async def _connection(self, started: float, *, fresh: bool) -> Connection:
         """A connection to send on, which counts as in use from now on."""
         slots = self._slots
-        if not fresh and self._unused and (slots is None or not slots.locked()):
+        if not fresh and (slots is None or not slots.locked()) and (kept := self._kept()) is not None:
             if slots is not None:
                 await slots.acquire()  # does not wait
-            connection = self._kept()
-            if connection is not None:
-                connection.queued_s = 0.0
-                return connection
-            if slots is not None:
-                slots.release()
+            kept.queued_s = 0.0
+            return kept
         limit, phase = shortest(self.timeouts)
         deadline = asyncio.timeout_at(None if limit is None else started + limit)
         try:
@@ -177,14 +216,34 @@ class WireClient:
             raise timed_out(phase, limit) from None
 
     def _kept(self) -> Connection | None:
-        """An unused connection, the youngest first."""
+        """An unused connection that has settled, the youngest first."""
+        now = self._now()
+        while self._settling and now - self._settling[0].since >= self.settle_s:
+            self._unused.append(self._settling.popleft())
         while self._unused:
             connection = self._unused.pop()
-            usable = connection.keep and not connection.transport.is_closing()
-            if usable and self._loop.time() - connection.since < self._pool.idle_s:
+            if connection.transport.is_closing() or now - connection.since >= self._pool.idle_s:
+                connection.transport.abort()
+            elif self._has_arrivals(connection):
+                connection.since = now  # the loop reads what it is in its next turn, and closes the connection
+                self._settling.append(connection)
+            else:
                 return connection
-            connection.transport.abort()
         return None
+
+    def _has_arrivals(self, connection: Connection) -> bool:
+        """Whether the system holds bytes, or the end, of a connection that the loop has not read yet."""
+        if self._poll is None or connection.fd < 0:
+            return False
+        self._poll.register(connection.fd, select.POLLIN)
+        arrived = bool(self._poll.poll(0))
+        self._poll.unregister(connection.fd)
+        return arrived
+
+    def _drop_unused(self) -> None:
+        for waiting in (self._unused, self._settling):
+            while waiting:
+                waiting.pop().transport.abort()
 
     async def _connect(self) -> Connection:
         limit = self.timeouts.connect_s
@@ -224,17 +283,19 @@ class WireClient:
 
     def _look(self) -> None:
         self.patrol()
-        idle = not self._answers and not self._unused
+        idle = not self._answers and not self._unused and not self._settling
         self._timer = None if idle else self._loop.call_later(self._patrol_s, self._look)
 
 
 async def _send(answer: WireAnswer, connection: Connection, head: bytes, body: bytes) -> None:
     """Write a large request in pieces, as fast as they are taken. A refusal that comes early ends it."""
+    answer.sending = True
     connection.transport.write(head)
     rest = memoryview(body)
     while rest and not answer.ended and answer.status in (0, 200):
         connection.transport.write(rest[:PIECE_BYTES])
         rest = rest[PIECE_BYTES:]
+        answer.sending = bool(rest)
         await connection.writable()
     if rest:
         connection.keep = False

@@ -11,6 +11,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import re
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, cast
 
@@ -34,6 +35,10 @@ LONG_S: Final = 0.004
 """What took longer makes the next read half as large, if it was a full one; what took less than a quarter of it, twice
 as large."""
 
+_HARMLESS: Final = re.compile(rb"[\r\n]*\Z|HTTP/1\.[01] 408 ")
+"""Unasked bytes that cannot be another client's answer: empty lines, and the 408 with which a server may close an
+unused connection (RFC 9110, 15.5.9)."""
+
 HEAD_BYTES: Final = 64 * 1024
 """So many bytes may come in a row, within a read, that bring nothing of a body."""
 
@@ -44,6 +49,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def __init__(self, keeper: Keeper, scratch: memoryview) -> None:
         self.transport: asyncio.Transport
+        self.fd = -1
+        """The socket's descriptor; -1 if there is none."""
         self.answer: WireAnswer | None = None
         self.reused = False
         self.keep = True
@@ -95,6 +102,9 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""
         self.transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
+        sock = transport.get_extra_info("socket")
+        if sock is not None:
+            self.fd = sock.fileno()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the next read goes."""
@@ -104,8 +114,12 @@ class Connection(asyncio.BufferedProtocol):
         """Hand on what one read brought."""
         answer = self.answer
         if answer is None or answer.ended:
-            self.keep = False
-            self.transport.abort()
+            self._unasked(nbytes)
+            return
+        if self.reused and not answer.touched and (answer.sending or self.transport.get_write_buffer_size()):
+            # The server does not know the whole request yet: these bytes may be the rest of the one before.
+            answer.lost = True
+            answer.fail(disconnected())
             return
         answer.touched = True
         full = nbytes == len(self._room)
@@ -114,9 +128,11 @@ class Connection(asyncio.BufferedProtocol):
         try:
             self._parser.feed_data(self._scratch[:nbytes])
         except (HttpParserError, HttpParserUpgrade):
-            self.keep = False
             if not answer.complete:
                 fault = not_http()
+            elif self.keep:
+                self._keeper.out_of_step()
+            self.keep = False
         pieces = self._pieces
         if pieces:
             self._barren_bytes = 0
@@ -143,6 +159,14 @@ class Connection(asyncio.BufferedProtocol):
             answer.fail(fault)
         if full:
             self._adapt(perf_counter() - before)
+
+    def _unasked(self, nbytes: int) -> None:
+        """Close the connection, on which bytes arrived that no request asked for."""
+        harmless = not self.keep or _HARMLESS.match(self._scratch[:nbytes]) is not None
+        self.keep = False
+        self.transport.abort()
+        if not harmless:
+            self._keeper.out_of_step()
 
     def _adapt(self, took_s: float) -> None:
         """Choose the size of the next read: there is more to read, and this is what a full one took."""

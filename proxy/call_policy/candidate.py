@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ..config import CallsConfig
 from ..formats.rendering import by_prompt_name, prompt_parameters
-from ..formats.toolset import note, note_of
+from ..formats.toolset import NAME_BYTES, note, note_of
 from ..model import ModelRequest, ToolChoice, ToolSpec
 from ..scan._grammar import valid_text
 from .coercion import CoercionKind
@@ -73,7 +73,8 @@ def names_on_offer(tools: Sequence[ToolSpec] | None, choice: ToolChoice) -> Name
     wanted = {id(tool) for tool in ModelRequest("", (), tuple(tools), choice).callable_tools}
     callable_ = tuple(name for name, tool in known.items() if id(tool) in wanted)
     strict = any(tool.strict is True for tool in tools)
-    return note(tools, key, Names(known, frozenset(callable_), callable_, strict, are_gateways(tools)))
+    names = Names(known, frozenset(callable_), callable_, strict, are_gateways(tools))
+    return note(tools, key, names, NAME_BYTES * len(tools))
 
 
 def settled(written: Written, tool: ToolSpec | None, options: CallsConfig, *, strict: bool) -> Settled:

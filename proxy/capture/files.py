@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -110,14 +110,17 @@ def is_capture(content: bytes) -> bool:
     return content.lstrip()[: len(MARK) + 10].startswith((f'{{"{MARK}"'.encode(), f'{{ "{MARK}"'.encode()))
 
 
-def read_capture(content: bytes) -> Captured:
-    """What `write_capture` wrote. Raises `RecordingError` if it is of another version or cannot be read."""
+def read_capture(content: bytes, load: Callable[[bytes], Any] = json.loads) -> Captured:
+    """The capture that `write_capture` wrote. `load` parses a line, and raises `ValueError`.
+
+    Raises `RecordingError` if it is of another version or cannot be read.
+    """
     head: Mapping[str, Any] = {}
     entries: list[Entry] = []
     number = 0
     try:
-        for number, line in enumerate(content.splitlines(), 1):
-            value = json.loads(line)
+        for number, line in enumerate(content.removesuffix(b"\n").split(b"\n"), 1):
+            value = load(line)
             if number == 1:
                 head = value
                 if head.get(MARK) != VERSION:

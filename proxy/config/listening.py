@@ -126,12 +126,19 @@ class LimitsConfig:
     head_bytes: int = doc("Request line and header fields together; beyond: 431.", default=64 * 1024)
     header_fields: int = doc("Header fields of a request; beyond: 431.", default=128)
     body_bytes: int = doc("Request body, also what a compressed one holds; beyond: 413.", default=32 * 1024 * 1024)
-    inflated_bytes: int = doc(
-        "What the compressed bodies of the requests that run hold together, of each worker; beyond: 503, or 413 for one alone.",
-        default=128 * 1024 * 1024,
+    total_body_bytes: int = doc(
+        "What the bodies of all requests that arrive or run hold together, of each worker, compressed ones as what they hold; beyond: 503. "
+        "With keys, no key may hold more than is still free.",
+        default=256 * 1024 * 1024,
     )
     json_values: int = doc("Values (numbers, strings, objects, ...) in a request body; beyond: 400.", default=100_000)
     json_depth: int = doc("Nesting of a request body; beyond: 400.", default=128)
+    cache_bytes: int = doc(
+        "Kept of requests and answers to be used again (compiled schemas, prompts, grammars, lists of tools, cached answers), of "
+        "each worker; beyond: what was used longest ago is forgotten.",
+        default=64 * 1024 * 1024,
+    )
+    tools_bytes: int = doc("The tools of a request together, as JSON; beyond: 400.", default=1024 * 1024)
     tools_warn: int = doc("Tools in a request; beyond: a warning in the log.", default=100)
     tools_max: int = doc("Tools in a request; beyond: 400.", default=128)
     schema_bytes: int = doc("Size of one tool's schema; beyond: 400.", default=256 * 1024)

@@ -72,14 +72,14 @@ def _memory(config: GatewayConfig) -> Iterator[Finding]:
     if there is None:
         return
     limits = config.limits
-    each = WORKER_BYTES + limits.inflated_bytes
+    each = WORKER_BYTES + limits.total_body_bytes
     wanted = config.server.workers * each + (config.inspect.bytes if config.inspect.on else 0)
     if wanted > there:
         yield warning(
             AREA,
             f"{_mib(there)} of memory are free, and {config.server.workers} busy worker(s) may take {_mib(wanted)}.",
             "The system ends processes when memory runs out.",
-            "Lower `server.workers`, `limits.inflated_bytes` or `inspect.bytes`, or give it more memory.",
+            "Lower `server.workers`, `limits.total_body_bytes` or `inspect.bytes`, or give it more memory.",
         )
     else:
         yield ok(AREA, f"{_mib(there)} of memory are free.")

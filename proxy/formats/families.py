@@ -85,13 +85,17 @@ _ROWS: Final[tuple[tuple[str, str | None], ...]] = (
 _PATTERNS: Final = tuple((re.compile(rf"(?<![a-z])(?:{pattern})"), name) for pattern, name in _ROWS)
 
 
-@lru_cache(maxsize=1024)  # a pure function, asked for every request; bounded, since clients choose the names
 def format_for(model: str) -> str | None:
     """The name of the format that this model was trained on; None if its name says nothing.
 
     Vendors before a slash, tags behind a colon, suffixes of GGUF files and of quantisation do not matter.
     """
-    name = model[:256].lower().replace(" ", "-")
+    return _format_for(model[:256])
+
+
+@lru_cache(maxsize=1024)  # a pure function, asked for every request; clients choose the names
+def _format_for(model: str) -> str | None:
+    name = model.lower().replace(" ", "-")
     # The last component names the model; those before it, such as `meta-llama/`, whoever put it there.
     name = name.rstrip("/").rpartition("/")[2]
     return next((found for pattern, found in _PATTERNS if pattern.search(name)), None)
@@ -115,9 +119,14 @@ _WRITTEN: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
 family's template."""
 
 
-@lru_cache(maxsize=64)
 def format_of_template(template: str) -> str | None:
     """The name of the format in which a chat template writes calls; None if it writes none that is known."""
+    # Templates come from servers: a cache must not keep large ones.
+    return _format_of_template(template) if len(template) <= 64 * 1024 else _format_of_template.__wrapped__(template)
+
+
+@lru_cache(maxsize=64)
+def _format_of_template(template: str) -> str | None:
     # In a template quotes inside of strings may be escaped.
     plain = template.replace('\\"', '"')
     return next((found for marks, found in _WRITTEN if all(mark in plain for mark in marks)), None)

@@ -20,7 +20,7 @@ from ..model import Opaque as OpaquePart
 from ..support.legible import legible
 from .escaping import Escaping, Markup, Pieces
 from .longjson import compact
-from .toolset import note, note_of
+from .toolset import NAME_BYTES, note, note_of
 from .values import read_object
 
 RESULT_MARKERS: Final = ("<tool_response", "</tool_response>")
@@ -49,7 +49,7 @@ def by_prompt_name(tools: Sequence[ToolSpec]) -> Mapping[str, ToolSpec]:
     """The tools by the names under which the model may call them: as it was taught, and without the group where no
     other tool has that name, since weak models leave the group out. Noted with a `ToolSet`."""
     noted: Mapping[str, ToolSpec] | None = note_of(tools, by_prompt_name)
-    return noted if noted is not None else note(tools, by_prompt_name, _by_taught_name(tools))
+    return noted if noted is not None else note(tools, by_prompt_name, _by_taught_name(tools), NAME_BYTES * len(tools))
 
 
 def _by_taught_name(tools: Sequence[ToolSpec]) -> Mapping[str, ToolSpec]:

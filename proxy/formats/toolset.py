@@ -2,26 +2,37 @@
 
 `KnownTools` finds such a list in a body before it is parsed, so its bytes are compared instead of read. What was made
 of the list (the `ToolSet`, and by its notes the decision on it, the prompt segment, the offer) is kept with it and
-found by identity: nothing is hashed (R3.9).
+found by identity: nothing is hashed (R3.9). Its weight in the cache is that of the list and of all its notes (R33.1).
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from secrets import token_hex
 from typing import Any, Final, TypeVar
 
 import orjson
 
 from ..model import ToolSpec
-from ..support.cache import BoundedCache
+from ..support.cache import Cache, weight_of
 
 T = TypeVar("T")
 
 MAX_NOTES: Final = 16
 """More make a set forget the others: choices of tools can be combined without end."""
+MAX_NOTES_BYTES: Final = 4 * 1024 * 1024
+"""So do notes that keep more bytes than this together. A note that alone keeps more is not made."""
+NOTE_BYTES: Final = 512
+"""Weight of a note beside its key and what its maker says."""
+SPEC_BYTES: Final = 700
+"""Weight of a `ToolSpec` beside the parsed list that it refers to."""
+NAME_BYTES: Final = 300
+"""Weight of a tool's name in a note that maps or lists names."""
+VALUE_BYTES: Final = 300
+TEXT_COPIES: Final = 3
+"""What a parsed list keeps: at most so many bytes for each JSON value, and for each byte of its text."""
 HEAD_BYTES: Final = 96
 """A list is looked up by its beginning; shorter ones are not worth it."""
 MAX_SAME_HEAD: Final = 8
@@ -34,16 +45,75 @@ _BLANKS: Final = re.compile(rb"[ \n]*")
 _DECODER: Final = json.JSONDecoder()
 
 
+class _Room:
+    """Bytes that a set and the sets made of it hold in notes. `grow` is told of changes; None: nobody asks any more."""
+
+    __slots__ = ("grow", "held")
+
+    def __init__(self, grow: Callable[[int], None] | None) -> None:
+        self.grow = grow
+        self.held = 0
+
+    def add(self, by: int) -> None:
+        """Hold `by` bytes more."""
+        self.held += by
+        if self.grow is not None:
+            self.grow(by)
+
+
 class ToolSet(tuple[ToolSpec, ...]):
-    """The tools of a request. `notes` is what was made of them, by whom and what for; see `note_of`."""
+    """The tools of a request. `notes` is what was made of them, by whom and what for; see `note_of`.
+
+    `of`: the set that these tools were chosen from, which keeps this one in a note. `grow` is told by how many bytes
+    the notes grow.
+    """
 
     notes: dict[Hashable, Any]
+    _room: _Room
+    _own: int
+    _is_root: bool
 
-    def __new__(cls, tools: Iterable[ToolSpec] = ()) -> ToolSet:
+    def __new__(
+        cls,
+        tools: Iterable[ToolSpec] = (),
+        *,
+        of: Sequence[ToolSpec] | None = None,
+        grow: Callable[[int], None] | None = None,
+    ) -> ToolSet:
         """A set without notes."""
         self = super().__new__(cls, tools)
         self.notes = {}
+        self._room = of._room if isinstance(of, ToolSet) else _Room(grow)
+        self._own = 0
+        self._is_root = not isinstance(of, ToolSet)
         return self
+
+    @property
+    def noted_bytes(self) -> int:
+        """Bytes that the notes of this set, and of the sets that they hold, keep."""
+        return self._room.held if self._is_root else self._own
+
+    def note(self, key: Hashable, value: object, weight: int) -> None:
+        """See `note`."""
+        weight += NOTE_BYTES + weight_of(key)
+        if weight > MAX_NOTES_BYTES:
+            return
+        if len(self.notes) >= MAX_NOTES or self.noted_bytes + weight > MAX_NOTES_BYTES:
+            self._forget()
+        self.notes[key] = value
+        self._own += weight
+        self._room.add(weight)
+
+    def _forget(self) -> None:
+        self.notes.clear()
+        room = self._room
+        if self._is_root:  # sets in the notes are gone as well; those still in use count for nothing
+            self._room = _Room(room.grow)
+            room.add(-room.held)
+            room.grow = None
+        else:
+            room.add(-self._own)
+        self._own = 0
 
 
 def note_of(tools: Sequence[ToolSpec], key: Hashable) -> Any:
@@ -51,12 +121,13 @@ def note_of(tools: Sequence[ToolSpec], key: Hashable) -> Any:
     return tools.notes.get(key) if isinstance(tools, ToolSet) else None
 
 
-def note(tools: Sequence[ToolSpec], key: Hashable, value: T) -> T:
-    """Note `value`, which must be a function of the tools and the key, and never be changed. Gives it back."""
+def note(tools: Sequence[ToolSpec], key: Hashable, value: T, weight: int) -> T:
+    """Note `value`, which must be a function of the tools and the key, and never be changed. Gives it back.
+
+    `weight` is how many bytes `value` keeps alive that the tools do not.
+    """
     if isinstance(tools, ToolSet):
-        if len(tools.notes) >= MAX_NOTES:
-            tools.notes.clear()
-        tools.notes[key] = value
+        tools.note(key, value, weight)
     return value
 
 
@@ -64,13 +135,23 @@ class KnownList(list[Any]):
     """The parsed `tools` of a body, to be shared by all bodies that have the same bytes there: never changed.
 
     `values` is how many JSON values it holds at most. `sets` are the `ToolSet`s that the protocols made of it, by name.
+    `weight` is how many bytes all of it keeps; `grown` is called with itself and a number after it has grown by that.
     """
 
-    def __init__(self, tools: list[Any], text: bytes) -> None:
+    def __init__(
+        self, tools: list[Any], text: bytes, grown: Callable[[KnownList, int], None] = lambda known, by: None
+    ) -> None:
         super().__init__(tools)
         self.text = text
         self.values = text.count(b",") + text.count(b"[") + text.count(b"{")
         self.sets: dict[str, ToolSet] = {}
+        self.weight = TEXT_COPIES * len(text) + VALUE_BYTES * self.values
+        self._grown = grown
+
+    def grow(self, by: int) -> None:
+        """It keeps `by` bytes more."""
+        self.weight += by
+        self._grown(self, by)
 
 
 def known_set(listed: Any, protocol: str) -> tuple[ToolSpec, ...] | None:
@@ -82,17 +163,19 @@ def known_set(listed: Any, protocol: str) -> tuple[ToolSpec, ...] | None:
 
 def new_set(listed: Any, protocol: str, tools: Iterable[ToolSpec]) -> ToolSet:
     """The set of these tools, kept for those who send the same list again."""
-    made = ToolSet(tools)
-    if isinstance(listed, KnownList):
-        listed.sets[protocol] = made
+    if not isinstance(listed, KnownList):
+        return ToolSet(tools)
+    made = listed.sets[protocol] = ToolSet(tools, grow=listed.grow)
+    listed.grow(SPEC_BYTES * len(made))
     return made
 
 
 class KnownTools:
-    """The lists of tools that came lately: at most `entries`, of at most `weight` bytes together."""
+    """The lists of tools that came lately, as far as `cache` has room for them. Large bodies are read in threads, so
+    several may ask at once."""
 
-    def __init__(self, entries: int = 256, weight: int = 2 * 1024 * 1024) -> None:
-        self._known: BoundedCache[tuple[KnownList, ...]] = BoundedCache(entries, weight)
+    def __init__(self, cache: Cache[tuple[KnownList, ...]]) -> None:
+        self._known = cache
         self._mark = token_hex(
             16
         )  # Not to be guessed, so that no text of the client can look like a list that was cut out.
@@ -126,13 +209,18 @@ class KnownTools:
         text = _array(body[start:])
         if len(text) < HEAD_BYTES:
             return
-        known = KnownList(tools, text)
+        known = KnownList(tools, text, self._grown)
         # A key that only looks like the right one, at another depth or twice: parsing with the mark tells.
         if not self.put_back(orjson.loads(body[:start] + self._mark_text + body[start + len(text) :]), known):
             return
         value["tools"] = known
         others = (self._known.get(head) or ())[: MAX_SAME_HEAD - 1]
-        self._known.put(head, (known, *others), sum(len(one.text) for one in (known, *others)))
+        self._known.put(head, (known, *others), sum(one.weight for one in (known, *others)))
+
+    def _grown(self, known: KnownList, by: int) -> None:
+        head = known.text[:HEAD_BYTES]
+        if any(one is known for one in self._known.get(head) or ()):
+            self._known.grow(head, by)
 
 
 def _start(body: bytes) -> int:

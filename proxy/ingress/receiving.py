@@ -8,8 +8,8 @@ Rules of this module:
    at, without a pause, and also what a refused request still sends. One step (`proxy.support.codings`) is taken in a
    turn of the event loop, whoever it is for: many bodies at once take longer, and the others who are served wait for
    one step only.
-3. What came out counts against `limits.body_bytes` as it comes, and with that of all other requests against
-   `limits.inflated_bytes`, until its request has been answered.
+3. Every byte counts against `limits.total_body_bytes` as it comes (`proxy.ingress.budget`), and what came out of a
+   compressed body also against `limits.body_bytes`.
 4. Who is refused with a body that has not come is not listened to any more: see `proxy.pipeline.heads`.
 """
 
@@ -22,61 +22,43 @@ from typing import Final
 from aiohttp import web
 from aiohttp.http import HttpVersion11
 
-from ..config import LimitsConfig
-from ..errors import ClientFault, Unavailable
+from ..errors import ClientFault
+from ..support.bounded_json import LARGE_BYTES
 from ..support.codings import Decoder, coding_of, supported
-from .bodies import LARGE_BYTES
+from .budget import BodyShare
 from .liveness import INTERIM
 
 BODY_RATE: Final = 16 * 1024
 """Bytes a second: a body that comes as fast as this is never too slow."""
 
 
-class Inflated:
-    """The inflated bodies of the requests that run: how many bytes they have together, and whose turn it is."""
-
-    def __init__(self, limit: int) -> None:
-        self.bytes = 0
-        self.turn = asyncio.Lock()
-        self._limit = limit
-
-    def take(self, size: int, known: int) -> None:
-        """Count `size` bytes more for a body that has `known` already. Raises `GatewayError`."""
-        if known + size > self._limit:
-            raise _too_large(self._limit, "inflated_bytes")
-        if self.bytes + size > self._limit:
-            raise Unavailable(
-                f"The compressed bodies of other requests take {self.bytes} bytes of the {self._limit} that all may have "
-                "together. Try again, or send it uncompressed. The limit is `limits.inflated_bytes`."
-            )
-        self.bytes += size
-
-
-INFLATED: Final = web.AppKey("toolwire.inflated", Inflated)
-_TAKEN: Final = web.RequestKey("toolwire.inflated_bytes", int)
 _CLOSE: Final = {"Connection": "close"}
 
 
-async def read_body(request: web.Request, limits: LimitsConfig, seconds: float | None, inflated: Inflated) -> bytes:
-    """The whole body, out of its coding. Whoever calls this must call `release` at the request's end.
+async def read_body(
+    request: web.Request, limit: int, seconds: float | None, share: BodyShare, option: str = "limits.body_bytes"
+) -> bytes:
+    """The whole body, out of its coding, of at most `limit` bytes, as `option` says. They are counted in `share`, which
+    the caller must release in the end.
 
     Raises `ClientFault`: `request_too_large` as soon as it is known to be, `request_timeout` if it takes more than
-    `seconds` and one for each `BODY_RATE` bytes, `malformed_request`; and `Unavailable`.
+    `seconds` and one for each `BODY_RATE` bytes, `malformed_request`; and `Unavailable` if there is no room for it.
     """
-    limit = limits.body_bytes
     content = request.content
     given = request._read_bytes  # a middleware around the gateway has read it, or put another one in its place
     length = request.content_length
     if length is None:
         _check_transfer(request)
     elif length > limit:
-        raise _too_large(limit)
+        raise _too_large(limit, option)
     decoder = _decoder(request) if "Content-Encoding" in request.headers else None
     if decoder is None and (given is not None or content.is_eof()):  # a small body came with its head
         body = content.read_nowait() if given is None else given
         if len(body) > limit:
-            raise _too_large(limit)
+            raise _too_large(limit, option)
+        share.take(len(body))
         return body
+    share.check(length or 0)
     await _invite(request)
     parts: list[bytes] = []
     size = 0
@@ -86,12 +68,13 @@ async def read_body(request: web.Request, limits: LimitsConfig, seconds: float |
             async for part in content.iter_any() if given is None else _at_once(given):
                 size += len(part)
                 if size > limit:
-                    raise _too_large(limit)
+                    raise _too_large(limit, option)
                 began = loop.time()
                 if decoder is None:
+                    share.take(len(part))
                     parts.append(part)
                 else:
-                    await _inflate(request, decoder, part, parts, limit, inflated)
+                    await _inflate(decoder, part, parts, limit, share, option)
                 if (due := deadline.when()) is not None:
                     deadline.reschedule(due + len(part) / BODY_RATE + loop.time() - began)
     except TimeoutError:
@@ -107,14 +90,8 @@ async def read_body(request: web.Request, limits: LimitsConfig, seconds: float |
             decoder.finish()
         except ValueError as error:
             raise _broken(error) from None
-        size = request.get(_TAKEN, 0)
     # Joining lets others run while it copies much, but not the thread that it runs in.
-    return await asyncio.to_thread(b"".join, parts) if size > LARGE_BYTES else b"".join(parts)
-
-
-def release(request: web.Request, inflated: Inflated) -> None:
-    """The request has been answered: its body counts no more."""
-    inflated.bytes -= request.get(_TAKEN, 0)
+    return await asyncio.to_thread(b"".join, parts) if share.bytes > LARGE_BYTES else b"".join(parts)
 
 
 async def _at_once(body: bytes) -> AsyncIterator[bytes]:
@@ -157,30 +134,27 @@ def _decoder(request: web.Request) -> Decoder | None:
 
 
 async def _inflate(
-    request: web.Request, decoder: Decoder, data: bytes, parts: list[bytes], limit: int, inflated: Inflated
+    decoder: Decoder, data: bytes, parts: list[bytes], limit: int, share: BodyShare, option: str
 ) -> None:
     steps = decoder.feed(data)
-    size = request.get(_TAKEN, 0)
     while True:
-        async with inflated.turn:
+        async with share.inflating:
             try:
                 piece = next(steps, None)
             except ValueError as error:
                 raise _broken(error) from None
             if piece is None:
                 return
-            if size + len(piece) > limit:
-                raise _too_large(limit)
-            inflated.take(len(piece), size)
-            size += len(piece)
-            request[_TAKEN] = size
+            if share.bytes + len(piece) > limit:
+                raise _too_large(limit, option)
+            share.take(len(piece))
             parts.append(piece)
             await asyncio.sleep(0)
 
 
-def _too_large(limit: int, key: str = "body_bytes") -> ClientFault:
+def _too_large(limit: int, option: str) -> ClientFault:
     return ClientFault(
-        f"The body is larger than {limit} bytes.", code="request_too_large", hint=f"The limit is `limits.{key}`."
+        f"The body is larger than {limit} bytes.", code="request_too_large", hint=f"The limit is `{option}`."
     )
 
 

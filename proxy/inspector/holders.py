@@ -7,7 +7,6 @@ viewer's key; nothing else listens, and a worker without an inspector has no soc
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any, Final, Protocol
 import orjson
 from aiohttp import ClientError, ClientSession, ClientTimeout, UnixConnector, web
 
+from ..support.offload import in_thread
 from .ring import Changes, Ring
 
 WAIT_S: Final = 10.0
@@ -70,7 +70,7 @@ class OwnHolder:
     async def file(self, ident: str, owner: str | None) -> bytes | None:
         """See `Holder`. Covering secrets takes its time: it is done in a thread."""
         capture = self._ring.find(ident, owner)
-        return None if capture is None else await asyncio.to_thread(capture.file)
+        return None if capture is None else await in_thread(capture.file)
 
     async def counts(self) -> Counts:
         """See `Holder`."""

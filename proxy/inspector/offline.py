@@ -12,8 +12,11 @@ from aiohttp import web
 
 from ..capture.files import Captured
 from ..capture.recording import RecordingError
+from ..config import GatewayConfig
 from ..errors import ClientFault
-from ..ingress.auth import Keys
+from ..ingress.auth import ApiKey, Keys
+from ..ingress.budget import BODY_BUDGET, BodyBudget
+from ..ingress.liveness import LIVENESS, LivenessMonitors
 from ..pipeline.delivery import boundary
 from ..registry import registries
 from .asked import so_far
@@ -82,15 +85,18 @@ def offline(captured: Captured, content: bytes) -> web.Application:
     except UNREADABLE as error:
         raise RecordingError(f"the capture cannot be read: {error}") from error
 
-    async def nothing(request: web.Request) -> dict[str, Any]:
+    async def nothing(*_: object) -> dict[str, Any]:
         raise ClientFault("There is no gateway here, only a file.", code="not_found")
 
-    def setup() -> dict[str, Any]:
+    def setup(key: ApiKey | None) -> dict[str, Any]:
         opened = str(captured.head.get("request_id", "opened"))
         return {"live": False, "file": opened, "routes": [], "formats": plugins.formats.names(), "apis": []}
 
+    config = GatewayConfig()
     app = web.Application(middlewares=[boundary(Keys(()), plugins.client_sides())])
-    Pages(holders, plugins, keyed=False, setup=setup, overview=nothing, check=nothing).add_routes(app.router)
+    app[LIVENESS] = LivenessMonitors(config.server.keepalive_s)
+    app[BODY_BUDGET] = BodyBudget(config.limits.total_body_bytes, fair=False)
+    Pages(config, holders, plugins, keyed=False, setup=setup, overview=nothing, check=nothing).add_routes(app.router)
     return app
 
 

@@ -10,16 +10,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-import orjson
 from aiohttp import web
 
 from ..capture.recorder import Captures
-from ..config import GatewayConfig
+from ..config import GatewayConfig, RouteConfig
 from ..configuration.checks import effective_routes
 from ..endpoints.health import HEALTH
 from ..errors import ClientFault, GatewayError
 from ..formats.base import ToolFormat
 from ..ingress.auth import ApiKey
+from ..ingress.bodies import read_json
 from ..observability.metrics import CELLS
 from ..pipeline.delivery import API_KEY, Delivery
 from ..pipeline.exchange import Exchange
@@ -28,9 +28,11 @@ from ..pipeline.routing import Route, Router
 from ..pipeline.shared_resources import SharedResources
 from ..pipeline.unopened import Learned
 from ..protocols.base import ClientSide
+from ..protocols.wire import dump_in_pieces
 from ..record import AccessRecord, Observe
 from ..registry import Registries
 from ..support.conversion import ConfigError
+from ..support.offload import in_thread
 from .holders import Holders
 from .ring import COUNTED, MINUTES, Ring
 from .routes import PLACE, PLAYGROUND, Pages
@@ -66,7 +68,7 @@ class Inspector:
         self.holders = shared.take(HOLDERS, config.inspect, partial(_holders, most, cells), Holders.close)
         self._validation: Middleware = plugins.middlewares.get("validation")()
         self._pages = Pages(
-            self.holders, plugins, keyed=keyed, setup=self._setup, overview=self._overview, check=self._check
+            config, self.holders, plugins, keyed=keyed, setup=self._setup, overview=self._overview, check=self._check
         )
 
     @property
@@ -84,22 +86,27 @@ class Inspector:
 
     # --- what the page asks -----------------------------------------------------------------------------------------
 
-    def _setup(self) -> dict[str, Any]:
+    def _setup(self, key: ApiKey | None) -> dict[str, Any]:
+        """What the gateway has, as far as the key may use it."""
         routes = [
             {
                 "model": route.model,
                 "aliases": route.aliases,
                 "format": route.options.format,
                 "mode": route.options.mode,
-                "backend": [entry.backend for entry in route.backends] or [route.backend],
+                "backend": backends_of(route, fallback=False),
             }
-            for route in effective_routes(self._config)
+            for route in self._usable(key)
         ]
         return {
             "routes": routes,
             "formats": self._plugins.formats.names(),
             "apis": [{"name": side.name, "path": f"/v1{side.path}"} for side in self._clients],
         }
+
+    def _usable(self, key: ApiKey | None) -> list[RouteConfig]:
+        """The routes that a key may use."""
+        return [route for route in effective_routes(self._config) if key is None or key.may_use(route.model)]
 
     async def _overview(self, request: web.Request) -> dict[str, Any]:
         key = request.get(API_KEY)
@@ -113,26 +120,28 @@ class Inspector:
             for what in COUNTED:
                 numbers[what][minute - minutes[0]] += counts[what]
         up = await request.app[HEALTH].states()
+        shown = {name for route in self._usable(key) for name in backends_of(route)}
         return {
             "minutes": minutes,
             "routes": [{"model": model, **numbers} for model, numbers in sorted(by_route.items())],
             "backends": [
-                {"name": name, "up": state, "kind": self._config.backends[name].kind} for name, state in up.items()
+                {"name": name, "up": state, "kind": self._config.backends[name].kind}
+                for name, state in up.items()
+                if name in shown
             ],
         }
 
-    async def _check(self, request: web.Request) -> dict[str, Any]:
-        """Whether a request would be refused, and why: read and validated, and no server is asked."""
+    async def _check(self, request: web.Request, body: bytes) -> dict[str, Any]:
+        """Whether a request would be refused, and why: it is read and validated, and no server is asked. `body` names
+        the API, and holds the request."""
+        limits = self._config.limits
+        asked = await read_json(body, replace(limits, json_depth=limits.json_depth + 1))
+        side = next((side for side in self._clients if side.name == asked.get("api")), None)
+        asked_body = asked.get("body")
+        if side is None or not isinstance(asked_body, dict):
+            raise ClientFault("Expected `api`, the name of one, and `body`, a request.", code="invalid_value")
         try:
-            asked = orjson.loads(await request.read())
-            side = next(side for side in self._clients if side.name == asked["api"])
-            body = asked["body"]
-            if not isinstance(body, dict):
-                raise TypeError
-        except (ValueError, TypeError, KeyError, StopIteration):
-            raise ClientFault("Expected `api`, the name of one, and `body`, a request.", code="invalid_value") from None
-        try:
-            await self._validate(side, body, request)
+            await self._validate(side, asked_body, request)
         except GatewayError as error:
             said = {"message": error.message, "param": error.param, "code": error.code}
             return {"ok": False, "error": said}
@@ -142,18 +151,21 @@ class Inspector:
         model = body.get("model")
         if not isinstance(model, str) or not model:
             raise ClientFault("A model is needed.", code="missing_required_parameter", param="model")
-        route = self._router.find(model)
-        _require(request.get(API_KEY), route, model)
+        key = request.get(API_KEY)
+        route = self._router.find(model, key)
+        if key is not None:
+            key.require(route.config.model, model)
         if route.options.requests.unknown_model == "error":
             route.require(model)
-        received = side.read_request(body, orjson.dumps(body))
+        received = await in_thread(lambda: side.read_request(body, dump_in_pieces(body)))
         exchange = Exchange("check", side, route, received, received, body, AccessRecord())
         await self._validation.on_request(exchange, received)
 
 
-def _require(key: ApiKey | None, route: Route, model: str) -> None:
-    if key is not None:
-        key.require(route.config.model, model)
+def backends_of(route: RouteConfig, *, fallback: bool = True) -> list[str]:
+    """The names of the backends of a route."""
+    more = [entry.backend for entry in route.fallback] if fallback else []
+    return [*([entry.backend for entry in route.backends] or [route.backend]), *more]
 
 
 def _holders(most: int, cells: Path | None) -> Holders:
@@ -192,16 +204,14 @@ class _InFormat(Router):
 
     def __init__(self, router: Router, name: str, format_: ToolFormat, by_family: Callable[[str], ToolFormat]) -> None:
         def changed(route: Route) -> Route:
-            return Route(
-                config=route.config,
+            return replace(
+                route,
                 options=replace(route.options, format=name),
-                pool=route.pool,
                 format=format_,
-                limits=route.limits,
-                chains=route.chains,
                 by_family=by_family if name == "auto" else None,
-                server_tools=route.server_tools,
                 learned=Learned(),
+                made={},
+                _formats={},
             )
 
         super().__init__(map(changed, router.routes))

@@ -7,6 +7,8 @@ Rules of this module:
 2. Only the page itself may read: not other web pages (`Sec-Fetch-Site`, `Origin`), nor a page under a foreign name that
    was made to point here (`Host`), as far as no key is asked for.
 3. What was said is JSON, never markup; the page may run nothing but its own files (`POLICY`, R25.2).
+4. What costs work is bounded before it is read: a key has `READS` such requests at once, their bodies and answers count
+   in the body budget, and one after the other is worked on, in a thread.
 """
 
 from __future__ import annotations
@@ -23,17 +25,23 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from .._version import __version__
-from ..capture.files import Captured, is_capture, read_capture
+from ..capture.files import Captured, is_capture
 from ..capture.recording import RecordingError
+from ..config import GatewayConfig
 from ..configuration.checks import is_loopback
 from ..errors import ClientFault, GatewayError, quote
+from ..ingress.auth import ApiKey
 from ..ingress.liveness import LIVENESS
+from ..ingress.receiving import later
+from ..pipeline.admitting import AdmittedRequest, Places, admitted
 from ..pipeline.delivery import API_KEY, OWNER
 from ..protocols.wire import dump, dump_in_pieces
 from ..registry import Registries
+from ..support.offload import in_thread
 from .feed import Feed
 from .formats import read_in_all_formats
 from .holders import Holders
+from .uploads import open_capture
 from .view import UNREADABLE, view
 
 PLACE: Final = "/inspect"
@@ -57,14 +65,22 @@ _HEADERS: Final = {
 
 _KINDS: Final = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
 
-UPLOAD_BYTES: Final = 64 * 1024 * 1024
-"""Largest capture that is opened."""
+READS: Final = 8
+"""Requests of one key at once that read an exchange, or ask for a check."""
+
+FEEDS: Final = 16
+"""Live lists of one key at once."""
+
+UPLOADS: Final = 4
+"""A capture that is opened may be so many times as large as `capture.exchange_bytes`: the quotes in recorded JSON are
+escaped there."""
 
 _UNNAMED: Final = re.compile(r"[^\w.-]", re.ASCII)
 """What may not stand in the name of a file, nor in a header."""
 
 Read = Callable[[Captured, Registries], dict[str, Any]]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Work = Callable[[web.Request, AdmittedRequest], Awaitable[web.Response]]
 
 
 def assets() -> dict[str, bytes]:
@@ -74,26 +90,32 @@ def assets() -> dict[str, bytes]:
 
 
 class Pages:
-    """Serves the page and its data. `setup` says what the gateway has; `overview` and `check` answer the questions of
-    those names. `keyed`: the boundary asks for keys."""
+    """Serves the page and its data. `setup` says what the gateway has for the asking key; `overview` and `check` answer
+    the questions of those names, `check` for a request with this body. `keyed`: the boundary asks for keys."""
 
     def __init__(
         self,
+        config: GatewayConfig,
         holders: Holders,
         plugins: Registries,
         *,
         keyed: bool,
-        setup: Callable[[], dict[str, Any]],
+        setup: Callable[[ApiKey | None], dict[str, Any]],
         overview: Callable[[web.Request], Awaitable[dict[str, Any]]],
-        check: Callable[[web.Request], Awaitable[dict[str, Any]]],
+        check: Callable[[web.Request, bytes], Awaitable[dict[str, Any]]],
     ) -> None:
+        self._limits = config.limits
+        self._body_s = config.server.body_s
+        self._upload_bytes = UPLOADS * config.capture.exchange_bytes
+        self._reads = Places(READS, "requests to the inspector")
+        self._feeds = Places(FEEDS, "live lists")
         self._holders = holders
         self._plugins = plugins
         self._keyed = keyed
         self._setup = setup
         self._overview = overview
         self._check = check
-        self._reading = asyncio.Semaphore(1)
+        self._working_on = asyncio.Semaphore(1)
         self._assets = {name: (body, gzip.compress(body)) for name, body in assets().items()}
 
     def add_routes(self, router: web.UrlDispatcher) -> None:
@@ -105,15 +127,15 @@ class Pages:
         for method, path, handler in (
             ("GET", "setup", self._tell_setup),
             ("GET", "feed", self._feed),
-            ("GET", "exchanges/{id}", self._view),
-            ("GET", "exchanges/{id}/capture", self._capture),
-            ("GET", "exchanges/{id}/formats", self._formats),
-            ("POST", "view", self._view),
-            ("POST", "formats", self._formats),
-            ("GET", "overview", self._tell_overview),
-            ("POST", "check", self._tell_check),
+            ("GET", "exchanges/{id}", self._working(self._view)),
+            ("GET", "exchanges/{id}/capture", self._working(self._capture)),
+            ("GET", "exchanges/{id}/formats", self._working(self._formats)),
+            ("POST", "view", self._working(self._view)),
+            ("POST", "formats", self._working(self._formats)),
+            ("GET", "overview", self._working(self._tell_overview)),
+            ("POST", "check", self._working(self._tell_check)),
         ):
-            router.add_route(method, f"{PLACE}/api/{path}", self._guarded(handler))
+            router.add_route(method, f"{PLACE}/api/{path}", self._guarded(handler), expect_handler=later)
 
     def _guarded(self, handler: Handler) -> Handler:
         async def guarded(request: web.Request) -> web.StreamResponse:
@@ -121,6 +143,20 @@ class Pages:
             return await handler(request)
 
         return guarded
+
+    def _working(self, work: Work) -> Handler:
+        """A handler for what costs work (rule 4). Requests that bring a body count for their key like any other one;
+        to look at an exchange a key needs no place among those that run."""
+
+        async def working(request: web.Request) -> web.StreamResponse:
+            brings = request.method == "POST"
+            async with (
+                self._reads.take(request[OWNER]),
+                admitted(request, limited=brings, counted=brings) as asking,
+            ):
+                return await asking.send(await work(request, asking))
+
+        return working
 
     def guard(self, request: web.Request) -> None:
         """Raises `GatewayError` `origin_not_allowed` for whoever is not the page (rule 2)."""
@@ -161,85 +197,80 @@ class Pages:
     # --- what it asks -----------------------------------------------------------------------------------------------
 
     async def _tell_setup(self, request: web.Request) -> web.Response:
-        return _json({"version": __version__, "keys": self._keyed, "live": True, "file": None, **self._setup()})
+        has = self._setup(request.get(API_KEY))
+        return _json({"version": __version__, "keys": self._keyed, "live": True, "file": None, **has})
 
-    async def _tell_overview(self, request: web.Request) -> web.Response:
+    async def _tell_overview(self, request: web.Request, asking: AdmittedRequest) -> web.Response:
         return _json(await self._overview(request))
 
-    async def _tell_check(self, request: web.Request) -> web.Response:
-        return _json(await self._check(request))
+    async def _tell_check(self, request: web.Request, asking: AdmittedRequest) -> web.Response:
+        body = await asking.body(self._limits.body_bytes, self._body_s)
+        async with self._working_on:
+            return _json(await self._check(request, body))
 
     async def _feed(self, request: web.Request) -> web.StreamResponse:
-        response = web.StreamResponse(headers={**_HEADERS, "Content-Type": "text/event-stream"})
-        await response.prepare(request)
         monitors = request.app.get(LIVENESS)
 
         def ends() -> bool:
             return monitors is not None and (monitors.draining or monitors.replaced)
 
-        async with aclosing(Feed(self._holders, _owner(request)).events(ends)) as events:
-            async for event in events:
-                await response.write(event)
-        await response.write_eof()
-        return response
+        async with self._feeds.take(request[OWNER]):
+            response = web.StreamResponse(headers={**_HEADERS, "Content-Type": "text/event-stream"})
+            await response.prepare(request)
+            async with aclosing(Feed(self._holders, _owner(request)).events(ends)) as events:
+                async for event in events:
+                    await response.write(event)
+            await response.write_eof()
+            return response
 
-    async def _view(self, request: web.Request) -> web.Response:
-        return await self._read(request, view)
+    async def _view(self, request: web.Request, asking: AdmittedRequest) -> web.Response:
+        return await self._read(request, asking, view)
 
-    async def _formats(self, request: web.Request) -> web.Response:
-        return await self._read(request, read_in_all_formats)
+    async def _formats(self, request: web.Request, asking: AdmittedRequest) -> web.Response:
+        return await self._read(request, asking, read_in_all_formats)
 
-    async def _read(self, request: web.Request, read: Read) -> web.Response:
-        """What `read` makes of a capture. One that was sent may be anything. In a thread, and one after the other:
-        however many look on, the requests of others have most of the time."""
-        content = await self._content(request)
+    async def _read(self, request: web.Request, asking: AdmittedRequest, read: Read) -> web.Response:
+        """The answer with what `read` makes of a capture. An uploaded one may hold anything."""
+        uploaded = await self._uploaded(request, asking) if request.method == "POST" else None
 
-        def work() -> bytes:
-            return dump_in_pieces(read(read_capture(content), self._plugins))
+        def work(content: bytes) -> bytes:
+            return dump_in_pieces(read(open_capture(content, self._limits), self._plugins))
 
         try:
-            async with self._reading:
-                return _written(await asyncio.to_thread(work))
+            async with self._working_on:
+                content = await self._content(request) if uploaded is None else uploaded
+                return _written(await in_thread(work, content))
         except RecordingError as error:
             raise ClientFault(str(error), code="invalid_value") from error
         except UNREADABLE as error:
-            if request.method != "POST":
+            if uploaded is None:
                 raise
             raise ClientFault("The capture cannot be read.", code="invalid_value") from error
 
-    async def _capture(self, request: web.Request) -> web.Response:
-        content = await self._content(request)
+    async def _capture(self, request: web.Request, asking: AdmittedRequest) -> web.Response:
+        async with self._working_on:
+            content = await self._content(request)
         name = _UNNAMED.sub("_", request.match_info["id"])
         named = {"Content-Disposition": f'attachment; filename="{name}.capture.jsonl"'}
         return web.Response(body=content, content_type="application/jsonl", headers={**_HEADERS, **named})
 
+    async def _uploaded(self, request: web.Request, asking: AdmittedRequest) -> bytes:
+        content = await asking.body(self._upload_bytes, self._body_s, f"{UPLOADS} * capture.exchange_bytes")
+        if not is_capture(content):
+            raise ClientFault(
+                "This is no capture of a toolwire gateway.",
+                code="invalid_value",
+                hint="The inspector's download and `GET /admin/captures/ID` give such files.",
+            )
+        return content
+
     async def _content(self, request: web.Request) -> bytes:
-        if request.method == "POST":
-            content = await _body(request)
-            if not is_capture(content):
-                raise ClientFault(
-                    "This is no capture of a toolwire gateway.",
-                    code="invalid_value",
-                    hint="The inspector's download and `GET /admin/captures/ID` give such files.",
-                )
-            return content
+        """The capture of an exchange that is kept. Raises `ClientFault` `not_found`."""
         ident = request.match_info["id"]
         found = await self._holders.file(ident, _owner(request))
         if found is None:
             raise ClientFault(f"The exchange {quote(ident)} is not kept (any more).", code="not_found")
         return found
-
-
-async def _body(request: web.Request) -> bytes:
-    """The body, up to `UPLOAD_BYTES`."""
-    pieces: list[bytes] = []
-    size = 0
-    async for piece in request.content.iter_any():
-        pieces.append(piece)
-        size += len(piece)
-        if size > UPLOAD_BYTES:
-            raise ClientFault(f"A capture may have {UPLOAD_BYTES} bytes.", code="request_too_large")
-    return b"".join(pieces)
 
 
 def _name(host: str) -> str:

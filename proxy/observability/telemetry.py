@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from ..config import LimitsConfig
 from ..record import AccessField, AccessRecord, CounterSpec
+from ..support.cache import CacheUse
 from ..support.conversion import ConfigError
 from . import terminal
 from .logs import log_fields
@@ -95,6 +96,10 @@ class Metrics:
             bounds=_SECONDS,
         )
         self.inflight = Gauge("toolwire_inflight_requests", "Requests being served")
+        self.body_bytes = Gauge(
+            "toolwire_request_body_bytes",
+            "Bytes of request bodies held: those that arrive, and of requests being served",
+        )
         self.connections = Gauge("toolwire_client_connections", "Open connections of clients")
         self.refused = Counter("toolwire_clients_refused_total", "Connections that overstepped a limit", "cause")
         self.backend_errors = Counter("toolwire_backend_errors_total", "Failed backend calls", "backend", "code")
@@ -118,6 +123,11 @@ class Metrics:
         self.limit_store_up = Gauge(
             "toolwire_limit_store_up", "1 if the shared counts of the limits can be reached", merge="last"
         )
+        self.cache_bytes = Gauge(
+            "toolwire_cache_bytes", "Bytes that caches keep, at most (`limits.cache_bytes`)", "contents"
+        )
+        self.cache_entries = Gauge("toolwire_cache_entries", "Entries of caches", "contents")
+        self.cache_evictions = Counter("toolwire_cache_evictions_total", "Entries evicted from caches", "contents")
         self.cells = cells or SharedCounters()
         self.families: tuple[Family, ...] = tuple(f for f in vars(self).values() if isinstance(f, Family))
         for family in self.families:
@@ -130,6 +140,7 @@ class Metrics:
                 self.routes.know(route)
                 self.models.know(model)
         self._inflight = self.inflight.at()
+        self._body_bytes = self.body_bytes.at()
         self._places: dict[_Kind, tuple[int, int, int, int | None]] = {}
         self._counted: dict[str, tuple[Counter, tuple[str, ...]]] = {
             "input_tokens": (self.tokens, ("input",)),
@@ -160,6 +171,12 @@ class Metrics:
         self._places.clear()
         self._counted_at.clear()
 
+    def cached(self, name: str, use: CacheUse) -> None:
+        """Say what the caches of this name hold now. It may be called from any thread, one call at a time."""
+        self.cache_bytes.set(use.bytes, name)
+        self.cache_entries.set(use.entries, name)
+        self.cache_evictions.inc(name, by=use.evicted)
+
     def page(self, accept: str = "") -> tuple[bytes, str]:
         """The metrics page of all workers, and its content type, for this `Accept` header."""
         from .exposition import page  # not before the first scrape: it takes 50 ms
@@ -170,6 +187,10 @@ class Metrics:
         """An exchange begins: its record. `finish` must follow."""
         self.cells.numbers[self._inflight] += 1
         return AccessRecord()
+
+    def count_body_bytes(self, size: int) -> None:
+        """So many bytes of bodies more are held, or fewer if it is negative."""
+        self.cells.numbers[self._body_bytes] += size
 
     def finish(self, record: AccessRecord, *, endpoint: str, request_id: str) -> None:
         """Count a finished exchange and write its access line."""

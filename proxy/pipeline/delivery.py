@@ -29,13 +29,15 @@ from ..errors import ClientFault, Defect, GatewayError
 from ..formats.toolset import KnownTools
 from ..ingress.auth import ApiKey, Keys
 from ..ingress.bodies import read_json
+from ..ingress.budget import BODY_SHARE, BodyBudget
 from ..ingress.liveness import LivenessMonitor, LivenessMonitors
-from ..ingress.receiving import Inflated, read_body, release
+from ..ingress.receiving import read_body
 from ..ingress.staggering import StaggeredStart
 from ..model import EMPTY, ModelRequest, merged
 from ..observability.telemetry import Metrics
 from ..protocols.base import ClientSide
 from ..protocols.sides import ClientSides
+from ..ratelimit.admission import SLOT, Admission
 from ..record import AccessRecord, Observe, ReadRequest
 from ..support.collecting import Collecting
 from ..support.offload import OFFLOAD_BYTES, offload
@@ -159,9 +161,10 @@ class Delivery:
         metrics: Metrics,
         known: KnownTools,
         monitors: LivenessMonitors,
-        inflated: Inflated,
+        budget: BodyBudget,
         collecting: Collecting,
         staggered: StaggeredStart,
+        admission: Admission | None,
         observe: Sequence[Observe] = (),
     ) -> None:
         self._limits = config.limits
@@ -173,13 +176,15 @@ class Delivery:
         self._known = known
         self._observe = observe
         self._monitors = monitors
-        self._inflated = inflated
+        self._budget = budget
         self._collecting = collecting
         self._staggered = staggered
+        self._admission = admission
 
     async def __call__(self, request: web.Request) -> web.StreamResponse:
         record = self._metrics.begin()
         ident = request[REQUEST_ID]
+        share = request[BODY_SHARE] = self._budget.open(request[OWNER])
         monitor = self._monitors.begin(request)
         if self._observe:
             record.observers = [begin(request, ident) for begin in self._observe]
@@ -202,8 +207,9 @@ class Delivery:
             raise
         finally:
             monitor.end()
-            if self._inflated.bytes:
-                release(request, self._inflated)
+            share.release()
+            if (slot := request.get(SLOT)) is not None:
+                slot.abandon()
             if self._collecting.requests:
                 self._collecting.release(request)
             self._metrics.finish(record, endpoint=self._protocol.name, request_id=ident)
@@ -218,12 +224,15 @@ class Delivery:
         shown: web.Response | None = None
         error: GatewayError
         try:
+            if self._admission is not None:
+                await self._enter(self._admission, request, monitor)
             exchange = await self._exchange(request, record, ident)
             request[EXCHANGE] = exchange
             try:
                 response = await exchange.route.chains[self._protocol.name](request)
                 if isinstance(response, Reply):
                     return await send(request, exchange, response, monitor)
+                await _leave(request)
                 return response
             finally:
                 await exchange.end()
@@ -246,6 +255,7 @@ class Delivery:
             LOG.exception("exchange %s failed", ident)
             error = Defect("The gateway failed.", hint="The log has the reason under this request's id.")
         record.ended_by(error)
+        await _leave(request)
         try:
             answer = shown or error_response(error, self._protocol, ident)
         finally:
@@ -254,13 +264,22 @@ class Delivery:
             move_head(response, answer)
         return answer
 
+    async def _enter(self, admission: Admission, request: web.Request, monitor: LivenessMonitor) -> None:
+        """Takes the request's place among those at the same time. Raises as `Admission.enter`."""
+        arriving = None if request.content.is_eof() else monitor
+        slot = await admission.enter(request.get(API_KEY), self._protocol, arriving)
+        if slot is not None:
+            request[SLOT] = slot
+
     async def _exchange(self, request: web.Request, record: AccessRecord, ident: str) -> Exchange:
         if request.headers.get("Content-Type") != "application/json" != request.content_type:
             raise ClientFault(
                 f"The body must be application/json, not {request.content_type[:100]}.", code="unsupported_media_type"
             )
         limits = self._limits
-        raw = await read_body(request, limits, self._body_s, self._inflated)
+        raw = await read_body(request, limits.body_bytes, self._body_s, request[BODY_SHARE])
+        if (slot := request.get(SLOT)) is not None:
+            slot.arrived()
         if len(self._monitors.running) > 1:
             await self._staggered.wait()
         if len(raw) > OFFLOAD_BYTES:
@@ -278,10 +297,10 @@ class Delivery:
             )
         notes = record.notes
         notes["model"] = model if len(model) <= MODEL_CHARS else model[: MODEL_CHARS - 1] + "…"
-        route = self._router.find(model)
-        record.route = route.config.model
         owner = request[OWNER]
         key = request[API_KEY] if owner else None
+        route = self._router.find(model, key)
+        record.route = route.config.model
         if key is not None:
             key.require(route.config.model, model)
             record.note("key", key.name)
@@ -317,6 +336,13 @@ class Delivery:
             for observer in record.observers:
                 observer.read(seen, record)
         return exchange
+
+
+async def _leave(request: web.Request) -> None:
+    """Gives back what the request holds, before its answer is sent: whoever has read it can ask again at once."""
+    request[BODY_SHARE].release()
+    if (slot := request.get(SLOT)) is not None:
+        await slot.end()
 
 
 def _with_headers(received: ModelRequest, protocol: ClientSide, request: web.Request) -> ModelRequest:

@@ -11,7 +11,8 @@ Rules:
 4. A hook that a class does not define costs nothing: it is looked up once per class, not per request or per event.
 5. An unexpected exception names the middleware (R16.4) and either fails the request or skips the middleware.
 6. What the gateway must know of a middleware the class says itself (`access_fields`, `idle`, `needs`, `goes_with`,
-   `stands_behind`, `asked_for_by`, `told`, `runs_server_tools`, `gives_answer`): nothing else knows one by its name.
+   `stands_behind`, `asked_for_by`, `told`, `forbids`, `runs_server_tools`, `gives_answer`): nothing else knows one by
+   its name.
 """
 
 from __future__ import annotations
@@ -134,6 +135,11 @@ class Middleware:
         default chain, also where no chain uses them, and of all that are used."""
         return None
 
+    def forbids(self, names: tuple[str, ...]) -> bool:
+        """Whether a tool may not be used on the routes whose chain has this: one that is known by all of these names
+        (`proxy.protocols.tool_names`). Asked for each tool that is offered and each call that is run or delivered."""
+        return False
+
     def serves(self, protocol: str) -> bool:
         """Whether it has anything to do for requests of this protocol (`chat`, `responses`). Asked when the chains are
         put together, not for each request."""
@@ -210,6 +216,7 @@ class MiddlewareRunner:
         self.reviews = kind.defines("review")
         self.for_tools = kind.for_tools
         self.runs_server_tools = kind.runs_server_tools
+        self.forbids = middleware.forbids if isinstance(middleware, Middleware) and kind.defines("forbids") else None
         self.passing = kind.passing if isinstance(middleware, Middleware) else "runs"
         self.declares = any(map(kind.defines, ("on_event", "on_reply", "declare", "review")))
 

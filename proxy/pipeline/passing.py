@@ -7,6 +7,7 @@ Rules:
    (`proxy.pipeline.relay`).
 2. The frames of the end wait until who looks on has done with the last event.
 3. Who looks on may end the answer, by an exception: then nothing of that read goes out but the error.
+4. A large frame is looked at in a thread.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import AsyncGenerator
 from ..errors import GatewayError
 from ..events import Event, Fault, Finish, Start
 from ..protocols.base import StreamReader, StreamWriter
+from ..support.offload import OFFLOAD_BYTES, in_thread
 from .chain import Chain
 from .relay import Relay
 
@@ -33,12 +35,20 @@ class SideReader:
 
     def feed(self, data: bytes) -> None:
         """Take the next bytes that go out."""
-        self._read(self._reader.feed(data))
+        self.take(self.read(data))
 
     def finish(self) -> None:
         """The bytes are over."""
         if not self.ended:
-            self._read(self._reader.finish())
+            self.take(self.read_end())
+
+    def read(self, data: bytes) -> list[Event]:
+        """The events in the next bytes, for `take`. May be called in a thread."""
+        return self._reader.feed(data)
+
+    def read_end(self) -> list[Event]:
+        """The events at the end of the bytes. As `read`."""
+        return self._reader.finish()
 
     async def settle(self, fault: Event | None) -> Fault | None:
         """Before the end goes out, the good one that was read, or `fault`: do what has to be done then. Gives the
@@ -48,7 +58,8 @@ class SideReader:
         self._note(await self._chain.settle())
         return self._fault
 
-    def _read(self, events: list[Event]) -> None:
+    def take(self, events: list[Event]) -> None:
+        """Show what was read."""
         if events and isinstance(events[-1], Fault):
             events = events[:-1]  # whether it is one is for the relay to say
         if not events or self.ended or self.broke:
@@ -68,23 +79,36 @@ class SideReader:
 class PassThrough:
     """Bytes that pass unread; see `proxy.pipeline.relay` for what is looked at."""
 
-    continues = works = False
+    continues = False
 
     def __init__(self, relay: Relay, writer: StreamWriter, side: SideReader | None = None) -> None:
-        self.spoke = self.over = self.drained = False
+        self.spoke = self.over = self.drained = self.works = False
         self.last: Event | None = None
         self._relay = relay
         self._writer = writer
         self._side = side
         self._held = b""  # the end, while it waits for those who look on
+        self._deferred: list[bytes] = []  # bytes that may end a large frame, and what comes behind it
+        self._ends = False  # the end is to be read in a thread
 
     def feed(self, data: bytes) -> bytes:
         if self.over:
             return b""
+        if self.works or self._relay.held > OFFLOAD_BYTES:
+            self._deferred.append(data)
+            self.works = True
+            return b""
+        return self._pass(*self._look(data))
+
+    def _look(self, data: bytes) -> tuple[bytes, list[Event]]:
+        """What of `data` can go out, and the events in it for those who look on. May be called in a thread."""
+        out = self._relay.feed(data)
+        return out, self._side.read(out) if self._side is not None and out else []
+
+    def _pass(self, out: bytes, events: list[Event]) -> bytes:
         relay, side = self._relay, self._side
-        out = relay.feed(data)
         if side is not None and out:
-            side.feed(out)
+            side.take(events)
             if side.broke:
                 self.over = True
                 return b""
@@ -100,20 +124,44 @@ class PassThrough:
         return out
 
     async def work_off(self) -> bytes:
-        return b""
+        out = b""
+        while self._deferred and not self.over:
+            data = b"".join(self._deferred)
+            self._deferred.clear()
+            out += self._pass(*await in_thread(self._look, data))
+        self._deferred.clear()
+        self.works = False
+        return out
 
     def finish(self, error: GatewayError | None = None) -> bytes:
+        if error is None and self._relay.held > OFFLOAD_BYTES:
+            self._ends = self.over = True
+            return b""
+        return self._finish(error)
+
+    def _finish(self, error: GatewayError | None) -> bytes:
+        return self._conclude(error, *self._look_at_end(error))
+
+    def _look_at_end(self, error: GatewayError | None) -> tuple[bytes, list[Event], list[Event]]:
+        """What can still go out, the events in it, and those of the end. May be called in a thread."""
         out = b"" if error is not None else self._relay.finish()
+        side = self._side
+        if side is None:
+            return out, [], []
+        events = side.read(out) if out else []
+        faulty = (error or self._relay.fault) is not None and not self._relay.ended
+        return out, events, [] if faulty else side.read_end()
+
+    def _conclude(self, error: GatewayError | None, out: bytes, events: list[Event], last: list[Event]) -> bytes:
         self.over = self.drained = True
         self.spoke = self._relay.spoke
         fault = error or self._relay.fault
         if fault is not None and not self._relay.ended:
             self.last = Fault(fault)
         if self._side is not None:
-            if out:
-                self._side.feed(out)
-            if self.last is None:
-                self._side.finish()
+            self._side.take(events)
+            if self.last is None and not self._side.ended:
+                self._side.take(last)
             self._held, out = out, b""
         return out
 
@@ -125,12 +173,16 @@ class PassThrough:
         return b""
 
     async def settle(self) -> bytes:
+        shown = b""
+        if self._ends:
+            self._ends = False
+            shown = self._conclude(None, *await in_thread(self._look_at_end, None))
         held = self._held
         if self._side is not None:
             fault = await self._side.settle(self.last)
             if fault is not None and self.last is None:
                 self.last, held = fault, b""
-        return held + (self._said(self.last) if self.last is not None else b"")
+        return shown + held + (self._said(self.last) if self.last is not None else b"")
 
     def fail(self, error: GatewayError) -> bytes:
         # What goes wrong after the end marker is nobody's business any more.

@@ -27,6 +27,11 @@ class Places:
         deprecated = self._body.get("tool_choice") is None and self._body.get("function_call") is not None
         return "function_call" if deprecated else "tool_choice"
 
+    @property
+    def form(self) -> str:
+        """Of the form of the answer."""
+        return "response_format" if self._body.get("response_format") is not None else "text.format"
+
     def tool(self, tool: ToolSpec, index: int, field: str) -> str:
         """Of a field of a tool. Where it is absent, where it belongs in the shape that the client uses."""
         path = self._place(self._body.get("tools"), tool, "tools") or self._place(

@@ -54,6 +54,11 @@ class Relay:
         self._rest = bytearray()
         self._tail = b""
 
+    @property
+    def held(self) -> int:
+        """The bytes of a frame that has not ended."""
+        return len(self._rest)
+
     def feed(self, data: bytes) -> bytes:
         """Take the next bytes, cut anywhere, and give what can go out: whole frames, up to an error or the end."""
         if self.fault is not None or self.ended:

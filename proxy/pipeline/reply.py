@@ -96,7 +96,7 @@ class Reply(web.StreamResponse):
         """The source whose bytes are the answer to a client of this protocol, if nobody touched it. Then only those
         stages are left that look on."""
         wire = self.wire
-        if wire is None or wire.protocol.name != protocol:
+        if wire is None or wire.protocol.name != protocol or self._fills:
             return None
         if self.stages:
             if self.touched:

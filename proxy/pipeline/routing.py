@@ -19,13 +19,17 @@ from ..endpoints.pool import EndpointPool
 from ..errors import ClientFault, quote
 from ..formats.base import ToolFormat
 from ..formats.families import format_for, format_of_template
+from ..ingress.auth import ApiKey
 from ..observability.metrics import OTHER
 from ..servertools.mcp.from_clients import ClientServers
 from ..servertools.source import ToolSource
+from .permission import NOTHING_FORBIDDEN, Permission
 from .unopened import Learned
 
 MAX_FOUND: Final = 1024
 """Names that are remembered with the glob that they fit, and with their format."""
+MAX_NAME_CHARS: Final = 256
+"""Of a name that is remembered: clients choose them."""
 
 SHOWN: Final = 20
 """Names of served models that an error lists."""
@@ -40,8 +44,8 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class Route:
     """One way through the gateway. `chains` are the composed handlers by the client's protocol. `format` is what the
     options name; with `by_family`, which finds formats by name, only for models of no known family. `server_tools` are
-    those that its chain offers and runs, `client_servers` the servers of tools that its clients may name. `learned` is
-    what answers have shown of where the next ones begin."""
+    those that its chain offers and runs, `client_servers` the servers of tools that its clients may name. `permission`
+    says which tools may be used at all. `learned` is what answers have shown of where the next ones begin."""
 
     config: RouteConfig
     options: RouteOptions
@@ -52,6 +56,7 @@ class Route:
     by_family: Callable[[str], ToolFormat] | None = None
     server_tools: ToolSource | None = None
     client_servers: ClientServers | None = None
+    permission: Permission = NOTHING_FORBIDDEN
     learned: Learned = field(default_factory=Learned, compare=False)
     made: dict[object, Any] = field(default_factory=dict, compare=False, repr=False)
     """What was made of it once, for all requests, by whoever that is for: under a key of his own."""
@@ -84,7 +89,8 @@ class Route:
         found = self.by_family(name) if name else self.format
         if len(self._formats) >= MAX_FOUND:
             self._formats.clear()
-        self._formats[model] = identity, found
+        if len(model) <= MAX_NAME_CHARS:
+            self._formats[model] = identity, found
         return found
 
     def family(self, model: str) -> tuple[str | None, str]:
@@ -150,8 +156,8 @@ class Router:
                 else:
                     self._exact.setdefault(name, route)
 
-    def find(self, model: str) -> Route:
-        """The route of `model`. Raises `ClientFault` `model_not_found`."""
+    def find(self, model: str, key: ApiKey | None = None) -> Route:
+        """The route of `model`. Raises `ClientFault` `model_not_found`, which lists the models that `key` may use."""
         route = self._exact.get(model) or self._found.get(model)
         if route is not None:
             return route
@@ -159,9 +165,11 @@ class Router:
             if fnmatchcase(model, pattern):
                 if len(self._found) >= MAX_FOUND:
                     self._found.clear()
-                self._found[model] = route
+                if len(model) <= MAX_NAME_CHARS:
+                    self._found[model] = route
                 return route
-        known = ", ".join(sorted(self._exact)) or "none"
+        usable = [name for name, route in self._exact.items() if key is None or key.may_use(route.config.model)]
+        known = ", ".join(sorted(usable)) or "none"
         raise ClientFault(
             f"The model {quote(model)} does not exist here.",
             code="model_not_found",

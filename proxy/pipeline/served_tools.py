@@ -34,6 +34,8 @@ from .growth import too_much
 NAME_CHARS: Final = 64
 """Longest name that all model servers take; label and name share it."""
 _LEAST_NAME_CHARS: Final = 16
+SERVER_TYPE: Final = "mcp"
+"""The type of the tool that stands for a server; each of its tools is known by it as well."""
 
 Key = tuple[str | None, str]
 """A tool's group, and its name in it as the model knows it."""
@@ -229,10 +231,13 @@ async def _list(exchange: Exchange, servers: ClientServers, server: ToolServer) 
     for name, tool in lease.server.listing.tools.items():
         annotations = tool.listed.get("annotations")
         reads = isinstance(annotations, dict) and annotations.get("readOnlyHint") is True
-        if not server.allowed.fits(tool.name, reads):
+        taught = _name(server.label, tool.name)
+        if not server.allowed.fits(tool.name, reads) or exchange.route.permission.forbids(
+            (tool.name, taught, f"{server.label}__{tool.name}", f"{server.label}__{taught}", SERVER_TYPE)
+        ):
             continue
         spec = ToolSpec(
-            _name(server.label, tool.name),
+            taught,
             tool.spec.description,
             tool.spec.parameters,
             namespace=server.label,

@@ -16,7 +16,6 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import NamedTuple
 
 from ..backends.base import Capabilities
@@ -169,7 +168,7 @@ class _Matcher:
     def __init__(self, sequence: str) -> None:
         self.sequence = sequence
         self.matched = 0
-        self._back = _fallbacks(sequence)
+        self._back = [0, 0]
 
     def feed(self, text: str) -> int:
         """The place in `text` behind the sequence; -1 if it is not complete."""
@@ -181,7 +180,7 @@ class _Matcher:
                     break
             sign = text[at]
             while matched and sequence[matched] != sign:
-                matched = self._back[matched]
+                matched = self._fallback(matched)
             matched += sequence[matched] == sign
             at += 1
             if matched == len(sequence):
@@ -189,14 +188,13 @@ class _Matcher:
         self.matched = matched
         return -1
 
-
-@lru_cache(maxsize=64)
-def _fallbacks(sequence: str) -> tuple[int, ...]:
-    """For each length of a beginning: the longest shorter one that it ends with (Knuth, Morris and Pratt)."""
-    back = [0, 0]
-    for sign in sequence[1:]:
-        length = back[-1]
-        while length and sequence[length] != sign:
-            length = back[length]
-        back.append(length + (sequence[length] == sign))
-    return tuple(back)
+    def _fallback(self, matched: int) -> int:
+        """The longest shorter beginning with which the first `matched` signs end (Knuth, Morris and Pratt). Worked out
+        as far as a text has matched: a client's sequence may be of any length."""
+        sequence, back = self.sequence, self._back
+        while len(back) <= matched:
+            sign, length = sequence[len(back) - 1], back[-1]
+            while length and sequence[length] != sign:
+                length = back[length]
+            back.append(length + (sequence[length] == sign))
+        return back[matched]

@@ -31,6 +31,7 @@ from ..events import BlockKind, Delta, Event, Fault, Finish, Opaque, Open
 from ..fastparse import CallScanner, ChunkGate
 from ..protocols.base import ProseReader, StreamReader, StreamWriter, TextWriter
 from ..protocols.numbers import choices_of
+from ..support.offload import OFFLOAD_BYTES, in_thread
 from .chain import Chain
 from .exchange import Exchange
 from .passing import PassThrough, SideReader
@@ -151,6 +152,10 @@ class Transcode:
         self._writer = writer
         self._private = private
         self._leaks = None if reader is None else leaks_of(private)
+        self._unread = 0  # bytes that were fed since the last event: about so much of a frame is there
+        self._deferred: list[bytes] = []  # bytes that are to be read in a thread
+        self._behind = False  # what is fed comes behind these
+        self._ends = False  # so is the end
 
     @property
     def feed(self) -> Callable[[bytes], bytes]:
@@ -158,7 +163,37 @@ class Transcode:
 
     def _read(self, data: bytes) -> bytes:
         assert self._reader is not None
-        return b"" if self.over else self.take(self._reader.feed(data))
+        if self.over or self._defers(data):
+            return b""
+        events = self._reader.feed(data)
+        self._unread = 0 if events else self._unread + len(data)
+        return self.take(events)
+
+    def _defers(self, data: bytes) -> bool:
+        """Whether `data` is for `work_off`, since it may end a large frame or comes behind one."""
+        if self._unread <= OFFLOAD_BYTES and not self._behind:
+            return False
+        self._deferred.append(data)
+        self._behind = self.works = True
+        return True
+
+    async def _read_deferred(self) -> bytes:
+        """Read in a thread what was deferred."""
+        out = b""
+        reader = self._reader
+        while self._deferred and not self.over:
+            assert reader is not None
+            data = b"".join(self._deferred)
+            self._deferred.clear()
+            events = await in_thread(reader.feed, data)
+            self._unread = 0 if events else self._unread + len(data)
+            out += self.take(events)
+        self._deferred.clear()
+        self._behind = False
+        if self._ends and not self.over:
+            assert reader is not None
+            out += self._ended(await in_thread(reader.finish))
+        return out
 
     def take(self, events: list[Event]) -> bytes:
         """Take the next events of the backend and give what can go out."""
@@ -172,18 +207,27 @@ class Transcode:
             if isinstance(last, Fault):
                 events[-1] = Fault(cleaned(last.error, private=self._private))
         shown = self._chain.feed(events)
-        self.works = self._chain.works
+        self.works = self._chain.works or self._behind
         return self._write(shown) if shown or self._chain.waits else b""
 
     async def work_off(self) -> bytes:
-        events = await self._chain.work_off()
-        self.works = False
-        return self._write(events)
+        out = await self._read_deferred()
+        if self._chain.works:
+            out += self._write(await self._chain.work_off())
+        self.works = self._behind
+        return out
 
     def finish(self, error: GatewayError | None = None) -> bytes:
         if error is not None:
             return self.take([Fault(error)])
-        out = b"" if self._reader is None else self.take(self._reader.finish())
+        if self._unread > OFFLOAD_BYTES:
+            self._ends = True
+            return b""
+        return self._ended([] if self._reader is None else self._reader.finish())
+
+    def _ended(self, events: list[Event]) -> bytes:
+        """Take the last events of the backend."""
+        out = self.take(events)
         if not (self.over or self.drained):
             fault = BackendFault("The model server's stream ended without an end.", code="upstream_disconnected")
             out += self.take([Fault(fault)])
@@ -203,10 +247,11 @@ class Transcode:
         return self._write(self._chain.give_up(Fault(cleaned(error, private=self._private))))
 
     async def settle(self) -> bytes:
+        out = await self._read_deferred() if self._ends else b""
         events = await self._chain.settle()
-        self.works = False
+        self.works = self._ends = False
         self.continues = self._chain.continues
-        return self._write(events) if events or self.continues else b""
+        return out + self._write(events) if events or self.continues else out
 
     def fail(self, error: GatewayError) -> bytes:
         return self._writer.feed([Fault(error)])
@@ -243,12 +288,12 @@ class FastPath(Transcode):
         if self._leaks is not None:
             self._gate.watch(self._leaks.prose)
         self._scan: ScanStage | None = None
-        self._behind = 0  # the stage behind the scanner
+        self._after = 0  # the stage behind the scanner
         self._watching: list[WatchStage] = []  # before the scanner,
         self._watching_shown: list[WatchStage] = []  # and behind it, or without one
         for number, stage in enumerate(chain.stages, 1):
             if isinstance(stage, ScanStage):
-                self._scan, self._behind = stage, number
+                self._scan, self._after = stage, number
                 self._watching, self._watching_shown = self._watching_shown, []
             elif isinstance(stage, WatchStage):
                 self._watching_shown.append(stage)
@@ -285,8 +330,13 @@ class FastPath(Transcode):
     def _slow(self, data: bytes) -> bytes:
         if self.over:
             return b""
+        if self._defers(data):
+            self._catch_up()
+            self._set()
+            return b""
         prose = self._prose.open_prose
         events = self._prose.feed(data)
+        self._unread = 0 if events else self._unread + len(data)
         if not events and self._prose.open_prose is prose:
             return b""  # a piece of a frame: more may pass behind it as it did before
         if self._gate.passed:
@@ -299,7 +349,7 @@ class FastPath(Transcode):
         """What the scanner made of text that has passed into it."""
         assert self._scan is not None
         self._catch_up()
-        out = self._write(self._chain.feed(self._scan.found(events), self._behind))
+        out = self._write(self._chain.feed(self._scan.found(events), self._after))
         self._set()
         return out
 

@@ -15,7 +15,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, cast
 
-import orjson
 from aiohttp import web
 
 from ..backends.base import EventSource, WireSource
@@ -25,6 +24,10 @@ from ..errors import GatewayError
 from ..folding import unfold
 from ..model import ModelReply, Usage
 from ..protocols.base import ServerSide
+from ..protocols.wire import BOUNDS, dump_in_pieces
+from ..support.bounded_json import loads
+from ..support.duplicate_keys import has_duplicates
+from ..support.offload import OFFLOAD_BYTES, is_long, offload
 from .exchange import Exchange
 from .heads import TOKENIZER, USAGE_SOURCE
 from .reply import Reply
@@ -42,7 +45,10 @@ async def body_of(exchange: Exchange, reply: Reply) -> bytes:
     wire = None if reply.streamed else reply.passes_to(exchange.protocol.name)
     if wire is not None:
         return await _passed(reply, wire)
-    return exchange.protocol.write_reply(await _said(exchange, reply), exchange.write_options())
+    answer = await _said(exchange, reply)
+    if not is_long(answer):
+        return exchange.protocol.write_reply(answer, exchange.write_options())
+    return await offload(True, exchange.protocol.write_reply, answer, exchange.write_options().for_long())
 
 
 async def completed(exchange: Exchange, reply: Reply) -> WholeReply:
@@ -56,8 +62,10 @@ async def completed(exchange: Exchange, reply: Reply) -> WholeReply:
     wire = None if reply.streamed else reply.passes_to(exchange.protocol.name)
     if wire is not None:
         known = Known(exchange, before, body=await _passed(reply, wire), protocol=wire.protocol)
+        await known.prepare()
     else:
         known = Known(exchange, before, answer=await _said(exchange, reply))
+        await known.prepare()
     return WholeReply.become(reply, known)
 
 
@@ -105,19 +113,46 @@ def _aiohttps(response: web.Response) -> list[str]:
 async def _passed(reply: Reply, wire: WireSource) -> bytes:
     """The bytes of a whole answer as they are."""
     body = await reply.wire_body()
+    large = len(body) > OFFLOAD_BYTES
+    body = await offload(True, _checked, wire, body) if large else _checked(wire, body)
+    if reply.stages:
+        if large:
+            shown = await offload(True, _read, wire, body)
+            await _show(reply, lambda: _given(shown))
+        else:
+            await _show(reply, lambda: wire.protocol.read_reply(body))
+    return body
+
+
+def _checked(wire: WireSource, body: bytes) -> bytes:
+    """The bytes of a whole answer that may go out: those of a server, with each key of an object once. Raises the
+    `GatewayError` that they are."""
     try:
-        value = orjson.loads(body)
-    except orjson.JSONDecodeError:
+        value = loads(body, BOUNDS)
+    except ValueError:
         value = None
     if not isinstance(value, dict) or value.get("error"):
         try:
             wire.protocol.read_reply(body)
         except GatewayError as error:
             raise cleaned(error, private=wire.private) from None
+    elif has_duplicates(body, value):
+        body = dump_in_pieces(value)
     check_whole(wire.private, body)
-    if reply.stages:
-        await _show(reply, lambda: wire.protocol.read_reply(body))
     return body
+
+
+def _read(wire: WireSource, body: bytes) -> ModelReply | GatewayError:
+    try:
+        return wire.protocol.read_reply(body)
+    except GatewayError as error:
+        return error
+
+
+def _given(read: ModelReply | GatewayError) -> ModelReply:
+    if isinstance(read, GatewayError):
+        raise read
+    return read
 
 
 async def _show(reply: Reply, said: Callable[[], ModelReply]) -> None:
@@ -184,6 +219,14 @@ class Known(EventSource):
         self._body = body
         self._echoes: object = None  # the request that bytes of ours repeat
 
+    async def prepare(self) -> None:
+        """Read or write what is missing of a large answer, in a thread: later that is done at once."""
+        if self._body is not None and len(self._body) > OFFLOAD_BYTES:
+            with suppress(GatewayError):
+                await offload(True, self.said)
+        elif self._body is None and is_long(self._answer):
+            await offload(True, self.written)
+
     def said(self) -> ModelReply:
         """What the answer says. Raises `BackendFault` if the bytes are no answer."""
         if self._answer is None:
@@ -196,7 +239,8 @@ class Known(EventSource):
         exchange = self._exchange
         if self._body is None or (self._echoes is not None and self._echoes is not exchange.body):
             self._echoes = exchange.body
-            self._body = exchange.protocol.write_reply(self.said(), exchange.write_options())
+            answer, options = self.said(), exchange.write_options()
+            self._body = exchange.protocol.write_reply(answer, options.for_long() if is_long(answer) else options)
         return self._body
 
     async def batches(self) -> Batches:

@@ -11,10 +11,8 @@ Rules of this module:
 from __future__ import annotations
 
 import re
-from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
-from threading import Lock
 from typing import Any, Final
 
 import orjson
@@ -161,43 +159,13 @@ def content_key(request: ModelRequest, *more: object) -> bytes:
     digest = blake2b(digest_size=16)
     choice = request.tool_choice
     digest.update(repr((choice.mode, choice.name, choice.allowed, request.parallel_tool_calls, more)).encode())
+    told: set[str | None] = set()  # groups, whose description is shown once
     for tool in request.tools:
-        group = (tool.namespace, tool.namespace_description)
+        group = (tool.namespace, None if tool.namespace in told else tool.namespace_description)
+        told.add(tool.namespace)
         shown = (tool.name, taught_description(tool), tool.parameters, tool.strict, tool.kind, *group)
         try:
             digest.update(b"\0" + orjson.dumps(shown))
         except TypeError:  # half a character, a huge number, a mapping of another class: rare, and slower
             digest.update(b"\0" + compact(shown).encode(errors="surrogatepass"))
     return digest.digest()
-
-
-class TextCache:
-    """A bounded least-recently-used cache of texts by content (R3.9). Each owner has its own; threads may share it.
-
-    At most `entries` texts and `chars` characters are kept. None is a text of no length that says "there is none".
-    """
-
-    def __init__(self, entries: int, chars: int = 16 * 1024 * 1024) -> None:
-        self.entries = entries
-        self.chars = chars
-        self._held = 0
-        self._texts: OrderedDict[bytes, str | None] = OrderedDict()
-        self._lock = Lock()
-
-    def __len__(self) -> int:
-        return len(self._texts)
-
-    def get(self, key: bytes, build: Callable[[], str | None]) -> str | None:
-        """The text of `key`, built if it is not there."""
-        with self._lock:
-            if key in self._texts:
-                self._texts.move_to_end(key)
-                return self._texts[key]
-        text = build()  # outside the lock: two threads may both build, and get equal texts
-        with self._lock:
-            if key not in self._texts:
-                self._texts[key] = text
-                self._held += len(text or "")
-            while len(self._texts) > self.entries or self._held > self.chars:
-                self._held -= len(self._texts.popitem(last=False)[1] or "")
-        return text

@@ -17,7 +17,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any, Final, Literal, Protocol, runtime_checkable
 
 from ..config import BackendConfig, ResponsesConfig
@@ -40,7 +40,8 @@ class WriteOptions:
     `request` is the request as the client sent it (for echoes, `include_usage`, the model's name), `conversation` its
     messages with those that a store put before them (None: no store was asked); `created` is Unix seconds. `body` is
     the client's parsed JSON, for protocols that echo the request. `reasoning_tags` stand around reasoning under
-    `reasoning_field="inline"`. `responses` says how the Responses protocol is written. `made` is what was made
+    `reasoning_field="inline"`. `responses` says how the Responses protocol is written. `large`: see `for_long`.
+    `made` is what was made
     of all this for the one answer, by the function that made it: whoever needs it again finds it there.
     """
 
@@ -52,7 +53,14 @@ class WriteOptions:
     named_stop: bool = False
     reasoning_tags: tuple[str, str] = ("<think>", "</think>")
     responses: ResponsesConfig = field(default_factory=ResponsesConfig)
+    large: bool = False
     made: dict[Callable[..., Any], Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def for_long(self) -> WriteOptions:
+        """The same for a long answer: it is written in a thread, in pieces, so that others have their turn."""
+        options = replace(self, large=True)
+        object.__setattr__(options, "made", self.made)
+        return options
 
 
 class StreamReader(Protocol):
@@ -220,6 +228,9 @@ class ClientSide(Protocol):
     """Its clients know that servers take system messages behind others, as OpenAI's do."""
     tells_stop: bool = False
     """Its answers say which stop sequence ended them."""
+    counts_on_demand: bool = False
+    """A stream says how many tokens it has only if the client asked for it, and then in every chunk that they come
+    last (R7.7). So what a server says of them, asked by the gateway, may not pass as it is."""
     client_header: str | None = None
     """A header that no other clients send, in small letters: says whose words they get where no path says it."""
     id_header: str | None = None

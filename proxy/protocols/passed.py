@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NoReturn
 
-from ..errors import BackendFault, GatewayError
+from ..errors import GatewayError
 from ..model import ModelReply, ModelRequest, Origin, ReplyChoice, Sampling
 from . import openai
 from .base import ClientSide, ServerSide, StreamReader, StreamWriter, WriteOptions
@@ -20,7 +20,7 @@ from .chat.reader import ChatReader
 from .chat.reply import read_error, read_usage
 from .chat.writer import ChatWriter
 from .numbers import MAX_CHOICES
-from .wire import load
+from .wire import read_body
 
 VERSION: Final = "/v1"
 
@@ -79,10 +79,7 @@ class PassedProtocol(ClientSide, ServerSide):
 
     def read_reply(self, body: bytes, *, choices: int = MAX_CHOICES) -> ModelReply:
         """The tokens that it has counted. Raises `BackendFault`, or the error that the body holds."""
-        try:
-            answer = load(body)
-        except ValueError:
-            raise BackendFault("The model server's answer is not JSON.", code="upstream_invalid_response") from None
+        answer = read_body(body)
         error = read_error(answer) if isinstance(answer, dict) else None
         if error is not None:
             raise error

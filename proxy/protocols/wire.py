@@ -12,15 +12,25 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from typing import Any, Final
 
 import orjson
+
+from ..errors import BackendFault, quote
+from ..support.bounded_json import PIECE_BYTES, BoundExceeded, Bounds, DuplicateKey, is_deep, loads
 
 PIECE_CHARS: Final = 128 * 1024
 """Written at once by `dump_in_pieces`: 1 ms where every character has to be escaped."""
 
 MAX_DEPTH: Final = 200
 """Nesting of what a model server sends. The writer has a limit of 254."""
+
+MAX_VALUES: Final = 1_000_000
+"""Values in a whole answer, or one frame, of a model server. The largest useful answers say 20 probabilities for each
+of some thousand tokens."""
+
+BOUNDS: Final = Bounds(MAX_VALUES, MAX_DEPTH)
 
 MAX_MESSAGE_CHARS: Final = 500
 """A backend's error message is shortened to this many characters (R10.8)."""
@@ -35,19 +45,88 @@ _LENIENT: Final = json.JSONDecoder(parse_float=_finite, parse_constant=lambda _:
 
 
 def load(text: bytes | str) -> Any:
-    """The value of a JSON text. Raises `ValueError` if it is none, or nested more than `MAX_DEPTH` levels deep."""
+    """The value of a JSON text. Raises `ValueError` if it is none: `BoundExceeded` for one that is nested more than
+    `MAX_DEPTH` levels deep or holds more than `MAX_VALUES`."""
+    if len(text) > PIECE_BYTES:
+        if isinstance(text, bytes):
+            return loads(text, BOUNDS, _parse)
+        return loads(text.encode("utf-8", "surrogatepass"), BOUNDS, _parse_halves)
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError:
-        if isinstance(text, bytes):
-            text = text.decode("utf-8", "replace")
-        try:
-            value = _LENIENT.decode(text)
-        except RecursionError:
-            raise ValueError("the JSON is nested too deep") from None
-    if len(text) > 2 * MAX_DEPTH and _has_brackets(text) and _is_deep(value):
-        raise ValueError("the JSON is nested too deep")
+        value = _parse_leniently(text)
+    if len(text) > 2 * MAX_DEPTH and _has_brackets(text) and is_deep(value, MAX_DEPTH):
+        raise BoundExceeded("depth", MAX_DEPTH)
     return value
+
+
+def read_body(body: bytes) -> Any:
+    """The value that is a server's whole answer. Raises `BackendFault` `upstream_invalid_response`."""
+    try:
+        return load(body)
+    except ValueError as error:
+        raise _unread("The model server's answer", "is not JSON", body, error) from None
+
+
+def read_answer(body: bytes) -> dict[str, Any]:
+    """As `read_body`, for an answer that has to be an object."""
+    value = read_body(body)
+    if not isinstance(value, dict):
+        raise unreadable("The model server's answer is not a JSON object", value)
+    return value
+
+
+def read_frame(frame: bytes, name: str = "a frame") -> dict[str, Any]:
+    """The object in one frame of a server's stream; `name` is what its protocol calls one. As `read_answer`."""
+    try:
+        value = load(frame)
+    except ValueError as error:
+        raise _unread(f"The model server sent {name} that", "is not a JSON object", frame, error) from None
+    if not isinstance(value, dict):
+        raise unreadable(f"The model server sent {name} that is not a JSON object", value)
+    return value
+
+
+def _unread(subject: str, what: str, text: bytes, error: ValueError) -> BackendFault:
+    """The fault for a text of a server that could not be read."""
+    if isinstance(error, BoundExceeded | DuplicateKey):
+        limit = ", the most that the gateway reads" if isinstance(error, BoundExceeded) else ""
+        return BackendFault(f"{subject} {error}{limit}.", code="upstream_invalid_response")
+    return unreadable(f"{subject} {what}", text[:300].decode("utf-8", "replace"))
+
+
+def unreadable(what: str, value: Any) -> BackendFault:
+    """The fault for an answer that is not one."""
+    return BackendFault(f"{what}: {quote(value)}.", code="upstream_invalid_response")
+
+
+def _parse(text: bytes) -> Any:
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return _parse_leniently(text)
+
+
+def _parse_halves(text: bytes) -> Any:
+    """As `_parse`, for what was text, with halves of characters in it."""
+    return _parse(text) if _is_utf8(text) else _parse_leniently(text.decode("utf-8", "surrogatepass"))
+
+
+def _is_utf8(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _parse_leniently(text: bytes | str) -> Any:
+    if isinstance(text, bytes):
+        text = text.decode("utf-8", "replace")
+    try:
+        return _LENIENT.decode(text)
+    except RecursionError:
+        raise BoundExceeded("depth", MAX_DEPTH) from None
 
 
 def _has_brackets(text: bytes | str) -> bool:
@@ -55,16 +134,6 @@ def _has_brackets(text: bytes | str) -> bool:
     if isinstance(text, str):
         return text.count("[") + text.count("{") > MAX_DEPTH
     return text.count(b"[") + text.count(b"{") > MAX_DEPTH
-
-
-def _is_deep(value: Any) -> bool:
-    level = [value]
-    for _ in range(MAX_DEPTH):
-        inside = (item.values() if isinstance(item, dict) else item for item in level if isinstance(item, dict | list))
-        level = [item for items in inside for item in items]
-        if not level:
-            return False
-    return True
 
 
 def dump(value: Any) -> bytes:
@@ -84,6 +153,11 @@ def dump_in_pieces(value: Any) -> bytes:
     pieces: list[bytes] = []
     _dump_into(pieces, value, weights)
     return b"".join(pieces)
+
+
+def dumper(large: bool) -> Callable[[Any], bytes]:
+    """Writes a value of this size."""
+    return dump_in_pieces if large else dump
 
 
 def _weigh(value: Any, weights: dict[int, int]) -> int:

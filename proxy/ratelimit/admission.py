@@ -1,6 +1,8 @@
-"""Which limits concern an exchange, what it is booked with, and what the client is told.
+"""Which limits concern a request, what it is booked with, and what the client is told.
 
-Source: R17.9.
+A request is booked twice. Before its body is read it takes a `Slot` of the gateway and of its key: `Admission.enter`.
+When the body has told its route, the middleware `rate_limit` books the rest: requests and tokens a minute, and what
+limits the route. Source: R17.9, R33.5.
 """
 
 from __future__ import annotations
@@ -18,10 +20,12 @@ from ..backends.usage import BYTES_PER_TOKEN, IMAGE_TOKENS
 from ..config import GatewayConfig, RateLimit, RouteConfig
 from ..errors import ClientFault, GatewayError, Unavailable, quote, retry_after
 from ..ingress.auth import ApiKey
+from ..ingress.liveness import LivenessMonitor
 from ..model import Image, ModelRequest, Part, ToolResult
 from ..protocols.base import Allowance, ClientSide
 from ..protocols.openai import duration
 from .base import WINDOW_S, Bound, Kind, Ledger, LedgerUnavailable, Scope, Verdict, wait_s
+from .slots import Arrivals, Slot
 
 ANONYMOUS: Final = "anonymous"
 """Account of all clients together where no key is needed."""
@@ -42,6 +46,8 @@ class Admission:
         self._config = config.rate_limits
         self._refused = refused
         self._bounds: dict[tuple[str, str], tuple[Bound, ...]] = {}
+        self._slots: dict[str, tuple[Bound, ...]] = {}
+        self._arrivals = Arrivals()
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def running(self, app: web.Application) -> AsyncIterator[None]:
@@ -58,19 +64,67 @@ class Admission:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    def slot_bounds(self, key: ApiKey | None) -> tuple[Bound, ...]:
+        """What limits the requests of this key at the same time, whatever their route."""
+        owner = ANONYMOUS if key is None else key.owner
+        known = self._slots.get(owner)
+        if known is None:
+            limit = effective_limit(key, self._config.per_key)
+            known = self._slots[owner] = (
+                # First, so that a key that has no place left is told so, and nothing gives way to it.
+                *_bounds("key", f"key:{owner}", RateLimit(concurrent=limit.concurrent)),
+                *_bounds("gateway", "gateway", RateLimit(concurrent=self._config.in_flight)),
+            )
+        return known
+
     def bounds(self, key: ApiKey | None, route: RouteConfig) -> tuple[Bound, ...]:
-        """What limits this key on this route."""
+        """What else limits this key on this route."""
         owner = ANONYMOUS if key is None else key.owner
         known = self._bounds.get((owner, route.model))
         if known is None:
-            limit = effective_limit(key, self._config.per_key)
+            limit = replace(effective_limit(key, self._config.per_key), concurrent=None)
             known = self._bounds[owner, route.model] = (
-                *_bounds("gateway", "gateway", RateLimit(concurrent=self._config.in_flight)),
                 *_bounds("key", f"key:{owner}", limit),
                 *_bounds("route", f"route:{route.model}", route.rate_limit),
                 *_bounds("key_route", f"key:{owner}:route:{route.model}", route.rate_limit_per_key),
             )
         return known
+
+    async def enter(
+        self,
+        key: ApiKey | None,
+        protocol: ClientSide,
+        arriving: LivenessMonitor | None = None,
+        *,
+        counted: bool = False,
+    ) -> Slot | None:
+        """Takes the place of a request among those at the same time; None if they are not limited. The caller must end
+        it. `arriving` is the monitor of a request whose body is still to come, until `Slot.arrived`; `counted`: it is
+        also counted as a request of its key.
+
+        If the gateway is full, the oldest arriving request of the key that has most of them gives way, as long as that
+        key keeps as many as this one has. So a key that sends slowly cannot take all of `in_flight`.
+
+        Raises as `book`.
+        """
+        bounds = self.slot_bounds(key)
+        owner = ANONYMOUS if key is None else key.owner
+        if counted:
+            limit = effective_limit(key, self._config.per_key)
+            bounds += _bounds("key", f"key:{owner}", RateLimit(requests_per_min=limit.requests_per_min))
+        if not bounds:
+            return None
+        slot = Slot(bounds, owner, self.ledger, self.later, self._arrivals)
+        try:
+            await self.book(bounds, 0, slot.lease, "", protocol)
+        except Unavailable as full:
+            slower = None if full.code != "overloaded" else self._arrivals.longest(owner)
+            if slower is None:
+                raise
+            await slower.give_way(full)
+            await self.book(bounds, 0, slot.lease, "", protocol)
+        slot.begin(arriving)
+        return slot
 
     def estimate(self, request: ModelRequest, size: int) -> tuple[int, int]:
         """Tokens of the prompt and of the answer that a request is booked with; `size` is that of its body in bytes."""
@@ -83,8 +137,8 @@ class Admission:
     async def book(
         self, bounds: Sequence[Bound], tokens: int, lease: str, model: str, protocol: ClientSide
     ) -> Mapping[str, str]:
-        """Book an exchange; the headers that its answer carries, in the words of `protocol`. `model` is the name that
-        was asked for.
+        """Books a request; returns the headers that its answer carries, in the words of `protocol`. `model` is the name
+        that was asked for.
 
         Raises `ClientFault` `rate_limit_exceeded`, `Unavailable` `overloaded` or `store_unavailable`.
         """
@@ -104,6 +158,8 @@ class Admission:
 
 ADMISSION: Final = web.AppKey("toolwire.admission", Admission)
 """Where a middleware finds it: `app.get(ADMISSION)`; it is not there if nothing is limited."""
+SLOT: Final = web.RequestKey("toolwire.slot", Slot)
+"""The slot of a request; not there if requests at the same time are not limited."""
 
 
 def effective_limit(key: ApiKey | None, default: RateLimit) -> RateLimit:

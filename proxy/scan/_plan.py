@@ -364,7 +364,7 @@ def _merged(nodes: Sequence[PlanNode]) -> PlanNode:
     return _plan_node(branches, others[0] if others else None, ends=any(node.ends for node in nodes))
 
 
-@lru_cache(maxsize=256)  # a pure function, asked for each block
+@lru_cache(maxsize=16)  # a pure function, asked for each block; clients choose the names of up to 128 tools
 def heads(syntax: BlockSyntax, names: tuple[str, ...]) -> tuple[bytes, ...]:
     """With what an object or a call begins that has one of the first keys, or `names`, a list's bracket aside: in
     order. Only what nobody taught may be quoted as Python does it."""

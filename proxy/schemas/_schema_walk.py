@@ -149,6 +149,10 @@ class Graph:
         self._check_fan_out()
         self.paths = self._count_paths()
 
+    def __len__(self) -> int:
+        """How many subschemas there are."""
+        return len(self._nodes)
+
     @property
     def properties(self) -> int:
         """How many properties are defined, at all levels."""

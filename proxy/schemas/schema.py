@@ -6,10 +6,12 @@ Rules:
    that refuses.
 2. Everything is bounded before it is done: size, depth and number before compiling, the cost of a check before
    checking. The engine holds the interpreter lock, so a bound here is a bound on how long other requests wait.
-3. An error names the place: `SchemaProblem.path` from the schema's root, and the path in the arguments for a check.
+3. What a schema compiles to is bounded too, and weighed: a pattern of 20 characters can take 400 kB. Patterns beyond
+   the bounds are dropped where that only makes the schema laxer; `strict` schemas are refused.
+4. An error names the place: `SchemaProblem.path` from the schema's root, and the path in the arguments for a check.
 
-Formats are not asserted, and neither is a `pattern` that only a backtracking engine could match (look-around, back
-references). Source: R3.4, R3.6, R3.9, R3.10; the choice of the engine: docs/adr/0003.
+Formats are not asserted, and neither are some patterns (`proxy.schemas.patterns`). Source: R3.4, R3.6, R3.9, R3.10,
+R33.1; the choice of the engine: docs/adr/0003.
 """
 
 from __future__ import annotations
@@ -28,11 +30,12 @@ import orjson
 
 from ..config import LimitsConfig
 from ..errors import quote
-from ..support.cache import BoundedCache
+from ..support.cache import Cache, CacheBudget, chars_of, weight_of
 from ._schema_walk import BUDGET, Graph, Node, SchemaProblem, depth_of, json_text, path_text, private_copy
+from .patterns import LINEAR, settle_patterns
 
 __all__ = [
-    "BoundedCache",
+    "NotCompiled",
     "SchemaCache",
     "SchemaProblem",
     "ToolSchema",
@@ -45,11 +48,6 @@ __all__ = [
 
 STRICT_PROPERTIES: Final = 100
 STRICT_LEVELS: Final = 5
-MAX_PATTERNS: Final = 32
-"""Different patterns in one schema: each takes up to 0.7 ms to compile."""
-MAX_HARD_PATTERNS: Final = 8
-"""Of those, patterns that the linear engine cannot take: each takes up to 1.5 ms more."""
-MAX_PATTERN_CHARS: Final = 4096
 FURTHER_CHECKS: Final = 20
 """So many times what a check costs may be spent on mending what does not fit."""
 
@@ -59,11 +57,16 @@ _DIALECT: Final = re.compile(r"https?://json-schema\.org/(?:(?P<early>draft-0[46
 """The two dialects (R3.4). Tool servers still name older drafts: each is read as the nearer of the two."""
 _SUBSCHEMAS_PER_PROPERTY: Final = 2
 _VALUES_PER_PROPERTY: Final = 20
-_LINEAR: Final = jsonschema_rs.RegexOptions(size_limit=1 << 16, dfa_size_limit=1 << 18)
-_BACKTRACKING: Final = jsonschema_rs.FancyRegexOptions(backtrack_limit=1_000, size_limit=1 << 18)
 _ROOT: Final = "urn:toolwire:tool"
 """The name of a tool's schema for those that refer to a part of it."""
-_KEPT_PARTS: Final = 64
+_NODE_BYTES: Final = 2_500
+_VALUE_BYTES: Final = 300
+_TEXT_COPIES: Final = 4
+"""What a compiled schema keeps, measured in the same way: at most so many bytes for each subschema, for each JSON
+value, and for each byte of its text."""
+_FIXED_BYTES: Final = 4_096
+_PRIVATE_BYTES: Final = 8 * 1024 * 1024
+"""Budget for the parts of a schema that no application's cache holds."""
 _TYPES: Final = "array, boolean, integer, null, number, object, string"
 _NAME: Final = re.compile(r"[a-zA-Z0-9_]+")
 _NAME_HYPHEN: Final = re.compile(r"[a-zA-Z0-9_-]+")
@@ -95,16 +98,22 @@ def check_tool_schema(schema: object, limits: LimitsConfig | None = None, *, str
 
 
 def compile_schema(
-    parameters: Mapping[str, Any] | None, limits: LimitsConfig | None = None, *, strict: bool = False
+    parameters: Mapping[str, Any] | None,
+    limits: LimitsConfig | None = None,
+    *,
+    strict: bool = False,
+    patterns: bool = True,
+    parts: Cache[jsonschema_rs.Validator] | None = None,
 ) -> ToolSchema:
     """The checker for a tool's `parameters`; None means "no parameters". Raises as `check_tool_schema`.
 
+    Without `patterns`, those that can be dropped are not enforced. `parts` keeps what `ToolSchema.flaws` compiles.
     Takes up to 40 ms for a schema at the default limits and 0.1 ms for an ordinary one: keep the result
     (`SchemaCache`).
     """
     if parameters is None:
-        return ToolSchema({"type": "object"}, LimitsConfig(), strict=False)
-    return ToolSchema(parameters, limits or LimitsConfig(), strict=strict)
+        return ToolSchema({"type": "object"}, LimitsConfig(), strict=False, parts=parts)
+    return ToolSchema(parameters, limits or LimitsConfig(), strict=strict, patterns=patterns, parts=parts)
 
 
 Path = tuple[str | int, ...]
@@ -119,11 +128,37 @@ class Flaw(NamedTuple):
 
 
 class ToolSchema:
-    """A compiled schema. Checks of any number of requests may share it."""
+    """A compiled schema. Checks of any number of requests may share it.
 
-    __slots__ = ("_dialect", "_engine", "_graph", "_names_parts", "_parts", "_schema")
+    `weight` is how many bytes it keeps at most, `pattern_bytes` those of its patterns, `dropped` the number of
+    patterns that are not enforced because they are too large.
+    """
 
-    def __init__(self, parameters: Mapping[str, Any], limits: LimitsConfig, *, strict: bool) -> None:
+    __slots__ = (
+        "__weakref__",
+        "_dialect",
+        "_engine",
+        "_graph",
+        "_name",
+        "_names_parts",
+        "_parts",
+        "_schema",
+        "dropped",
+        "pattern_bytes",
+        "weight",
+    )
+
+    def __init__(
+        self,
+        parameters: Mapping[str, Any],
+        limits: LimitsConfig,
+        *,
+        strict: bool,
+        patterns: bool = True,
+        parts: Cache[jsonschema_rs.Validator] | None = None,
+    ) -> None:
+        if chars_of(parameters, 4 * limits.schema_bytes) > 4 * limits.schema_bytes:  # counts up to four times too much
+            raise SchemaProblem(f"The schema is far too large; the most is {limits.schema_bytes} bytes.")
         text, schema = private_copy(parameters)
         if len(text) > limits.schema_bytes:
             raise SchemaProblem(f"The schema has {len(text)} bytes; the most is {limits.schema_bytes}.")
@@ -146,12 +181,15 @@ class ToolSchema:
         _check_against_meta_schema(schema)
         if strict:
             _check_strict(self._graph)
-        _settle_patterns(self._graph, strict=strict)
+        self.pattern_bytes, self.dropped = settle_patterns(self._graph, strict=strict, enforce=patterns)
         self._engine = _compile(schema, dialect)
         self._schema = schema
         self._dialect = dialect
         self._names_parts = b'"$id"' in text
-        self._parts: dict[Path, jsonschema_rs.Validator] = {}
+        self._parts = parts
+        self._name = object()
+        size = _NODE_BYTES * len(self._graph) + _VALUE_BYTES * values + _TEXT_COPIES * len(text)
+        self.weight = _FIXED_BYTES + size + self.pattern_bytes
 
     def check(self, arguments: str) -> str | None:
         """Why the JSON text `arguments` does not fit, with the path of the first flaw; None if it fits.
@@ -200,24 +238,28 @@ class ToolSchema:
     def _part(self, where: Path) -> jsonschema_rs.Validator:
         if not where:
             return self._engine
-        found = self._parts.get(where)
+        if self._parts is None:
+            self._parts = CacheBudget(_PRIVATE_BYTES).cache("schema_parts")
+        found = self._parts.get((self._name, where))
         if found is None:
-            if len(self._parts) >= _KEPT_PARTS:
-                self._parts.clear()
             draft = (
                 jsonschema_rs.Draft7 if self._dialect is jsonschema_rs.Draft7Validator else jsonschema_rs.Draft202012
             )
             registry = jsonschema_rs.Registry([(_ROOT, self._schema)], draft=draft)
             steps = (str(step).replace("~", "~0").replace("/", "~1") for step in where)
             part = {"$ref": f"{_ROOT}#/{'/'.join(percent_encoded(step, safe='~') for step in steps)}"}
-            found = self._parts[where] = self._dialect(
-                part, validate_formats=False, pattern_options=_LINEAR, registry=registry
-            )
+            found = self._dialect(part, validate_formats=False, pattern_options=LINEAR, registry=registry)
+            self._parts.put((self._name, where), found, self.weight)  # it may hold as much as the whole
         return found
 
 
 class ToolSchemas(dict[str, ToolSchema]):
     """Compiled schemas by tool name. The validation leaves those of a request in `exchange.state[ToolSchemas]`."""
+
+    @property
+    def weight(self) -> int:
+        """Bytes that all of them keep at most."""
+        return weight_of(dict.fromkeys(self)) + sum(schema.weight for schema in self.values())
 
     def of(self, name: str, parameters: Mapping[str, Any] | None) -> ToolSchema:
         """The checker for the tool of this name: the one that is here, else compiled now, once. Raises
@@ -266,7 +308,7 @@ def _reject(error: jsonschema_rs.ValidationError, path: list[str | int]) -> NoRe
 
 def _compile(schema: dict[str, Any], dialect: type[jsonschema_rs.Validator]) -> jsonschema_rs.Validator:
     try:
-        return dialect(schema, validate_formats=False, pattern_options=_LINEAR, retriever=_refuse)
+        return dialect(schema, validate_formats=False, pattern_options=LINEAR, retriever=_refuse)
     except jsonschema_rs.ValidationError as error:
         _reject(error, error.instance_path)
     except ValueError as error:
@@ -275,47 +317,6 @@ def _compile(schema: dict[str, Any], dialect: type[jsonschema_rs.Validator]) -> 
 
 def _refuse(uri: str) -> NoReturn:
     raise LookupError("nothing outside the schema is read")
-
-
-def _settle_patterns(graph: Graph, *, strict: bool) -> None:
-    """Keep the patterns that can be matched in linear time; drop the others where that only makes the schema laxer."""
-    if len(graph.patterns) > MAX_PATTERNS:
-        raise SchemaProblem(f"The schema has {len(graph.patterns)} different patterns; the most is {MAX_PATTERNS}.")
-    hard = {pattern for pattern in graph.patterns if not _matchable(pattern, _LINEAR)}
-    if len(hard) > MAX_HARD_PATTERNS:
-        raise SchemaProblem(
-            f"{len(hard)} patterns of the schema need look-around, back references or huge repetitions; the most is"
-            f" {MAX_HARD_PATTERNS}."
-        )
-    if not hard:
-        return
-    negated = graph.negated()
-    for node in graph.nodes:
-        pattern = node.schema.get("pattern")
-        keyed = next((p for p in node.schema.get("patternProperties") or () if p in hard), None)
-        if keyed is None and (not isinstance(pattern, str) or pattern not in hard):
-            continue
-        where = (*node.path, "pattern") if keyed is None else (*node.path, "patternProperties", keyed)
-        tricky = str(pattern) if keyed is None else keyed
-        if len(tricky) > MAX_PATTERN_CHARS or not _matchable(tricky, _BACKTRACKING):
-            raise SchemaProblem(f"{quote(tricky)} is not a regular expression, or too large a one.", where)
-        if strict or keyed is not None or id(node.schema) in negated:
-            raise SchemaProblem(
-                f"The pattern {quote(tricky)} cannot be enforced here: look-around, back references and huge repetitions take"
-                " unbounded time. Write it without them.",
-                where,
-            )
-        node.drop_pattern()
-
-
-def _matchable(pattern: str, options: jsonschema_rs.RegexOptions | jsonschema_rs.FancyRegexOptions) -> bool:
-    if len(pattern) > MAX_PATTERN_CHARS:
-        return False
-    try:
-        jsonschema_rs.Draft202012Validator({"pattern": pattern}, pattern_options=options, offline=True)
-    except ValueError:
-        return False
-    return True
 
 
 def _check_strict(graph: Graph) -> None:
@@ -363,33 +364,53 @@ def _shorten(text: str) -> str:
 # --- caches ---------------------------------------------------------------------------------------------------------
 
 
+class NotCompiled(Exception):
+    """A schema is in no cache, and compiling it may take milliseconds."""
+
+
 class SchemaCache:
     """Compiled schemas by the hash of their JSON text (R3.9). `compiles` counts the misses. A problem is kept as well,
-    so that asking twice costs one compile. Each application has its own."""
+    so that asking twice costs one compile. Threads may share it."""
 
-    def __init__(self, size: int, limits: LimitsConfig | None = None) -> None:
-        self.limits = limits or LimitsConfig()
+    def __init__(self, budget: CacheBudget) -> None:
         self.compiles = 0
-        self._known: BoundedCache[ToolSchema | SchemaProblem] = BoundedCache(size)
+        self._known: Cache[ToolSchema | SchemaProblem] = budget.cache("schemas")
+        self._parts: Cache[jsonschema_rs.Validator] = budget.cache("schema_parts")
 
     def __len__(self) -> int:
         return len(self._known)
 
-    def get(self, parameters: Mapping[str, Any] | None, *, strict: bool = False) -> ToolSchema:
-        """The checker for `parameters`. Raises `SchemaProblem`."""
+    def get(
+        self,
+        parameters: Mapping[str, Any] | None,
+        limits: LimitsConfig | None = None,
+        *,
+        strict: bool = False,
+        patterns: bool = True,
+        compile_new: bool = True,
+    ) -> ToolSchema:
+        """The checker for `parameters`, as from `compile_schema`. `limits` are the same for all.
+
+        Raises `SchemaProblem`, and `NotCompiled` if it would have to be compiled without `compile_new`.
+        """
         try:
             text = json_text(parameters)
         except TypeError as error:
             raise SchemaProblem(f"The schema cannot be written as JSON: {error}.") from None
-        key = blake2b(text, digest_size=16, salt=b"strict" if strict else b"").digest()
+        kind = (b"strict" if strict else b"") + (b"" if patterns else b"laxer")
+        key = blake2b(text, digest_size=16, salt=kind).digest()
         found = self._known.get(key)
         if found is None:
+            if not compile_new:
+                raise NotCompiled
             self.compiles += 1
             try:
-                found = compile_schema(parameters, self.limits, strict=strict)
+                found = compile_schema(parameters, limits, strict=strict, patterns=patterns, parts=self._parts)
+                weight = found.weight
             except SchemaProblem as problem:
-                found = problem
-            self._known.put(key, found, len(text))
+                found = SchemaProblem(problem.message, problem.path)  # without the traceback, which holds the schema
+                weight = weight_of(found.message, found.path)
+            self._known.put(key, found, weight)
         if isinstance(found, SchemaProblem):
             raise SchemaProblem(found.message, found.path)
         return found

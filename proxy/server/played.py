@@ -41,6 +41,7 @@ class PlayedGateway:
             client = backend.client if isinstance(backend, HttpBackend) else None
             if isinstance(client, WireClient):
                 client.dial = partial(self._dial, client)
+                client.settle_s = 0.0  # this server is never out of step
         return self
 
     async def __aexit__(
@@ -137,6 +138,10 @@ class _Server(asyncio.Transport):
         if self._next < len(self._reads):
             asyncio.get_running_loop().call_soon(self._bring)
         self._connection.buffer_updated(len(data))
+
+    def get_write_buffer_size(self) -> int:
+        """All has been taken."""
+        return 0
 
     def pause_reading(self) -> None:
         """Nothing more is wanted for now."""

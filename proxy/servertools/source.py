@@ -24,6 +24,8 @@ from ..protocols.wire import whole
 MAX_NAME_SHOWN: Final = 1000 - len("Error: Unknown tool: ")
 """A result has at most 1000 characters (R15.5), and a model may write anything for a name."""
 
+NOT_PERMITTED: Final = "Error: not run, this tool may not be used here. Go on without it."
+
 
 class CallState(Enum):
     """Where a call stands (R15.4)."""
@@ -96,8 +98,17 @@ class ToolSource(Protocol):
         run."""
 
 
+def not_permitted(enter: Enter) -> Result:
+    """The result of a call of a tool that the route forbids."""
+    return _not_run(NOT_PERMITTED, enter)
+
+
 def unknown_tool(name: str, enter: Enter) -> Result:
     """The result of a call of a tool that is not on offer (R15.5)."""
+    return _not_run(f"Error: Unknown tool: {whole(name[:MAX_NAME_SHOWN])}", enter)
+
+
+def _not_run(why: str, enter: Enter) -> Result:
     for state in (CallState.TOOL_CALL_INITIATED, CallState.VALIDATING_PARAMETERS, CallState.EXECUTION_FAILED):
         enter(state)
-    return Result(f"Error: Unknown tool: {whole(name[:MAX_NAME_SHOWN])}", failed=True)
+    return Result(why, failed=True)

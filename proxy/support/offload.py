@@ -26,6 +26,7 @@ from ..model import (
     Attempt,
     Image,
     Message,
+    ModelReply,
     ModelRequest,
     Opaque,
     Reasoning,
@@ -50,6 +51,7 @@ THREADS: Final = 2
 
 _HELD: Final[Mapping[type, Callable[[Any], tuple[object, ...]]]] = {
     Message: attrgetter("parts", "extra"),
+    ModelReply: attrgetter("choices", "extra"),
     ToolUse: attrgetter("arguments", "extra"),
     ToolResult: attrgetter("parts", "extra"),
     Image: attrgetter("url", "extra"),

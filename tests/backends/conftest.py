@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from proxy.backends.http import HttpBackend, HttpSource
+from proxy.backends.wire_client import WireClient
 from proxy.config import BackendConfig, LimitsConfig
 from proxy.errors import GatewayError
 from proxy.events import Event, Fault
@@ -42,7 +43,8 @@ def client(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
 
 @pytest.fixture
 async def connect(server: Upstream, client: str) -> AsyncIterator[Connect]:
-    """Start a backend towards `server`; keywords are those of `BackendConfig`, `limits` aside."""
+    """Start a backend towards `server`, which uses connections again at once; keywords are those of `BackendConfig`,
+    `limits` aside."""
     started: list[HttpBackend] = []
 
     async def start(limits: LimitsConfig | None = None, **config: Any) -> HttpBackend:
@@ -51,6 +53,8 @@ async def connect(server: Upstream, client: str) -> AsyncIterator[Connect]:
         backend = HttpBackend("up", BackendConfig(**config), limits or LimitsConfig(), usual_server(config.get("kind")))
         started.append(backend)
         await backend.start()
+        if isinstance(backend.client, WireClient):
+            backend.client.settle_s = 0.0
         return backend
 
     yield start

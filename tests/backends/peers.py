@@ -89,8 +89,10 @@ class Peer:
         return URL(f"{scheme}://127.0.0.1:{self._server.sockets[0].getsockname()[1]}/v1/chat/completions")
 
     def client(self, **config: Any) -> WireClient:
-        """A client with this configuration."""
-        return WireClient(self.url, config.pop("headers", {}), BackendConfig(**config))
+        """A client with this configuration, which uses connections again at once."""
+        client = WireClient(self.url, config.pop("headers", {}), BackendConfig(**config))
+        client.settle_s = 0.0
+        return client
 
     async def all_closed(self) -> None:
         """Wait until no connection stands."""

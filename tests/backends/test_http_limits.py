@@ -122,6 +122,9 @@ async def test_none_means_no_limit(server: Upstream, connect: Connect) -> None:
     assert isinstance((await events_of(await connect(timeouts=none)))[-1], Finish)
 
 
+only_wire = pytest.mark.parametrize("client", ["wire"], indirect=True)
+"""The other client uses no connection twice."""
+
 # --- cancelling and connections -------------------------------------------------------------------------------------
 
 
@@ -160,7 +163,7 @@ async def test_cancelling_open_drops_the_connection(server: Upstream, connect: C
         await asked.dropped.wait()
 
 
-async def test_connections_are_kept(server: Upstream, connect: Connect) -> None:
+async def test_connections_are_kept_by_the_fast_client(server: Upstream, connect: Connect, client: str) -> None:
     server.script = [Say("a")]
     backend = await connect()
     for stream in (True, False, True):
@@ -172,7 +175,7 @@ async def test_connections_are_kept(server: Upstream, connect: Connect) -> None:
         else:
             await source.body()
         await source.close()
-    assert server.connections == 1
+    assert server.connections == (1 if client == "wire" else 3)
 
 
 async def test_a_refusal_does_not_keep_its_connection_busy(server: Upstream, connect: Connect) -> None:
@@ -183,6 +186,7 @@ async def test_a_refusal_does_not_keep_its_connection_busy(server: Upstream, con
     await events_of(backend)
 
 
+@only_wire
 async def test_a_stale_connection_is_replaced_once(server: Upstream, connect: Connect) -> None:
     server.script = [Say("a"), Raw(), Say("b")]
     backend = await connect()
@@ -191,6 +195,7 @@ async def test_a_stale_connection_is_replaced_once(server: Upstream, connect: Co
     assert [asked.connection for asked in server.requests] == [1, 1, 2]
 
 
+@only_wire
 async def test_a_fresh_connection_that_dies_is_not_replaced(server: Upstream, connect: Connect) -> None:
     server.script = [Say("a"), Raw(), Raw(), Say("b")]
     backend = await connect()
@@ -222,6 +227,7 @@ async def test_many_streams_at_once(server: Upstream, connect: Connect) -> None:
         await source.close()
 
 
+@only_wire
 async def test_unused_connections_are_bounded(server: Upstream, connect: Connect) -> None:
     backend = await connect(pool=Pool(idle_connections=2))
     for _ in range(2):

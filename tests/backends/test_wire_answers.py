@@ -140,6 +140,9 @@ class Reads:
     def lost(self, connection: Connection) -> None:
         """Nothing is kept."""
 
+    def out_of_step(self) -> None:
+        """Nothing is kept."""
+
 
 async def test_a_read_is_as_large_as_it_takes_few_milliseconds_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a kilobyte costs is known only when it has been worked on; what did not fill its read says nothing."""
@@ -185,6 +188,9 @@ class Transport:
     """What a `Connection` asks of a transport."""
 
     closed = False
+
+    def get_extra_info(self, name: str) -> None:
+        pass
 
     def is_closing(self) -> bool:
         return self.closed

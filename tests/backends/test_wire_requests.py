@@ -39,6 +39,7 @@ async def test_answers_over_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     push = [CHUNKED, chunked(b"a" * 100_000, end=False), chunked(b"b" * 100_000)]
     async with Peer([sized(b"ok")], push, push, [OK + b"\r\nto the end", None], tls=tls) as peer:
         client = WireClient(peer.url.with_host("localhost"), {}, BackendConfig(verify_tls=trust == "known"))
+        client.settle_s = 0.0
         assert await ask(client) == b"ok"
         got: list[bytes] = []
         await (await post(client, stream=True)).pump(got.append)

@@ -13,7 +13,7 @@ from aiohttp import web
 
 from proxy.app import create_app
 from proxy.config import GatewayConfig
-from proxy.ingress.receiving import INFLATED
+from proxy.ingress.budget import BODY_BUDGET
 from proxy.observability.telemetry import Metrics
 from proxy.server.clients import bound_unsent
 from proxy.server.hosting import Host
@@ -67,9 +67,9 @@ class Gateway:
             return await reader.read()
 
     @property
-    def inflated(self) -> int:
-        """What the compressed bodies of the requests that run hold."""
-        return self.host._current.app[INFLATED].bytes
+    def body_bytes(self) -> int:
+        """What the bodies of the requests hold that arrive or run."""
+        return self.host._current.app[BODY_BUDGET].bytes
 
     def number(self, name: str, *labels: str) -> float:
         """A metric's value."""

@@ -13,10 +13,12 @@ from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from proxy.testing import WireAnswer
 from tests import codex_double
-from tests.e2e.conftest import CHAT, post
+from tests.e2e.conftest import CHAT, post, serving, upstream_config
 from tests.e2e.responses_answers import ask, of_stream, of_whole, outline
 from tests.e2e.test_codex_app import HANGS_S, TOOLS, USAGE, WAYS, Codex, Start, codex, way
 
@@ -461,6 +463,35 @@ async def test_the_key_goes_to_the_address(codex: Start) -> None:
     await chat(up)
     (connection,) = up.processes()
     assert (connection["headers"]["Authorization"], connection["headers"]["X-More"]) == (f"Bearer {SECRET}", "1")
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+async def test_a_redirect_is_not_followed(status: int) -> None:
+    """Neither the key nor other configured headers go elsewhere."""
+    visits: list[dict[str, str]] = []
+
+    async def elsewhere(request: web.Request) -> web.StreamResponse:
+        visits.append(dict(request.headers))
+        return web.Response()
+
+    there = web.Application()
+    there.router.add_get("/", elsewhere)
+    async with TestServer(there) as other:
+        away = str(other.make_url("/"))
+
+        async def redirect(request: web.Request) -> web.StreamResponse:
+            return web.Response(status=status, headers={"Location": away})
+
+        here = web.Application()
+        here.router.add_get("/", redirect)
+        async with TestServer(here) as server:
+            url = str(server.make_url("/")).replace("http:", "ws:")
+            backend = {"kind": "codex_app_server", "api_key": SECRET, "headers": {"X-More": "1"}}
+            async with serving(upstream_config(url, backend=backend)) as gateway:
+                answer = await post(gateway, {"messages": [{"role": "user", "content": "hi"}]})
+    assert (answer.status, answer.json()["error"]["code"]) == (502, "upstream_error")
+    assert f"redirect (status {status})" in answer.json()["error"]["message"]
+    assert visits == []
 
 
 # --- the end ----------------------------------------------------------------------------------------------------------

@@ -109,7 +109,7 @@ async def test_what_is_taken(start: Start, name: str, apart: bool) -> None:
                 await writer.drain()
                 await asyncio.sleep(0.01)
             assert await answered(reader) == 200
-    assert gateway.inflated == 0
+    assert gateway.body_bytes == 0
 
 
 @pytest.mark.parametrize("name", BAD)
@@ -123,7 +123,7 @@ async def test_what_is_refused(start: Start, name: str) -> None:
     assert "encoding" in error["message"].lower()
     if name in ("unknown", "compress", "twice", "two names"):
         assert "gzip" in fields["accept-encoding"]
-    assert gateway.inflated == 0
+    assert gateway.body_bytes == 0
 
 
 async def test_an_empty_body_is_an_empty_body(start: Start) -> None:
@@ -199,7 +199,7 @@ async def test_no_more_than_the_limit_comes_out(start: Start, steps: Seen) -> No
         assert (await refused(reader))[1]["code"] == "request_too_large"
     assert 3 * MIB < sum(steps) <= 3 * MIB + PIECE_BYTES
     assert max(steps) <= PIECE_BYTES
-    assert gateway.inflated == 0
+    assert gateway.body_bytes == 0
 
 
 async def test_just_the_limit(start: Start) -> None:
@@ -240,7 +240,7 @@ async def test_others_have_their_turn_between_two_steps(start: Start, steps: See
 
 async def test_all_together_are_bounded(start: Start) -> None:
     """A body counts until its request has been answered, and a refused one never."""
-    limits = {"inflated_bytes": 5 * MIB}
+    limits = {"total_body_bytes": 5 * MIB}
     wire = gzipped(2)
     request = head(len(wire), "Content-Encoding: gzip") + wire
     gate = asyncio.Event()
@@ -254,28 +254,28 @@ async def test_all_together_are_bounded(start: Start) -> None:
         for _, writer in asking:
             writer.write(request)
             await up.next_request()
-        assert gateway.inflated == 2 * (2 * MIB + len(BODY))
+        assert gateway.body_bytes == 2 * (2 * MIB + len(BODY))
         reader, writer = await stack.enter_async_context(gateway.connection())
         writer.write(request)
         fields, error = await refused(reader)
         assert (fields["status"], error["code"], fields["retry-after"]) == ("503", "overloaded", "1")
-        assert "limits.inflated_bytes" in error["message"]
-        assert gateway.inflated == 2 * (2 * MIB + len(BODY))
+        assert "limits.total_body_bytes" in error["message"]
+        assert gateway.body_bytes == 2 * (2 * MIB + len(BODY))
         writer.write(head(len(BODY)) + BODY)  # what is not compressed is not concerned
         await up.next_request()
         gate.set()
         for answer in [reader, *(one for one, _ in asking)]:
             assert await answered(answer) == 200
-        await eventually(lambda: gateway.inflated == 0)
+        await eventually(lambda: gateway.body_bytes == 0)
 
 
 async def test_one_that_is_larger_than_all_may_be(start: Start) -> None:
-    gateway = await start(limits={"inflated_bytes": MIB})
+    gateway = await start(limits={"total_body_bytes": MIB})
     wire = gzipped(2)
     async with asyncio.timeout(HANGS_S), gateway.connection() as (reader, writer):
         writer.write(head(len(wire), "Content-Encoding: gzip") + wire)
         fields, error = await refused(reader)
-    assert (fields["status"], "limits.inflated_bytes" in error["message"]) == ("413", True)
+    assert (fields["status"], "limits.total_body_bytes" in error["message"]) == ("413", True)
 
 
 async def test_a_client_that_goes_gives_back_what_it_had(start: Start) -> None:
@@ -283,9 +283,9 @@ async def test_a_client_that_goes_gives_back_what_it_had(start: Start) -> None:
     gateway = await start()
     async with asyncio.timeout(HANGS_S), gateway.connection() as (_, writer):
         writer.write(head(len(wire) + 10, "Content-Encoding: gzip") + wire)
-        await eventually(lambda: gateway.inflated > 0)
+        await eventually(lambda: gateway.body_bytes > 0)
         writer.close()
-        await eventually(lambda: gateway.inflated == 0)
+        await eventually(lambda: gateway.body_bytes == 0)
 
 
 # --- bodies that nobody wants ---------------------------------------------------------------------------------------

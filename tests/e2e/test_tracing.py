@@ -347,6 +347,34 @@ async def test_a_collector_gets_everything_before_the_end(by: str, monkeypatch: 
     assert {"gen_ai.client.operation.duration", "gen_ai.client.token.usage"} <= collector.metrics
 
 
+async def test_a_collector_cannot_send_the_headers_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`OTEL_EXPORTER_OTLP_HEADERS` has keys. Old versions of the exporter follow redirects."""
+    visits: list[str] = []
+
+    async def elsewhere(request: web.Request) -> web.Response:
+        visits.append(request.path)
+        return web.Response()
+
+    away = web.Application()
+    away.router.add_route("*", "/{path:.*}", elsewhere)
+    async with TestServer(away) as other:
+        redirected: list[str] = []
+
+        async def redirect(request: web.Request) -> web.Response:
+            redirected.append(request.headers["x-key"])
+            return web.Response(status=307, headers={"Location": str(other.make_url("/v1/traces"))})
+
+        app = web.Application()
+        app.router.add_post("/v1/{signal}", redirect)
+        async with TestServer(app) as collector, Upstream([Say("hi", usage=(1, 2))]) as upstream:
+            monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-key=secret")
+            settings = {"otlp_endpoint": str(collector.make_url("/")), "flush_s": 10}
+            async with serving(upstream_config(upstream.url, telemetry=settings)) as server:
+                assert (await post(server, ASK)).status == 200
+    assert "secret" in redirected
+    assert visits == []
+
+
 async def test_a_collector_that_is_away_costs_nothing_but_spans(caplog: pytest.LogCaptureFixture) -> None:
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))  # not listening

@@ -39,7 +39,6 @@ from proxy.prompting.prompt import (
     DEFAULT_TEMPLATE,
     NEVER,
     PLACEHOLDERS,
-    TextCache,
     check_template,
     content_key,
     policy,
@@ -183,7 +182,7 @@ def test_a_template_must_hold_every_placeholder() -> None:
     assert check_template("") == [f"{{{name}}}" for name in PLACEHOLDERS]
 
 
-def test_equal_tools_give_equal_bytes_and_one_rendering() -> None:
+def test_equal_tools_give_equal_bytes_and_one_key() -> None:
     def asked() -> ModelRequest:
         return request(
             says("user", "hi"), tools=(ToolSpec("t", "d", {"type": "object", "properties": {"b": {}, "a": {}}}),)
@@ -191,15 +190,6 @@ def test_equal_tools_give_equal_bytes_and_one_rendering() -> None:
 
     assert taught(asked()) == taught(asked())
     assert content_key(asked(), "x") == content_key(asked(), "x")
-    cache = TextCache(2)
-    built: list[str] = []
-    for key in (b"1", b"2", b"1", b"3", b"1", b"2"):
-        assert cache.get(key, lambda key=key: built.append(key) or key.decode()) == key.decode()
-    assert built == [b"1", b"2", b"3", b"2"]
-    assert len(cache) == 2
-    small = TextCache(9, chars=3)
-    assert small.get(b"1", lambda: "abcd") == "abcd"
-    assert len(small) == 0
 
 
 @pytest.mark.parametrize(

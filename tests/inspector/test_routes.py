@@ -301,9 +301,9 @@ async def test_an_empty_capture_is_one() -> None:
         assert got.json()["text"] == ""
 
 
-async def test_a_file_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(routes, "UPLOAD_BYTES", 1000)
-    async with running(read_config(HELLO)) as gateway, asyncio.timeout(HANGS_S):
+async def test_a_file_that_is_too_large() -> None:
+    config = read_config({**HELLO, "capture": {"keep": 0, "exchange_bytes": 1000 // routes.UPLOADS}})
+    async with running(config) as gateway, asyncio.timeout(HANGS_S):
         body = HEAD + b"}\n" + b" " * 2000
         head = f"POST /inspect/api/view HTTP/1.1\r\nHost: localhost\r\nContent-Length: {10**9}\r\n\r\n".encode()
         async with gateway.connection() as (reader, writer):
@@ -363,11 +363,13 @@ async def test_methods_that_nobody_has() -> None:
             assert (await gateway.fetch(method, path)).status == 405
 
 
-async def test_a_compressed_file_is_no_capture() -> None:
-    async with inspecting(read_config(HELLO)) as gateway:
-        data = gzip.compress(HEAD + b"}\n")
-        got = await gateway.fetch("POST", "/inspect/api/view", data=data, headers={"Content-Encoding": "gzip"})
-        assert got.status == 400
+async def test_a_compressed_file_is_taken_as_what_it_holds() -> None:
+    config = read_config({**HELLO, "capture": {"keep": 0, "exchange_bytes": 1000 // routes.UPLOADS}})
+    async with inspecting(config) as gateway:
+        for blanks, status in ((0, 200), (2000, 413)):
+            data = gzip.compress(HEAD + b"}\n" + b" " * blanks)
+            got = await gateway.fetch("POST", "/inspect/api/view", data=data, headers={"Content-Encoding": "gzip"})
+            assert got.status == status
 
 
 # --- the playground -------------------------------------------------------------------------------------------------

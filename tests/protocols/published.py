@@ -56,7 +56,7 @@ def _captured(path: str, field: str) -> list[Path]:
     found = []
     for listing in sorted(SHARED.glob("captures/**/http.json")):
         for entry in json.loads(listing.read_bytes()):
-            if entry["method"] == "POST" and entry["path"].split("?")[0].endswith(path):
+            if entry["method"] == "POST" and entry["path"].split("?")[0].endswith(path) and "file" in entry:
                 found.append(listing.parent / entry["file"])
     for request in sorted(SHARED.glob("spec/data/client-requests/*.json")):
         value = json.loads(request.read_bytes())

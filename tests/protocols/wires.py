@@ -70,14 +70,18 @@ def accumulate(data: bytes) -> dict[int, dict[str, Any]]:
                     for call in piece:
                         calls = mine["tool_calls"]
                         if call["index"] == len(calls):
-                            calls.append(
-                                {"id": call["id"], "type": call["type"], call["type"]: dict(call[call["type"]])}
-                            )
-                        else:
-                            assert set(call) == {"index", "function"} or set(call) == {"index", "custom"}
-                            kind = calls[call["index"]]["type"]
-                            for field, more in call[kind].items():
-                                calls[call["index"]][kind][field] += more
+                            shown = {name: value for name, value in call.items() if name != "index"}
+                            calls.append({**shown, call["type"]: dict(call[call["type"]])})
+                            continue
+                        assert not {"id", "type"} & set(call), "once, in the first chunk"
+                        known = calls[call["index"]]
+                        for name, value in call.items():
+                            if name == known["type"]:
+                                for field, more in value.items():
+                                    known[name][field] += more
+                            elif name != "index":
+                                assert name not in ("function", "custom")
+                                known[name] = value
                 elif piece is not None:
                     mine[key] = mine.get(key, "") + piece
             if choice["finish_reason"]:

@@ -75,15 +75,19 @@ def test_a_key_has_its_own_limits_and_the_default_for_the_rest() -> None:
 
 def test_the_limits_of_an_exchange() -> None:
     limits, _ = admission(in_flight=9, per_key=RateLimit(requests_per_min=60))
-    found = limits.bounds(api_key(tokens_per_min=7), ROUTE)
-    assert [(bound.scope, bound.kind, bound.most) for bound in found] == [
+    key = api_key(tokens_per_min=7, concurrent=4)
+    assert [(bound.scope, bound.kind, bound.most) for bound in limits.slot_bounds(key)] == [
+        ("key", "concurrent", 4),
         ("gateway", "concurrent", 9),
+    ]
+    found = limits.bounds(key, ROUTE)
+    assert [(bound.scope, bound.kind, bound.most) for bound in found] == [
         ("key", "requests", 60),
         ("key", "tokens", 7),
         ("route", "requests", 100),
         ("key_route", "tokens", 50),
     ]
-    assert len({bound.name for bound in found}) == 5
+    assert len({bound.name for bound in found}) == 4
     assert limits.bounds(None, RouteConfig()) != limits.bounds(api_key(), RouteConfig())
     nothing, _ = admission()
     assert nothing.bounds(api_key(tokens_per_min=0), RouteConfig()) == ()
@@ -164,14 +168,70 @@ async def test_concurrent_requests(limit: RouteConfig, who: str) -> None:
 
 async def test_too_many_in_flight_is_an_overload() -> None:
     limits, refused = admission(in_flight=1, per_key=RateLimit(requests_per_min=60))
-    bounds = limits.bounds(None, RouteConfig())
-    await limits.book(bounds, 2, "x", "m", CHAT)
+    slot = await limits.enter(None, CHAT)
+    assert slot is not None
     with pytest.raises(GatewayError) as caught:
-        await limits.book(bounds, 2, "y", "m", CHAT)
+        await limits.enter(None, CHAT)
     assert (caught.value.status, caught.value.code) == (503, "overloaded")
     assert caught.value.headers["Retry-After"] == "1"
-    assert caught.value.headers["x-ratelimit-remaining-requests"] == "59"
     assert refused == ["gateway_concurrent"]
+    await slot.end()
+    assert await limits.enter(None, CHAT) is not None
+
+
+async def test_a_request_that_is_counted_uses_one_of_its_key() -> None:
+    limits, _ = admission(per_key=RateLimit(requests_per_min=1))
+    assert await limits.enter(api_key(), CHAT) is None
+    assert await limits.enter(api_key(), CHAT, counted=True) is not None
+    with pytest.raises(GatewayError, match="requests per min"):
+        await limits.enter(api_key(), CHAT, counted=True)
+
+
+class Monitor:
+    """Stands for that of a request whose body is on its way."""
+
+    def __init__(self) -> None:
+        self.reason: GatewayError | None = None
+
+    def stop(self, reason: GatewayError) -> None:
+        self.reason = reason
+
+
+def key_named(name: str, **limits: int) -> ApiKey:
+    return next(iter(Keys([KeyConfig(key=name, **limits)])))  # type: ignore[arg-type]
+
+
+async def test_of_a_full_gateway_the_key_with_most_arriving_bodies_gives_way() -> None:
+    limits, _ = admission(in_flight=4)
+    slow = [Monitor() for _ in range(4)]
+    for monitor in slow:
+        await limits.enter(key_named("slow"), CHAT, monitor)  # type: ignore[arg-type]
+    other = [Monitor() for _ in range(2)]
+    for monitor in other:
+        assert await limits.enter(key_named("other"), CHAT, monitor) is not None  # type: ignore[arg-type]
+    assert [one.reason is not None for one in slow] == [True, True, False, False]  # the oldest
+    with pytest.raises(GatewayError):  # they have as many each
+        await limits.enter(key_named("other"), CHAT, Monitor())  # type: ignore[arg-type]
+    with pytest.raises(GatewayError):
+        await limits.enter(key_named("slow"), CHAT, Monitor())  # type: ignore[arg-type]
+    assert not any(one.reason for one in (*slow[2:], *other))
+
+
+async def test_nothing_gives_way_that_has_arrived_or_to_a_key_without_places() -> None:
+    limits, _ = admission(in_flight=3)
+    monitors = [Monitor() for _ in range(3)]
+    slots = [await limits.enter(key_named("slow"), CHAT, one) for one in monitors]  # type: ignore[arg-type]
+    busy = key_named("busy", concurrent=1)
+    assert await limits.enter(busy, CHAT) is not None
+    assert monitors[0].reason is not None
+    with pytest.raises(GatewayError, match="concurrent requests: Limit 1"):
+        await limits.enter(busy, CHAT)
+    for slot in slots:
+        assert slot is not None
+        slot.arrived()
+    with pytest.raises(GatewayError, match="serves 3 requests at once"):
+        await limits.enter(key_named("other"), CHAT)
+    assert not any(one.reason for one in monitors[1:])
 
 
 def test_what_a_request_is_booked_with() -> None:

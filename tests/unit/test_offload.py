@@ -129,7 +129,7 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
         monkeypatch.setattr(place, watched)
 
     for place in (
-        "proxy.ingress.bodies._parse",
+        "proxy.ingress.bodies.loads",
         "proxy.protocols.chat.request.plain_messages",
         "middlewares.validation._check_messages",
         "middlewares.injection.inject",
@@ -162,7 +162,7 @@ async def test_a_large_request_is_worked_on_in_threads(threads: dict[str, bool],
     async with Upstream([Say("Hello.")]) as up, serving(upstream_config(up.url)) as server:
         assert (await post(server, chat if path == CHAT else responses, path=path)).status == 200
     threads.pop("encoded", None)  # asks whether it is large
-    wanted = {"_parse", "_check_messages", "inject", "adapt", "dump_in_pieces", "_text_pieces"}
+    wanted = {"loads", "_check_messages", "inject", "adapt", "dump_in_pieces", "_text_pieces"}
     wanted |= {"plain_messages"} if path == CHAT else {"own_items"}
     assert set(threads) == wanted
     assert not any(threads.values()), threads
@@ -201,7 +201,7 @@ def test_bodies_beyond_the_limit_are_parsed_in_a_thread(monkeypatch: pytest.Monk
         where.append(threading.current_thread() is loop)
         return real(text)
 
-    monkeypatch.setattr(bodies.orjson, "loads", watched)
+    monkeypatch.setattr(orjson, "loads", watched)
     for size, on_loop in ((10, True), (OFFLOAD_BYTES, False)):
         where.clear()
         asyncio.run(bodies.read_json(json.dumps({"a": "x" * size}).encode(), LimitsConfig()))

@@ -20,7 +20,7 @@ from proxy.schemas.schema import (
     validate_tool_name,
     validate_tool_schema,
 )
-from proxy.support.cache import BoundedCache
+from proxy.support.cache import CacheBudget
 
 DRAFT_7 = "http://json-schema.org/draft-07/schema#"
 DRAFT_2020 = "https://json-schema.org/draft/2020-12/schema"
@@ -321,7 +321,7 @@ def test_equal_schemas_are_compiled_once(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(
         proxy.schemas.schema, "compile_schema", lambda p, *a, **k: compiled.append(p) or real(p, *a, **k)
     )
-    cache = SchemaCache(10)
+    cache = SchemaCache(CacheBudget())
     first = cache.get({"properties": {"a": {}}})
     assert cache.get({"properties": {"a": {}}}) is first
     assert len(compiled) == cache.compiles == 1
@@ -331,7 +331,7 @@ def test_equal_schemas_are_compiled_once(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_problems_are_kept_as_well() -> None:
-    cache = SchemaCache(10)
+    cache = SchemaCache(CacheBudget())
     for _ in range(2):
         with pytest.raises(SchemaProblem) as caught:
             cache.get({"properties": {"a": {"type": "x"}}})
@@ -340,33 +340,12 @@ def test_problems_are_kept_as_well() -> None:
 
 
 def test_strictness_is_part_of_the_key() -> None:
-    cache = SchemaCache(10)
+    cache = SchemaCache(CacheBudget())
     cache.get({"properties": {}})
     with pytest.raises(SchemaProblem):
         cache.get({"properties": {}}, strict=True)
     cache.get({"properties": {}})
     assert cache.compiles == 2
-
-
-def test_the_cache_is_bounded() -> None:
-    cache = SchemaCache(3)
-    schemas = [{"title": str(i)} for i in range(4)]
-    for schema in (*schemas[:3], schemas[0], schemas[3], schemas[0]):
-        cache.get(schema)
-    assert (len(cache), cache.compiles) == (3, 4)
-    cache.get(schemas[1])  # the least recently used one had to go
-    assert cache.compiles == 5
-
-
-def test_the_cache_is_bounded_by_weight() -> None:
-    cache: BoundedCache[str] = BoundedCache(10, weight=100)
-    cache.put(b"a", "a", 60)
-    cache.put(b"b", "b", 60)
-    assert (cache.get(b"a"), cache.get(b"b"), cache.held) == (None, "b", 60)
-    cache.put(b"c", "c", 101)
-    assert (cache.get(b"c"), len(cache)) == (None, 1)
-    cache.put(b"b", "B", 10)
-    assert (cache.get(b"b"), cache.held) == ("B", 10)
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,7 @@ class ChatProtocol(ClientSide, ServerSide):
     }
     name_chars = 64
     inline_thinking = True
+    counts_on_demand = True
     end_marks = (DONE,)
     stops = 4
     time_header = openai.TIME_HEADER

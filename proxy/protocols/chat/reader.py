@@ -27,7 +27,7 @@ from ...model import EMPTY, CallKind, Extra, Usage, merged
 from ...scan._grammar import FrameTooLarge
 from ..call_deltas import CallDelta, CallDeltas
 from ..numbers import MAX_CALLS, MAX_CHOICES, index_of, too_many, whole_number
-from ..wire import load
+from ..wire import load, read_frame
 from .reply import (
     AN_ANSWER,
     CHOICE,
@@ -44,7 +44,6 @@ from .reply import (
     rest_of,
     text_of,
     top_level,
-    unreadable,
 )
 from .unmodelled import PROTOCOL
 
@@ -118,13 +117,7 @@ class ChatReader:
         if not frame.startswith(b"{") and frame.strip() == b"[DONE]":
             self._end(out)
             return
-        try:
-            chunk = load(frame)
-        except ValueError:
-            chunk = frame[:300].decode(errors="replace")
-        if not isinstance(chunk, dict):
-            self._fault(unreadable("The model server sent a frame that is not a JSON object", chunk), out)
-            return
+        chunk = read_frame(frame)
         prose = self.open_prose
         if name is None and prose is not None and prose[1] is BlockKind.TEXT and self._is_text(chunk, prose[0], out):
             return
@@ -142,16 +135,18 @@ class ChatReader:
             if usage is None:
                 if not self._started:
                     self._start(chunk, out)
-                out.append(Opaque("chat", chunk))
+                out.append(Opaque(PROTOCOL, chunk))
             return
         for position, choice in enumerate(choices):
             if isinstance(choice, dict):
                 if not self._started:
                     self._start(chunk, out)
                 if not self._choice(position, choice, out):
-                    out.append(Opaque("chat", chunk))
-                    self._news = EMPTY
-                    break
+                    if len(choices) > 1:  # the others are read
+                        out.append(Opaque(PROTOCOL, {"choices": [{"index": position, **choice}]}))
+                    else:
+                        out.append(Opaque(PROTOCOL, chunk))
+                        self._news = EMPTY
         if self._news:
             self._late.update(self._news)
             self._news = EMPTY
@@ -220,10 +215,10 @@ class ChatReader:
                 answer.ended({**choice, "logprobs": None} if said else choice, rest)
             answer.close(self, out)
             return True
-        if not said and (rest or rest_of(choice, CHOICE)):
+        if not said and (rest or (extra and _has_tokens(choice["logprobs"])) or rest_of(choice, CHOICE)):
             if len(out) == before and not calls:
                 return False
-            kept = {key: value for key, value in choice.items() if key not in CHOICE}
+            kept = {key: value for key, value in choice.items() if key not in CHOICE or key == "logprobs"}
             said_beside = {**kept, "index": answer.index, "delta": rest, "finish_reason": None}
             out.append(Opaque(PROTOCOL, {"choices": [said_beside]}))
         return True
@@ -271,6 +266,11 @@ def _is_whole(frame: bytes) -> bool:
     except ValueError:
         return frame.strip() == b"[DONE]"
     return True
+
+
+def _has_tokens(logprobs: Any) -> bool:
+    """Whether the probabilities of any token are given; of a chunk without text they may be."""
+    return not isinstance(logprobs, dict) or any(logprobs.values())
 
 
 class _Answer:

@@ -41,7 +41,7 @@ from ...scan._grammar import SPACE
 from ..base import WriteOptions
 from ..call_deltas import new_call_id
 from ..numbers import MAX_CALLS, MAX_CHOICES, index_of, rest_of_counts, too_many, usage_of, whole_number, with_rest
-from ..wire import dump, load, shorten, whole
+from ..wire import dump, dumper, read_answer, shorten, unreadable, whole
 from .request_writer import write_call
 from .unmodelled import PROTOCOL, call_extra
 
@@ -89,12 +89,7 @@ Prose = Literal[BlockKind.TEXT, BlockKind.REASONING, BlockKind.REFUSAL]
 def read_reply(body: bytes, choices: int = MAX_CHOICES) -> ModelReply:
     """A whole answer, with at most so many `choices`. Raises `BackendFault` `upstream_invalid_response`, or the error
     that the body holds."""
-    try:
-        answer = load(body)
-    except ValueError:
-        raise unreadable("The model server's answer is not JSON", body[:300].decode("utf-8", "replace")) from None
-    if not isinstance(answer, dict):
-        raise unreadable("The model server's answer is not a JSON object", answer)
+    answer = read_answer(body)
     beside: Mapping[str, Any] = EMPTY
     if not answer.keys() <= KNOWN or answer.get("object") == "error":
         error = read_error(answer)
@@ -334,11 +329,6 @@ def read_error(answer: Mapping[str, Any]) -> GatewayError | None:
     return BackendFault(message)
 
 
-def unreadable(what: str, value: Any) -> BackendFault:
-    """The fault for an answer that is not one."""
-    return BackendFault(f"{what}: {quote(value)}.", code="upstream_invalid_response")
-
-
 # --- write ----------------------------------------------------------------------------------------------------------
 
 
@@ -359,7 +349,7 @@ def write_reply(reply: ModelReply, options: WriteOptions) -> bytes:
         body = {**beside, **body, **passed(rest), **answer}
     if usage.missing == "both":
         del body["usage"]
-    return dump(body)
+    return dumper(options.large)(body)
 
 
 def _write_choice(index: int, choice: ReplyChoice, options: WriteOptions) -> dict[str, Any]:

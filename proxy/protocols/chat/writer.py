@@ -119,7 +119,8 @@ class ChatWriter:
             if not self._head:
                 self._begin("", EMPTY)
             payload = {**payload, **self._identity}
-            payload.pop("usage", None)
+        if isinstance(payload, dict):
+            payload = {key: value for key, value in payload.items() if key != "usage"}
             if self._usage_null:
                 payload["usage"] = None
         return b"data: " + dump(payload) + b"\n\n"

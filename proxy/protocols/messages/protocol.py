@@ -162,7 +162,7 @@ def _one_is_eager(tools: tuple[ToolSpec, ...]) -> bool:
     known: bool | None = note_of(tools, _one_is_eager)
     if known is None:
         eager = any(tool.received.get("eager_input_streaming") is True for tool in tools)
-        known = note(tools, _one_is_eager, eager)
+        known = note(tools, _one_is_eager, eager, 0)
     return known
 
 

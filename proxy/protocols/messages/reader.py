@@ -22,9 +22,9 @@ from ...fastparse import SseFramer
 from ...model import EMPTY, Extra, FinishReason, scoped
 from ...scan._grammar import SPACE, FrameTooLarge
 from ..call_deltas import CallDelta, new_call_id
-from ..chat.reply import text_of, unreadable
+from ..chat.reply import text_of
 from ..numbers import MAX_PARTS, index_of, too_many
-from ..wire import load
+from ..wire import load, read_frame
 from .blocks import CALL, PROTOCOL, REDACTED, TEXT, THINKING, arguments_of, block_extra, rest_of
 from .errors import read_error
 from .reply import ANSWER, no_answer, read_stop, read_usage
@@ -101,13 +101,7 @@ class MessagesReader:
     def _frame(self, name: str | None, frame: bytes) -> None:
         if self._ended or not frame:
             return
-        try:
-            value = load(frame)
-        except ValueError:
-            value = frame[:300].decode(errors="replace")
-        if not isinstance(value, dict):
-            self._fault(unreadable("The model server sent an event that is not a JSON object", value))
-            return
+        value = read_frame(frame, "an event")
         kind = text_of(value.get("type")) or name or ""
         error = read_error(value if kind != "error" else {**value, "type": "error"})
         if error is not None:

@@ -41,9 +41,9 @@ from ...model import (
 from ...scan._grammar import SPACE
 from ..base import WriteOptions
 from ..call_deltas import new_call_id
-from ..chat.reply import is_whole, text_of, unreadable
+from ..chat.reply import is_whole, text_of
 from ..numbers import MAX_PARTS, rest_of_counts, too_many, usage_of, with_rest
-from ..wire import dump, load, whole
+from ..wire import dumper, read_answer, unreadable, whole
 from .blocks import PROTOCOL, input_of, is_object, read_block, rest_of, write_block
 from .errors import read_error
 from .ids import message_id
@@ -161,7 +161,7 @@ def write_reply(reply: ModelReply, options: WriteOptions) -> bytes:
     called = any(isinstance(part, ToolUse) for part in shown)
     refused = any(isinstance(part, Refusal) for part in shown)
     content = [block for part in shown if (block := _write(part)) is not None]
-    return dump(
+    return dumper(options.large)(
         {
             **fields_of(reply.extra, PROTOCOL),
             "id": message_id(reply.id),
@@ -238,12 +238,7 @@ def thoughts(options: WriteOptions) -> str:
 
 def read_reply(body: bytes) -> ModelReply:
     """A whole answer. Raises `BackendFault` `upstream_invalid_response`, or the error that the body holds."""
-    try:
-        answer = load(body)
-    except ValueError:
-        raise unreadable("The model server's answer is not JSON", body[:300].decode("utf-8", "replace")) from None
-    if not isinstance(answer, dict):
-        raise unreadable("The model server's answer is not a JSON object", answer)
+    answer = read_answer(body)
     error = read_error(answer)
     if error is not None:
         raise error

@@ -43,7 +43,7 @@ def new_response_id() -> str:
 def derived_id(kind: str, response_id: str, place: int, *, given: bool = False) -> str:
     """The id of the item of type `kind` at `place` of a response's output, or of its input if `given`."""
     prefix = PREFIXES.get(kind, "item")
-    stem = _stem(response_id)
+    stem = _stem(response_id) if len(response_id) <= 64 else None
     if stem is not None and place < _ROOM:
         return f"{prefix}_{stem}{place + (_GIVEN if given else 1):0{_DIGITS}x}"
     where = f"input:{place}" if given else place  # an id from elsewhere, or more items than digits: no way back

@@ -23,9 +23,9 @@ from ...fastparse import SseFramer
 from ...model import EMPTY, CallKind, Extra, fields_of, scoped
 from ...scan._grammar import FrameTooLarge
 from ..call_deltas import CallDelta, new_call_id
-from ..chat.reply import text_of, unreadable
+from ..chat.reply import text_of
 from ..numbers import MAX_PARTS, index_of, too_many, whole_number
-from ..wire import load
+from ..wire import load, read_frame
 from .errors import read_fault
 from .items import MESSAGE_FIELDS, PROTOCOL, call_extra, message_of, reasoning_fields, rest_of, text_extra
 from .reply import failure, finish_extra, finish_reason, probabilities
@@ -128,13 +128,7 @@ class ResponsesReader:
         if frame.strip() == b"[DONE]":
             self._break_off()  # nothing counts behind it
             return
-        try:
-            value = load(frame)
-        except ValueError:
-            value = frame[:300].decode(errors="replace")
-        if not isinstance(value, dict):
-            self._fault(unreadable("The model server sent a frame that is not a JSON object", value))
-            return
+        value = read_frame(frame)
         kind = text_of(value.get("type")) or name or ""
         error = read_fault(value) or (read_fault({"error": value}) if kind == "error" else None)
         if error is not None:

@@ -26,7 +26,7 @@ from typing import Any, Final, Literal
 
 from ...errors import BackendFault, GatewayError
 from ...folding import add_part, is_half
-from ...formats.toolset import note, note_of
+from ...formats.toolset import NAME_BYTES, note, note_of
 from ...model import (
     EMPTY,
     Extra,
@@ -48,9 +48,9 @@ from ...model import (
 from ...scan._grammar import SPACE
 from ..base import WriteOptions
 from ..call_deltas import new_call_id
-from ..chat.reply import finish_word, is_whole, text_of, unreadable
+from ..chat.reply import finish_word, is_whole, text_of
 from ..numbers import MAX_PARTS, too_many, whole_number
-from ..wire import load, whole
+from ..wire import read_answer, unreadable, whole
 from .errors import read_fault
 from .ids import derived_id
 from .items import PROTOCOL, call_extra, part_fields, read_reasoning, read_said, write_call, write_reasoning
@@ -75,7 +75,7 @@ class CallNames:
             self._last = _highest(options.request.messages if options.conversation is None else options.conversation)
         self._placed: dict[str, str] = {}
         tools = options.request.tools
-        self._groups = note_of(tools, CallNames) or note(tools, CallNames, _groups(tools))
+        self._groups = note_of(tools, CallNames) or note(tools, CallNames, _groups(tools), NAME_BYTES * len(tools))
 
     def place(self, use: ToolUse, index: int) -> tuple[ToolUse, str]:
         """The call as it is written at this `output_index`, and the id of its item."""
@@ -324,12 +324,7 @@ def broken_off(
 
 def read_reply(body: bytes) -> ModelReply:
     """A whole answer. Raises `BackendFault` `upstream_invalid_response`, or the error that the body holds."""
-    try:
-        answer = load(body)
-    except ValueError:
-        raise unreadable("The model server's answer is not JSON", body[:300].decode("utf-8", "replace")) from None
-    if not isinstance(answer, dict):
-        raise unreadable("The model server's answer is not a JSON object", answer)
+    answer = read_answer(body)
     error = read_fault(answer) or failure(answer)
     if error is not None:
         raise error

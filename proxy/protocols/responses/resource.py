@@ -15,11 +15,11 @@ from urllib.parse import urlsplit
 import orjson
 
 from ...errors import GatewayError
-from ...formats.toolset import known_set, note, note_of
+from ...formats.toolset import SPEC_BYTES, known_set, note, note_of
 from ...model import EMPTY, Usage, fields_of, scoped
 from ..base import WriteOptions
 from ..numbers import rest_of_counts, usage_of, with_rest
-from ..wire import dump, whole
+from ..wire import dump, dumper, whole
 from .ids import new_response_id
 from .items import PROTOCOL
 
@@ -138,14 +138,19 @@ def take_begun(options: WriteOptions, ident: str) -> bytes:
 
 def write_resource(shown: Mapping[str, Any], options: WriteOptions) -> bytes:
     """The JSON of a resource. That of its tools, most of it, is known of a list that comes again."""
+    write = dumper(options.large)
     if not shown["tools"]:
-        return dump(shown)
+        return write(shown)
     known = known_set(options.body.get("tools"), PROTOCOL) or ()
-    tools = note_of(known, write_resource) or note(known, write_resource, dump(shown["tools"]))
+    tools: bytes | None = note_of(known, write_resource)
+    if tools is None:
+        tools = dump(shown["tools"])
+        note(known, write_resource, tools, len(tools))
     try:
-        return orjson.dumps({**shown, "tools": orjson.Fragment(tools)})
-    except orjson.JSONEncodeError:
-        return dump(shown)
+        written = {**shown, "tools": orjson.Fragment(tools)}
+        return write(written) if options.large else orjson.dumps(written)
+    except (orjson.JSONEncodeError, TypeError):  # the other writer knows no fragments
+        return write(shown)
 
 
 def _echo(options: WriteOptions) -> dict[str, Any]:
@@ -191,7 +196,10 @@ def _echo_choice(choice: Any) -> Any:
 def _echo_tools(listed: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
     """All of them; of a list that comes again it is known."""
     known = known_set(listed, PROTOCOL) or ()
-    return note_of(known, _echo_tools) or note(known, _echo_tools, [_echo_tool(tool) for tool in listed])
+    shown: Sequence[Mapping[str, Any]] | None = note_of(known, _echo_tools)
+    if shown is None:
+        shown = note(known, _echo_tools, [_echo_tool(tool) for tool in listed], SPEC_BYTES * len(listed))
+    return shown
 
 
 def _echo_tool(tool: Mapping[str, Any]) -> Mapping[str, Any]:

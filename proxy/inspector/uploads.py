@@ -1,0 +1,59 @@
+"""Captures that are opened: what they may hold is bounded before any value is built."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ..capture.files import Captured, read_capture
+from ..capture.recorder import MOST_ENTRIES
+from ..capture.recording import RecordingError
+from ..config import LimitsConfig
+from ..support.bounded_json import BoundExceeded, Bounds, loads
+
+MOST_LINES: Final = 2 * MOST_ENTRIES
+"""Of a capture. The recorder keeps `MOST_ENTRIES` with data, and few without."""
+
+VALUES_PER_LINE: Final = 16
+"""On average: a line has seven fields."""
+
+
+def open_capture(content: bytes, limits: LimitsConfig) -> Captured:
+    """The capture that a file holds. A line may hold as many JSON values as a request (`limits.json_values`,
+    `limits.json_depth`), all lines together `MOST_LINES * VALUES_PER_LINE`. For a thread: it lets others run between
+    slices.
+
+    Raises `RecordingError`.
+    """
+    if content.count(b"\n") > MOST_LINES:
+        raise RecordingError(f"the capture has more than {MOST_LINES} lines")
+    return read_capture(content, _Lines(limits).load)
+
+
+class _Lines:
+    """Parses lines within bounds, each for itself and all together."""
+
+    def __init__(self, limits: LimitsConfig) -> None:
+        self._limits = limits
+        self._left = MOST_LINES * VALUES_PER_LINE
+
+    def load(self, line: bytes) -> Any:
+        """The value of one line. Raises `ValueError`."""
+        try:
+            value = loads(line, Bounds(min(self._limits.json_values, self._left), self._limits.json_depth))
+        except BoundExceeded as error:
+            raise RecordingError(f"the capture holds too much: a line {error}") from None
+        self._left -= _count(value)
+        return value
+
+
+def _count(value: Any) -> int:
+    """The JSON values that this one holds, itself included."""
+    found, todo = 0, [value]
+    while todo:
+        item = todo.pop()
+        found += 1
+        if isinstance(item, dict):
+            todo += item.values()
+        elif isinstance(item, list):
+            todo += item
+    return found

@@ -1,0 +1,109 @@
+"""The patterns of a schema: which are enforced, and how much memory they take.
+
+A pattern is enforced if the linear engine can take it within its limits. A pattern that needs look-around or back
+references, or that would take too much memory, is dropped where that only makes the schema laxer. Elsewhere (`strict`
+schemas, `not`, `patternProperties`, ...) the schema is refused.
+
+Source: R3.4, R33.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import jsonschema_rs
+
+from ..errors import quote
+from ._schema_walk import Graph, Path, SchemaProblem
+
+MAX_PATTERNS: Final = 32
+"""Different patterns in one schema: each takes up to 1.5 ms to compile."""
+MAX_HARD_PATTERNS: Final = 8
+"""Of those, patterns that the linear engine cannot take: each takes up to 1.5 ms more."""
+MAX_PATTERN_CHARS: Final = 4096
+MAX_PATTERN_BYTES: Final = 2 * 1024 * 1024
+"""Compiled patterns of one schema. It bounds how long one compile holds the interpreter as well: to about 15 ms."""
+
+_PATTERN_SIZES: Final[Mapping[int, int]] = {1 << 11: 32_000, 1 << 13: 72_000, 1 << 15: 240_000, 1 << 16: 384_000}
+"""By the least `size_limit` under which the engine takes a pattern: the bytes that it keeps at most. Measured as growth
+of the process by patterns that just fit, compiled and matched (jsonschema-rs 0.61). The limit counts only one of the
+automata that the engine builds, and matching adds a cache of states."""
+LINEAR: Final = jsonschema_rs.RegexOptions(size_limit=max(_PATTERN_SIZES), dfa_size_limit=1 << 16)
+_BACKTRACKING: Final = jsonschema_rs.FancyRegexOptions(backtrack_limit=1_000, size_limit=1 << 18)
+
+
+def settle_patterns(graph: Graph, *, strict: bool, enforce: bool) -> tuple[int, int]:
+    """Keep the patterns that can be matched in linear time and little memory; drop the others where that only makes the
+    schema laxer, and all such without `enforce`. Returns the bytes of those that are kept, and how many were dropped
+    for their size. Raises `SchemaProblem` for a pattern that can be neither kept nor dropped."""
+    if len(graph.patterns) > MAX_PATTERNS:
+        raise SchemaProblem(f"The schema has {len(graph.patterns)} different patterns; the most is {MAX_PATTERNS}.")
+    if not graph.patterns:
+        return 0, 0
+    negated = graph.negated()
+    bound: dict[str, Path] = {}  # patterns that cannot be dropped, and where
+    free: dict[str, Path] = {}
+    for node in graph.nodes:
+        keyed = node.schema.get("patternProperties")
+        for key in keyed if isinstance(keyed, dict) else ():
+            bound.setdefault(key, (*node.path, "patternProperties", key))
+        if isinstance(own := node.schema.get("pattern"), str):
+            binding = strict or id(node.schema) in negated
+            (bound if binding else free).setdefault(own, (*node.path, "pattern"))
+    wanted = {**free, **bound} if enforce else bound
+    sizes = {pattern: _pattern_bytes(pattern) for pattern in wanted}
+    hard = [pattern for pattern, size in sizes.items() if size is None]
+    if len(hard) > MAX_HARD_PATTERNS:
+        raise SchemaProblem(
+            f"{len(hard)} patterns of the schema need look-around, back references or huge repetitions; the most is"
+            f" {MAX_HARD_PATTERNS}."
+        )
+    for pattern in hard:
+        _check_hard(pattern, wanted[pattern], binding=pattern in bound)
+    kept = sum(sizes[pattern] or 0 for pattern in bound)
+    if kept > MAX_PATTERN_BYTES:
+        raise SchemaProblem(
+            f"The patterns of the schema take {kept} bytes when compiled; the most is {MAX_PATTERN_BYTES}. Use fewer or"
+            " smaller repetitions, or leave out patterns."
+        )
+    fits = set(bound)
+    for pattern in free:
+        size = None if pattern in bound else sizes.get(pattern)
+        if size is not None and kept + size <= MAX_PATTERN_BYTES:
+            fits.add(pattern)
+            kept += size
+    for node in graph.nodes:
+        if isinstance(own := node.schema.get("pattern"), str) and own not in fits:
+            node.drop_pattern()
+    return kept, len((free.keys() | bound.keys()) - fits - set(hard))
+
+
+def _check_hard(pattern: str, where: Path, *, binding: bool) -> None:
+    """Raise `SchemaProblem` if a pattern that the linear engine cannot take is none, or must not be dropped."""
+    if len(pattern) > MAX_PATTERN_CHARS or not _matchable(pattern, _BACKTRACKING):
+        raise SchemaProblem(f"{quote(pattern)} is not a regular expression, or too large a one.", where)
+    if binding:
+        raise SchemaProblem(
+            f"The pattern {quote(pattern)} cannot be enforced here: look-around, back references and huge repetitions"
+            " take unbounded time. Write it without them.",
+            where,
+        )
+
+
+def _pattern_bytes(pattern: str) -> int | None:
+    """Bytes that a compiled pattern keeps at most; None if the linear engine cannot take it."""
+    for limit, kept in _PATTERN_SIZES.items():
+        if _matchable(pattern, jsonschema_rs.RegexOptions(size_limit=limit, dfa_size_limit=1 << 16)):
+            return kept
+    return None
+
+
+def _matchable(pattern: str, options: jsonschema_rs.RegexOptions | jsonschema_rs.FancyRegexOptions) -> bool:
+    if len(pattern) > MAX_PATTERN_CHARS:
+        return False
+    try:
+        jsonschema_rs.Draft202012Validator({"pattern": pattern}, pattern_options=options, offline=True)
+    except ValueError:
+        return False
+    return True

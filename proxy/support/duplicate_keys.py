@@ -1,0 +1,52 @@
+"""Keys that an object of a JSON text has twice.
+
+Parsers disagree about them: most take the last value, some the first, some refuse. `orjson` takes the last and says
+nothing, so the keys of the text are counted, and compared with those of the value.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import orjson
+
+
+def has_duplicates(text: bytes, value: Any) -> bool:
+    """Whether an object of `text`, whose value `orjson` said is `value`, has a key twice."""
+    # A duplicate is not in the value, so writing the value gives fewer quotes. Any other quote of the text is written
+    # again, unless it was written as an escape that has none.
+    if rb"\u0022" not in text and text.count(b'"') == orjson.dumps(value).count(b'"'):
+        return False
+    masked = text.replace(rb"\\", b"").replace(rb"\"", b"") if b"\\" in text else text
+    return b"".join(masked.split(b'"')[::2]).count(b":") != count_keys(value)
+
+
+def count_keys(value: Any) -> int:
+    """The keys of all objects in `value`, which a parser made."""
+    keys = 0
+    todo = [value]
+    while todo:
+        node = todo.pop()
+        kind = type(node)
+        if kind is dict:
+            keys += len(node)
+            todo += node.values()
+        elif kind is list:
+            todo += node
+    return keys
+
+
+def duplicate_key(text: bytes) -> str | None:
+    """The first key of a valid `text` that an object has twice; None if there is none."""
+    found: list[str] = []
+
+    def note(pairs: list[tuple[str, Any]]) -> None:
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen and not found:
+                found.append(key)
+            seen.add(key)
+
+    json.loads(text.decode("utf-8", "replace"), object_pairs_hook=note, strict=False)
+    return found[0] if found else None

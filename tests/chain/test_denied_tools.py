@@ -1,0 +1,227 @@
+"""Every way to a tool that `tool_filter` denies (R33.6): spellings, places in the chain, what is not in `tools`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from proxy.config import MiddlewareConfig
+from proxy.model import ModelRequest, Opaque, ToolSpec, ToolUse
+from proxy.pipeline.exchange import Exchange
+from proxy.pipeline.middleware import Middleware
+from proxy.pipeline.permission import Permission
+from proxy.protocols.tool_names import brought_by, brought_by_server, names_of, names_of_item
+from proxy.support.conversion import ConfigError
+from proxy.testing import ScriptedBackend, run_chain
+from tests.chain.test_tool_filter import ASK, NATIVE, SERVER_SIDE, TOOLS, filtered
+from tests.e2e.conftest import read_config
+
+STREAMED = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+DENY = {"deny": ["delete_*", "disk__*", "web_search", "shell"]}
+SPELLED = (
+    "delete_file", "Delete_File", "DELETE_FILE", " delete_file", "functions.delete_file", "default_api:delete_file",
+    "tools/delete_file", "functions.Delete_file", "delete-file", "deletefile", "delet_file", "delete_fil", "dleete_file",
+    "disk__delete_file",
+)  # fmt: skip
+
+
+@STREAMED
+@pytest.mark.parametrize("offered", [True, False], ids=["offered", "not offered"])
+@pytest.mark.parametrize("name", SPELLED)
+async def test_no_spelling_of_a_denied_name_is_called(name: str, offered: bool, stream: bool) -> None:
+    near = name not in ("delete-file", "deletefile", "delet_file", "dleete_file")
+    body = {**ASK, "tools": TOOLS if offered else TOOLS[:2], "stream": stream}
+    answer = await filtered(body, DENY, {"calls": [{"name": name, "arguments": {"path": "/x"}}]})
+    shown = answer.body.decode()
+    if near or offered:
+        assert '"tool_calls"' not in shown
+        assert "/x" in shown
+    else:  # of no tool that anybody has named
+        assert '"tool_calls"' in shown
+
+
+@STREAMED
+async def test_a_call_without_any_tools_of_the_client(stream: bool) -> None:
+    body = {"messages": ASK["messages"], "stream": stream}
+    answer = await filtered(body, DENY, {"calls": [{"name": "delete_file", "arguments": {}}]})
+    assert '"tool_calls"' not in answer.body.decode()
+
+
+async def test_a_neighbour_of_a_denied_name_that_is_on_offer_is_called() -> None:
+    tools = [{"type": "function", "function": {"name": name}} for name in ("delete_file", "elete_file")]
+    answer = await filtered({**ASK, "tools": tools}, DENY, {"calls": [{"name": "elete_file", "arguments": {}}]})
+    assert '"name":"elete_file"' in answer.body.decode()
+
+
+@pytest.mark.parametrize("last", ["arguments", "transformation", "injection"])
+async def test_a_filter_that_could_not_see_the_calls_is_a_mistake(last: str) -> None:
+    chain: list[Any] = ["validation", "conversation", "arguments", "transformation", "injection"]
+    chain.insert(chain.index(last) + 1, MiddlewareConfig(use="tool_filter", options=DENY))
+    with pytest.raises(ConfigError, match=f"needs `{last}` further in"):
+        await run_chain(chain, ASK, replies=["ok"], options=NATIVE)
+
+
+@STREAMED
+@pytest.mark.parametrize("outside", [True, False], ids=["outside of execution", "inside"])
+@pytest.mark.parametrize("mode", ["prompt", "native"])
+async def test_it_holds_for_tools_of_the_gateway_wherever_it_stands(tmp_path, stream, outside, mode) -> None:
+    (tmp_path / "disk.py").write_text(SERVER_SIDE)
+    entry = {"use": "tool_filter", "options": {"deny": ["Delete_*"]}}
+    places = [entry, "execution"] if outside else ["execution", entry]
+    chain = ["validation", "conversation", *places, "arguments", "transformation", "injection", "forwarding"]
+    tools = {"folder": str(tmp_path), "timeout_s": 30.0, "watch_s": 0, "isolation": "thread"}
+    config = read_config(
+        {"tools": tools, "chain": chain, "backends": {"m": {"kind": "mock"}}, "defaults": {"mode": mode}}
+    )
+    names = ("delete_file", "read_clock")
+    blocks = "".join(f'<tool_call>{{"name":"{name}","arguments":"{{}}"}}</tool_call>' for name in names)
+    reply: Any = blocks if mode == "prompt" else {"calls": [{"name": name, "arguments": {}} for name in names]}
+    body = {"messages": ASK["messages"], "stream": stream}
+    backend = ScriptedBackend([reply, "Done."])
+    answer = await run_chain(config, body, backend=backend)
+    asked = backend.requests[0]
+    assert "delete_file" not in asked.messages[0].text
+    assert "delete_file" not in {tool.name for tool in asked.tools}
+    assert (tmp_path / "disk.ran").read_text() == "read_clock\n"
+    assert "Done" in answer.body.decode()
+    named = {"type": "function", "function": {"name": "delete_file"}}
+    refused = await run_chain(config, {**body, "tool_choice": named}, backend=ScriptedBackend(["x"]))
+    assert (refused.status, refused.json()["error"]["code"]) == (400, "invalid_tool_choice")
+
+
+class Behind(Middleware):
+    """Sees what the filter passes on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[ModelRequest] = []
+
+    async def on_request(self, exchange: Exchange, request: ModelRequest) -> ModelRequest | web.StreamResponse:
+        self.seen.append(request)
+        return web.json_response({})
+
+
+async def passed_on(body: dict[str, Any], path: str = "/v1/chat/completions") -> ModelRequest:
+    behind = Behind()
+    await run_chain([MiddlewareConfig(use="tool_filter", options=DENY), behind], body, options=NATIVE, path=path)
+    return behind.seen[0]
+
+
+HOSTED = [
+    {"type": "web_search"},
+    {"type": "web_search_preview"},
+    {"type": "web_search_preview_2025_03_11"},
+    {"type": "web_search_2025_08_26"},
+    {"type": "web_search", "name": "x"},
+    {"type": "web_search", "server_label": "x"},
+    {"type": "shell"},
+    {"type": "mcp", "server_label": "s", "connector_id": "c"},
+    {"type": "mcp", "server_label": "s", "server_url": "https://x", "allowed_tools": {"read_only": True}},
+    {"type": "mcp", "server_label": "s", "server_url": "https://x", "allowed_tools": ["add", "delete_all"]},
+    {"type": "mcp", "server_label": "disk", "server_url": "https://x", "allowed_tools": ["add"]},
+]
+
+
+@pytest.mark.parametrize("tool", HOSTED, ids=json.dumps)
+async def test_hosted_tools_and_what_they_bring(tool: dict[str, Any]) -> None:
+    keep = {"type": "mcp", "server_label": "s", "connector_id": "c", "allowed_tools": {"tool_names": ["add"]}}
+    body = {"input": "hi", "tools": [tool, keep, {"type": "file_search", "vector_store_ids": []}]}
+    sent = await passed_on(body, "/v1/responses")
+    assert [dict(one.received) for one in sent.tools] == body["tools"][1:]
+
+
+TOOLSETS = [
+    ({"type": "mcp_toolset", "mcp_server_name": "s"}, None),
+    ({"type": "mcp_toolset", "mcp_server_name": "s", "default_config": {"enabled": True}}, None),
+    (
+        {
+            "type": "mcp_toolset",
+            "mcp_server_name": "s",
+            "default_config": {"enabled": False},
+            "configs": {"a": {}, "b": {"enabled": False}},
+        },
+        [("a", "s__a")],
+    ),
+    ({"type": "web_fetch_20250910", "name": "web_fetch"}, []),
+]
+
+
+@pytest.mark.parametrize(("tool", "brought"), TOOLSETS, ids=str)
+def test_what_a_toolset_brings(tool: dict[str, Any], brought: Any) -> None:
+    assert brought_by(ToolSpec("x", kind="hosted", extra={"messages": tool})) == brought
+
+
+SERVERS = [
+    ({"name": "s"}, None),
+    ({"name": "s", "tool_configuration": {"enabled": False}}, []),
+    ({"name": "s", "tool_configuration": {"allowed_tools": ["a"]}}, [("a", "s__a")]),
+    ({"name": "t"}, []),
+]
+
+
+@pytest.mark.parametrize(("server", "brought"), SERVERS, ids=str)
+def test_what_a_server_of_messages_brings(server: dict[str, Any], brought: Any) -> None:
+    toolset = ToolSpec("x", kind="hosted", extra={"messages": {"type": "mcp_toolset", "mcp_server_name": "t"}})
+    assert brought_by_server(server, [toolset]) == brought
+
+
+async def test_servers_and_searches_beside_the_tools() -> None:
+    servers = [{"name": "s"}, {"name": "s", "tool_configuration": {"allowed_tools": ["add"]}}]
+    body = {**ASK, "max_tokens": 9, "mcp_servers": servers, "tools": []}
+    sent = await passed_on(body, "/v1/messages")
+    assert everything_beside(sent)["mcp_servers"] == servers[1:]
+    sent = await passed_on({**body, "mcp_servers": servers[:1]}, "/v1/messages")
+    assert "mcp_servers" not in everything_beside(sent)
+    sent = await passed_on({**ASK, "web_search_options": {}})
+    assert "web_search_options" not in everything_beside(sent)
+
+
+def everything_beside(request: ModelRequest) -> dict[str, Any]:
+    return {
+        key: value for fields in (request.extra, *request.protocol_fields.values()) for key, value in fields.items()
+    }
+
+
+async def test_tools_that_stand_in_the_conversation() -> None:
+    found = [{"type": "function", "name": name, "parameters": {}} for name in ("delete_all", "add")]
+    items = [
+        {"type": "message", "role": "user", "content": "hi"},
+        {"type": "tool_search_output", "call_id": "c", "execution": "client", "status": "completed", "tools": found},
+        {"type": "mcp_list_tools", "server_label": "disk", "tools": [{"name": "add", "input_schema": {}}]},
+    ]
+    sent = await passed_on({"input": items}, "/v1/responses")
+    listed = [part.payload["tools"] for message in sent.messages for part in message.parts if isinstance(part, Opaque)]
+    assert listed == [found[1:], []]
+
+
+ITEMS = [
+    ({"type": "shell_call", "action": {}}, ("shell",)),
+    ({"type": "computer_call"}, ("computer", "computer_use")),
+    ({"type": "response.output_item.added", "item": {"type": "local_shell_call"}}, ("local_shell",)),
+    ({"type": "response.shell_call.in_progress", "item_id": "x"}, ("shell",)),
+    ({"type": "mcp_approval_request", "server_label": "s", "name": "f"}, ("f", "s__f")),
+    ({"type": "mcp_call", "server_label": "s", "name": "f"}, ()),
+    ({"type": "web_search_call"}, ()),
+    ({"type": "message"}, ()),
+    ({"type": "function_call_output"}, ()),
+    ({"type": 5}, ()),
+    ({}, ()),
+]
+
+
+@pytest.mark.parametrize(("payload", "names"), ITEMS, ids=str)
+def test_by_which_names_an_item_calls(payload: dict[str, Any], names: tuple[str, ...]) -> None:
+    assert names_of_item(payload) == names
+
+
+def test_nothing_is_denied_where_nothing_is_forbidden() -> None:
+    permission = Permission()
+    assert not permission.denies(ToolUse("", "delete_file", "{}"))
+    assert not permission.denies_item({"type": "shell_call"})
+
+
+def test_a_tool_of_a_group_has_two_names() -> None:
+    assert names_of(ToolUse("", "f", "{}", namespace="g")) == ("f", "g__f")

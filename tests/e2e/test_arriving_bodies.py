@@ -1,0 +1,298 @@
+"""Bodies that are still arriving: they count against the budget of bytes, `concurrent` and `in_flight`, and no key can
+take the places of others by sending slowly. Real sockets; bytes and requests are counted, never time."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from proxy.ingress.budget import BodyBudget
+from proxy.testing import Answer, Asked, Say, Upstream
+from tests.e2e.conftest import CHAT
+from tests.e2e.edge import BODY, HANGS_S, Gateway, Start, answered, eventually, starting
+from tests.e2e.test_compressed import refused
+
+MIB = 1024 * 1024
+KEYS = {"auth": {"keys": ["slow", "other", "third"]}}
+LIMITS = {"limits": {"total_body_bytes": 4 * MIB, "body_bytes": MIB}}
+
+Client = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+@pytest.fixture
+async def start() -> AsyncIterator[Start]:
+    """See `tests.e2e.edge.starting`."""
+    async with starting() as begin:
+        yield begin
+
+
+def head(size: int | None, *fields: str, key: str = "slow", path: str = CHAT) -> bytes:
+    """A request's head. `size` of its body; None: it comes in chunks."""
+    framing = "Transfer-Encoding: chunked" if size is None else f"Content-Length: {size}"
+    lines = [f"POST {path} HTTP/1.1", "Host: localhost", "Content-Type: application/json", framing]
+    return "\r\n".join([*lines, f"Authorization: Bearer {key}", *fields, "", ""]).encode()
+
+
+def padded(size: int) -> bytes:
+    """A good body of so many bytes."""
+    return b" " * (size - len(BODY)) + BODY
+
+
+async def open_(stack: AsyncExitStack, gateway: Gateway, *pieces: bytes) -> Client:
+    """A connection on which these bytes are sent."""
+    client = await stack.enter_async_context(gateway.connection())
+    for piece in pieces:
+        client[1].write(piece)
+    await client[1].drain()
+    return client
+
+
+async def ask(gateway: Gateway, key: str, body: bytes = BODY) -> int:
+    """The status of a request that is sent at once."""
+    async with gateway.connection() as (reader, writer):
+        writer.write(head(len(body), key=key) + body)
+        return await answered(reader)
+
+
+class Highest:
+    """The most bytes that were counted at once."""
+
+    bytes = 0
+
+
+@pytest.fixture
+def highest(monkeypatch: pytest.MonkeyPatch) -> Highest:
+    """Watches every change of a budget."""
+    seen = Highest()
+    count = BodyBudget._count
+
+    def watched(budget: BodyBudget, share: Any, size: int) -> None:
+        count(budget, share, size)
+        seen.bytes = max(seen.bytes, budget.bytes)
+
+    monkeypatch.setattr(BodyBudget, "_count", watched)
+    return seen
+
+
+# --- bytes ----------------------------------------------------------------------------------------------------------
+
+
+async def test_bytes_count_as_they_come_and_no_longer_than_the_request(start: Start) -> None:
+    gateway = await start(**KEYS, **LIMITS)
+    async with asyncio.timeout(HANGS_S), AsyncExitStack() as stack:
+        body = padded(300_000)
+        reader, writer = await open_(stack, gateway, head(len(body)), body[:100_000])
+        await eventually(lambda: gateway.body_bytes == 100_000)
+        assert gateway.number("toolwire_request_body_bytes") == 100_000
+        writer.write(body[100_000:])
+        assert await answered(reader) == 200
+        await eventually(lambda: gateway.body_bytes == 0)
+        assert gateway.number("toolwire_request_body_bytes") == 0
+
+
+async def test_a_content_length_alone_takes_nothing_from_others(start: Start) -> None:
+    gateway = await start(**KEYS, **LIMITS)
+    async with asyncio.timeout(HANGS_S), AsyncExitStack() as stack:
+        for _ in range(50):
+            await open_(stack, gateway, head(MIB))
+        await eventually(lambda: gateway.number("toolwire_inflight_requests") == 50)
+        assert gateway.body_bytes == 0
+        assert await ask(gateway, "other", padded(MIB)) == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        (CHAT, "503"),
+        ("/v1/responses", "503"),
+        ("/v1/messages", "529"),
+        ("/v1/messages/count_tokens", "529"),
+        ("/v1/responses/input_tokens", "503"),
+        ("/v1/embeddings", "503"),
+        ("/tokenize", "503"),
+        ("/inspect/try/hermes/v1/chat/completions", "503"),
+        ("/inspect/api/check", "503"),
+        ("/inspect/api/view", "503"),
+        ("/inspect/api/formats", "503"),
+    ],
+)
+@pytest.mark.parametrize("chunked", [False, True], ids=["length", "chunked"])
+async def test_slow_clients_of_one_key_leave_room_for_others(
+    start: Start, path: str, status: str, chunked: bool, highest: Highest
+) -> None:
+    """A key gets half of the budget; its next bytes are refused, and another key is served."""
+    gateway = await start(**KEYS, **LIMITS, inspect={"on": True})
+    piece = b" " * (MIB // 2 - 1)
+    size = None if chunked else len(piece) + 1
+    framed = b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece
+    async with asyncio.timeout(HANGS_S), AsyncExitStack() as stack:
+        for number in range(4):
+            await open_(stack, gateway, head(size), framed)
+            await eventually(lambda number=number: gateway.body_bytes == (number + 1) * len(piece))
+        reader, _ = await open_(stack, gateway, head(size, path=path), framed)
+        fields, error = await refused(reader)
+        assert (fields["status"], fields["retry-after"], fields["connection"]) == (status, "1", "close")
+        assert "limits.total_body_bytes" in error["message"]
+        assert await ask(gateway, "other", padded(MIB)) == 200
+        assert await ask(gateway, "third", padded(MIB)) == 200
+        assert highest.bytes <= 4 * MIB
+    await eventually(lambda: gateway.body_bytes == 0)
+
+
+async def test_many_large_bodies_at_once_never_hold_more_than_the_budget(start: Start, highest: Highest) -> None:
+    """Without keys all clients are one account and may use all of it. The bodies that fit are answered; the others are
+    refused and may come again."""
+    gateway = await start(**LIMITS)
+    body = padded(400_000)
+    statuses: list[str] = []
+
+    async def send() -> None:
+        async with gateway.connection() as (reader, writer):
+            writer.write(head(len(body)))
+            for at in range(0, len(body), 50_000):
+                writer.write(body[at : at + 50_000])
+                await asyncio.sleep(0)
+            line = (await reader.readuntil(b"\r\n\r\n")).decode()
+            statuses.append(line.split()[1])
+            assert line.split()[1] == "200" or "\r\nRetry-After: 1\r\n" in line
+
+    async with asyncio.timeout(HANGS_S):
+        await asyncio.gather(*(send() for _ in range(100)))
+    assert 0 < highest.bytes <= 4 * MIB
+    assert set(statuses) <= {"200", "503"}
+    assert statuses.count("200") >= 4 * MIB // len(body)
+    await eventually(lambda: gateway.body_bytes == 0)
+
+
+async def test_compressed_bodies_count_as_what_they_hold(start: Start, highest: Highest) -> None:
+    gateway = await start(**KEYS, limits={"total_body_bytes": 2 * MIB, "body_bytes": 4 * MIB})
+    wire = gzip.compress(padded(MIB - 1))
+    assert len(wire) < 10_000
+    async with asyncio.timeout(HANGS_S):
+        async with gateway.connection() as (reader, writer):
+            writer.write(head(len(wire), "Content-Encoding: gzip") + wire)
+            assert await answered(reader) == 200
+        assert MIB - 1 <= highest.bytes <= 2 * MIB
+        bomb = gzip.compress(padded(3 * MIB))  # more than one key may ever have
+        async with gateway.connection() as (reader, writer):
+            writer.write(head(len(bomb), "Content-Encoding: gzip") + bomb)
+            fields, error = await refused(reader)
+        assert (fields["status"], error["code"]) == ("413", "request_too_large")
+        assert "limits.total_body_bytes" in error["message"]
+    assert highest.bytes <= 2 * MIB
+    await eventually(lambda: gateway.body_bytes == 0)
+
+
+async def test_a_body_counts_until_its_request_is_answered(start: Start) -> None:
+    gate = asyncio.Event()
+
+    def later(asked: Asked) -> Answer:
+        return replace(Say("Hello.")(asked), wait=gate)
+
+    async with asyncio.timeout(HANGS_S), Upstream([later]) as up, AsyncExitStack() as stack:
+        gateway = await start(url=up.url, **KEYS, **LIMITS)
+        clients = [await open_(stack, gateway, head(MIB) + padded(MIB)) for _ in range(2)]
+        for _ in clients:
+            await up.next_request()
+        assert gateway.body_bytes == 2 * MIB
+        assert await ask(gateway, "slow", padded(MIB)) == 503
+        gate.set()
+        for reader, _ in clients:
+            assert await answered(reader) == 200
+        await eventually(lambda: gateway.body_bytes == 0)
+
+
+async def test_a_client_without_room_is_not_told_to_send(start: Start) -> None:
+    gateway = await start(**KEYS, limits={"total_body_bytes": 2 * MIB, "body_bytes": MIB})
+    async with asyncio.timeout(HANGS_S), AsyncExitStack() as stack:
+        await open_(stack, gateway, head(MIB), b" " * (MIB // 2))
+        await eventually(lambda: gateway.body_bytes == MIB // 2)
+        reader, _ = await open_(stack, gateway, head(MIB, "Expect: 100-continue"))
+        assert (await reader.read()).startswith(b"HTTP/1.1 503 ")
+
+
+async def test_pipelined_bodies_count_one_after_the_other(start: Start, highest: Highest) -> None:
+    gateway = await start(**KEYS, **LIMITS)
+    body = padded(MIB)
+    async with asyncio.timeout(HANGS_S), AsyncExitStack() as stack:
+        reader, _ = await open_(stack, gateway, *[head(len(body)) + body] * 3)
+        for _ in range(3):
+            assert await answered(reader) == 200
+    assert highest.bytes == MIB
+    assert gateway.body_bytes == 0
+
+
+@pytest.mark.parametrize("status", ["400", "401", "404", "413", "415", "429"])
+async def test_a_refused_body_holds_nothing(start: Start, status: str, highest: Highest) -> None:
+    """Only of a body that had to be read before it could be refused anything was counted, and no longer."""
+    keys = [{"key": "slow", "requests_per_min": 1}]
+    gateway = await start(auth={"keys": keys}, limits={"total_body_bytes": 4 * MIB, "body_bytes": MIB})
+    body = padded(MIB)
+    request = {
+        "400": head(MIB) + b"[" * MIB,
+        "401": head(MIB, key="wrong") + body,
+        "404": head(MIB, path="/v1/nothing") + body,
+        "413": head(MIB + 1) + body,
+        "415": head(MIB).replace(b"application/json", b"text/plain") + body,
+        "429": head(MIB) + body,
+    }[status]
+    async with asyncio.timeout(HANGS_S), AsyncExitStack() as stack:
+        if status == "429":
+            assert await ask(gateway, "slow") == 200
+        highest.bytes = 0
+        reader, _ = await open_(stack, gateway, request)
+        assert (await reader.readline()).split()[1] == status.encode()
+        await eventually(lambda: gateway.body_bytes == 0)
+    assert highest.bytes == (MIB if status in ("400", "429") else 0)
+
+
+# --- requests at the same time --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", [CHAT, "/v1/embeddings", "/v1/messages/count_tokens", "/inspect/api/check"])
+async def test_an_arriving_body_takes_a_place_of_its_key(start: Start, path: str) -> None:
+    keys = {"auth": {"keys": [{"key": "slow", "concurrent": 2}, "other"]}}
+    gateway = await start(**keys, inspect={"on": True})
+    async with asyncio.timeout(HANGS_S), AsyncExitStack() as stack:
+        clients = [await open_(stack, gateway, head(1000)) for _ in range(2)]
+        await eventually(lambda: gateway.number("toolwire_inflight_requests") == 2)
+        reader, _ = await open_(stack, gateway, head(1000, path=path))  # before its body has come
+        fields, error = await refused(reader)
+        assert (fields["status"], fields["retry-after"]) == ("429", "1")
+        assert "concurrent requests: Limit 2" in error["message"]
+        assert await ask(gateway, "other") == 200
+        clients[0][1].transport.abort()
+        await eventually(lambda: gateway.number("toolwire_inflight_requests") == 1)
+        assert await ask(gateway, "slow") == 200
+        clients[1][1].write(padded(1000))
+        assert await answered(clients[1][0]) == 200
+        assert await ask(gateway, "slow") == 200
+
+
+async def test_a_place_is_free_again_when_a_refusal_has_been_read(start: Start) -> None:
+    gateway = await start(auth={"keys": [{"key": "slow", "concurrent": 1}]})
+    async with asyncio.timeout(HANGS_S), gateway.connection() as (reader, writer):
+        for body, status in ((b"{", 400), (b'{"model":1}', 400), (BODY, 200), (b"[]", 400), (BODY, 200)):
+            writer.write(head(len(body)) + body)
+            assert await answered(reader) == status
+
+
+async def test_slow_bodies_do_not_keep_others_out_of_the_gateway(start: Start) -> None:
+    gateway = await start(**KEYS, rate_limits={"in_flight": 3})
+    async with asyncio.timeout(HANGS_S), AsyncExitStack() as stack:
+        slow = []
+        for number in range(3):
+            slow.append(await open_(stack, gateway, head(1000), b" "))
+            await eventually(lambda number=number: gateway.number("toolwire_inflight_requests") == number + 1)
+        assert await ask(gateway, "other") == 200
+        fields, error = await refused(slow[0][0])  # the oldest gave way
+        assert (fields["status"], error["code"], fields["retry-after"]) == ("503", "overloaded", "1")
+        for reader, writer in slow[1:]:
+            writer.write(padded(999))
+            assert await answered(reader) == 200

@@ -1,0 +1,295 @@
+"""Corners of what stands between readers and writers: folding, the stage of `Reply.map`, streams that pass unread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+from proxy.errors import Defect, GatewayError
+from proxy.events import MAX_CHOICES, BlockKind, Call, Close, Delta, Event, Fault, Finish, Kind, Open, Start
+from proxy.events import Opaque as OpaqueEvent
+from proxy.folding import finished, fold, unfold
+from proxy.model import ModelReply, Opaque, Part, Reasoning, Refusal, ReplyChoice, Text, ToolUse, replace
+from proxy.pipeline import mapping
+from proxy.pipeline.mapping import MapStage
+from proxy.pipeline.relay import Relay
+from proxy.protocols.chat.protocol import ChatProtocol
+from proxy.protocols.messages.protocol import MessagesProtocol
+from proxy.protocols.responses.protocol import ResponsesProtocol
+from proxy.stream_grammar import StreamGrammarError, check, normalise
+
+# --- folding --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("choice", [0, 1, MAX_CHOICES - 2, MAX_CHOICES - 1])
+def test_a_block_of_every_choice_that_there_may_be(choice: int) -> None:
+    opened = Open(0, BlockKind.TEXT, choice=choice)
+    reply = fold([Start("id", "m", 1), opened, Delta(0, "a"), Close(0), Finish()])
+    assert [answer.parts for answer in reply.choices] == [()] * choice + [(Text("a"),)]
+
+
+@pytest.mark.parametrize("choice", [MAX_CHOICES, MAX_CHOICES + 1, 2**40])
+def test_one_choice_too_many(choice: int) -> None:
+    with pytest.raises(StreamGrammarError, match=f"choice {choice}; the last there may be is {MAX_CHOICES - 1}"):
+        fold([Start("id", "m", 1), Open(0, BlockKind.TEXT, choice=choice), Close(0), Finish()])
+
+
+PARTS: dict[str, Part] = {
+    "text": Text("a"),
+    "said_text": Text("b", {"messages": {"citations": [1]}}),
+    "empty_but_said": Text("", {"messages": {"citations": [1]}}),
+    "thought": Reasoning("c"),
+    "sealed": Reasoning("", {"messages": {"signature": "s"}}),
+    "refusal": Refusal("d"),
+    "call": ToolUse("c1", "f", '{"a":1}'),
+    "said_call": ToolUse("c2", "f", "{}", extra={"chat": {"x": 1}}),
+    "written_call": ToolUse("c3", "f", "{}", extra={"source": "<call>", "chat": {"x": 1}}),
+    "silent_source": ToolUse("c4", "f", "{}", extra={"source": ""}),
+    "custom": ToolUse("c5", "g", "raw", "custom", "group"),
+    "opaque": Opaque("responses", {"type": "web_search_call"}),
+}
+
+
+def reply_of(*names: str, reason: str = "stop") -> ModelReply:
+    """A reply of two choices; the parts are those of the first."""
+    choices = (ReplyChoice(tuple(PARTS[name] for name in names), reason), ReplyChoice((Text("z"),)))
+    return ModelReply("id", "m", 1, choices)
+
+
+@pytest.mark.parametrize("second", PARTS)
+@pytest.mark.parametrize("first", PARTS)
+def test_a_reply_is_its_stream(first: str, second: str) -> None:
+    """But for neighbouring texts of which nothing is said, and for what is said of a call in a stream only."""
+    if first == second == "text":
+        return
+    reply = reply_of(first, second)
+    check(unfold(reply))
+    assert fold(unfold(reply)) == finished(reply)
+    assert "source" not in repr(finished(reply))
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_a_reply_without_words_of_streams_is_itself(name: str) -> None:
+    reply = reply_of(name)
+    assert (finished(reply) is reply) == ("source" not in repr(reply))
+
+
+# --- the stage of `Reply.map` ---------------------------------------------------------------------------------------
+
+
+def same(event: Event) -> Any:
+    return event
+
+
+def dropped(event: Event) -> Any:
+    return None
+
+
+def renamed(event: Event) -> Any:
+    """Another call in the place of this one."""
+    assert isinstance(event, Call)
+    use = replace(event.use, name=event.use.name + "_")
+    return Call(event.block, use, choice=event.choice, status=event.status, source=event.source)
+
+
+def as_text(event: Event) -> Any:
+    """The text in which the model wrote it, or its name."""
+    assert isinstance(event, Call)
+    opened = Open(event.block, BlockKind.TEXT, choice=event.choice)
+    return [opened, Delta(event.block, event.source or event.use.name), Close(event.block)]
+
+
+def second_only(event: Event) -> Any:
+    """Some calls change, the others stay."""
+    assert isinstance(event, Call)
+    return renamed(event) if event.block else event
+
+
+FUNCTIONS = [same, dropped, renamed, as_text, second_only]
+
+
+def staged(function: Callable[[Event], Any], events: list[Event], owner: Any = None, live: bool = False) -> list[Event]:
+    """What the stage gives for a stream, one event at a time and all at once."""
+    stage = MapStage(function, Kind.FINISHED_CALL, owner, live=live)
+    at_once = stage.feed(list(events))
+    stage = MapStage(function, Kind.FINISHED_CALL, owner, live=live)
+    one_by_one = [given for event in events for given in stage.feed([event])]
+    assert normalise(one_by_one) == normalise(at_once)
+    return at_once
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)
+@pytest.mark.parametrize("second", PARTS)
+@pytest.mark.parametrize("first", PARTS)
+def test_a_whole_answer_is_mapped_as_its_stream(first: str, second: str, function: Callable[[Event], Any]) -> None:
+    for reason in ("stop", "length"):
+        reply = fold(unfold(reply_of(first, second, reason=reason)))
+        reply = replace(reply, choices=(replace(reply.choices[0], parts=with_sources(reply, first, second)), reply.choices[1]))  # fmt: skip
+        taken = MapStage(function, Kind.FINISHED_CALL, None).take(reply)
+        events = staged(function, unfold(reply))
+        check(events)
+        assert taken is not None
+        assert finished(taken) == fold(events)
+
+
+def with_sources(reply: ModelReply, *names: str) -> tuple[Part, ...]:
+    """The parts of a folded reply, its calls as the scanner gives them: with their source."""
+    calls = {part.call_id: part for part in map(PARTS.__getitem__, names) if isinstance(part, ToolUse)}
+    return tuple(calls[part.call_id] if isinstance(part, ToolUse) else part for part in reply.choices[0].parts)
+
+
+def test_a_call_shows_where_it_was_found_and_stays_what_it_was() -> None:
+    seen: list[Any] = []
+
+    def look(event: Event) -> Any:
+        assert isinstance(event, Call)
+        seen.append((event.use.call_id, event.source, dict(event.use.extra)))
+        return event
+
+    reply = reply_of("call", "written_call", "silent_source", "said_call")
+    MapStage(look, Kind.FINISHED_CALL, None).take(reply)
+    streamed, seen = seen, []
+    staged(look, unfold(reply))
+    wanted = [("c1", None, {}), ("c3", "<call>", {"chat": {"x": 1}}), ("c4", "", {}), ("c2", None, {"chat": {"x": 1}})]
+    assert streamed == wanted
+    assert seen == wanted * 2
+
+
+class Skips:
+    """An owner whose stage is switched off when it breaks."""
+
+    def __init__(self, skip: bool) -> None:
+        self.skip = skip
+        self.reports = 0
+
+    def report(self, error: Exception) -> None:
+        self.reports += 1
+
+    def defect(self) -> Defect:
+        return Defect("broken")
+
+
+def interleaved(*arguments: str) -> list[Event]:
+    """Calls whose deltas come in turn, a text before and behind."""
+    opens = [Open(n, BlockKind.TOOL_CALL, name="f", call_id=f"c{n}") for n in range(len(arguments))]
+    longest = max(map(len, arguments))
+    deltas = [Delta(n, text[at]) for at in range(longest) for n, text in enumerate(arguments) if at < len(text)]
+    closes = [Close(n) for n in range(len(arguments))]
+    text = [Open(9, BlockKind.TEXT), Delta(9, "t"), Close(9)]
+    return [Start("id", "m", 1), *text, *opens, *deltas, *closes, OpaqueEvent("chat", {"x": 1}), Finish()]
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_calls_that_are_held_go_on_when_the_stage_breaks(place: int) -> None:
+    """Nothing of them is lost, and nothing comes twice, whichever call the function breaks at."""
+    events = interleaved('{"a":1}', "[]", '{"b":2}')
+
+    def breaks(event: Event) -> Any:
+        assert isinstance(event, Call)
+        if event.block == place:
+            raise ValueError("no")
+        return event
+
+    owner = Skips(skip=True)
+    stage = MapStage(breaks, Kind.FINISHED_CALL, owner)
+    given = [one for event in events for one in stage.feed([event])]
+    check(given)
+    assert fold(given) == fold(events)
+    assert owner.reports == 1
+    (*_, last) = MapStage(breaks, Kind.FINISHED_CALL, Skips(skip=False)).feed(events)
+    assert isinstance(last, Fault)
+
+
+def test_what_is_held_is_bounded_by_all_calls_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mapping, "HELD_CHARS", 20)
+
+    def fed(*arguments: str, apart: bool = False) -> list[Event]:
+        if not apart:
+            return MapStage(same, Kind.FINISHED_CALL, Skips(skip=False)).feed(interleaved(*arguments))
+        stage = MapStage(same, Kind.FINISHED_CALL, Skips(skip=False))
+        events = [one for n, text in enumerate(arguments) for one in (Open(n, BlockKind.TOOL_CALL, name="f", call_id="c"), Delta(n, text), Close(n))]  # fmt: skip
+        return stage.feed([Start("id", "m", 1), *events, Finish()])
+
+    assert isinstance(fed("a" * 10, "b" * 10)[-1], Finish)
+    fault = fed("a" * 10, "b" * 11)[-1]
+    assert isinstance(fault, Fault)
+    assert fault.error.code == "upstream_invalid_response"
+    assert isinstance(fed(*["a" * 15] * 9, apart=True)[-1], Finish)  # each is let go when it is whole
+
+
+@pytest.mark.parametrize("pieces", [1, mapping.MERGED - 1, mapping.MERGED, mapping.MERGED + 1, 3 * mapping.MERGED + 7])
+@pytest.mark.parametrize("beside", [None, {"logprobs": 1}])
+def test_fragments_of_a_held_call_are_merged_and_keep_what_stands_beside(pieces: int, beside: Any) -> None:
+    opened = Open(0, BlockKind.TOOL_CALL, name="f", call_id="c")
+    deltas = [Delta(0, f"{n},", beside if n == pieces // 2 else None) for n in range(pieces)]
+    given = MapStage(same, Kind.FINISHED_CALL, None).feed([Start("id", "m", 1), opened, *deltas, Close(0), Finish()])
+    check(given)
+    got = [event for event in given if isinstance(event, Delta)]
+    assert "".join(event.text for event in got) == "".join(event.text for event in deltas)
+    assert [event.extra for event in got if event.extra] == ([beside] if beside else [])
+    assert len(got) <= max(pieces // mapping.MERGED * (mapping.MERGED if beside else 1) + mapping.MERGED, 1)
+
+
+@pytest.mark.parametrize("cut", [False, True])
+@pytest.mark.parametrize("live", [False, True])
+def test_a_live_call_goes_by_while_it_is_looked_at(live: bool, cut: bool) -> None:
+    opened = Open(0, BlockKind.TOOL_CALL, name="f", call_id="c", extra={"live": True})
+    events = [Start("id", "m", 1), opened, Delta(0, "{"), Delta(0, "}"), Close(0, "truncated" if cut else "complete"), Finish()]  # fmt: skip
+    stage = MapStage(dropped, Kind.FINISHED_CALL, None, live=live)
+    early = stage.feed(events[:3])
+    given = early + stage.feed(events[3:])
+    check(given)
+    assert early == (events[:3] if live else events[:1])
+    assert given == (events if live else [events[0], events[-1]])
+
+
+# --- streams that pass unread ---------------------------------------------------------------------------------------
+
+FIRST_WORDS = {
+    "page": b"<html>busy</html>\n\n",
+    "no JSON": b"data: hello\n\n",
+    "half JSON": b"data: {broken\n\n",
+    "named": b"event: message_start\ndata: nothing\n\n",
+    "behind a comment": b": hi\n\ndata: Service Unavailable\n\n",
+    "behind a name": b"event: x\n\ndata: no\n\n",
+}
+
+
+@pytest.mark.parametrize("words", FIRST_WORDS)
+@pytest.mark.parametrize(
+    "protocol", [ChatProtocol(), MessagesProtocol(), ResponsesProtocol()], ids=lambda one: one.name
+)
+def test_first_words_that_are_no_json_are_no_stream(protocol: Any, words: str) -> None:
+    """They are a fault before anything went out, so that it can still become a status; however they come."""
+    data = FIRST_WORDS[words]
+    for size in (len(data), 1, 3):
+        relay = Relay(protocol, frame_bytes=4096)
+        out = b"".join(relay.feed(data[at : at + size]) for at in range(0, len(data), size)) + relay.finish()
+        assert b"data" not in out
+        assert b"<html>" not in out or words == "page"
+        assert isinstance(relay.fault, GatewayError)
+        assert relay.fault.code == ("upstream_disconnected" if words == "page" else "upstream_invalid_response")
+        assert not relay.spoke
+
+
+def frames(*data: bytes) -> Iterable[bytes]:
+    return [b"data: " + one + b"\n\n" for one in data]
+
+
+@pytest.mark.parametrize("first", [b"{}", b'{"x":1}', b' {"x":1}', b"[DONE]", b"[1]"])
+def test_first_words_that_are_json_pass(first: bytes) -> None:
+    data = b"".join(frames(first, b'{"choices":[{"index":0,"delta":{"content":"data: x"}}]}'))
+    relay = Relay(ChatProtocol(), frame_bytes=4096)
+    assert relay.feed(data).startswith(b"data: " + first)
+    assert relay.fault is None
+
+
+@pytest.mark.parametrize("later", [b"hello", b"<html>", b"{"])
+def test_later_words_are_not_looked_at(later: bytes) -> None:
+    """A stream that began well is passed on unread."""
+    relay = Relay(ChatProtocol(), frame_bytes=4096)
+    data = b"".join(frames(b'{"choices":[]}', later))
+    assert relay.feed(data) == data
+    assert relay.fault is None
