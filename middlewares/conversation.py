@@ -186,8 +186,7 @@ def _take_items(wanted: Iterable[str], found: Mapping[str, Mapping[str, Any]], b
     for ident, times in Counter(ident for ident in wanted if ident in found).items():
         size = len(dump_in_pieces(found[ident]))
         budget.take_bytes(size * times)
-        if size * times > budget.values:  # no value is shorter than a byte
-            budget.take_values(count_values(found[ident]) * times)
+        budget.take_values(count_values(found[ident]) * times)
         added += size * times
     return added
 
