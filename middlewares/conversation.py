@@ -34,10 +34,11 @@ from proxy.events import Event, Finish, Start
 from proxy.folding import Folding
 from proxy.model import Message, ModelReply
 from proxy.pipeline.exchange import EXCHANGE, Exchange
+from proxy.pipeline.growth import read_budget, too_much
 from proxy.pipeline.middleware import Handler, Middleware
 from proxy.pipeline.reply import Reply
 from proxy.pipeline.stages import Stage
-from proxy.pipeline.stored import CONVERSATIONS, STORE_FAILURES, Conversations, away, too_much
+from proxy.pipeline.stored import CONVERSATIONS, STORE_FAILURES, Conversations, away
 from proxy.pipeline.tool_memory import HiddenCalls, hidden_calls, left
 from proxy.protocols.base import TurnForm
 from proxy.protocols.turn import Turn
@@ -108,7 +109,7 @@ async def _load(
     if previous is None and not wanted:
         return (), own
     limits = exchange.route.limits
-    budget = ReadBudget(max(0, limits.body_bytes - received.size), limits.json_values)
+    budget = read_budget(received, limits)
     try:
         chain = () if previous is None else await _chain(previous, exchange.owner, form, conversations, budget)
         read = sum(turn.size for turn in chain)
@@ -185,8 +186,7 @@ def _take_items(wanted: Iterable[str], found: Mapping[str, Mapping[str, Any]], b
     for ident, times in Counter(ident for ident in wanted if ident in found).items():
         size = len(dump_in_pieces(found[ident]))
         budget.take_bytes(size * times)
-        if size * times > budget.values:  # no value is shorter than a byte
-            budget.take_values(count_values(found[ident]) * times)
+        budget.take_values(count_values(found[ident]) * times)
         added += size * times
     return added
 

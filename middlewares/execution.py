@@ -54,6 +54,7 @@ from proxy.pipeline.tool_memory import ToolMemory, keep, keeps, leave, restored
 from proxy.record import AccessField, CounterSpec, ObservedTool
 from proxy.servertools.calls import Trail
 from proxy.servertools.source import NO_TOOLS, CallState, Tools, not_permitted, unknown_tool
+from proxy.support.offload import weight
 
 LOG: Final = logging.getLogger("toolwire.tools")
 
@@ -117,9 +118,7 @@ class Execution(Middleware):
         if source is None and servers is None:
             return await handler(request)
         conversations = request.app[CONVERSATIONS]
-        messages = await restored(exchange, conversations, exchange.request.messages)
-        if messages is not exchange.request.messages:
-            exchange.request = replace(exchange.request, messages=messages)
+        exchange.request = await restored(exchange, conversations, exchange.request)
         served = None if servers is None else await ServedTools.open(exchange, servers)
         if served is not None:
             exchange.request = served.without(exchange.request)
@@ -254,7 +253,8 @@ class Loop:
         said = before[-1].parts if before and before[-1].role == "assistant" else ()
         told = (Message("tool", (result,)) for result in results)
         messages = (*before[: -1 if said else None], Message("assistant", (*said, *uses)), *told)
-        self._asked, self._given = replace(self._asked, messages=messages), len(messages)
+        grown = self._asked.grown + weight((uses, results))
+        self._asked, self._given = replace(self._asked, messages=messages, grown=grown), len(messages)
 
     async def run(self, batches: Batches) -> AsyncGenerator[list[Event], None]:
         """The events of all rounds as those of one answer."""
@@ -294,7 +294,7 @@ class Loop:
                 yield [*held[own:], self._end(answer.finish, limited)]
                 return
             self._go_on(answer, results)
-            if time.monotonic() >= self._until:
+            if time.monotonic() >= self._until or self._asked.size > self._exchange.route.limits.body_bytes:
                 await self._keep(answer, (), ())
                 self._enter(CallState.IDLE)
                 yield [self._end(answer.finish, True)]
@@ -394,11 +394,12 @@ class Loop:
         choice = self._asked.tool_choice
         if choice.forces and any((use.namespace, use.name) in self._callable for use in answer.calls):
             choice = replace(choice, mode="auto", name=None)
-        told = (Message("tool", (result,)) for result in results)
+        more = (Message("assistant", answer.parts()), *(Message("tool", (result,)) for result in results))
         self._asked = replace(
             self._asked,
-            messages=(*self._asked.messages, Message("assistant", answer.parts()), *told),
+            messages=(*self._asked.messages, *more),
             tool_choice=choice,
+            grown=self._asked.grown + weight(more),
         )
 
     async def _next(self) -> Reply:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -35,8 +35,9 @@ from proxy.pipeline.exchange import Exchange
 from proxy.pipeline.middleware import Ask, Middleware, Place
 from proxy.pipeline.reply import Reply
 from proxy.pipeline.stages import Batches, Following, Stage
-from proxy.protocols.wire import dump
+from proxy.protocols.wire import dump_in_pieces
 from proxy.record import AccessField, CounterSpec
+from proxy.support.offload import OFFLOAD_BYTES, OFFLOAD_MESSAGES, offload, weight
 
 LOG: Final = logging.getLogger("toolwire.reask")
 
@@ -121,11 +122,11 @@ async def _accepted(
     while True:
         events = [event async for batch in batches for event in batch]
         spent = added(spent, trial.usage)
-        flaw = trial.flaw(events, limits, again)
+        flaw = await offload(len(events) > OFFLOAD_MESSAGES, trial.flaw, events, limits, again)
         if flaw is None:
             break
         again += 1
-        trial = _Trial(exchange, trial.discard(flaw))
+        trial = _Trial(exchange, await trial.discard(flaw))
         reply = await ask(trial.asked)
         if not isinstance(reply, Reply):  # somebody further in has answered in another way
             break
@@ -156,6 +157,8 @@ class NearMisses(Stage):
         self.trial = trial
         self.held: list[Event] = []
         """What the client has not got, of an answer that may be asked for again."""
+        self.opened: list[Open] = []
+        """The blocks in that."""
 
     def feed(self, events: list[Event]) -> list[Event]:
         """See `Stage`."""
@@ -165,10 +168,11 @@ class NearMisses(Stage):
             self._sent = any(isinstance(event, _VISIBLE) for event in events)
             return events
         self.held += events
+        self.opened += [event for event in events if isinstance(event, Open)]
         over = isinstance(events[-1], Finish | Fault)
         if not (over or (not self._whole and self.trial.has_call(events))):
             return []
-        if self._left and isinstance(events[-1], Finish) and self.trial.near_miss(self.held) is not None:
+        if self._left and isinstance(events[-1], Finish) and self.trial.near_miss(self.opened) is not None:
             self.missed = True
             return events[-1:]
         self._sent = True
@@ -192,7 +196,7 @@ class NearMisses(Stage):
         while True:
             held, trial = attempt.held, attempt.trial
             spent = added(spent, _usage(held))
-            trial = _Trial(self._exchange, trial.discard(trial.near_miss(held) or "", held))
+            trial = _Trial(self._exchange, await trial.discard(trial.near_miss(attempt.opened) or "", held))
             left -= 1
             attempt = NearMisses(self._exchange, self._ask, trial, left)
             begun = False
@@ -251,6 +255,7 @@ class _Trial:
     def __init__(self, exchange: Exchange, asked: ModelRequest) -> None:
         self.asked = asked
         self._exchange = exchange
+        self._room = exchange.route.limits.body_bytes - asked.size
         counts = exchange.record.counts
         self._before = {name: counts.get(name, 0) for name in _COUNTED}
         self._wrote: list[Event] = []
@@ -288,7 +293,7 @@ class _Trial:
             return f"The tool {choice.name} has to be called." if choice.mode == "named" else "A tool has to be called."
         return None
 
-    def near_miss(self, events: list[Event]) -> str | None:
+    def near_miss(self, events: Sequence[Event]) -> str | None:
         """What was wrong with the calls that the model tried, in words for it; None if it did not, or made a good
         one."""
         near = self._exchange.near
@@ -308,36 +313,46 @@ class _Trial:
     def _counted(self, name: str) -> bool:
         return self._exchange.record.counts[name] > self._before[name]
 
-    def discard(self, flaw: str, wrote: list[Event] | None = None) -> ModelRequest:
+    async def discard(self, flaw: str, wrote: list[Event] | None = None) -> ModelRequest:
         """The client gets nothing of it: what is asked next, which holds also what the model wrote, and what is wrong
-        with it."""
+        with it. What the model wrote is left out if the request would be larger than a body may be (R33.2)."""
         counts = self._exchange.record.counts
         counts["calls"] = self._before["calls"]
         counts["reasks"] += 1
         LOG.warning("request %s: asked again: %s", self._exchange.id, flaw)
         near = self._exchange.near
-        written = _in_words(self._wrote if wrote is None else wrote, near[0].choice if near else 0)
+        wrote = self._wrote if wrote is None else wrote
+        choice = near[0].choice if near else 0
+        long = len(wrote) > OFFLOAD_MESSAGES or _chars(wrote) > OFFLOAD_BYTES
+        written = await offload(long, _in_words, wrote, choice)
         why = Message(
             "user", (Text(f"That answer was not accepted, and nothing of it was used. {flaw} Answer again."),)
         )
         # Where nothing was escaped in the prompt, whatever stands in the answer is the model's own.
         own = Text(written) if self._exchange.escapes else Attempt(written)
-        told = (Message("assistant", (own,)), why) if written else (why,)
-        return replace(self.asked, messages=(*self.asked.messages, *told))
+        told = (Message("assistant", (own,)), why) if written and weight(written) <= self._room else (why,)
+        grown = self.asked.grown + weight(told)
+        return replace(self.asked, messages=(*self.asked.messages, *told), grown=grown)
+
+
+def _chars(events: Iterable[Event]) -> int:
+    """The characters of an answer."""
+    return sum(len(event.text) for event in events if isinstance(event, Delta))
 
 
 def _in_words(events: list[Event], choice: int) -> str:
     """The text of an answer; calls that came as structures stand in it as JSON."""
     names: dict[int, str | None] = {}
-    texts: dict[int, str] = {}
+    texts: dict[int, list[str]] = {}
     for event in events:
         if isinstance(event, Open) and event.kind in (BlockKind.TEXT, BlockKind.TOOL_CALL) and event.choice == choice:
             names[event.block] = event.name if event.kind is BlockKind.TOOL_CALL else None
-            texts[event.block] = ""
+            texts[event.block] = []
         elif isinstance(event, Delta) and event.block in texts:
-            texts[event.block] += event.text
+            texts[event.block].append(event.text)
+    whole = {block: "".join(pieces) for block, pieces in texts.items()}
     written = (
-        text if (name := names[block]) is None else dump({"name": name, "arguments": text}).decode()
-        for block, text in texts.items()
+        text if (name := names[block]) is None else dump_in_pieces({"name": name, "arguments": text}).decode()
+        for block, text in whole.items()
     )
     return "\n".join(text for text in written if text.strip())

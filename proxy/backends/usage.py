@@ -35,7 +35,7 @@ from ..model import (
     Usage,
     are_plain,
 )
-from ..support.offload import is_large
+from ..support.offload import is_large, offload
 
 LOG: Final = logging.getLogger("toolwire.usage")
 
@@ -108,13 +108,13 @@ class Estimator:
                     self._count = await asyncio.to_thread(self._load)
         if len(text) <= INLINE_CHARS:
             return self._safely(text)
-        return await asyncio.to_thread(self._in_pieces, text)
+        return await offload(True, self._in_pieces, text)
 
     async def count_request(self, request: ModelRequest) -> int:
         """Tokens of the prompt that `request` amounts to: every text as it is sent, and the markers around messages."""
         if is_large(request):
             await self.count(" ")  # loads what counts
-            return await asyncio.to_thread(self._count_large, request)
+            return await offload(True, self._count_large, request)
         return _fixed(request) + await self.count("\n".join(request_texts(request)))
 
     def _count_large(self, request: ModelRequest) -> int:

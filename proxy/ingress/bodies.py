@@ -10,7 +10,6 @@ Measured numbers: docs/adr/0003.
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any, Final
 
 import orjson
@@ -20,7 +19,7 @@ from ..errors import ClientFault, quote
 from ..formats.toolset import TOOLS_KEY, KnownTools
 from ..support.bounded_json import LARGE_BYTES, BoundExceeded, Bounds, DuplicateKey, MalformedJson, is_deep, loads
 from ..support.duplicate_keys import duplicate_key, has_duplicates
-from ..support.offload import OFFLOAD_BYTES
+from ..support.offload import OFFLOAD_BYTES, offload
 
 _HINT: Final = "Send one JSON object in UTF-8."
 
@@ -29,7 +28,7 @@ async def read_json(body: bytes, limits: LimitsConfig, known: KnownTools | None 
     """The JSON object that `body` holds; its `tools` are a `KnownList` if `known` is given and knows or learns them.
     Raises `ClientFault` `invalid_json`."""
     if len(body) > OFFLOAD_BYTES:
-        value = await asyncio.to_thread(_read, body, limits, known)
+        value = await offload(True, _read, body, limits, known)
     else:
         value = _read(body, limits, known)
     if not isinstance(value, dict):

@@ -35,6 +35,10 @@ class AdmittedRequest:
             self._slot.arrived()
         return body
 
+    def hold(self, size: int) -> None:
+        """Counts bytes that are read for it, until it has been answered. Raises as `send`."""
+        self._share.take(size)
+
     async def send(self, response: web.Response) -> web.Response:
         """Sends an answer, whose bytes count in the body budget until the client has taken them: a client that reads
         slowly cannot have the gateway hold any number of answers. Raises `Unavailable` if there is no room for it."""

@@ -129,8 +129,8 @@ class ScanStage(Stage):
         plan = self._factory.plan
         for choice in reply.choices:
             for part in choice.parts:
-                if len(choice.parts) > 1 or type(part) is not Text:
-                    return False
+                if len(choice.parts) > 1 or type(part) is not Text or len(part.text) > _LARGE:
+                    return False  # a large text is looked at in a thread
                 if not is_itself(part.text, plan.signs, plan.names):
                     return False
                 if self._beginnings is not None and not self._beginnings.leaves(part.text):

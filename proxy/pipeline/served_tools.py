@@ -27,7 +27,9 @@ from ..servertools.mcp.from_clients import ClientServers, NotListed
 from ..servertools.mcp.names import offered_name
 from ..servertools.mcp.server import McpServer
 from ..servertools.source import Enter, Result, unknown_tool
+from ..support.offload import weight
 from .exchange import Exchange
+from .growth import too_much
 
 NAME_CHARS: Final = 64
 """Longest name that all model servers take; label and name share it."""
@@ -122,7 +124,11 @@ class ServedTools:
             *(tool for tool in request.tools if tool.name not in named - meant or tool.kind == "hosted"),
             *(tool.spec for tool in served if tool.spec.name not in named or tool in chosen),
         )  # a choice says no group: of equal names those are left out that it does not mean
-        changed = replace(request, tools=ToolSet(tools), tool_choice=choice)
+        limits = self._exchange.route.limits
+        grown = request.grown + weight([tool.spec for tool in served], limits.body_bytes)
+        changed = replace(request, tools=ToolSet(tools), tool_choice=choice, grown=grown)
+        if changed.size > limits.body_bytes:
+            raise too_much("bytes", limits, "tools")
         _check_choice(changed)
         return changed
 

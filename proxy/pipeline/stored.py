@@ -13,11 +13,10 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from aiohttp import web
 
-from ..config import LimitsConfig
 from ..errors import Cancelled, ClientFault, Unavailable, quote
 from ..protocols.base import TurnForm
 from ..protocols.turn import Turn
@@ -25,6 +24,7 @@ from ..protocols.wire import dump, dump_in_pieces
 from ..record import AccessField
 from ..store.base import BudgetExceeded, ReadBudget, ResponseStore, StoreUnavailable
 from ..support.offload import OFFLOAD_BYTES, OFFLOAD_MESSAGES, offload
+from .admitting import AdmittedRequest, admitted
 from .delivery import CLIENTS, OWNER
 from .reply import Reply
 from .tool_memory import kept_for
@@ -37,8 +37,6 @@ DEFAULT_PAGE: Final = 20
 
 STORE_FAILURES: Final = AccessField("store_failures", "A response could not be kept.")
 
-READ_BYTES: Final = 64 * 1024 * 1024
-"""Of large turns that are being shown, as they are stored; one may be as large alone."""
 PRUNE_S: Final = 60.0
 """How often expired turns are removed, at most."""
 MARKS_S: Final = 0.25
@@ -49,33 +47,6 @@ CANCEL_S: Final = 5.0
 """So long is waited for whoever makes a response to end it."""
 CANCEL_LOOK_S: Final = 0.05
 CANCEL_MARK_S: Final = 60.0
-
-
-class ReadingTurns:
-    """Bytes of the large turns that are being shown: no more than `most` together, and half of that for one owner
-    unless nobody else reads."""
-
-    def __init__(self, most: int = READ_BYTES) -> None:
-        self._most = most
-        self._held: dict[str, int] = {}
-
-    def take(self, owner: str, size: int) -> None:
-        """Raises `Unavailable`."""
-        held = sum(self._held.values())
-        mine = self._held.get(owner, 0)
-        if (held and held + size > self._most) or (mine and mine + size > self._most // 2):
-            raise Unavailable(
-                "Too many large stored responses are being read. Please try again when one has been sent."
-            )
-        self._held[owner] = mine + size
-
-    def give_back(self, owner: str, size: int) -> None:
-        """They have been sent."""
-        left = self._held.get(owner, 0) - size
-        if left > 0:
-            self._held[owner] = left
-        else:
-            self._held.pop(owner, None)
 
 
 class Conversations:
@@ -89,7 +60,6 @@ class Conversations:
 
     def __init__(self, store: ResponseStore | None, max_age_s: float) -> None:
         self.max_age_s = max_age_s
-        self.reading = ReadingTurns()
         self.running: dict[tuple[str, str], Reply] = {}  # by the ids of their marks, and owners
         self._looking: asyncio.TimerHandle | asyncio.Task[None] | None = None
         self._store = store
@@ -230,20 +200,20 @@ CONVERSATIONS: Final = web.AppKey("toolwire.conversations", Conversations)
 async def read(request: web.Request) -> web.StreamResponse:
     """The response as it is now."""
     form = _form(request)
-    async with _turn(request) as turn:
-        return await _answer(request, turn, lambda: dump_in_pieces(form.shown(turn)))
+    async with _turn(request) as (turn, asked):
+        return await _answer(asked, turn, lambda: dump_in_pieces(form.shown(turn)))
 
 
 async def delete(request: web.Request) -> web.StreamResponse:
     """Forget a response, and what server-side tools gave for the calls in it. Conversations that go on from it end."""
     conversations = request.app[CONVERSATIONS]
-    async with _turn(request) as turn:
+    async with _turn(request) as (turn, asked):
         try:
             for ident in (turn.id, *kept_for(turn)):
                 await conversations.delete(ident, turn.owner)
         except StoreUnavailable as error:
             raise away(error) from error
-        return await _answer(request, turn, lambda: dump({"id": turn.id, "object": "response", "deleted": True}))
+        return await _answer(asked, turn, lambda: dump({"id": turn.id, "object": "response", "deleted": True}))
 
 
 async def list_input(request: web.Request) -> web.StreamResponse:
@@ -256,8 +226,8 @@ async def list_input(request: web.Request) -> web.StreamResponse:
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= MAX_PAGE):
         raise ClientFault(f"`limit` must be 1 to {MAX_PAGE}, not {quote(text)}.", param="limit")
     form, after = _form(request), query.get("after")
-    async with _turn(request) as turn:
-        return await _answer(request, turn, lambda: _page(form.listed(turn), order == "desc", after, int(text)))
+    async with _turn(request) as (turn, asked):
+        return await _answer(asked, turn, lambda: _page(form.listed(turn), order == "desc", after, int(text)))
 
 
 def _page(items: Sequence[Mapping[str, Any]], newest_first: bool, after: str | None, most: int) -> bytes:
@@ -282,16 +252,17 @@ def _page(items: Sequence[Mapping[str, Any]], newest_first: bool, after: str | N
 
 
 async def cancel(request: web.Request) -> web.StreamResponse:
-    """Stop a response that is being made; one that is over stays as it is."""
+    """Stop a response that is being made; one that is over stays as it is. A client may do so while the response takes
+    the last of its places."""
     form = _form(request)
-    async with _turn(request) as turn:
+    async with _turn(request, limited=False) as (turn, asked):
         if turn.status == "in_progress":
             try:
                 turn = await request.app[CONVERSATIONS].cancel(turn)
             except StoreUnavailable as error:
                 raise away(error) from error
         ended = turn
-        return await _answer(request, turn, lambda: dump_in_pieces(form.shown(ended)))
+        return await _answer(asked, ended, lambda: dump_in_pieces(form.shown(ended)))
 
 
 def away(error: StoreUnavailable) -> Unavailable:
@@ -299,48 +270,30 @@ def away(error: StoreUnavailable) -> Unavailable:
     return Unavailable(f"The response store cannot be used now: {error}.", code="store_unavailable", retry_after_s=5)
 
 
-def too_much(kind: Literal["bytes", "values"], limits: LimitsConfig, param: str) -> ClientFault:
-    """The error of a request that would become larger than a body may be."""
-    limit = f"{limits.body_bytes} bytes" if kind == "bytes" else f"{limits.json_values} JSON values"
-    return ClientFault(
-        f"With the stored responses and items that it goes on from, the request is larger than {limit}.",
-        code="request_too_large",
-        param=param,
-        hint=f"Begin a new conversation, or refer to less. The limit is `limits.{'body_bytes' if kind == 'bytes' else 'json_values'}`.",
-    )
-
-
 @asynccontextmanager
-async def _turn(request: web.Request) -> AsyncIterator[Turn]:
-    """The turn that a request is about. A large one counts among those that are held until its answer has been
-    taken (`ReadingTurns`)."""
+async def _turn(request: web.Request, *, limited: bool = True) -> AsyncIterator[tuple[Turn, AdmittedRequest]]:
+    """The turn that a request is about. The request is held against the limits, unless it is not `limited`, and the
+    bytes of a large turn count in the budget of bodies (R33.2)."""
     ident, owner = request.match_info["id"], request[OWNER]
     conversations = request.app[CONVERSATIONS]
-    held = 0
-    try:
+    async with admitted(request, limited=limited, counted=limited) as asked:
         try:
-            turn = await conversations.get(ident, owner, ReadBudget(OFFLOAD_BYTES, OFFLOAD_BYTES))
-        except BudgetExceeded as large:
-            conversations.reading.take(owner, large.size)
-            held = large.size
-            turn = await conversations.get(ident, owner)
+            try:
+                turn = await conversations.get(ident, owner, ReadBudget(OFFLOAD_BYTES, OFFLOAD_BYTES))
+            except BudgetExceeded as large:
+                asked.hold(large.size)
+                turn = await conversations.get(ident, owner)
+        except StoreUnavailable as error:
+            raise away(error) from error
         if turn is None or turn.status == "kept":  # the latter is no response, but what one will go on from
             raise ClientFault(f"Response with id {quote(ident)} not found.", code="not_found")
-        yield turn
-    except StoreUnavailable as error:
-        raise away(error) from error
-    finally:
-        conversations.reading.give_back(owner, held)
+        yield turn, asked
 
 
-async def _answer(request: web.Request, turn: Turn, write: Callable[[], bytes]) -> web.StreamResponse:
-    """The answer that `write` gives, in a thread for a large turn; a large answer has been sent when this returns."""
+async def _answer(asked: AdmittedRequest, turn: Turn, write: Callable[[], bytes]) -> web.StreamResponse:
+    """Sends what `write` returns. It is written in a thread for a large turn."""
     body = await offload(turn.size > OFFLOAD_BYTES or len(turn.messages) > OFFLOAD_MESSAGES, write)
-    response = web.Response(body=body, content_type="application/json")
-    if len(body) > OFFLOAD_BYTES:
-        await response.prepare(request)
-        await response.write_eof()
-    return response
+    return await asked.send(web.Response(body=body, content_type="application/json"))
 
 
 def _form(request: web.Request) -> TurnForm:

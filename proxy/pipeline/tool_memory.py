@@ -28,10 +28,11 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
 from ..call_policy.ids import new_call_id
-from ..model import Image, Message, Part, Text, ToolResult, ToolUse
+from ..model import Image, Message, ModelRequest, Part, Text, ToolResult, ToolUse
 from ..protocols.turn import Turn
-from ..store.base import StoreUnavailable
+from ..store.base import BudgetExceeded, ReadBudget, StoreUnavailable
 from .exchange import Exchange
+from .growth import read_budget, too_much
 
 if TYPE_CHECKING:
     from .stored import Conversations
@@ -176,19 +177,36 @@ async def keep(exchange: Exchange, conversations: Conversations, call_id: str, r
         LOG.error("request %s: results of server-side tools could not be kept: %s", exchange.id, error)
 
 
-async def restored(
-    exchange: Exchange, conversations: Conversations, messages: tuple[Message, ...]
-) -> tuple[Message, ...]:
-    """The messages with everything that was kept in its place; the same object if nothing was."""
-    found: dict[int, Turn | None] = {}
-    if conversations.keeps:
-        given = exchange.protocol.given_id
-        marked = [(n, ident) for n, message in enumerate(messages) if (ident := _marked(message, given)) is not None]
+async def restored(exchange: Exchange, conversations: Conversations, request: ModelRequest) -> ModelRequest:
+    """The request with everything that was kept in its place; the same object if nothing was. Raises `ClientFault`
+    `request_too_large` if that would be larger than a body may be (R33.2)."""
+    messages = request.messages
+    if not conversations.keeps:
+        return request
+    given = exchange.protocol.given_id
+    marked = [(n, ident) for n, message in enumerate(messages) if (ident := _marked(message, given)) is not None]
+    if not marked:
+        return request
+    limits = exchange.route.limits
+    budget = read_budget(request, limits)
+    kept: dict[str, Turn | None] = {}
+    found: dict[int, Turn] = {}
+    grown = request.grown
+    try:
         for index, ident in marked[-MAX_LOOKUPS:]:
-            found[index] = await _get(exchange, conversations, ident)
-    live = [turn.id for turn in found.values() if turn is not None]
+            turn = kept.get(ident)
+            if turn is not None:
+                budget.take_bytes(turn.size)
+            elif ident not in kept:
+                turn = kept[ident] = await _get(exchange, conversations, ident, budget)
+            if turn is not None:
+                found[index] = turn
+                grown += turn.size
+    except BudgetExceeded as error:
+        raise too_much(error.kind, limits, None) from None
+    live = [turn.id for turn in kept.values() if turn is not None]
     if not live:
-        return messages
+        return request
     conversations.later(_prolong(exchange, conversations, live))
     out: list[Message] = []
     for index, message in enumerate(messages):
@@ -200,7 +218,7 @@ async def restored(
         beside = turn.output
         out.append(replace(message, parts=_with_uses(message.parts, beside[0].parts)) if beside else message)
         out += beside[1:]
-    return tuple(out)
+    return replace(request, messages=tuple(out), grown=grown)
 
 
 async def _prolong(exchange: Exchange, conversations: Conversations, idents: Sequence[str]) -> None:
@@ -218,9 +236,9 @@ def _marked(message: Message, given: Callable[[str], str]) -> str | None:
     return next((ident for ident in ids if is_marked(ident)), None)
 
 
-async def _get(exchange: Exchange, conversations: Conversations, call_id: str) -> Turn | None:
+async def _get(exchange: Exchange, conversations: Conversations, call_id: str, budget: ReadBudget) -> Turn | None:
     try:
-        return await conversations.get(f"kept_{call_id}", exchange.owner)
+        return await conversations.get(f"kept_{call_id}", exchange.owner, budget)
     except StoreUnavailable as error:
         exchange.record.count("store_failures")
         LOG.error("request %s: results of server-side tools could not be loaded: %s", exchange.id, error)

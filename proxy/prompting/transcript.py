@@ -26,7 +26,7 @@ from ..formats.base import ToolFormat, earlier_calls, escaping_for
 from ..formats.brackets import MARKERS as BRACKET_MARKERS
 from ..formats.brackets import attribute as bracket_attribute
 from ..formats.brackets import is_word
-from ..formats.escaping import Escaping, Markup, Pieces
+from ..formats.escaping import SLICE_CHARS, Escaping, Markup, Pieces
 from ..formats.layout import plain_name
 from ..formats.longjson import compact
 from ..formats.rendering import is_json_object, prompt_name, result_pieces, result_text, taught_arguments
@@ -332,6 +332,25 @@ def _answers(messages: Sequence[Message]) -> tuple[dict[_Place, list[ToolResult]
     return answers, owner
 
 
+def split_at(text: str, markers: Sequence[str]) -> list[str]:
+    """What stands between the markers, and these in the odd places. Of several that begin at one place the first in
+    `markers` counts, which are sorted by length, longest first. No search looks at much more than `SLICE_CHARS`."""
+    if not markers:
+        return [text]
+    pattern = re.compile("|".join(map(re.escape, markers)))
+    pieces: list[str] = []
+    done = at = 0
+    while at < len(text):
+        beyond = at + SLICE_CHARS
+        for found in pattern.finditer(text, at, beyond + len(markers[0])):
+            if found.start() >= beyond:
+                break
+            pieces += text[done : found.start()], found[0]
+            done = found.end()
+        at = max(beyond, done)
+    return [*pieces, text[done:]]
+
+
 class _Writer:
     """Writes calls, results and talk of one conversation as messages in one style. `also` are markers of the route
     besides the format's, `escapes` notes what was escaped."""
@@ -392,7 +411,7 @@ class _Writer:
         grammar = self.format.grammar
         thoughts = {tag.strip() for tags in grammar.reasoning for tag in tags}
         markers = sorted({*grammar.markers} - thoughts, key=len, reverse=True)
-        pieces = re.split(f"({'|'.join(map(re.escape, markers))})", part.text) if markers else [part.text]
+        pieces = split_at(part.text, markers)
         return [Markup(piece) if place % 2 else piece for place, piece in enumerate(pieces)]
 
     def _other(self, part: Part) -> Part:

@@ -15,7 +15,7 @@ from aiohttp import web
 HUGE_VALUES: Final = 4096
 """Objects in a body that make it such a one."""
 
-RARELY: Final = 50
+RARELY: Final = 500
 """Collections of the middle generation between two full ones meanwhile; see `gc.set_threshold`."""
 
 _HELD: Final = web.RequestKey("toolwire.collecting", bool)

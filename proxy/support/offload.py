@@ -91,7 +91,8 @@ def weight(value: object, most: int = sys.maxsize) -> int:
         if kind in _SHORT:
             continue
         if isinstance(item, str):
-            found += len(item) if item.isascii() else len(item.encode("utf-8", "surrogatepass"))
+            short = item.isascii() or len(item) > most
+            found += len(item) if short else len(item.encode("utf-8", "surrogatepass"))
         elif (held := _HELD.get(kind)) is not None:
             todo += held(item)
         elif kind is dict or isinstance(item, Mapping):

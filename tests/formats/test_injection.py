@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +23,7 @@ from proxy.pipeline.routing import Route
 from proxy.prompting.prompt import DEFAULT_TEMPLATE, NEVER
 from proxy.protocols.chat.protocol import ChatProtocol
 from proxy.record import AccessRecord
+from proxy.support import offload
 from proxy.support.offload import OFFLOAD_BYTES
 from tests.formats.cases import FORMATS, SEARCH, WEATHER
 from tests.formats.sampler import Acceptor, Grammar
@@ -234,13 +234,13 @@ async def test_equal_tools_have_one_grammar(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr("middlewares.injection.whole_answer", counted)
     threads: list[str] = []
-    to_thread = asyncio.to_thread
+    in_threads = offload._in_threads
 
-    async def noted(function: Any, *args: Any) -> Any:
+    def noted(function: Any, *args: Any) -> Any:
         threads.append("thread")
-        return await to_thread(function, *args)
+        return in_threads(function, *args)
 
-    monkeypatch.setattr("proxy.support.offload.asyncio.to_thread", noted)
+    monkeypatch.setattr(offload, "_in_threads", noted)
     middleware, tools = Injection(), ToolSet([WEATHER])
     for kept in (tools, tools, ToolSet([WEATHER])):
         asked = ModelRequest("m", (Message("user", (Text("hi"),)),), kept)

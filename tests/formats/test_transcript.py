@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -35,6 +36,7 @@ from proxy.model import (
     ToolUse,
     replace,
 )
+from proxy.prompting import transcript
 from proxy.prompting.prompt import (
     DEFAULT_TEMPLATE,
     NEVER,
@@ -44,7 +46,7 @@ from proxy.prompting.prompt import (
     policy,
     segment,
 )
-from proxy.prompting.transcript import GO_ON, inject
+from proxy.prompting.transcript import GO_ON, inject, split_at
 from proxy.scan._pyparse import CallScanner as PythonScanner
 from tests.formats.cases import FORMATS, SEARCH, WEATHER, bare, scan
 
@@ -568,3 +570,17 @@ def test_native_history_is_left_alone() -> None:
     changed = taught(asked, flatten="native")
     assert changed.messages[1:] == asked.messages
     assert changed.tools == ()
+
+
+MARKS = ("<tool_call>", "</tool_call>", "<tool", "<", "<|im_end|>")
+
+
+@given(
+    st.lists(st.sampled_from([*MARKS, "<to", "ol_call>", "a", "\\", " "]), max_size=30).map("".join), st.integers(1, 9)
+)
+def test_law_attempts_are_split_as_by_one_search(text: str, size: int) -> None:
+    markers = sorted(MARKS, key=len, reverse=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(transcript, "SLICE_CHARS", size)
+        assert split_at(text, markers) == re.split(f"({'|'.join(map(re.escape, markers))})", text)
+    assert split_at(text, []) == [text]

@@ -5,22 +5,29 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Coroutine, Iterable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.call_policy.ids import new_call_id
-from proxy.model import Message, Text, ToolResult, ToolUse
+from proxy.config import LimitsConfig
+from proxy.errors import ClientFault
+from proxy.model import Message, ModelRequest, Text, ToolResult, ToolUse
 from proxy.pipeline.exchange import Exchange
 from proxy.pipeline.stored import Conversations
 from proxy.pipeline.tool_memory import MAX_LOOKUPS, ToolMemory, is_marked, keep, marked_id, restored
 from proxy.protocols.turn import Turn
 from proxy.record import AccessRecord
-from proxy.store.base import StoreUnavailable
+from proxy.store.base import ReadBudget, StoreUnavailable
+from proxy.store.encoding import MAX_TURN_BYTES, decode, encode
 from tests.protocols.wires import CHAT
+
+LIMITS = LimitsConfig()
 
 
 class Kept:
@@ -40,11 +47,16 @@ class Kept:
             raise StoreUnavailable("away")
         self.turns[turn.id, turn.owner] = turn
 
-    async def get(self, ident: str, owner: str) -> Turn | None:
+    async def get(self, ident: str, owner: str, budget: ReadBudget) -> Turn | None:
         self.asked.append(ident)
         if self.away:
             raise StoreUnavailable("away")
-        return self.turns.get((ident, owner))
+        turn = self.turns.get((ident, owner))
+        if turn is None:
+            return None
+        text = encode(turn, MAX_TURN_BYTES)
+        budget.take_bytes(len(text))
+        return decode(text, budget)
 
     async def prolong(self, idents: Iterable[str], owner: str) -> None:
         self.prolonged += idents
@@ -53,12 +65,17 @@ class Kept:
         asyncio.get_running_loop().create_task(work)
 
 
-def exchange(owner: str = "ann") -> Exchange:
-    return cast(Exchange, SimpleNamespace(id="req_1", owner=owner, record=AccessRecord(), protocol=CHAT))
+def exchange(owner: str = "ann", limits: LimitsConfig = LIMITS) -> Exchange:
+    route = SimpleNamespace(limits=limits)
+    return cast(Exchange, SimpleNamespace(id="req_1", owner=owner, record=AccessRecord(), protocol=CHAT, route=route))
 
 
 def conversations(kept: Kept) -> Conversations:
     return cast(Any, kept)
+
+
+async def put_back(asked: Exchange, kept: Kept, messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    return (await restored(asked, conversations(kept), ModelRequest("m", messages))).messages
 
 
 OURS = ToolUse("call_s", "add", "{}")
@@ -96,7 +113,7 @@ async def test_what_was_kept_stands_in_its_place_again() -> None:
         ToolMemory(BEFORE, [beside], [ToolResult("call_b", (Text("1"),), "add")]),
     )
     user, said, result = asking(ident)
-    out = await restored(exchange(), conversations(kept), (user, said, result))
+    out = await put_back(exchange(), kept, (user, said, result))
     assert [message.role for message in out] == ["user", "assistant", "tool", "assistant", "tool", "tool"]
     assert [part for part in out[1].parts if isinstance(part, Text)] == []  # the client has seen it, and echoes it
     assert out[2].parts[0] == RESULT
@@ -111,8 +128,8 @@ async def test_it_belongs_to_the_key_that_asked() -> None:
     kept, ident = Kept(), marked_id()
     await keep(exchange(), conversations(kept), ident, ToolMemory(BEFORE, (), ()))
     messages = asking(ident)
-    assert await restored(exchange("eve"), conversations(kept), messages) is messages
-    assert len(await restored(exchange(), conversations(kept), messages)) == 5
+    assert await put_back(exchange("eve"), kept, messages) is messages
+    assert len(await put_back(exchange(), kept, messages)) == 5
 
 
 async def test_a_store_that_is_away_spoils_nothing() -> None:
@@ -120,15 +137,33 @@ async def test_a_store_that_is_away_spoils_nothing() -> None:
     kept.away = True
     await keep(asked, conversations(kept), ident, ToolMemory(BEFORE, (), ()))
     messages = asking(ident)
-    assert await restored(asked, conversations(kept), messages) is messages
+    assert await put_back(asked, kept, messages) is messages
     assert asked.record.counts["store_failures"] == 2
 
 
 async def test_ordinary_ids_cost_no_look_up_and_others_not_many() -> None:
     kept = Kept()
     messages = asking(new_call_id())
-    assert await restored(exchange(), conversations(kept), messages) is messages
+    assert await put_back(exchange(), kept, messages) is messages
     assert kept.asked == []
     ids = [marked_id() for _ in range(MAX_LOOKUPS + 9)]
-    await restored(exchange(), conversations(kept), tuple(m for ident in ids for m in asking(ident)))
+    await put_back(exchange(), kept, tuple(m for ident in ids for m in asking(ident)))
     assert kept.asked == [f"kept_{ident}" for ident in ids[9:]]
+
+
+async def test_what_is_put_in_has_the_limits_of_a_body() -> None:
+    """An id that a client repeats is read once, and what was kept counts each time it is put in."""
+    kept, ident = Kept(), marked_id()
+    await keep(exchange(), conversations(kept), ident, ToolMemory(BEFORE, (), ()))
+    (turn,) = kept.turns.values()
+    size = len(encode(turn, MAX_TURN_BYTES))
+    request = ModelRequest("m", asking(ident) * 5, grown=7)
+    limits = replace(LIMITS, body_bytes=7 + 5 * size)
+    out = await restored(exchange(limits=limits), conversations(kept), request)
+    assert len(out.messages) == 5 * 5
+    assert out.size == limits.body_bytes
+    assert len(kept.asked) == 1
+    limits = replace(LIMITS, body_bytes=7 + 5 * size - 1)
+    with pytest.raises(ClientFault) as caught:
+        await restored(exchange(limits=limits), conversations(kept), request)
+    assert (caught.value.code, caught.value.status) == ("request_too_large", 413)

@@ -24,6 +24,7 @@ from ...errors import quote
 from ...formats.toolset import ToolSet
 from ...model import Image, Text, ToolUse
 from ...support.environment import environment
+from ...support.offload import offload
 from ..definition import TIMED_OUT
 from ..parameters import BadArguments, read_arguments
 from ..source import CallState, Enter, Result, Tools, unknown_tool
@@ -262,7 +263,7 @@ class McpServer:
             await asyncio.wait({before})
         try:
             listing = (self.config.prefix, frame["tools"], frame["left_out"])
-            tools, left_out = await asyncio.to_thread(read_listing, *listing)
+            tools, left_out = await offload(True, read_listing, *listing)
         except Exception:
             LOG.exception("MCP server %s: the list of tools cannot be read", self.name)
             if host is not None:

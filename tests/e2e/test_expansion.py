@@ -1,0 +1,302 @@
+"""What a request becomes has the limits of a body, whatever it refers to and goes on from (R33.2), and what is large by
+then is worked on in threads (R33.4)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+import pytest
+from aiohttp.test_utils import TestServer
+
+from proxy.config import LimitsConfig
+from proxy.ingress.budget import BODY_BUDGET
+from proxy.pipeline.stored import CONVERSATIONS
+from proxy.protocols import wire
+from proxy.protocols.wire import PIECE_CHARS
+from proxy.support.offload import OFFLOAD_BYTES, THREADS
+from proxy.testing import Say, Upstream
+from tests.e2e.conftest import CHAT, USER, Gateway, function, post, upstream_config
+from tests.e2e.test_conversation import RESPONSES, ask, client, get
+from tests.e2e.test_item_references import refer
+
+READ = function("read_file", path="string")
+NEAR = '<tool_call>{"name":"red_file","arguments":{"path":"a"}}</tool_call>'
+GOOD = '<tool_call>{"name":"read_file","arguments":{"path":"a"}}</tool_call>'
+
+
+@pytest.fixture(params=["memory", "sqlite", "redis"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
+    match request.param:
+        case "sqlite":
+            return {"kind": "sqlite", "path": str(tmp_path / "r.sqlite3")}
+        case "redis":
+            pytest.importorskip("redis")
+            return {"kind": "redis", "url": request.getfixturevalue("redis_server").url}
+        case kind:
+            return {"kind": kind}
+
+
+async def size_of(server: TestServer, ident: str) -> int:
+    """The bytes of a turn in its store."""
+    turn = await server.app[CONVERSATIONS].get(ident, "")
+    assert turn is not None
+    return turn.size
+
+
+def body_of(**fields: Any) -> bytes:
+    return orjson.dumps({"model": "m", **fields})
+
+
+async def send(session: aiohttp.ClientSession, body: bytes) -> tuple[int, Any]:
+    headers = {"Content-Type": "application/json"}
+    async with session.post(RESPONSES, data=body, headers=headers) as response:
+        return response.status, await response.json()
+
+
+def is_too_large(answer: tuple[int, Any], param: str, option: str = "limits.body_bytes") -> None:
+    status, said = answer
+    assert (status, said["error"]["code"], said["error"]["param"]) == (413, "request_too_large", param)
+    assert option in said["error"]["message"]
+
+
+async def test_references_count_each_time(gateway: Gateway, store: dict[str, Any]) -> None:
+    """To the byte: with the limit exactly met the server gets what it would get without one, one byte less and it is
+    not asked."""
+    async with Upstream([Say("Yes."), Say("Two."), Say("Three.")]) as upstream:
+        server = await gateway(upstream_config(upstream.url, store=store))
+        async with client(server) as session:
+            first = await ask(session, input="x" * 100_000)
+            (item,) = (await get(session, f"{first['id']}/input_items"))["data"]
+            body = body_of(input=refer(*[item] * 5), store=False)
+            becomes = len(body) + 5 * len(orjson.dumps(item))
+            read = len(body) + await size_of(server, first["id"])
+            assert becomes > read
+            status, _ = await send(session, body)
+            assert status == 200
+        sent = upstream.requests[-1].body
+        for limit, fits in ((becomes, True), (becomes - 1, False)):
+            bounded = await gateway(upstream_config(upstream.url, store=store, limits={"body_bytes": limit}))
+            if store["kind"] == "memory":
+                bounded.app[CONVERSATIONS]._store = server.app[CONVERSATIONS]._store
+                bounded.app[CONVERSATIONS]._open = True
+            async with client(bounded) as session:
+                answer = await send(session, body)
+            if fits:
+                assert answer[0] == 200
+                assert upstream.requests[-1].body == sent
+            else:
+                is_too_large(answer, "input")
+        assert len(upstream.requests) == 3
+
+
+async def test_a_conversation_counts(gateway: Gateway, store: dict[str, Any]) -> None:
+    async with Upstream([Say("Yes.") for _ in range(9)]) as upstream:
+        server = await gateway(upstream_config(upstream.url, store=store))
+        idents: list[str] = []
+        async with client(server) as session:
+            for number in range(4):
+                more = {"previous_response_id": idents[-1]} if idents else {}
+                idents.append((await ask(session, input=f"{number}" * 50_000, **more))["id"])
+            whole = sum([await size_of(server, ident) for ident in idents])
+        body = body_of(input="hi", previous_response_id=idents[-1], store=False)
+        asked = len(upstream.requests)
+        for limit, fits in ((len(body) + whole, True), (len(body) + whole - 1, False)):
+            bounded = await gateway(upstream_config(upstream.url, store=store, limits={"body_bytes": limit}))
+            if store["kind"] == "memory":
+                bounded.app[CONVERSATIONS]._store = server.app[CONVERSATIONS]._store
+                bounded.app[CONVERSATIONS]._open = True
+            async with client(bounded) as session:
+                answer = await send(session, body)
+            if fits:
+                assert answer[0] == 200
+                assert len(upstream.requests[-1].json["messages"]) == 9
+            else:
+                is_too_large(answer, "previous_response_id")
+        assert len(upstream.requests) == asked + 1
+
+
+async def test_values_count_as_well(gateway: Gateway) -> None:
+    async with Upstream([Say("Yes."), Say("Two.")]) as upstream:
+        server = await gateway(upstream_config(upstream.url, limits={"json_values": 5000}))
+        async with client(server) as session:
+            parts = [{"type": "input_text", "text": "x"}] * 1000
+            first = await ask(session, input=[{"role": "user", "content": parts}])
+            (item,) = (await get(session, f"{first['id']}/input_items"))["data"]
+            answer = await send(session, body_of(input=refer(item, item)))
+            is_too_large(answer, "input", "limits.json_values")
+    assert len(upstream.requests) == 1
+
+
+# --- where it happens -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def threads(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[str]]:
+    """The threads in which functions ran."""
+    seen: dict[str, set[str]] = {}
+
+    def watch(place: str) -> None:
+        owner, _, name = place.rpartition(".")
+        module, _, kind = owner.partition(":")
+        holder: Any = __import__(module, fromlist=["_"])
+        holder = getattr(holder, kind) if kind else holder
+        real: Callable[..., Any] = getattr(holder, name)
+
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            seen.setdefault(name, set()).add(threading.current_thread().name)
+            return real(*args, **kwargs)
+
+        monkeypatch.setattr(holder, name, watched)
+
+    for place in (
+        "proxy.store.encoding.decode",
+        "proxy.protocols.responses.turns:ResponsesTurns.going_on",
+        "proxy.protocols.responses.turns:ResponsesTurns.finished",
+        "proxy.protocols.responses.turns:ResponsesTurns.shown",
+        "proxy.pipeline.stored._page",
+        "middlewares.injection.inject",
+        "middlewares.reask._in_words",
+        "proxy.prompting.transcript:_Writer.talk",
+    ):
+        watch(place)
+    return seen
+
+
+def are_off_the_loop(threads: dict[str, set[str]], *names: str) -> None:
+    for name in names:
+        assert threads[name], name
+        assert all(thread.startswith("toolwire-large") for thread in threads[name]), (name, threads[name])
+
+
+async def test_a_short_request_after_a_long_turn(gateway: Gateway, threads: dict[str, set[str]]) -> None:
+    tool = {"type": "function", "name": "look", "parameters": {"type": "object", "properties": {}}}
+    async with Upstream([Say("Yes."), Say("Two.")]) as upstream:
+        server = await gateway(upstream_config(upstream.url))
+        async with client(server) as session:
+            first = await ask(session, input="<tool_call> word " * 20_000, tools=[tool])
+            threads.clear()
+            await ask(session, input="hi", previous_response_id=first["id"], tools=[tool])
+    are_off_the_loop(threads, "decode", "going_on", "finished", "inject", "talk")
+
+
+async def test_a_short_one_after_a_short_one(gateway: Gateway, threads: dict[str, set[str]]) -> None:
+    async with Upstream([Say("Yes."), Say("Two.")]) as upstream:
+        server = await gateway(upstream_config(upstream.url))
+        async with client(server) as session:
+            first = await ask(session, input="hello")
+            await ask(session, input="hi", previous_response_id=first["id"])
+            await get(session, f"{first['id']}/input_items")
+    loop = {threading.current_thread().name}
+    assert {name: threads[name] for name in ("decode", "going_on", "_page")} == dict.fromkeys(
+        ("decode", "going_on", "_page"), loop
+    )
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_near_miss_is_put_into_words_elsewhere(
+    gateway: Gateway, threads: dict[str, set[str]], stream: bool
+) -> None:
+    near = [NEAR, *[" word <|im_end|>"] * 10_000]
+    said = near if stream else ["".join(near)]
+    async with Upstream([Say(*said), Say(GOOD)]) as upstream:
+        server = await gateway(upstream_config(upstream.url))
+        answer = await post(server, {"model": "m", "messages": USER, "tools": [READ], "stream": stream}, path=CHAT)
+        assert answer.status == 200
+        first, second = (asked.json["messages"] for asked in upstream.posts)
+    assert len(second[len(first)]["content"]) >= sum(map(len, near))
+    are_off_the_loop(threads, "_in_words")
+    assert any(thread.startswith("toolwire-large") for thread in threads["talk"])
+
+
+async def test_an_attempt_that_does_not_fit_is_left_out(gateway: Gateway) -> None:
+    """The model is told what was wrong, and not what it wrote."""
+    async with Upstream([Say(NEAR + " word" * 10_000), Say(GOOD)]) as upstream:
+        server = await gateway(upstream_config(upstream.url, limits={"body_bytes": 20_000}))
+        answer = await post(server, {"model": "m", "messages": USER, "tools": [READ]}, path=CHAT)
+        assert answer.status == 200
+        first, second = (asked.json["messages"] for asked in upstream.posts)
+    assert [message["role"] for message in second[len(first) :]] == ["user"]
+    assert "not accepted" in second[-1]["content"]
+
+
+def test_there_are_few_threads() -> None:
+    assert THREADS == 2
+
+
+# --- looking at what is stored --------------------------------------------------------------------------------------
+
+
+async def test_a_page_is_made_of_its_own_items(
+    gateway: Gateway, threads: dict[str, set[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+    from proxy.protocols.responses import turns
+
+    real = turns.listed
+
+    def counted(item: Any, ident: str, index: int) -> Any:
+        made.append(index)
+        return real(item, ident, index)
+
+    monkeypatch.setattr(turns, "listed", counted)
+    longest = 0
+    dumps = orjson.dumps
+
+    def watched(value: Any, *more: Any) -> bytes:
+        nonlocal longest
+        written = dumps(value, *more)
+        longest = max(longest, len(written))
+        return written
+
+    async with Upstream([Say("Yes.")]) as upstream:
+        server = await gateway(upstream_config(upstream.url))
+        async with client(server) as session:
+            said = [{"role": "user", "content": f"{number} " + "x" * 10_000} for number in range(60)]
+            first = await ask(session, input=said)
+            made.clear()
+            threads.clear()
+            monkeypatch.setattr(wire.orjson, "dumps", watched)
+            page = await get(session, f"{first['id']}/input_items?limit=10")
+            assert sorted(made) == list(range(50, 60))
+            assert [item["content"][0]["text"][:2] for item in page["data"]] == [f"{n}" for n in range(59, 49, -1)]
+            after = await get(session, f"{first['id']}/input_items?limit=10&after={page['last_id']}")
+            assert after["data"][0]["content"][0]["text"].startswith("49 ")
+            assert after["has_more"]
+    are_off_the_loop(threads, "decode", "_page")
+    assert longest <= 2 * PIECE_CHARS
+
+
+@pytest.mark.parametrize("path", ["", "/input_items"])
+async def test_looking_counts_in_the_limits_of_a_key(gateway: Gateway, path: str) -> None:
+    async with Upstream([Say("Yes.")]) as upstream:
+        keys = {"keys": [{"key": "k1", "requests_per_min": 3}]}
+        server = await gateway(upstream_config(upstream.url, auth=keys))
+        async with client(server) as session:
+            first = await ask(session, input="hello")
+            await get(session, first["id"] + path)
+            await get(session, first["id"] + path)
+            refused = await get(session, first["id"] + path, 429)
+    assert refused["error"]["code"] == "rate_limit_exceeded"
+
+
+async def test_large_turns_that_are_looked_at_have_a_budget(gateway: Gateway) -> None:
+    """That of bodies, until the client has taken the answer. Small ones do not need it."""
+    async with Upstream([Say("Yes."), Say("Two.")]) as upstream:
+        server = await gateway(upstream_config(upstream.url))
+        budget = server.app[BODY_BUDGET]
+        async with client(server) as session:
+            large = await ask(session, input="x" * 2 * OFFLOAD_BYTES)
+            small = await ask(session, input="hello")
+            others = budget.open("")
+            others.take(LimitsConfig().total_body_bytes - OFFLOAD_BYTES)
+            refused = await get(session, f"{large['id']}/input_items", 503)
+            assert refused["error"]["code"] == "overloaded"
+            await get(session, f"{small['id']}/input_items")
+            others.release()
+            await get(session, f"{large['id']}/input_items")
+        assert budget.bytes == 0

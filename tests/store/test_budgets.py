@@ -1,0 +1,114 @@
+"""A reader says how much it takes (`ReadBudget`, R33.2): no store reads more, and within it nothing changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from proxy.protocols.turn import Turn
+from proxy.store import encoding, memory, redis, sqlite
+from proxy.store.base import BudgetExceeded, ReadBudget, ResponseStore
+from tests.store.turns import turn
+
+MANY = 10**9
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """The bytes of the turns that are decoded, one by one."""
+    sizes: list[int] = []
+    real = encoding.decode
+
+    def counted(text: bytes, budget: ReadBudget | None = None) -> Turn:
+        sizes.append(len(text))
+        return real(text, budget)
+
+    async def counted_later(text: bytes, budget: ReadBudget | None = None) -> Turn:
+        return counted(text, budget)
+
+    monkeypatch.setattr(sqlite, "decode", counted)
+    for module in (memory, redis):
+        monkeypatch.setattr(module, "decoded", counted_later)
+    return sizes
+
+
+async def conversation(store: ResponseStore, *texts: str, **more: Any) -> list[Turn]:
+    turns: list[Turn] = []
+    for number, text in enumerate(texts):
+        one = turn(f"resp_{number}", ancestors=[each.id for each in turns], text=text, **more)
+        await store.put(one)
+        turns.append(one)
+    return turns
+
+
+async def test_a_turn_within_the_budget(store: ResponseStore, read: list[int]) -> None:
+    (kept,) = await conversation(store, "hello" * 100)
+    whole = await store.get(kept.id, "alice")
+    assert whole is not None
+    assert read == [whole.size]
+    exact = ReadBudget(whole.size, MANY)
+    assert await store.get(kept.id, "alice", exact) == whole
+    assert exact.bytes == 0
+    assert 0 < MANY - exact.values < 100
+
+
+async def test_one_byte_beyond_the_turn_is_not_read(store: ResponseStore, read: list[int]) -> None:
+    (kept,) = await conversation(store, "hello" * 100)
+    whole = await store.get(kept.id, "alice")
+    assert whole is not None
+    read.clear()
+    short = ReadBudget(whole.size - 1, MANY)
+    with pytest.raises(BudgetExceeded) as caught:
+        await store.get(kept.id, "alice", short)
+    assert (caught.value.kind, caught.value.size, caught.value.most) == ("bytes", whole.size, whole.size - 1)
+    assert read == []
+    assert short.bytes == whole.size - 1
+
+
+async def test_a_conversation_within_the_budget(store: ResponseStore) -> None:
+    turns = await conversation(store, "a", "b" * 1000, "c" * 70_000)
+    whole = await store.get_chain("resp_2", "alice")
+    assert whole == tuple(turns)
+    budget = ReadBudget(sum(each.size for each in whole) + 5, MANY)
+    assert await store.get_chain("resp_2", "alice", budget) == whole
+    assert budget.bytes == 5
+
+
+async def test_beyond_it_only_the_last_turn_is_read(store: ResponseStore, read: list[int]) -> None:
+    """Which says who the others are."""
+    await conversation(store, "a", "b" * 1000, "c" * 70_000, "d")
+    whole = await store.get_chain("resp_3", "alice")
+    assert whole is not None
+    read.clear()
+    with pytest.raises(BudgetExceeded):
+        await store.get_chain("resp_3", "alice", ReadBudget(sum(each.size for each in whole) - 1, MANY))
+    assert read == [whole[-1].size]
+    read.clear()
+    with pytest.raises(BudgetExceeded):
+        await store.get_chain("resp_3", "alice", ReadBudget(whole[-1].size - 1, MANY))
+    assert read == []
+
+
+async def test_no_further_turn_is_read_once_there_are_too_many_values(store: ResponseStore, read: list[int]) -> None:
+    turns = await conversation(store, "a", "b", "c", "d", numbers=[0] * 1000)
+    enough = ReadBudget(MANY, 4 * 1100)
+    assert await store.get_chain("resp_3", "alice", enough) == tuple(turns)
+    read.clear()
+    with pytest.raises(BudgetExceeded) as caught:
+        await store.get_chain("resp_3", "alice", ReadBudget(MANY, 2500))
+    assert caught.value.kind == "values"
+    assert len(read) == 3
+
+
+async def test_a_gap_and_somebody_elses_turn_cost_nothing(store: ResponseStore) -> None:
+    await conversation(store, "a", "b")
+    budget = ReadBudget(0, 0)
+    assert await store.get("resp_9", "alice", budget) is None
+    assert await store.get("resp_0", "bob", budget) is None
+    assert await store.get_chain("resp_1", "bob", budget) is None
+    last = await store.get("resp_1", "alice")
+    assert last is not None
+    await store.delete("resp_0", "alice")
+    assert await store.get_chain("resp_1", "alice", ReadBudget(last.size, MANY)) is None
