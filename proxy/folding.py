@@ -186,8 +186,8 @@ def is_half(use: ToolUse) -> bool:
 
 
 def unfold(reply: ModelReply) -> list[Event]:
-    """The stream that arrives at once and folds back to `reply`. A call with half its arguments in an answer that a
-    limit of length cut off is `truncated`, as it is in a stream (C18)."""
+    """The stream that arrives at once and folds back to `reply`. A call with half its arguments in an answer that was
+    cut off is `truncated`, as it is in a stream (C18)."""
     usage = reply.usage
     read = None if usage is None else replace(usage, output_tokens=0, reasoning_tokens=0, extra=EMPTY)
     out: list[Event] = [Start(reply.id, reply.model, reply.created, reply.extra, read)]
@@ -199,7 +199,7 @@ def unfold(reply: ModelReply) -> list[Event]:
                     out.append(Open(block, _KINDS[type(part)], choice=index, extra=part.extra))
                     out += [Delta(block, part.text), Close(block)]
                 case ToolUse():
-                    cut = choice.reason == "length" and is_half(part)
+                    cut = choice.reason in FinishReason.CUTTING and is_half(part)
                     out += Call(block, part, choice=index, status="truncated" if cut else "complete").events()
                 case OpaquePart():
                     out.append(Opaque(part.protocol, part.payload))

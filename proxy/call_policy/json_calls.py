@@ -11,9 +11,11 @@ Rules of this module:
    Null and `""` under such a key are none; so is `{}`, if another reading fits the tool. Else they stand flat, beside
    the name: then each of them is a property of the tool, and all that it requires are there; `METADATA` are left out,
    unless they are properties.
-4. A property may itself be called like one of these keys. Then both readings are weighed: what stands under the key is
-   the arguments if its own members are properties of the tool and all required ones are there; else the call is flat,
-   if rule 3 says so and the property may be what stands there; else it is the former after all.
+4. A property may itself be called like one of these keys (R30.5). What stands under a key of the syntax is the
+   arguments whenever it can be: only what is no object, written or in a string, may be that property of a flat call.
+   For another key both readings are weighed: what stands under it is the arguments if it has a member of that name
+   itself, or if its members are properties of the tool and all required ones are there; else the call is flat, if
+   rule 3 says so and the property may be what stands there; else it is the former after all.
 """
 
 from __future__ import annotations
@@ -136,14 +138,20 @@ class MemberArguments:
         """See `Arguments`, and rules 3 and 4."""
         taught = next((key for key in self.keys if self._holds_some(key)), None)
         said_none = self._says_none()
-        if taught is not None and parameters is not None and not said_none and not _may_declare(parameters, taught):
-            return JsonArguments(*self.members[taught], self.taught).settle(parameters, repair=repair, objects=objects)
-        known = ParameterTypes(parameters)
         wrapping = (taught,) if taught is not None else tuple(key for key in ARGUMENTS if self._holds_some(key))
+        flaw: ValueError | None = None
+        if taught is not None and parameters is not None and not said_none:
+            held = JsonArguments(*self.members[taught], self.taught)
+            try:
+                return held.settle(parameters, repair=repair, objects=objects)
+            except ValueError as error:
+                if not _may_declare(parameters, taught):
+                    raise
+                flaw, wrapping = error, ()
+        known = ParameterTypes(parameters)
         flat = self._flat(known)
         fits_flat = bool(flat) and (parameters is None or _fits(flat, known))
         readings: list[Settled] = []
-        flaw: ValueError | None = None
         for key in wrapping:
             try:
                 found = JsonArguments(*self.members[key], self.taught).settle(
@@ -152,7 +160,7 @@ class MemberArguments:
             except ValueError as error:
                 flaw = flaw or error
                 continue
-            if _fits_text(found.text, known):
+            if _fits_text(found.text, known) or _has(found.text, key):
                 return found
             readings.append(found)
         rather_flat = fits_flat and parameters is not None and self._may_be_flat(wrapping, known)
@@ -244,6 +252,11 @@ def _fits(members: Mapping[str, Any], known: ParameterTypes) -> bool:
 def _fits_text(text: str, known: ParameterTypes) -> bool:
     value = read_json(text)
     return isinstance(value, dict) and _fits(value, known)
+
+
+def _has(text: str, key: str) -> bool:
+    value = read_json(text)
+    return isinstance(value, dict) and key in value
 
 
 def _kind(value: object) -> str:

@@ -152,7 +152,7 @@ class ScanStage(Stage):
         self.passed(0, said.text)
         found = self._scan(0, said.text)
         if not self._over:
-            found += self._finish(0, truncated=choice.reason == FinishReason.LENGTH)
+            found += self._finish(0, truncated=choice.reason in FinishReason.CUTTING)
         if found and isinstance(last := found[-1], Fault):
             raise last.error
         answer = ReplyChoice(tuple(parts_of(found)), choice.reason, _without_logprobs(choice.extra))
@@ -201,7 +201,7 @@ class ScanStage(Stage):
                         out += self._closed(event)
                 case Finish():
                     for choice in (*self._scanners, *self._heads):
-                        truncated = reason_of(event, choice) == "length"
+                        truncated = reason_of(event, choice) in FinishReason.CUTTING
                         out += self._finish(choice, truncated=truncated)
                         if choice in self._said and beginnings is not None and not self._over:
                             again = beginnings.look_back(choice, truncated=truncated)

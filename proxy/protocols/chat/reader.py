@@ -23,7 +23,7 @@ from typing import Any
 from ...errors import BackendFault, GatewayError
 from ...events import BlockKind, BlockStatus, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
 from ...fastparse import SseFramer
-from ...model import EMPTY, CallKind, Extra, Usage, merged
+from ...model import EMPTY, CallKind, Extra, FinishReason, Usage, merged
 from ...scan._grammar import FrameTooLarge
 from ..call_deltas import CallDelta, CallDeltas
 from ..numbers import MAX_CALLS, MAX_CHOICES, index_of, too_many, whole_number
@@ -356,8 +356,8 @@ class _Answer:
             out.append(Delta(draft.block, draft.arguments))
 
     def close(self, reader: ChatReader, out: list[Event]) -> None:
-        """The answer ended: close all blocks. What a limit of length cut off is `truncated`."""
-        cut = self.reason == "length"
+        """The answer ended: close all blocks. What its end cut off is `truncated`."""
+        cut = self.reason in FinishReason.CUTTING
         if self._prose is not None:
             self._close_prose(reader, self._prose[0], "truncated" if cut else "complete", out)
         if self._drafts is None:

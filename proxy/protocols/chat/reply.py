@@ -26,6 +26,7 @@ from ...folding import is_half
 from ...model import (
     EMPTY,
     Extra,
+    FinishReason,
     ModelReply,
     Part,
     Reasoning,
@@ -150,7 +151,7 @@ def _read_choice(choice: Mapping[str, Any]) -> ReplyChoice:
     reason = _reason_of(choice)
     for call in calls:
         if isinstance(call, dict):
-            parts.append(_read_call(call, cut=reason == "length"))
+            parts.append(_read_call(call, cut=reason in FinishReason.CUTTING))
     return ReplyChoice(tuple(parts), reason, choice_extra(choice, rest_of(message, MESSAGE)))
 
 
@@ -374,7 +375,7 @@ def _write_choice(index: int, choice: ReplyChoice, options: WriteOptions) -> dic
         if not text.strip(SPACE):
             message["content"] = None
         message["tool_calls"] = [write_call(use) for use in uses]
-        called = choice.reason != "length" or any(is_whole(use, choice.reason) for use in uses)
+        called = choice.reason not in FinishReason.CUTTING or any(is_whole(use, choice.reason) for use in uses)
     written: dict[str, Any] = {
         "index": index,
         "message": message,
@@ -410,7 +411,7 @@ def finish_word(reason: str, called: bool, options: WriteOptions) -> str:
 
 def is_whole(use: ToolUse, reason: str) -> bool:
     """Whether a call of an answer that ended for `reason` was not cut off (C18)."""
-    return reason != "length" or not is_half(use)
+    return reason not in FinishReason.CUTTING or not is_half(use)
 
 
 def reply_id(given: str) -> str:

@@ -5,7 +5,9 @@ Rules:
 1. Total: an event of a kind that is not known becomes `Opaque`, with itself under `frame`; a block that is not modelled
    is one `Opaque` when it is whole. An event that is no JSON object ends the stream with a `Fault`. Bytes may be cut
    anywhere.
-2. A block opens and closes where its server says so; one that was left open is closed by the end.
+2. A block opens and closes where its server says so; one that was left open is closed by the end. A call without whole
+   arguments is closed only when more is known: if the answer ends with it, and that end cuts, it was cut, whether its
+   server said that it is over or not (R29.3).
 3. Counts are running totals: what comes later counts, and what is not said again stays.
 4. What is counted or sized by a server's number is bounded first (`numbers.py`).
 5. The stream is good when `message_stop` came, or a reason to stop; else it broke off.
@@ -49,6 +51,7 @@ class MessagesReader:
         self._last = -1
         self._seen = 0
         self._ids: set[str] = set()
+        self._ending: int | None = None  # a call whose server says that it is over, and that may have been cut
         self._started = self._ended = False
         self._counts: dict[str, Any] = {}
         self._stop: dict[str, Any] | None = None
@@ -153,7 +156,7 @@ class MessagesReader:
         self._start(None)
         reason, extra = read_stop(self._stop or {})
         for index in list(self._blocks):
-            self._end(index, cut=reason == FinishReason.LENGTH)
+            self._end(index, cut=reason in FinishReason.CUTTING)
         self._ended = True
         usage = read_usage(self._counts) if self._counts else None
         self._out.append(Finish(reason, usage, (), scoped(PROTOCOL, self._late), (extra,) if extra else ()))
@@ -176,6 +179,8 @@ class MessagesReader:
     def _begin(self, index: int, wire: Mapping[str, Any]) -> _Block:
         if self._seen >= MAX_PARTS:
             raise too_many("blocks", MAX_PARTS)
+        if self._ending is not None:
+            self._end(self._ending)
         self._last = index
         block = self._blocks[index] = _Block(self._seen, wire)
         self._seen += 1
@@ -231,12 +236,17 @@ class MessagesReader:
 
     def _close(self, value: Mapping[str, Any]) -> None:
         index = self._index(value)
-        if index in self._blocks:
+        block = self._blocks.get(index)
+        if block is not None and index == self._last and block.may_be_cut:
+            self._ending = index
+        elif block is not None:
             self._end(index)
 
     def _end(self, index: int, *, cut: bool = False) -> None:
-        """`cut`: its server did not end it, and a limit of length ended the answer."""
+        """`cut`: the answer ended with it, and that end may have cut it off."""
         block = self._blocks.pop(index)
+        if index == self._ending:
+            self._ending = None
         given = block.wire.get("input")
         status: BlockStatus = "complete"
         if block.kind is None:
@@ -249,7 +259,7 @@ class MessagesReader:
             self._out.append(Opaque(PROTOCOL, {**wire, **block.late} if block.late else wire))
             return
         if block.kind is BlockKind.TOOL_CALL:
-            if cut and not block.draft.is_whole:
+            if cut and block.may_be_cut:
                 status = "truncated"
             elif block.draft.is_blank:
                 self._give(block, arguments_of(given).strip(SPACE) if isinstance(given, dict) else "{}")
@@ -268,6 +278,13 @@ class _Block:
         self.draft = CallDelta(0)
         self.draft.kind = "custom"  # pieces are pieces: nobody repeats what was
         self.kind = _KINDS.get(text_of(wire.get("type")))
+
+    @property
+    def may_be_cut(self) -> bool:
+        """It is a call whose arguments are not whole, or none."""
+        if self.kind is not BlockKind.TOOL_CALL or self.wire.get("input"):
+            return False
+        return self.draft.arguments.strip(SPACE) in ("", "{}") or not self.draft.is_whole
 
 
 _KINDS: Final[Mapping[str, BlockKind]] = {

@@ -248,9 +248,13 @@ def read_reply(body: bytes) -> ModelReply:
     if len(content) > MAX_PARTS:
         raise too_many("blocks", MAX_PARTS)
     parts: list[Part] = []
+    reason, extra = read_stop(answer)
     for part in _parts(content):
         add_part(parts, part)
-    reason, extra = read_stop(answer)
+    if reason in FinishReason.CUTTING and isinstance(last := content[-1] if content else None, Mapping):
+        cut = parts[-1] if parts and last.get("type") == "tool_use" and not last.get("input") else None
+        if isinstance(cut, ToolUse):  # what had come of its arguments is not said: half a call, as in a stream (R29.3)
+            parts[-1] = replace(cut, arguments="")
     late = rest_of(answer, ANSWER)
     return ModelReply(
         id=text_of(answer.get("id")),

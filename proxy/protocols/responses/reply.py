@@ -386,7 +386,7 @@ def read_output_call(item: Mapping[str, Any]) -> ToolUse:
     if item.get("type") == "custom_tool_call":
         return ToolUse(call_id, name, text_of(item.get("input")), "custom", namespace, extra=extra)
     arguments = text_of(item.get("arguments"))
-    whole_text = arguments if arguments.strip(SPACE) else "{}"
+    whole_text = arguments if arguments.strip(SPACE) else "" if item.get("status") == "incomplete" else "{}"
     return ToolUse(call_id, name, whole_text, "function", namespace, extra=extra)
 
 

@@ -1,0 +1,101 @@
+"""A parameter that is called like a key of calls is an ordinary parameter in every format (R30.5): what the format's
+own writer writes is read back, whatever the schema says, at every split and by both scanners."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from proxy import open_scanner
+from proxy.events import BlockKind, Delta, Event, Fault, Open
+from proxy.formats.base import ToolFormat
+from proxy.formats.keys import ARGUMENTS, METADATA, NAMES, WRAPPERS
+from proxy.model import ToolSpec, ToolUse
+from proxy.registry import registries
+from tests.options import route_options
+
+KEYS = tuple(
+    dict.fromkeys((*ARGUMENTS, *NAMES, *WRAPPERS, *sorted(METADATA), "value", "key", "tool_calls", "parameter"))
+)
+FORMATS = tuple(name for name in registries().formats.names() if name != "auto")
+PLAIN: Any = {"a": 1, "b": {"c": "x"}}
+VALUES: tuple[Any, ...] = (PLAIN, '{"a": 1}', {"name": "run", "arguments": {"a": 1}})
+
+
+def schemas(key: str, value: Any) -> Iterator[Mapping[str, Any]]:
+    """A schema that says all, one that knows one of two members, and one that wants more."""
+    kind = {"type": "object" if isinstance(value, dict) else "string"}
+    yield {"type": "object", "properties": {key: kind, "cwd": {"type": "string"}}, "required": [key, "cwd"]}
+    yield {"type": "object", "properties": {key: kind}, "required": [key]}
+    yield {
+        "type": "object",
+        "properties": {key: kind, "cwd": {"type": "string"}, "more": {}},
+        "required": [key, "more"],
+    }
+
+
+def written(chosen: ToolFormat, arguments: Mapping[str, Any], name: str = "run") -> str:
+    use = ToolUse("call_1", name, json.dumps(arguments))
+    return (chosen.render_calls or (lambda uses: "".join(map(chosen.render_call, uses))))([use])
+
+
+def read(twin: ModuleType, name: str, tool: ToolSpec, pieces: Sequence[str], **options: Any) -> list[tuple[str, Any]]:
+    calls = {"recognise": "taught", "coerce": "off"} | options.pop("calls", {})
+    scanner = open_scanner(name, [tool], options=route_options(**options, **calls), scanner=twin.CallScanner)
+    events: list[Event] = [event for piece in pieces for event in scanner.feed(piece)]
+    events += scanner.finish()
+    assert not any(isinstance(event, Fault) for event in events)
+    opened = {event.block: event for event in events if isinstance(event, Open) and event.kind is BlockKind.TOOL_CALL}
+    said = dict.fromkeys(opened, "")
+    for event in events:
+        if isinstance(event, Delta) and event.block in said:
+            said[event.block] += event.text
+    return [(str(opened[block].name), json.loads(text)) for block, text in said.items()]
+
+
+@pytest.mark.parametrize("value", VALUES, ids=str)
+@pytest.mark.parametrize("name", FORMATS)
+def test_it_is_read_back(twin: ModuleType, name: str, value: Any) -> None:
+    chosen = registries().formats.get(name)
+    for key in KEYS:
+        for arguments in ({key: value, "cwd": "/"}, {"cwd": "/", key: value}):
+            text = written(chosen, arguments)
+            for schema in schemas(key, value):
+                found = read(twin, name, ToolSpec("run", parameters=schema), [text])
+                assert found == [("run", arguments)], (schema, text)
+
+
+@pytest.mark.parametrize("streaming", ["buffered", "incremental"])
+@pytest.mark.parametrize("key", ["arguments", "name", "parameters", "input", "type"])
+@pytest.mark.parametrize("name", FORMATS)
+def test_it_is_read_back_at_every_split(twin: ModuleType, name: str, key: str, streaming: str) -> None:
+    chosen = registries().formats.get(name)
+    arguments = {key: PLAIN, "cwd": "/"}
+    text = written(chosen, arguments)
+    tool = ToolSpec("run", parameters=list(schemas(key, PLAIN))[1])
+    splits = range(1, len(text)) if key == "arguments" else ()  # of the others one of each character says enough
+    for pieces in (list(text), *([text[:at], text[at:]] for at in splits)):
+        found = read(twin, name, tool, pieces, argument_streaming=streaming)
+        assert found == [("run", arguments)], pieces
+
+
+SYNONYMS = [
+    ("arguments", {"name": "run", "args": {"arguments": PLAIN, "cwd": "/"}}),
+    ("input", {"tool": "run", "input": {"input": PLAIN, "cwd": "/"}}),
+    ("action", {"action": "run", "action_input": {"action": PLAIN, "cwd": "/"}}),
+    ("args", {"function": {"name": "run", "args": {"args": PLAIN, "cwd": "/"}}}),
+    ("args", {"name": "run", "arguments": json.dumps({"args": PLAIN, "cwd": "/"})}),
+]
+
+
+@pytest.mark.parametrize(("key", "block"), SYNONYMS, ids=str)
+@pytest.mark.parametrize("name", ["hermes", "sentinel"])
+def test_under_other_keys_than_the_taught_one(twin: ModuleType, name: str, key: str, block: dict[str, Any]) -> None:
+    text = f"<tool_call>{json.dumps(block)}</tool_call>"
+    for schema in schemas(key, PLAIN):
+        found = read(twin, name, ToolSpec("run", parameters=schema), [text])
+        assert found == [("run", {key: PLAIN, "cwd": "/"})], schema
