@@ -3,9 +3,9 @@ the tests that are nearest.
 
     python -m tests.mutants [-k WORDS] [-j PROCESSES] [--list]
 
-A fault is *killed* if a test fails, and *lives* if none does. The checkout is never changed: each process works on a copy
-of its own in a temporary folder. Ends with 1 if a fault lives that gives no reason, or could not be tried; about ten
-minutes for all on two cores.
+A fault is *killed* if a test fails, and *lives* if none does. The checkout is never changed: each process works on a
+copy of its own in a temporary folder. Ends with 1 if a fault lives that gives no reason, or could not be tried; about
+ten minutes for all on two cores.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     with tempfile.TemporaryDirectory(prefix="toolwire-mutants-") as folder:
         copies = [copied(Path(folder) / str(number)) for number in range(max(1, options.j))]
-        if wrong := baseline(copies[0], faults):
+        if wrong := baseline(copies[0], faults, len(copies)):
             print(f"the nearest tests fail without any fault: {wrong}", file=sys.stderr)
             return 2
         outcomes = list(tried(faults, copies))
@@ -93,9 +93,9 @@ def copied(folder: Path) -> Path:
     return folder
 
 
-def baseline(copy: Path, faults: Sequence[Fault]) -> str:
+def baseline(copy: Path, faults: Sequence[Fault], processes: int) -> str:
     """What fails of the tests without a fault; empty if none does. Else every fault would seem to be seen."""
-    code, detail = tested(copy, sorted({test for fault in faults for test in fault.tests}))
+    code, detail = tested(copy, ["-n", str(processes), *sorted({test for fault in faults for test in fault.tests})])
     return "" if code == 0 else detail
 
 
@@ -190,9 +190,7 @@ def report(outcomes: Sequence[Outcome]) -> int:
             if outcome.verdict == verdict:
                 fault = outcome.fault
                 print(f"{verdict}: {fault.name} ({fault.path}): {fault.breaks}")
-                print(
-                    f"    {fault.reason or outcome.detail if verdict == 'error' else fault.reason or 'no reason given'}"
-                )
+                print(f"    {outcome.detail if verdict == 'error' else fault.reason or 'no reason is given'}")
     for outcome in outcomes:
         if outcome.verdict == "killed" and outcome.fault.reason:
             print(f"killed, although a reason says why it lives: {outcome.fault.name}")

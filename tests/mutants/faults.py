@@ -1,7 +1,7 @@
 """Faults that the tests have to see, as data: one change of a few characters each.
 
-A fault stands here because somebody could make it by mistake, and because it would lose data, let somebody in, or end an
-answer wrongly. When a fault's old text changes, change it here too, or choose another fault in its place:
+A fault stands here because somebody could make it by mistake, and because it would lose data, let somebody in, or end
+an answer wrongly. When a fault's old text changes, change it here too, or choose another fault in its place:
 `tests/unit/test_mutants.py` says which no longer apply.
 """
 
@@ -197,7 +197,7 @@ FAULTS: Final = (
         "an event of many lines may be as large as it likes", ("tests/parse/test_sse.py",), rebuild=True,
     ),
     Fault(
-        "scanner-quiet-delta", "proxy/scan/_pyprose.py",
+        "scanner-middle-of-a-line", "proxy/scan/_pyprose.py",
         '        self._line_start = text[-1] == "\\n"\n', "        self._line_start = True\n",
         "markup in the middle of a line is taken for a call", ("tests/parse",),
     ),
