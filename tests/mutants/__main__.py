@@ -1,5 +1,5 @@
-"""Do the tests see faults? Puts each fault of `tests/mutants/faults.py` into a copy of the tree, one at a time, and runs
-the tests that are nearest.
+"""Do the tests see faults? Puts each fault of `tests/mutants/faults.py` into a copy of the tree, one at a time, and
+runs the tests that are nearest.
 
     python -m tests.mutants [-k WORDS] [-j PROCESSES] [--list]
 
