@@ -71,9 +71,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     with tempfile.TemporaryDirectory(prefix="toolwire-mutants-") as folder:
         copies = [copied(Path(folder) / str(number)) for number in range(max(1, options.j))]
-        if wrong := baseline(copies[0], faults, len(copies)):
-            print(f"the nearest tests fail without any fault: {wrong}", file=sys.stderr)
-            return 2
         outcomes = list(tried(faults, copies))
     return report(outcomes)
 
@@ -93,12 +90,6 @@ def copied(folder: Path) -> Path:
     return folder
 
 
-def baseline(copy: Path, faults: Sequence[Fault], processes: int) -> str:
-    """What fails of the tests without a fault; empty if none does. Else every fault would seem to be seen."""
-    code, detail = tested(copy, ["-n", str(processes), *sorted({test for fault in faults for test in fault.tests})])
-    return "" if code == 0 else detail
-
-
 def tried(faults: Sequence[Fault], copies: Sequence[Path]) -> Iterator[Outcome]:
     """What becomes of each fault, told as soon as it is known."""
     free: SimpleQueue[Path] = SimpleQueue()
@@ -109,19 +100,34 @@ def tried(faults: Sequence[Fault], copies: Sequence[Path]) -> Iterator[Outcome]:
         copy = free.get()
         began = time.monotonic()
         try:
-            with put_in(fault, copy):
-                code, detail = tested(copy, fault.tests)
+            verdict, detail = judged(fault, copy)
         except (ValueError, subprocess.CalledProcessError) as error:
-            return Outcome(fault, "error", str(error), time.monotonic() - began)
+            verdict, detail = "error", str(error)
         finally:
             free.put(copy)
-        verdict: Verdict = "killed" if code == FAILED else "lived" if code == 0 else "error"
         return Outcome(fault, verdict, detail, time.monotonic() - began)
 
     with ThreadPoolExecutor(len(copies)) as pool:
         for outcome in pool.map(one, faults):
-            print(f"{outcome.verdict:7} {outcome.took_s:5.0f} s  {outcome.fault.name}  ({outcome.detail})", flush=True)
+            detail = outcome.detail[:120]
+            print(f"{outcome.verdict:7} {outcome.took_s:5.0f} s  {outcome.fault.name}  ({detail})", flush=True)
             yield outcome
+
+
+def judged(fault: Fault, copy: Path) -> tuple[Verdict, str]:
+    """What becomes of a fault, and why. A test that fails without the fault as well has seen nothing."""
+    with put_in(fault, copy):
+        code, said = tested(copy, fault.tests)
+    if code == 0:
+        return "lived", said
+    if code != FAILED:
+        return "error", f"pytest ended with {code}: {said}"
+    test = said.removeprefix("FAILED ").split(" - ")[0]
+    if said.startswith("FAILED "):
+        code, alone = tested(copy, [test])
+        if code != 0:
+            return "error", f"without the fault too: {alone}"
+    return "killed", test
 
 
 @contextmanager
@@ -157,7 +163,8 @@ def build(copy: Path) -> None:
 
 
 def tested(copy: Path, tests: Sequence[str]) -> tuple[int, str]:
-    """What pytest ends with, and its last line. Examples are the same every time."""
+    """What pytest ends with, and the line about the test that failed, or the last line. Examples are the same every
+    time."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
     try:
         done = subprocess.run(
@@ -173,7 +180,7 @@ def tested(copy: Path, tests: Sequence[str]) -> tuple[int, str]:
         return FAILED, "the tests hang"
     lines = (done.stdout + done.stderr).strip().splitlines()
     failed = next((line for line in lines if line.startswith(("FAILED", "ERROR"))), "")
-    return done.returncode, (failed or (lines[-1] if lines else ""))[:160]
+    return done.returncode, failed or (lines[-1] if lines else "")
 
 
 def environment(copy: Path) -> dict[str, str]:

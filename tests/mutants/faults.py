@@ -100,7 +100,7 @@ FAULTS: Final = (
     Fault(
         "codex-thoughts-twice", "proxy/backends/codex_app/answer.py",
         "if self._form.setdefault(item, method) != method:", "if False:",
-        "thoughts come as they are and summed up, in one block", ("tests/backends",),
+        "thoughts come as they are and summed up, in one block", ("tests/backends/test_codex_corners.py", "tests/backends/test_codex_app.py"),
     ),
     # --- writers ----------------------------------------------------------------------------------------------------
     Fault(
@@ -199,7 +199,7 @@ FAULTS: Final = (
     Fault(
         "scanner-middle-of-a-line", "proxy/scan/_pyprose.py",
         '        self._line_start = text[-1] == "\\n"\n', "        self._line_start = True\n",
-        "markup in the middle of a line is taken for a call", ("tests/parse",),
+        "markup in the middle of a line is taken for a call", ("tests/parse/test_forms.py", "tests/parse/test_formats_corpus.py", "tests/parse/test_laws.py", "tests/parse/test_scanner.py"),
     ),
     # --- what counts as a call --------------------------------------------------------------------------------------
     Fault(
@@ -259,12 +259,12 @@ FAULTS: Final = (
         "keep-alive-answer-too-many", "proxy/backends/wire_connection.py",
         "        if self.answer is None or self.answer.complete:\n            raise ValueError(\"an answer too many\")\n",
         "",
-        "a second answer on a connection becomes part of the first", ("tests/backends",),
+        "a second answer on a connection becomes part of the first", ("tests/backends/test_wire_answers.py", "tests/backends/test_wire_client.py"),
     ),
     Fault(
         "keep-alive-when-lost", "proxy/backends/wire_connection.py",
         "            if exc is None and answer.until_close:\n", "            if answer.until_close:\n",
-        "an answer whose connection was reset counts as whole", ("tests/backends",),
+        "an answer whose connection was reset counts as whole", ("tests/backends/test_wire_answers.py", "tests/backends/test_wire_client.py"),
     ),
     Fault(
         "retry-after-rounding", "proxy/backends/retry_after.py",
