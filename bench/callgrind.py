@@ -22,8 +22,10 @@ _TOTAL: Final = re.compile(r"^(?:summary|totals): (\d+)", re.MULTILINE)
 
 
 def installed() -> bool:
-    """Whether there is a valgrind."""
-    return shutil.which("valgrind") is not None
+    """Whether there is a valgrind that runs."""
+    program = shutil.which("valgrind")
+    asked = program and subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
+    return bool(asked) and asked.returncode == 0 and asked.stdout.startswith("valgrind-")
 
 
 def counted(call: Callable[[], None]) -> None:

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.store.redis_server import PROGRAM, ClusterGroup, RedisServer, WatchedGroup, started
+from tests import optional
+from tests.store.redis_server import ClusterGroup, RedisServer, WatchedGroup, started
 
 # Whatever the environment says (in containers often that nothing is compiled for good): a third of a short run would be
 # spent on compiling the tests again.
@@ -48,12 +49,15 @@ def _import_frozen() -> None:
 _import_frozen()
 
 # How long an example takes says more about the machine than about the code. In CI hypothesis loads a profile of its
-# own, which says the same and draws the same examples every time.
+# own, which says the same and draws the same examples every time; with TOOLWIRE_FRESH it draws new ones there as well.
+# CONTRIBUTING.md says why. Whatever fails prints the line that makes it fail again.
 settings.register_profile(
     "toolwire",
     settings.get_profile(settings.get_current_profile_name()),
     deadline=None,
+    print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
+    **({"derandomize": False} if os.environ.get("TOOLWIRE_FRESH") else {}),
 )
 settings.load_profile("toolwire")
 
@@ -74,6 +78,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     until = item.config.getoption("--until")
     if until is not None and time.time() > until:
         pytest.skip("there was no time left")
+    for mark in item.iter_markers("needs"):
+        for tool in mark.args:
+            optional.program(tool)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -88,15 +95,9 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.freeze()
 
 
-def _needs_redis() -> None:
-    if PROGRAM is None:
-        pytest.skip("redis-server is not installed (Debian: apt-get install redis-server)")
-
-
 @pytest.fixture(scope="session")
 def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
     """One for all tests; each uses a prefix of its own."""
-    _needs_redis()
     server = RedisServer(tmp_path_factory.mktemp("redis"))
     server.start()
     yield server
@@ -106,7 +107,6 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServ
 @pytest.fixture(scope="session")
 def watched_group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WatchedGroup]:
     """A master, its replica and a Sentinel, for all tests that let them live."""
-    _needs_redis()
     with started(WatchedGroup(tmp_path_factory.mktemp("watched"))) as group:
         yield group
 
@@ -114,7 +114,6 @@ def watched_group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WatchedG
 @pytest.fixture(scope="session")
 def cluster_group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterGroup]:
     """Three masters with a replica each, for the same."""
-    _needs_redis()
     with started(ClusterGroup(tmp_path_factory.mktemp("cluster"))) as group:
         yield group
 
@@ -122,7 +121,6 @@ def cluster_group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterG
 @pytest.fixture
 def own_server(tmp_path: Path) -> Iterator[RedisServer]:
     """A server for one test, not started."""
-    _needs_redis()
     server = RedisServer(tmp_path)
     yield server
     server.stop()

@@ -9,26 +9,25 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import subprocess
 import tempfile
 from pathlib import Path
 
 import pytest
 
+from tests.optional import NODE, NPM, lack, program
+
 HERE = Path(__file__).parent
-OLDEST_NODE = 20
 TIMEOUT_S = 300
 
 
 def install(name: str, shared: Path) -> Path:
     """The folder in which the packages of `name/package.json` are installed, with `node_modules` in it."""
-    node, npm = shutil.which("node"), shutil.which("npm")
-    if node is None or npm is None:
-        raise missing(f"node {OLDEST_NODE} or newer, with npm")
+    for tool in (NODE, NPM):
+        if (reason := lack(tool)) is not None:
+            raise missing(reason.removeprefix("needs "))
+    node, npm = program(NODE), program(NPM)
     version = subprocess.run([node, "--version"], capture_output=True, text=True, check=True).stdout
-    if int(version.lstrip("v").split(".")[0]) < OLDEST_NODE:
-        raise missing(f"node {OLDEST_NODE} or newer, not {version.strip()}")
     wanted = (HERE / name / "package.json").read_bytes()
     root = Path(os.environ.get("TOOLWIRE_CLIENTS") or shared / "toolwire-clients")
     folder = root / f"{name}-{hashlib.sha256(wanted + version.encode()).hexdigest()[:16]}"

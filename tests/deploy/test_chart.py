@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from proxy.config import GatewayConfig
 from proxy.configuration.settings import load
 from proxy.observability.telemetry import Metrics
 from tests.deploy.chart import Chart, Failed, objects
+from tests.optional import GO, HELM
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "helm" / "toolwire"
 CHART = Chart(FOLDER)
@@ -183,7 +183,7 @@ def without_checksum(made: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("go") is None, reason="there is no Go, whose templates Helm uses")
+@pytest.mark.needs(GO)  # whose templates Helm uses
 def test_go_reads_the_templates_as_we_do(tmp_path):
     program = tmp_path / "render"
     source = Path(__file__).with_name("render.go")
@@ -194,7 +194,7 @@ def test_go_reads_the_templates_as_we_do(tmp_path):
         assert without_checksum(objects(json.loads(done.stdout))) == without_checksum(CHART.render(values))
 
 
-@pytest.mark.skipif(shutil.which("helm") is None, reason="there is no Helm")
+@pytest.mark.needs(HELM)
 @BOTH
 def test_helm_reads_the_chart_as_we_do(values, tmp_path):
     file = tmp_path / "values.yaml"

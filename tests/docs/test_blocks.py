@@ -10,7 +10,6 @@ import ast
 import contextlib
 import io
 import re
-import shutil
 import subprocess
 import tomllib
 from collections.abc import Iterator
@@ -31,6 +30,7 @@ from proxy.tuning.cases import load_cases
 from tests.docs.data import documents, faults, request_faults
 from tests.docs.pages import FENCE, PAGES, ROOT, Block, blocks, pages_with, read, write_files
 from tests.inspector.browser import Gateway
+from tests.optional import NODE, program
 
 KINDS: Final = {
     "sh": {""},
@@ -266,9 +266,7 @@ def _registries() -> list[Any]:
 
 @pytest.mark.parametrize(("page", "block"), _of("js"))
 def test_javascript_can_be_read(page: Path, block: Block) -> None:
-    node = shutil.which("node")
-    if node is None:
-        pytest.skip("needs node")
+    node = program(NODE)
     done = subprocess.run(
         [node, "--input-type=module", "--check"], input=block.text, capture_output=True, text=True, timeout=60
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import re
-import shutil
 import subprocess
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
@@ -24,6 +23,7 @@ from proxy.support.conversion import ConfigError
 from tests.docs.data import request_faults
 from tests.docs.pages import PAGES, ROOT, blocks, pages_with, read
 from tests.docs.shell import Command, parsed, simple_commands
+from tests.optional import BASH, program
 
 GATEWAY: Final = "127.0.0.1:8080"
 ELSEWHERE: Final = frozenset(
@@ -157,9 +157,7 @@ def test_no_command_is_excepted_that_nobody_shows() -> None:
 
 @pytest.mark.parametrize("page", pages_with("sh"), ids=str)
 def test_the_shell_can_read_them(page: Path) -> None:
-    bash = shutil.which("bash")
-    if bash is None:
-        pytest.skip("needs bash")
+    bash = program(BASH)
     for block in blocks(page):
         if block.info[:1] == ["sh"]:
             done = subprocess.run([bash, "-n"], input=block.text, capture_output=True, text=True)

@@ -29,6 +29,7 @@ from docs import website
 from docs.drawn import drawings, picture
 from docs.website import ROOT, SOURCE, SiteError, bent, pages
 from tests.inspector import browser
+from tests.optional import CHROMEDRIVER
 
 COUNTED = ("h1", "h2", "h3", "h4", "li", "table", "tr", "pre", "img", "blockquote", "hr", "strong", "em")
 
@@ -235,7 +236,7 @@ def address(site: Path) -> Iterator[str]:
     server.server_close()
 
 
-@browser.needed
+@pytest.mark.needs(CHROMEDRIVER)
 def test_a_reader_searches_looks_at_pictures_and_turns_the_light_off(address: str) -> None:
     with browser.browsing() as driver:
         driver.get(address + "explanation/how-it-works/")

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -24,16 +23,11 @@ from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 
+from tests.optional import CHROMEDRIVER, CHROMIUM, program
+
 ROOT: Final = Path(__file__).resolve().parents[2]
 GUARD_S: Final = 60.0
 """Nothing that is waited for here may take so long."""
-
-CHROMIUM: Final = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-DRIVER: Final = shutil.which("chromedriver")
-
-needed = pytest.mark.skipif(
-    CHROMIUM is None or DRIVER is None, reason="needs Chromium and its driver (Debian: chromium, chromium-driver)"
-)
 
 T = TypeVar("T")
 
@@ -160,10 +154,9 @@ def browsing() -> Iterator[webdriver.Chrome]:
     options = webdriver.ChromeOptions()
     for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1500,1000"):
         options.add_argument(argument)
-    assert CHROMIUM is not None
-    options.binary_location = CHROMIUM
+    options.binary_location = program(CHROMIUM)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(program(CHROMEDRIVER)))
     try:
         yield driver
     finally:

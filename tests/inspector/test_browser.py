@@ -12,9 +12,10 @@ import pytest
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
 
-from tests.inspector.browser import Gateway, Page, browsing, needed, until
+from tests.inspector.browser import Gateway, Page, browsing, until
+from tests.optional import CHROMEDRIVER
 
-pytestmark = [needed, pytest.mark.xdist_group("browser")]
+pytestmark = [pytest.mark.needs(CHROMEDRIVER), pytest.mark.xdist_group("browser")]
 
 HOSTILE = (
     "<img src=x onerror=\"document.title='hacked'\"></script><script>document.title='hacked'</script>\u202e\x1b[31m"

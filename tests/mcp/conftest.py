@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -18,6 +17,7 @@ from proxy.config import McpServerConfig
 from proxy.model import ToolUse
 from proxy.servertools.mcp.server import McpServer
 from proxy.servertools.source import CallState, Result
+from tests import optional
 
 HERE = Path(__file__).parent
 RAW = HERE / "raw_server.py"
@@ -81,8 +81,9 @@ def alive(pid: int) -> bool:
 def npm_server(name: str) -> tuple[str, ...]:
     """The command of a published server of npm; skips where it is not installed."""
     program = PUBLISHED / "node_modules" / ".bin" / name
-    if not program.exists() or shutil.which("node") is None:
+    if not program.exists():
         pytest.skip(f"{program} is not there; tests/mcp/servers.sh installs it, with node and npm")
+    optional.program(optional.NODE)
     return (str(program),)
 
 

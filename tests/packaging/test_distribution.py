@@ -18,6 +18,7 @@ import yaml
 from packaging.metadata import Metadata
 
 import toolwire.selftest
+from tests.optional import GIT, program
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
@@ -52,9 +53,9 @@ def build(kind: str, tree: Path, out: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def tracked() -> list[str]:
-    if shutil.which("git") is None or not (ROOT / ".git").exists():
-        pytest.skip("needs git and a checkout: this compares with what is tracked")
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
+    if not (ROOT / ".git").exists():
+        pytest.skip("needs a checkout: this compares with what is tracked")
+    listed = subprocess.run([program(GIT), "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
     return [name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
 
 

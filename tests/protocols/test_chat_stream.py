@@ -358,13 +358,6 @@ def test_any_split_reads_the_same(events: list[Event], data: st.DataObject) -> N
     assert got == read(raw)
 
 
-def test_byte_by_byte() -> None:
-    raw = write(TWO_CALLS, options(usage=True))
-    reader = CHAT.reader(frame_bytes=1 << 20)
-    got = [event for i in range(len(raw)) for event in reader.feed(raw[i : i + 1])]
-    assert got + reader.finish() == read(raw)
-
-
 # --- what servers do ------------------------------------------------------------------------------------------------
 
 
@@ -525,13 +518,6 @@ def test_a_first_chunk_without_choices() -> None:
     )
     assert got[0] == Start("chatcmpl-1", "m", 1, {"chat": {"system_fingerprint": "fp"}})
     assert fold(got).text == "x"
-
-
-def test_logprobs_stay_with_their_delta() -> None:
-    logprobs = {"content": [{"token": "x"}]}
-    choice = {"index": 0, "delta": {"content": "x"}, "logprobs": logprobs, "finish_reason": None}
-    got = read(frame({"id": "1", "choices": [choice]}) + chunk({}, "stop") + DONE)
-    assert [event.extra for event in got if isinstance(event, Delta)] == [{"logprobs": logprobs}]
 
 
 def test_unknown_frames_are_kept() -> None:

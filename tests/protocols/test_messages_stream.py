@@ -365,12 +365,6 @@ def said(reply: ModelReply) -> list[str]:
     return [text for text in texts if text.strip(" \t\r\n")]
 
 
-def test_each_byte_alone() -> None:
-    wire = write(ALL_KINDS)
-    assert normalise(read(wire, 1)) == normalise(read(wire))
-    assert [type(part) for part in fold(read(wire, 1)).choices[0].parts] == [Reasoning, Text, ToolUse, ToolUse]
-
-
 # --- what servers say -----------------------------------------------------------------------------------------------
 
 REPLY: dict[str, Any] = {

@@ -78,13 +78,6 @@ def test_bytes_may_be_cut_anywhere(events: list[Event], points: list[int]) -> No
     assert normalise(got) == normalise(read(data))
 
 
-def test_byte_by_byte() -> None:
-    data = write(CUT)
-    reader = RESPONSES.reader(frame_bytes=1 << 20)
-    got = [event for n in range(len(data)) for event in reader.feed(data[n : n + 1])]
-    assert got == read(data)
-
-
 # --- what servers leave out -----------------------------------------------------------------------------------------
 
 

@@ -19,8 +19,9 @@ from proxy.ratelimit.failover import FailoverLedger
 from proxy.ratelimit.memory import MemoryLedger
 from proxy.ratelimit.redis import RedisLedger
 from tests.e2e.conftest import USER, post, read_config, serving
+from tests.optional import REDIS
 from tests.ratelimit.conftest import PATIENCE_S, Clock
-from tests.store.redis_server import PROGRAM, RedisServer, WatchedGroup, started
+from tests.store.redis_server import RedisServer, WatchedGroup, started
 
 GUARD_S = 60.0
 SLOTS = Bound("key", "concurrent", "key:a", 2)
@@ -243,7 +244,7 @@ async def test_a_server_that_stops_answering_is_asked_once_and_not_by_every_requ
         assert (await counts.book([SLOTS, TOKENS], 8, "next")).granted  # it heard of the end, and of the correction
 
 
-@pytest.mark.skipif(PROGRAM is None, reason="redis-server is not installed (Debian: apt-get install redis-server)")
+@pytest.mark.needs(REDIS)
 async def test_the_counts_go_on_with_the_next_master(tmp_path: Path) -> None:
     with started(WatchedGroup(tmp_path)) as group:
         shared = RedisLedger(group.url, timeout_s=PATIENCE_S, now=Clock())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import shutil
 import signal
 import socket
 import subprocess
@@ -15,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-PROGRAM = shutil.which("redis-server") or shutil.which("valkey-server")
+from tests import optional
 
 GROUPS = {"redis": "redis_server", "sentinel": "watched_group", "cluster": "cluster_group"}
 """What a URL may lead to, and the fixtures that have such servers."""
@@ -56,11 +55,10 @@ class RedisServer:
     said = "eady to accept connections"
 
     def __init__(self, folder: Path, *options: str) -> None:
-        assert PROGRAM is not None
         self.port = free_port()
         self.url = f"redis://127.0.0.1:{self.port}/0"
         self._command = [
-            *(PROGRAM, "--bind", "127.0.0.1", "--port", str(self.port), "--dir", str(folder)),
+            *(optional.program(optional.REDIS), "--bind", "127.0.0.1", "--port", str(self.port), "--dir", str(folder)),
             *("--save", "", "--appendonly", "no", "--daemonize", "no", *options),
         ]
         self._process: subprocess.Popen[str] | None = None
@@ -130,8 +128,7 @@ class Sentinel(RedisServer):
         )
         if own:
             self.url = self.url.replace("//", f"//:{own}@")
-        assert PROGRAM is not None
-        self._command = [PROGRAM, str(self._file), "--sentinel"]
+        self._command = [optional.program(optional.REDIS), str(self._file), "--sentinel"]
 
 
 class Group:

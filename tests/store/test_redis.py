@@ -14,7 +14,7 @@ from proxy.store.encoding import encode, key_of
 from proxy.store.redis import RedisStore
 from tests.backends.peers import self_signed
 from tests.store.conftest import PATIENCE_S
-from tests.store.redis_server import PROGRAM, ClusterGroup, RedisServer, WatchedGroup, started
+from tests.store.redis_server import ClusterGroup, RedisServer, WatchedGroup, started
 from tests.store.turns import DAY, HOUR, START, Clock, turn
 
 
@@ -109,8 +109,6 @@ async def test_a_turn_that_the_server_evicted(redis_server: RedisServer, clock: 
 
 
 async def test_a_server_that_refuses_says_nothing_secret(tmp_path: Path, clock: Clock) -> None:
-    if PROGRAM is None:
-        pytest.skip("redis-server is not installed (Debian: apt-get install redis-server)")
     server = RedisServer(
         tmp_path, "--requirepass", "right-word", "--user", "weak", "on", ">weak-word", "~*", "+get", "+mget"
     )
@@ -137,8 +135,6 @@ async def test_a_server_that_refuses_says_nothing_secret(tmp_path: Path, clock: 
 
 
 async def test_sentinels_and_servers_with_passwords_of_their_own(tmp_path: Path, clock: Clock) -> None:
-    if PROGRAM is None:
-        pytest.skip("redis-server is not installed (Debian: apt-get install redis-server)")
     with started(WatchedGroup(tmp_path, 0, 1, password="theirs", sentinels_own="its")) as group:
         right = group.url.replace("//", "//:theirs@")
         refused = "the Redis server refuses the name or the password"
@@ -160,8 +156,6 @@ async def test_sentinels_and_servers_with_passwords_of_their_own(tmp_path: Path,
 
 
 async def test_sentinels_and_servers_over_tls(tmp_path: Path, clock: Clock) -> None:
-    if PROGRAM is None:
-        pytest.skip("redis-server is not installed (Debian: apt-get install redis-server)")
     _, certificate = self_signed(tmp_path)
     with started(WatchedGroup(tmp_path, 1, 1, tls=(certificate, tmp_path / "key.pem"))) as group:
         store = RedisStore(group.url, now=clock, timeout_s=PATIENCE_S)

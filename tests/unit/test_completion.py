@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import select
-import shutil
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ from click.testing import CliRunner, Result
 from docs.generate import ROOT
 from proxy.cli import main
 from proxy.cli.shells import MARK
+from tests import optional
 
 PATIENCE_S = 120.0
 SCRIPTS = {
@@ -25,7 +25,6 @@ SCRIPTS = {
     "zsh": ".local/share/zsh/site-functions/_toolwire",
     "fish": ".config/fish/completions/toolwire.fish",
 }
-BASH_COMPLETION = Path("/usr/share/bash-completion/bash_completion")
 
 Run = Callable[..., Result]
 
@@ -145,13 +144,6 @@ def test_folders_are_those_that_the_user_has_chosen(run: Run, home: Path, shell:
 # --- real shells ----------------------------------------------------------------------------------------------------
 
 
-def needs(shell: str) -> str:
-    found = shutil.which(shell)
-    if found is None:
-        pytest.skip(f"{shell} is not installed")
-    return found
-
-
 class Terminal:
     """A shell at a terminal."""
 
@@ -211,11 +203,11 @@ def completes(shell: Terminal) -> None:
         shell.until("ready> ")
 
 
-@pytest.mark.skipif(not BASH_COMPLETION.exists(), reason="bash-completion is not installed")
+@pytest.mark.needs(optional.BASH_COMPLETION)
 def test_bash_completes(run: Run, home: Path) -> None:
-    bash = needs("bash")
+    bash = optional.program(optional.BASH)
     (home / "a-long-name.yaml").touch()
-    (home / "rc").write_text(f"PS1='ready> '; bind 'set bell-style none'; . {BASH_COMPLETION}\n")
+    (home / "rc").write_text(f"PS1='ready> '; bind 'set bell-style none'; . {optional.BASH_COMPLETION_FILE}\n")
     assert run("install", "--shell", "bash").exit_code == 0
     for shell in terminal(bash, "--noprofile", "--rcfile", str(home / "rc"), "-i", cwd=home):
         completes(shell)
@@ -223,7 +215,7 @@ def test_bash_completes(run: Run, home: Path) -> None:
 
 @pytest.mark.parametrize("before", ["", "autoload -Uz compinit && compinit -i\n"], ids=["alone", "behind compinit"])
 def test_zsh_completes(run: Run, home: Path, before: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    zsh = needs("zsh")
+    zsh = optional.program(optional.ZSH)
     monkeypatch.setenv("XDG_DATA_HOME", str(home / "a folder's name"))
     (home / "a-long-name.yaml").touch()
     (home / ".zshrc").write_text("PROMPT='ready> '; unsetopt zle_bracketed_paste beep prompt_sp\n" + before)
@@ -233,7 +225,7 @@ def test_zsh_completes(run: Run, home: Path, before: str, monkeypatch: pytest.Mo
 
 
 def test_fish_completes(run: Run, home: Path) -> None:
-    fish = needs("fish")
+    fish = optional.program(optional.FISH)
     (home / "a-long-name.yaml").touch()
     assert run("install", "--shell", "fish").exit_code == 0
     for typed, whole in (

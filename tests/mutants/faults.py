@@ -1,0 +1,358 @@
+"""Faults that the tests have to see, as data: one change of a few characters each.
+
+A fault stands here because somebody could make it by mistake, and because it would lose data, let somebody in, or end
+an answer wrongly. When a fault's old text changes, change it here too, or choose another fault in its place:
+`tests/unit/test_mutants.py` says which no longer apply.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One fault. `old` stands exactly once in the file at `path`, and `new` takes its place. `breaks` says what goes
+    wrong for a user. `tests` are the files or folders of tests that are nearest. `reason`: why it may live; empty if it
+    may not. `rebuild`: the scanner has to be compiled again."""
+
+    name: str
+    path: str
+    old: str
+    new: str
+    breaks: str
+    tests: tuple[str, ...]
+    reason: str = ""
+    rebuild: bool = False
+
+
+CHAT: Final = ("tests/protocols/test_corners_chat_read.py",)
+MESSAGES: Final = ("tests/protocols/test_corners_messages_read.py",)
+RESPONSES: Final = ("tests/protocols/test_corners_responses_read.py",)
+WRITERS: Final = ("tests/protocols/test_corners_write.py",)
+STAGES: Final = ("tests/unit/test_corners_stages.py",)
+LEDGERS: Final = ("tests/ratelimit/test_clocks.py", "tests/ratelimit/test_ledgers.py")
+
+FAULTS: Final = (
+    # --- readers ----------------------------------------------------------------------------------------------------
+    Fault(
+        "chat-logprobs-of-later-text", "proxy/protocols/chat/reader.py",
+        ' or choice.get("logprobs"):', ":",
+        "the probabilities of every chunk of text but the first are lost", CHAT,
+    ),
+    Fault(
+        "chat-usage-beside-text", "proxy/protocols/chat/reader.py",
+        ' or chunk.get("usage"):', ":",
+        "counts that come with a chunk of text are lost", CHAT,
+    ),
+    Fault(
+        "chat-fields-of-both-texts", "proxy/protocols/chat/reader.py",
+        "                first = extra\n", "",
+        "what stands beside a delta is written twice if it holds reasoning and text", CHAT,
+    ),
+    Fault(
+        "chat-fields-of-a-call-in-pieces", "proxy/protocols/chat/reader.py",
+        "draft.extra = merged(draft.extra, extra)", "draft.extra = extra",
+        "of the fields of a call that come in several chunks the earlier ones are lost", CHAT,
+    ),
+    Fault(
+        "chat-repeated-arguments", "proxy/protocols/call_deltas.py",
+        "                if self._cumulative:\n", "                if False:\n",
+        "arguments of servers that repeat them come several times over", (*CHAT, "tests/protocols/test_chat_stream.py"),
+    ),
+    Fault(
+        "completions-chances", "proxy/protocols/chat/reply.py",
+        '"logprob": chance if number else 0.0', '"logprob": 0.0',
+        "probabilities of the older text protocol are all 1", (*CHAT, "tests/protocols/test_completions.py"),
+    ),
+    Fault(
+        "messages-citations-but-the-last", "proxy/protocols/messages/reader.py",
+        'block.late.setdefault("citations", []).append(delta.get("citation"))',
+        'block.late["citations"] = [delta.get("citation")]',
+        "of several citations of a text only the last is kept", MESSAGES,
+    ),
+    Fault(
+        "messages-null-counts", "proxy/protocols/messages/reader.py",
+        " for key, value in usage.items() if value is not None)", " for key, value in usage.items())",
+        "a null at the end takes counts away that were known at the start", MESSAGES,
+    ),
+    Fault(
+        "messages-late-fields-of-unknown-blocks", "proxy/protocols/messages/reader.py",
+        "{**wire, **block.late} if block.late else wire", "wire",
+        "citations of a block that is not modelled are lost", MESSAGES,
+    ),
+    Fault(
+        "responses-text-said-twice", "proxy/protocols/responses/reader.py",
+        " and at != self._place", "",
+        "a text of which only some deltas came is not completed from its item", RESPONSES,
+    ),
+    Fault(
+        "responses-fields-of-a-part", "proxy/protocols/responses/reader.py",
+        "                    late = {**late, **_part_fields(part, kind)}\n", "",
+        "annotations of a streamed text are lost", RESPONSES,
+    ),
+    Fault(
+        "responses-summaries-joined", "proxy/protocols/responses/reader.py",
+        '                self._give("\\n\\n")\n', '                self._give(" ")\n',
+        "a streamed summary differs from the whole one", RESPONSES,
+    ),
+    Fault(
+        "codex-thoughts-twice", "proxy/backends/codex_app/answer.py",
+        "if self._form.setdefault(item, method) != method:", "if False:",
+        "thoughts come as they are and summed up, in one block", ("tests/backends/test_codex_corners.py", "tests/backends/test_codex_app.py"),
+    ),
+    # --- writers ----------------------------------------------------------------------------------------------------
+    Fault(
+        "messages-cited-text-joins-a-plain-one", "proxy/protocols/messages/writer.py",
+        "if self._text is None or fields_of(extra, PROTOCOL):", "if self._text is None:",
+        "a cited text is streamed into the plain one before it and loses its citations", WRITERS,
+    ),
+    Fault(
+        "messages-signature-of-a-server", "proxy/protocols/messages/streamed.py",
+        'self.fields.get("signature", self._signing.signature)', "self._signing.signature",
+        "a server's thinking cannot be given back: its signature is replaced by the gateway's", WRITERS,
+    ),
+    Fault(
+        "messages-half-a-character", "proxy/protocols/messages/streamed.py",
+        "        if self._half:\n            text = self._half + text\n", "        if self._half:\n",
+        "characters that are cut between deltas are lost", WRITERS,
+    ),
+    Fault(
+        "chat-logprobs-of-a-delta", "proxy/protocols/chat/writer.py",
+        '    if extra.get("logprobs"):\n', "    if False:\n",
+        "probabilities that a server sent are not passed on", CHAT,
+    ),
+    Fault(
+        "chat-late-fields-of-a-call", "proxy/protocols/chat/writer.py",
+        "                    if event.extra:\n                        block.learn(event.extra, out)\n", "",
+        "what is said of a call at its end is not written", WRITERS,
+    ),
+    Fault(
+        "responses-noted-text-joins-another", "proxy/protocols/responses/writer.py",
+        " and (_own(block.late) or _own(block.opened.extra)):", " and False:",
+        "a text behind one with annotations becomes part of it", WRITERS,
+    ),
+    Fault(
+        "responses-id-of-a-thought", "proxy/protocols/responses/output.py",
+        '{**fields, "id": self.item_id}}', "{**fields}}",
+        "an item of reasoning ends under another id than it began", WRITERS,
+    ),
+    # --- between them -----------------------------------------------------------------------------------------------
+    Fault(
+        "folding-choice-128", "proxy/folding.py",
+        "if choices > MAX_CHOICES:", "if choices >= MAX_CHOICES:",
+        "a request with the most choices that are allowed fails", STAGES,
+    ),
+    Fault(
+        "folding-said-texts-join", "proxy/folding.py",
+        "if type(part) is Text and type(last) is Text and not (part.extra or last.extra):",
+        "if type(part) is Text and type(last) is Text:",
+        "citations of whole answers are lost", STAGES,
+    ),
+    Fault(
+        "folding-source-of-whole-answers", "proxy/folding.py",
+        "            if type(part) is ToolUse and not COMMON.isdisjoint(part.extra):\n", "            if False:\n",
+        "whole answers show the text in which their calls were found", STAGES,
+    ),
+    Fault(
+        "mapping-source-of-whole-answers", "proxy/pipeline/mapping.py",
+        'source = part.extra.get("source")', "source = None",
+        "calls that a model wrote as text are taken for calls of a server with tools, and counted so", STAGES,
+    ),
+    Fault(
+        "mapping-held-calls", "proxy/pipeline/mapping.py",
+        "                        out += held\n", "                        pass\n",
+        "calls are lost when a middleware with `on_failure: skip` breaks", STAGES,
+    ),
+    Fault(
+        "mapping-held-chars", "proxy/pipeline/mapping.py",
+        "                self._held_chars -= len(call.use.arguments)\n", "",
+        "a long answer with many calls fails, although each is let go", STAGES,
+    ),
+    Fault(
+        "relay-first-words", "proxy/pipeline/relay.py",
+        "if data and not self.spoke and not data.startswith(_USUAL):", "if False:",
+        "a stream that begins with something else than JSON goes out with status 200", STAGES,
+    ),
+    Fault(
+        "relay-behind-the-end", "proxy/pipeline/relay.py",
+        "                return data[:end]\n", "                return data\n",
+        "what a server sends behind the end of its answer reaches the client", ("tests/unit/test_relay.py", *STAGES),
+    ),
+    # --- the scanner and its twin -----------------------------------------------------------------------------------
+    Fault(
+        "sse-mark-of-bytes", "proxy/scan/_pysse.py",
+        "            line = line.removeprefix(codecs.BOM_UTF8)\n", "            pass\n",
+        "the first frame of a server that begins with a byte order mark is lost", ("tests/parse/test_sse.py",),
+    ),
+    Fault(
+        "sse-name-of-the-frame-before", "proxy/scan/_pysse.py",
+        '            self._data.clear()\n        self._name = b""\n', "            self._data.clear()\n",
+        "a frame without a name gets that of the one before", ("tests/parse/test_sse.py",),
+    ),
+    Fault(
+        "sse-bound", "proxy/scan/_fastsse.pxi",
+        "        if self._size + line_size <= self._limit:\n", "        if line_size <= self._limit:\n",
+        "an event of many lines may be as large as it likes", ("tests/parse/test_sse.py",), rebuild=True,
+    ),
+    Fault(
+        "scanner-middle-of-a-line", "proxy/scan/_pyprose.py",
+        '        self._line_start = text[-1] == "\\n"\n', "        self._line_start = True\n",
+        "markup in the middle of a line is taken for a call", ("tests/parse/test_forms.py", "tests/parse/test_formats_corpus.py", "tests/parse/test_laws.py", "tests/parse/test_scanner.py"),
+    ),
+    # --- what counts as a call --------------------------------------------------------------------------------------
+    Fault(
+        "policy-parallel", "proxy/call_policy/policy.py",
+        "            self._live -= 1\n        if self._made and not self._parallel:\n", "            self._live -= 1\n        if False:\n",
+        "a client that forbids parallel calls gets several", ("tests/unit/test_call_policy.py",),
+    ),
+    Fault(
+        "policy-strict-live", "proxy/call_policy/policy.py",
+        'if strict or (tool is not None and tool.kind == "custom"):',
+        'if tool is not None and tool.kind == "custom":',
+        "arguments of a strict tool go out before they are checked", ("tests/parse/test_live.py", "tests/unit/test_call_policy.py"),
+    ),
+    Fault(
+        "ids-of-history", "proxy/call_policy/ids.py",
+        "        if written in self._taken:\n            return self._new_id()\n", "",
+        "two calls of a conversation have one id", ("tests/unit/test_call_policy.py", "tests/unit/test_assembly.py", "tests/e2e/test_call_ids.py"),
+    ),
+    Fault(
+        "coercion-of-several-readings", "proxy/call_policy/coercion.py",
+        "if len(fitting) == 1 else None", "if fitting else None",
+        "an argument with two possible meanings is given one of them", ("tests/unit/test_coercion.py",),
+    ),
+    Fault(
+        "repair-python-words", "proxy/scan/repair.py",
+        "if python and (not self._single or not self._words.isdisjoint(_JSON_WORDS)):",
+        "if python and not self._single:",
+        "a text that mixes `True` and `true` is repaired, although it has no single meaning", ("tests/unit/test_repair.py",),
+    ),
+    Fault(
+        "repair-fence-of-a-part", "proxy/scan/repair.py",
+        'or not text.endswith("```"):', "or False:",
+        "three characters are cut from a text behind an opening fence", ("tests/unit/test_repair.py",),
+    ),
+    Fault(
+        "reask-counts", "middlewares/reask.py",
+        "        spent = added(spent, trial.usage)\n", "        spent = trial.usage\n",
+        "tokens of answers that were thrown away are not counted", ("tests/chain/test_reask.py", "tests/e2e/test_reask.py"),
+    ),
+    # --- model servers ----------------------------------------------------------------------------------------------
+    Fault(
+        "attempts-after-the-beginning", "proxy/endpoints/attempts.py",
+        "        if self._began:\n            self._blame(fault)\n            raise fault\n", "",
+        "a client gets the beginning of one answer and the whole of another", ("tests/unit/test_endpoints.py", "tests/e2e/test_retries.py"),
+    ),
+    Fault(
+        "attempts-rest", "proxy/endpoints/attempts.py",
+        "            member.endpoint.rest(asked)\n", "            pass\n",
+        "a server that asks for a pause is asked on", ("tests/unit/test_endpoints.py", "tests/e2e/test_retries.py"),
+    ),
+    Fault(
+        "breaker-probes", "proxy/endpoints/breaker.py",
+        '(state == "half_open" and not self._probing)', 'state == "half_open"',
+        "a server that just came back gets all requests at once", ("tests/unit/test_breaker.py",),
+    ),
+    Fault(
+        "keep-alive-answer-too-many", "proxy/backends/wire_connection.py",
+        "        if self.answer is None or self.answer.complete:\n            raise ValueError(\"an answer too many\")\n",
+        "",
+        "a second answer on a connection becomes part of the first", ("tests/backends/test_wire_answers.py", "tests/backends/test_wire_client.py"),
+    ),
+    Fault(
+        "keep-alive-when-lost", "proxy/backends/wire_connection.py",
+        "            if exc is None and answer.until_close:\n", "            if answer.until_close:\n",
+        "an answer whose connection was reset counts as whole", ("tests/backends/test_wire_answers.py", "tests/backends/test_wire_client.py"),
+    ),
+    Fault(
+        "retry-after-rounding", "proxy/backends/retry_after.py",
+        'min(int(whole) + bool(fraction.strip("0")), LONGEST_S * 1000)', "min(int(whole), LONGEST_S * 1000)",
+        "a server is asked again before the time that it named", ("tests/backends/test_retry_after.py",),
+    ),
+    Fault(
+        "hops-own-name", "proxy/backends/hops.py",
+        "if own in names or len(names) > MOST:", "if len(names) > MOST:",
+        "a gateway that leads to itself asks itself sixteen times", ("tests/unit/test_circles.py", "tests/e2e/test_circles.py"),
+    ),
+    # --- who may do what --------------------------------------------------------------------------------------------
+    Fault(
+        "auth-two-keys", "proxy/pipeline/delivery.py",
+        "if len(authorization) > 1 or len(api_key) > 1:", "if False:",
+        "a gateway in between and this one may read different keys of one request", ("tests/e2e/test_headers.py", "tests/unit/test_auth.py", "tests/e2e/test_errors.py"),
+    ),
+    Fault(
+        "auth-routes-of-a-key", "proxy/pipeline/delivery.py",
+        "            key.require(route.config.model, model)\n", "",
+        "a key may use models that it is not for", ("tests/unit/test_auth.py", "tests/e2e/test_models.py"),
+    ),
+    Fault(
+        "redaction-own-keys", "proxy/capture/redaction.py",
+        "for word in (*self._words, *keys):", "for word in self._words:",
+        "a capture holds the secrets of its request", ("tests/unit/test_redaction.py", "tests/e2e/test_capture.py"),
+    ),
+    Fault(
+        "leaks-of-whole-answers", "proxy/backends/leaks.py",
+        "    if private.secrets and private.stands_in(body):\n", "    if False:\n",
+        "a server's key reaches a client in a whole answer", ("tests/e2e/test_upstream_secrets.py", "tests/backends/test_private.py"),
+    ),
+    Fault(
+        "terminal-controls", "proxy/observability/terminal.py",
+        "    text = visible(text if len(text) <= NAME_CHARS", "    text = str(text if len(text) <= NAME_CHARS",
+        "the name of a tool moves the cursor of who reads the log", ("tests/unit/test_terminal_log.py",),
+    ),
+    # --- limits, stores, ends ---------------------------------------------------------------------------------------
+    Fault(
+        "ratelimit-clock-runs-back", "proxy/ratelimit/base.py",
+        "max(0.0, elapsed_s) * self.most", "elapsed_s * self.most",
+        "a clock that is set back closes a limit for as long", LEDGERS,
+    ),
+    Fault(
+        "ratelimit-debts", "proxy/ratelimit/memory.py",
+        "(max(0.0, self._used(bound, now) + change), now)", "(self._used(bound, now) + change, now)",
+        "tokens that were not used open the limit for others", LEDGERS,
+    ),
+    Fault(
+        "ratelimit-all-or-none", "proxy/ratelimit/base.py",
+        "return all(not wait_s(bound, units, tokens)", "return any(not wait_s(bound, units, tokens)",
+        "only one of several limits counts", LEDGERS,
+    ),
+    Fault(
+        "limits-depth", "proxy/ingress/bodies.py",
+        "    if deep and _is_deep(value, limits.json_depth):\n", "    if False:\n",
+        "a body that is nested too deep is taken", ("tests/unit/test_bodies.py",),
+    ),
+    Fault(
+        "store-owner", "proxy/store/memory.py",
+        "        has = self._owners.get(owner)\n        kept = None if has is None else has.turns.get(key_of(turn_id, owner))",
+        "        has = next((each for each in self._owners.values() if key_of(turn_id, owner) in each.turns), None)\n        kept = None if has is None else has.turns[key_of(turn_id, owner)]",
+        "a turn is looked for among those of all owners", ("tests/store/test_conformance.py",),
+        reason="the key of a turn holds its owner, so no other owner's turn is found either way: a second door behind the first",
+    ),
+    Fault(
+        "store-expired", "proxy/store/memory.py",
+        "return kept if kept is not None and kept.expires > self._now() else None", "return kept",
+        "a conversation lives on after its time", ("tests/store/test_conformance.py",),
+    ),
+    Fault(
+        "store-expired-on-disk", "proxy/store/sqlite.py",
+        "WHERE key = ? AND lives.expires > ?\",\n", "WHERE key = ? AND 0 < ?\",\n",
+        "the same, of stores on disk", ("tests/store/test_conformance.py",),
+    ),
+    Fault(
+        "delivery-end-in-an-answer", "proxy/pipeline/delivery.py",
+        "if reason is None or request.writer.output_size:", "if reason is None:",
+        "the error of a stop is written into the middle of an answer", ("tests/unit/test_delivery.py", "tests/e2e/test_stopping.py"),
+    ),
+    Fault(
+        "keep-alive-of-a-silent-stream", "proxy/ingress/liveness.py",
+        "            self._beat = now\n            self._on_silence()\n", "            self._beat = now\n",
+        "clients give up on a model that thinks for long", ("tests/e2e/test_stopping.py", "tests/e2e/test_first_bytes.py", "tests/e2e/test_faults.py"),
+    ),
+    Fault(
+        "drain-tells-what-runs", "proxy/ingress/liveness.py",
+        "        for monitor in running:\n            monitor.stop(reason)\n", "",
+        "streams that still run at a stop break off without a word", ("tests/e2e/test_stopping.py", "tests/unit/test_stopping.py", "tests/unit/test_serving.py"),
+    ),
+)  # fmt: skip

@@ -1,0 +1,26 @@
+"""How hypothesis draws: the same examples in CI, new ones elsewhere and where they are asked for."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    ("environment", "same"),
+    [({}, False), ({"CI": "true"}, True), ({"CI": "true", "TOOLWIRE_FRESH": "1"}, False)],
+    ids=["alone", "CI", "CI, fresh"],
+)
+def test_the_same_examples_in_ci(environment: dict[str, str], same: bool) -> None:
+    program = "import tests.conftest; from hypothesis import settings; print(settings().derandomize, settings().print_blob, settings().deadline)"
+    clean = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "TMPDIR")}
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, env={**clean, **environment}, capture_output=True, text=True
+    )
+    assert done.stdout == f"{same} True None\n", done.stderr

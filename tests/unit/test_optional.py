@@ -1,0 +1,146 @@
+"""What tests are skipped for: programs that are missing, old, broken, or something else. With doubles on the PATH."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests import optional
+from tests.optional import BASH, BASH_COMPLETION, CHROMEDRIVER, GO, NODE, REDIS, Tool, lack, program
+
+Put = Callable[..., str]
+
+
+@pytest.fixture
+def put(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Put:
+    """Puts a program on a PATH that has no others. It prints `says` and ends with `code`."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    def write(name: str, says: str = "", code: int = 0, text: str | None = None) -> str:
+        path = tmp_path / name
+        path.write_text(f"#!/bin/sh\necho '{says}'\nexit {code}\n" if text is None else text)
+        path.chmod(0o755)
+        return str(path)
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("tool", "name", "says"),
+    [
+        (GO, "go", "go version go1.21.0 linux/amd64"),
+        (GO, "go", "go version go1.26.3 linux/amd64"),
+        (NODE, "node", "v20.0.0"),
+        (REDIS, "redis-server", "Redis server v=7.0.15 sha=00000000:0 malloc=jemalloc-5.3.0 bits=64 build=ae4d"),
+        (REDIS, "valkey-server", "Valkey server v=8.1.1 sha=00000000:0 malloc=jemalloc-5.3.0 bits=64 build=ae4d"),
+    ],
+)
+def test_a_program_that_is_good_enough(put: Put, tool: Tool, name: str, says: str) -> None:
+    path = put(name, says)
+    assert lack(tool) is None
+    assert program(tool) == path
+
+
+@pytest.mark.parametrize(
+    ("tool", "name", "says", "code", "reason"),
+    [
+        (GO, "go", "go version go1.19.8 linux/amd64", 0, "needs Go 1.21 or newer: {path} is 1.19"),
+        (GO, "go", "go: no GOROOT", 2, "needs Go 1.21 or newer: {path} is broken: it ended with 2 and said 'go: no GOROOT'"),
+        (GO, "go", "Go, the game of stones, v4", 0, "{path} is something else: it said 'Go, the game of stones, v4'"),
+        (NODE, "node", "v18.19.0", 0, "needs node 20 or newer: {path} is 18.19"),
+        (NODE, "node", "", 127, "{path} is broken: it ended with 127"),
+        (REDIS, "redis-server", "hello, I keep tea", 0, "{path} is something else: it said 'hello, I keep tea'"),
+        (REDIS, "redis-server", "Redis server v=5.0.3 sha=0", 0, "needs Redis or Valkey 6.2 or newer: {path} is 5.0"),
+    ],
+)  # fmt: skip
+def test_a_program_that_is_not_skips_with_the_reason(
+    put: Put, tool: Tool, name: str, says: str, code: int, reason: str
+) -> None:
+    path = put(name, says, code)
+    said = lack(tool)
+    assert said is not None
+    assert reason.format(path=path) in said
+    with pytest.raises(pytest.skip.Exception) as skipped:
+        program(tool)
+    assert str(skipped.value) == said
+
+
+def test_a_program_that_is_not_there(put: Put) -> None:
+    assert lack(GO) == "needs Go 1.21 or newer: go is not installed (Debian: apt-get install golang)"
+    assert lack(REDIS) == (
+        "needs Redis or Valkey 6.2 or newer: redis-server or valkey-server is not installed (Debian: apt-get install redis-server)"
+    )
+
+
+def test_a_program_that_cannot_be_run(put: Put) -> None:
+    path = put("node", text="#!/no/such/interpreter\n")
+    assert str(lack(NODE)).startswith(f"needs node 20 or newer: {path} does not run: ")
+
+
+def test_a_program_that_hangs(put: Put, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(optional, "PATIENCE_S", 0.05)
+    path = put("node", text="#!/bin/sh\nexec /bin/sleep 600\n")
+    assert str(lack(NODE)).startswith(f"needs node 20 or newer: {path} does not run: ")
+
+
+@pytest.mark.parametrize(
+    ("driver", "browser", "reason"),
+    [
+        ("ChromeDriver 156.0.8078.108 (730482)", "Chromium 156.0.8078.108 built on Debian", None),
+        ("ChromeDriver 156.0.8078.108 (730482)", "Google Chrome 155.0.1.2", "of version 156 and {browser} of version 155"),
+        ("ChromeDriver 156.0.8078.108 (730482)", None, "needs Chromium: chromium or chromium-browser or google-chrome is"),
+        (None, "Chromium 156.0.8078.108", "needs chromedriver: chromedriver is not installed"),
+    ],
+)  # fmt: skip
+def test_a_driver_and_its_browser(put: Put, driver: str | None, browser: str | None, reason: str | None) -> None:
+    if driver:
+        put("chromedriver", driver)
+    path = put("chromium", browser) if browser else ""
+    said = lack(CHROMEDRIVER)
+    assert (said is None) == (reason is None)
+    assert reason is None or (said is not None and reason.format(browser=path) in said)
+
+
+def test_completion_without_its_package(put: Put) -> None:
+    put(
+        "bash",
+        text="#!/bin/sh\ncase $1 in --version) echo 'GNU bash, version 5.2.15(1)';; *) echo completion .;; esac\n",
+    )
+    assert lack(BASH) is None
+    assert "is something else: it said 'completion .'" in str(lack(BASH_COMPLETION))
+
+
+def test_a_program_is_asked_once(put: Put, tmp_path: Path) -> None:
+    asked = tmp_path / "asked"
+    put("go", text=f"#!/bin/sh\necho x >> {asked}\necho go version go1.22.1 linux/amd64\n")
+    for _ in range(3):
+        assert lack(GO) is None
+    assert asked.read_text() == "x\n"
+
+
+def test_a_marked_test_is_skipped_before_it_begins(pytester_like: Callable[[str], str], put: Put) -> None:
+    put("go", "go version go1.19.8 linux/amd64")
+    assert "needs Go 1.21 or newer" in pytester_like("import pytest\nfrom tests.optional import GO\n\n@pytest.mark.needs(GO)\ndef test_go():\n    assert False\n")  # fmt: skip
+
+
+@pytest.fixture
+def pytester_like(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
+    """Runs a test file under the settings of these tests, in a process of its own, and gives what pytest said."""
+    import os
+    import subprocess
+    import sys
+
+    root = Path(__file__).parents[2]
+
+    def run(text: str) -> str:
+        file = tmp_path_factory.mktemp("marked") / "test_marked.py"
+        file.write_text(text)
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", str(root / "pyproject.toml")]
+        command += ["--confcutdir", str(root), "-p", "tests.conftest", str(file)]
+        done = subprocess.run(command, cwd=root, env={**os.environ}, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    return run
