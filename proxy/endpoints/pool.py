@@ -47,6 +47,9 @@ LONGEST_REST_S: Final = 300.0
 """No server is spared for longer, whatever its `Retry-After` says."""
 
 
+MOST_OWNERS: Final = 1024
+"""Owners of requests that are remembered for a server."""
+
 PATIENCE_S: Final = 2.5
 """For a server to say which models it has: more than the two seconds that backends allow themselves."""
 
@@ -60,6 +63,23 @@ class Rename(NamedTuple):
     def __call__(self, model: str) -> str:
         """The name that is asked for."""
         return model if model in self.known else self.name
+
+
+class Owners:
+    """Owners of requests, the last `MOST_OWNERS` that were added."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, None] = {}
+
+    def __contains__(self, owner: str) -> bool:
+        return owner in self._known
+
+    def add(self, owner: str) -> None:
+        """Know this one."""
+        self._known.pop(owner, None)
+        if len(self._known) >= MOST_OWNERS:
+            del self._known[next(iter(self._known))]
+        self._known[owner] = None
 
 
 class Endpoint:
@@ -92,8 +112,8 @@ class Endpoint:
         """The name that it is asked for in place of those that it does not know."""
         self.verdicts = Verdicts()
         """Who does tools for its models; an application's endpoints share them."""
-        self.choice_in_words = False
-        """It has shown that it takes no `tool_choice` but a word."""
+        self.choice_in_words = Owners()
+        """To whom it has shown that it takes no `tool_choice` but a word."""
         self.first_look: asyncio.Event | None = None
         """Set when the server was asked for the first time what it is; None: nobody asks."""
         self.doubt = asyncio.Event()
@@ -169,7 +189,7 @@ class Endpoint:
             return
         if self.identity is not None:
             self.enforcing = Enforcing(self._clock)  # what one server refuses another may take
-            self.choice_in_words = False
+            self.choice_in_words = Owners()
         self.identity = said
         self.listed = frozenset(() if said is None else (served.name for served in said.models))
         self.rename = None
