@@ -33,6 +33,7 @@ from ..support.conversion import ConfigError
 from .balancing import Balance, LeastBusy, Rotation, Sticky
 from .breaker import Breaker
 from .enforcing import Enforcing
+from .model_names import ModelNames
 from .verdicts import Cause, Mode, Verdict, Verdicts
 
 T = TypeVar("T")
@@ -118,6 +119,7 @@ class Endpoint:
         """Set when the server was asked for the first time what it is; None: nobody asks."""
         self.doubt = asyncio.Event()
         """Set when it should be asked again."""
+        self._model_names = ModelNames(self._ask_models, clock)
         self._clock = clock
         self._rests_until = -math.inf
         self._report: Callable[[bool, str], None] | None = None
@@ -147,7 +149,11 @@ class Endpoint:
         return None if said is None or said.engine is None else f"{said.engine} {said.version}"
 
     async def models(self) -> list[str]:
-        """The model names that it knows. Raises `BackendFault`, which names it, if it cannot say."""
+        """The model names that it knows, as it has said lately. Raises `BackendFault`, which names it, if it cannot
+        say."""
+        return await self._model_names.get()
+
+    async def _ask_models(self) -> list[str]:
         names = await self._said(self.backend.models(), "which models it has")
         if self.identity is None:
             self.listed = frozenset(name for name in names[:MOST_NAMES] if len(name) <= NAME_CHARS)
@@ -190,6 +196,7 @@ class Endpoint:
         if self.identity is not None:
             self.enforcing = Enforcing(self._clock)  # what one server refuses another may take
             self.choice_in_words = Owners()
+            self._model_names.forget()
         self.identity = said
         self.listed = frozenset(() if said is None else (served.name for served in said.models))
         self.rename = None
