@@ -9,8 +9,11 @@ import aiohttp
 import orjson
 import pytest
 
+from proxy.backends.identity import Identity
+from proxy.config import BackendConfig
 from proxy.endpoints import model_names
 from proxy.endpoints.model_names import FRESH_S, MOST, STALE_S, ModelNames
+from proxy.endpoints.pool import Endpoint
 from proxy.errors import BackendFault, GatewayError
 from proxy.testing import Answer, Upstream
 from tests.e2e.conftest import read_config, serving
@@ -28,6 +31,9 @@ class Server:
         self.gate = asyncio.Event()
         self.gate.set()
         self.cancelled = 0
+        self.goes = asyncio.Event()
+        """A question that is cancelled ends when this is set."""
+        self.goes.set()
         self.known = ModelNames(self.ask, lambda: self.now)
 
     async def ask(self) -> list[str]:
@@ -36,6 +42,7 @@ class Server:
             await self.gate.wait()
         except asyncio.CancelledError:
             self.cancelled += 1
+            await self.goes.wait()
             raise
         if isinstance(self.names, GatewayError):
             raise self.names
@@ -70,11 +77,15 @@ async def test_nobody_waits_for_an_answer_that_nobody_wants() -> None:
     server.gate.clear()
     several = [asyncio.create_task(server.known.get()) for _ in range(3)]
     await asyncio.sleep(0)
+    server.goes.clear()
     for one in several:
         one.cancel()
     await asyncio.wait(several)
     server.gate.set()
-    assert await server.known.get() == ["m"], "one who comes at this moment is not cancelled with them"
+    newcomer = asyncio.create_task(server.known.get())
+    await asyncio.sleep(0)
+    server.goes.set()
+    assert await newcomer == ["m"], "one who comes at this moment is not cancelled with them"
     assert (server.asked, server.cancelled) == (2, 1)
 
 
@@ -110,6 +121,30 @@ async def test_of_another_server_nothing_is_known() -> None:
     server.names = BackendFault("gone")
     with pytest.raises(BackendFault):
         await server.known.get()
+
+
+async def test_a_server_that_becomes_another_one_is_asked_again() -> None:
+    class Fake:
+        protocol = None
+        names = ("m",)
+
+        async def models(self) -> list[str]:
+            return [*self.names]
+
+        async def identify(self) -> None:
+            """It can say what it is."""
+
+        def learn(self, said: Identity | None) -> None:
+            """It is told what it is."""
+
+    backend: Any = Fake()
+    endpoint = Endpoint("up", backend, BackendConfig(), lambda: 0.0)
+    endpoint.learn(Identity(engine="ollama", version="1"))
+    assert await endpoint.models() == ["m"]
+    backend.names = ("n",)
+    assert await endpoint.models() == ["m"]
+    endpoint.learn(Identity(engine="vllm", version="2"))
+    assert await endpoint.models() == ["n"]
 
 
 async def test_the_list_is_bounded() -> None:
