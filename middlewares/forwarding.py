@@ -20,7 +20,7 @@ from proxy.backends.fit_messages import fit_images
 from proxy.backends.tokenizing import BY_SERVER
 from proxy.backends.usage import Estimator
 from proxy.endpoints.attempts import Attempts
-from proxy.endpoints.choices import ChoiceInWords, in_words
+from proxy.endpoints.choices import ChoiceInWords
 from proxy.endpoints.enforcing import Relaxation
 from proxy.endpoints.pool import WeightedEndpoint
 from proxy.endpoints.wire_attempts import WireAttempts
@@ -80,18 +80,22 @@ class Forwarding(Middleware):
             nonlocal sent
             name = member.name_of(asked.model, route.config.upstream_model)
             sent = asked if name == asked.model else replace(asked, model=name)
-            if own and (not asked.tools or (_knows_tools(asked, member) and not (chooses and in_words(member)))):
+            in_words = words is not None and words.applies(member)
+            if own and not in_words and (not asked.tools or _knows_tools(asked, member)):
                 if sent is asked and member.passes_bodies and asked.origin is not None:
                     return sent, asked.origin.body
                 return sent, _own_bytes(exchange, sent, member)
             if relaxation is not None and not relaxation.applies(member):
                 sent = replace(sent, constraint=None)
-            sent = self._adapted(exchange, sent, member)
+            sent = self._adapted(exchange, sent, member, in_words=in_words)
             return sent, None
 
         key = _sticky_key(exchange) if route.config.balance == "sticky" else b""
-        relaxation = None if asked.constraint is None else Relaxation(asked.constraint, record, exchange.id)
-        chooses = bool(asked.tools) and asked.tool_choice.names is not None
+        relaxation = words = None
+        if asked.constraint is not None:
+            relaxation = Relaxation(asked.constraint, exchange.owner, record, exchange.id)
+        if asked.tools and asked.tool_choice.names is not None:
+            words = ChoiceInWords(exchange.owner)
         source = (Attempts if wire is None else WireAttempts)(
             route.pool,
             route.options.retry,
@@ -100,7 +104,7 @@ class Forwarding(Middleware):
             request_id=exchange.id,
             large=is_large(asked),
             key=key,
-            relaxation=ChoiceInWords() if chooses and relaxation is None else relaxation,
+            relaxation=relaxation or words,
         )
         await source.open()
         reply = Reply(source, streamed=sent.stream)
@@ -127,10 +131,12 @@ class Forwarding(Middleware):
             estimator = self._estimators[usage.encoding] = Estimator(usage.encoding)
         return Counter(estimator, sent, always=usage.source == "estimate", server=server)
 
-    def _adapted(self, exchange: Exchange, sent: ModelRequest, member: WeightedEndpoint) -> ModelRequest:
+    def _adapted(
+        self, exchange: Exchange, sent: ModelRequest, member: WeightedEndpoint, *, in_words: bool
+    ) -> ModelRequest:
         backend = member.endpoint.backend
         takes = may_be_asked(exchange.received, backend.capabilities, backend.protocol)
-        if takes.choice_objects and in_words(member):
+        if in_words and takes.choice_objects:
             takes = dataclasses.replace(takes, choice_objects=False)
         forward = exchange.route.options.requests.forward_unknown
         try:

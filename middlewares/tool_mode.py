@@ -6,8 +6,13 @@ middleware calls them once more if the first way leads nowhere (docs/adr/0033). 
 
 A server is given the tools first. If it refuses them, by its status or at the beginning of its answer, the same request
 goes on as under `mode: prompt`; what it had refused in any case is not learned. If its answer nearly calls, `reask`
-throws it away as it always does, and this asks for the next one in the other way. What was seen to work is kept for
-each backend and model (`proxy.endpoints.verdicts`). Under `auto` a model of which nothing is known is probed before.
+throws it away as it always does, and this asks for the next one in the other way. Under `auto` a model of which nothing
+is known is probed before.
+
+A verdict is kept for each backend and model (`proxy.endpoints.verdicts`) and counts for all clients, so no client's
+request is enough for one against the server: a refusal may follow from what that client sent, and an answer may nearly
+call because its prompt asks for that. Such a request only switches itself; the gateway's own probe then decides for all
+(R33.6).
 
 An exchange goes over from the server to the gateway, never back. The servers of a route have to agree: tools are the
 server's business only if none of them needs the gateway.
@@ -16,6 +21,8 @@ server's business only if none of them needs the gateway.
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -27,7 +34,7 @@ from aiohttp import web
 from proxy.backends.upstream_errors import refuses_tools
 from proxy.endpoints.pool import WeightedEndpoint
 from proxy.endpoints.probing import Probed, probe
-from proxy.endpoints.verdicts import Cause, Mode, of_all_tools
+from proxy.endpoints.verdicts import MOST, Cause, of_all_tools
 from proxy.errors import GatewayError
 from proxy.events import BlockKind, Event, Fault, Open, Start
 from proxy.model import ModelRequest, ToolResult, ToolUse
@@ -36,6 +43,9 @@ from proxy.pipeline.middleware import Handler, Middleware, Place, ask_again
 from proxy.pipeline.reply import Reply
 from proxy.pipeline.stages import Batches
 from proxy.record import AccessField, CounterSpec
+
+PROBE_AGAIN_S: Final = 60.0
+"""A model that clients' requests put in doubt is probed at most once in so long."""
 
 SWITCHED: Final[tuple[Cause, ...]] = ("refused", "near_miss")
 
@@ -73,6 +83,8 @@ class ToolMode(Middleware):
     def __init__(self, options: object = None, *, name: str | None = None) -> None:
         super().__init__(options, name=name)
         self._probes: dict[tuple[str, str], asyncio.Task[Probed]] = {}
+        self._doubted: dict[tuple[str, str], float] = {}
+        """When a model was last probed because a request put it in doubt."""
 
     @classmethod
     def idle(cls, place: Place) -> bool:
@@ -112,7 +124,7 @@ class ToolMode(Middleware):
             self._switch(exchange, "near_miss")
             response = await handler(request)
             if isinstance(response, Reply):
-                response.watch(_Learning(exchange, asked).see)
+                response.watch(_Learning(self, exchange, asked).see)
             return response
         tried.thrown = exchange.record.counts["reasks"]
         if not exchange.native:
@@ -143,6 +155,11 @@ class ToolMode(Middleware):
 
     async def _probe(self, member: WeightedEndpoint, model: str) -> None:
         """Probe a model, once for all that want to know."""
+        await asyncio.shield(self._probing(member, model, None))  # one who goes does not spoil it for the others
+
+    def _probing(self, member: WeightedEndpoint, model: str, doubt: Cause | None) -> asyncio.Task[Probed]:
+        """The probe of a model, which ends with a verdict if it shows something. `doubt` is what a client's request
+        suggests: then only what confirms or disproves it is a verdict."""
         key = member.name, model
         task = self._probes.get(key)
         if task is None:
@@ -150,12 +167,31 @@ class ToolMode(Middleware):
             async def probed() -> Probed:
                 found = await probe(member.endpoint, model)
                 if found.mode is not None and found.cause is not None:
-                    member.endpoint.judge(model, found.mode, found.cause)
+                    if found.mode == "native" or doubt is None or doubt == found.cause:
+                        member.endpoint.judge(model, found.mode, found.cause)
+                    elif doubt == "near_miss":
+                        member.endpoint.judge(model, found.mode, doubt)
                 return found
 
             task = self._probes[key] = asyncio.create_task(probed())
             task.add_done_callback(lambda _: self._probes.pop(key, None))
-        await asyncio.shield(task)  # one who goes does not spoil it for the others
+        return task
+
+    def doubt(self, exchange: Exchange, asked: ModelRequest, who: str | None, cause: Cause) -> None:
+        """A request suggests that the server `who`, or the one that was asked last, needs the gateway for tools: let a
+        probe decide, unless one has lately."""
+        found = _asked_server(exchange, asked, who)
+        if found is None:
+            return
+        member, model = found
+        key, now = (member.name, model), time.monotonic()
+        if now - self._doubted.get(key, -math.inf) < PROBE_AGAIN_S:
+            return
+        self._doubted.pop(key, None)
+        if len(self._doubted) >= MOST:
+            del self._doubted[next(iter(self._doubted))]
+        self._doubted[key] = now
+        self._probing(member, model, cause)
 
     # --- the other way ----------------------------------------------------------------------------------------------
 
@@ -169,12 +205,12 @@ class ToolMode(Middleware):
     async def _other_way(
         self, exchange: Exchange, asked: ModelRequest, again: _Again, fault: GatewayError
     ) -> web.StreamResponse:
-        """The answer under `prompt` to what the server refused. If it takes that, it is known from now on."""
+        """The answer under `prompt` to what the server refused. If it takes that, the server is in doubt."""
         who = _who(exchange, fault)
         self._switch(exchange, "refused")
         response = await again()
         if of_all_tools(fault):
-            _learn(exchange, asked, who, "refused")
+            self.doubt(exchange, asked, who, "refused")
         return response
 
     async def _beginning(
@@ -198,8 +234,9 @@ class ToolMode(Middleware):
                 if all(isinstance(event, Start) for event in batch):
                     continue
                 begun = True
-                if not isinstance(last, Fault):
-                    _learn(exchange, asked, None, "accepted")
+                if not isinstance(last, Fault) and (found := _asked_server(exchange, asked, None)):
+                    member, model = found
+                    member.endpoint.judge(model, "native", "accepted")
                 yield held
         except GatewayError as fault:
             if begun or not refuses_tools(fault):
@@ -215,9 +252,10 @@ class ToolMode(Middleware):
 
 
 class _Learning:
-    """Looks on while a model that had nearly called is asked in the other way: a call is a verdict."""
+    """Looks on while a model that had nearly called is asked in the other way: a call puts the server in doubt."""
 
-    def __init__(self, exchange: Exchange, asked: ModelRequest) -> None:
+    def __init__(self, middleware: ToolMode, exchange: Exchange, asked: ModelRequest) -> None:
+        self._middleware = middleware
         self._exchange = exchange
         self._asked = asked
         self._over = False
@@ -226,7 +264,7 @@ class _Learning:
         """See `Reply.watch`."""
         if not self._over and isinstance(event, Open) and event.kind is BlockKind.TOOL_CALL:
             self._over = True
-            _learn(self._exchange, self._asked, None, "near_miss")
+            self._middleware.doubt(self._exchange, self._asked, None, "near_miss")
 
 
 def _concerns_tools(request: ModelRequest) -> bool:
@@ -249,11 +287,7 @@ def _who(exchange: Exchange, fault: GatewayError) -> str | None:
     return next((name for known, name in reversed(exchange.record.failures) if known is fault), None)
 
 
-def _learn(exchange: Exchange, asked: ModelRequest, who: str | None, cause: Cause) -> None:
-    """Keep what was seen of the server `who`, or of the one that was asked last."""
+def _asked_server(exchange: Exchange, asked: ModelRequest, who: str | None) -> tuple[WeightedEndpoint, str] | None:
+    """The server `who`, or the one that was asked last, with the name by which it knows the model."""
     name = who or exchange.record.notes.get("backend", exchange.route.pool.name)
-    for member, model in _asked_names(exchange, asked):
-        if member.name == name:
-            mode: Mode = "native" if cause == "accepted" else "prompt"
-            member.endpoint.judge(model, mode, cause)
-            return
+    return next((found for found in _asked_names(exchange, asked) if found[0].name == name), None)

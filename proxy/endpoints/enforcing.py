@@ -8,8 +8,11 @@ Rules:
 
 1. A refusal is believed when the same request is taken without the constraint. What is wrong with a request in any case
    is not learned.
-2. A server that refused a constraint and never took one gets none at all. All this is forgotten after `FORGET_S`:
-   servers are replaced.
+2. A refusal counts for the owner of the request only: it may follow from what that client sent besides (R33.6). That a
+   server takes constraints counts for all.
+3. A server that refused a constraint of an owner, and never took any, gets none of that owner. All this is forgotten
+   after `FORGET_S`: servers are replaced.
+4. What a request learns it learns of the server that it was sent to, as it was known then.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ if TYPE_CHECKING:
 LOG: Final = logging.getLogger("toolwire.constrain")
 
 FORGET_S: Final = 600.0
-MAX_REFUSED: Final = 256
+MAX_REFUSED: Final = 1024
 """Constraints that are remembered for a server."""
 
 _STATUSES: Final = frozenset({400, 413, 422, 501})
@@ -48,25 +51,27 @@ class Enforcing:
         self.proven = False
         """It took a constraint."""
         self._clock = clock
-        self._refused: dict[int, float] = {}
+        self._refused: dict[tuple[str, int], float] = {}
 
-    def allows(self, constraint: Constraint) -> bool:
-        """Whether it may be asked with this one."""
+    def allows(self, constraint: Constraint, owner: str) -> bool:
+        """Whether it may be asked with this one for a request of `owner`."""
         if not self._refused:
             return True
         now = self._clock()
         self._refused = {key: until for key, until in self._refused.items() if until > now}
-        return not self._refused if not self.proven else _key(constraint) not in self._refused
+        if self.proven:
+            return (owner, _key(constraint)) not in self._refused
+        return all(known != owner for known, _ in self._refused)
 
     def accepted(self) -> None:
         """It took a constraint."""
         self.proven = True
 
-    def refused(self, constraint: Constraint) -> None:
-        """It did not take this one, and took the request without."""
+    def refused(self, constraint: Constraint, owner: str) -> None:
+        """It did not take this one with a request of `owner`, and took the request without."""
         if len(self._refused) >= MAX_REFUSED:
             self._refused.pop(next(iter(self._refused)))
-        self._refused[_key(constraint)] = self._clock() + FORGET_S
+        self._refused[owner, _key(constraint)] = self._clock() + FORGET_S
 
 
 def _key(constraint: Constraint) -> int:
@@ -74,10 +79,15 @@ def _key(constraint: Constraint) -> int:
 
 
 class Relaxation:
-    """The constraint of one request, and the servers that are asked without it."""
+    """The constraint of one request of `owner`, and the servers that are asked without it."""
 
-    def __init__(self, constraint: Constraint, record: AccessRecord, request_id: str) -> None:
+    def __init__(self, constraint: Constraint, owner: str, record: AccessRecord, request_id: str) -> None:
         self._constraint = constraint
+        self._owner = owner
+        self._enforcing: dict[WeightedEndpoint, Enforcing] = {}
+        """What was known of each server when it was asked."""
+        self._careful: set[WeightedEndpoint] = set()
+        """Servers that had never taken a constraint when they were asked with this one."""
         self._record = record
         self._id = request_id
         self._without: set[WeightedEndpoint] = set()
@@ -85,16 +95,22 @@ class Relaxation:
 
     def applies(self, member: WeightedEndpoint) -> bool:
         """Whether `member` is asked with the constraint."""
-        constraint = self._constraint
-        if member not in self._without and not constraint.binding and not member.endpoint.enforcing.allows(constraint):
+        constraint, enforcing = self._constraint, member.endpoint.enforcing
+        self._enforcing[member] = enforcing
+        if member in self._without:
+            return False
+        if not constraint.binding and not enforcing.allows(constraint, self._owner):
             self._without.add(member)
             self._count(member)
-        return member not in self._without
+            return False
+        if not enforcing.proven:
+            self._careful.add(member)
+        return True
 
     def is_careful(self, member: WeightedEndpoint) -> bool:
         """Whether it is not known yet that `member` takes what it is asked, so that the beginning of its answer says
         something."""
-        return member in self._said or (member not in self._without and not member.endpoint.enforcing.proven)
+        return member in self._said or member in self._careful
 
     def relaxes(self, member: WeightedEndpoint, fault: GatewayError) -> bool:
         """Whether `member`, which failed with `fault`, is to be asked again without the constraint.
@@ -122,11 +138,11 @@ class Relaxation:
 
     def accepted(self, member: WeightedEndpoint) -> None:
         """The answer of `member` has begun."""
-        enforcing = member.endpoint.enforcing
+        enforcing = self._enforcing[member]
         if member not in self._without:
             enforcing.accepted()
         elif member in self._said:
-            enforcing.refused(self._constraint)
+            enforcing.refused(self._constraint, self._owner)
             LOG.warning(
                 "request %s: backend %r refuses the constraint on calls, and was asked without it; it is not sent this one for %g s: %s",
                 self._id,

@@ -33,6 +33,7 @@ from ..support.conversion import ConfigError
 from .balancing import Balance, LeastBusy, Rotation, Sticky
 from .breaker import Breaker
 from .enforcing import Enforcing
+from .model_names import ModelNames
 from .verdicts import Cause, Mode, Verdict, Verdicts
 
 T = TypeVar("T")
@@ -47,6 +48,9 @@ LONGEST_REST_S: Final = 300.0
 """No server is spared for longer, whatever its `Retry-After` says."""
 
 
+MOST_OWNERS: Final = 1024
+"""Owners of requests that are remembered for a server."""
+
 PATIENCE_S: Final = 2.5
 """For a server to say which models it has: more than the two seconds that backends allow themselves."""
 
@@ -60,6 +64,23 @@ class Rename(NamedTuple):
     def __call__(self, model: str) -> str:
         """The name that is asked for."""
         return model if model in self.known else self.name
+
+
+class Owners:
+    """Owners of requests, the last `MOST_OWNERS` that were added."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, None] = {}
+
+    def __contains__(self, owner: str) -> bool:
+        return owner in self._known
+
+    def add(self, owner: str) -> None:
+        """Know this one."""
+        self._known.pop(owner, None)
+        if len(self._known) >= MOST_OWNERS:
+            del self._known[next(iter(self._known))]
+        self._known[owner] = None
 
 
 class Endpoint:
@@ -92,12 +113,13 @@ class Endpoint:
         """The name that it is asked for in place of those that it does not know."""
         self.verdicts = Verdicts()
         """Who does tools for its models; an application's endpoints share them."""
-        self.choice_in_words = False
-        """It has shown that it takes no `tool_choice` but a word."""
+        self.choice_in_words = Owners()
+        """To whom it has shown that it takes no `tool_choice` but a word."""
         self.first_look: asyncio.Event | None = None
         """Set when the server was asked for the first time what it is; None: nobody asks."""
         self.doubt = asyncio.Event()
         """Set when it should be asked again."""
+        self._model_names = ModelNames(self._ask_models, clock)
         self._clock = clock
         self._rests_until = -math.inf
         self._report: Callable[[bool, str], None] | None = None
@@ -127,7 +149,11 @@ class Endpoint:
         return None if said is None or said.engine is None else f"{said.engine} {said.version}"
 
     async def models(self) -> list[str]:
-        """The model names that it knows. Raises `BackendFault`, which names it, if it cannot say."""
+        """The model names that it knows, as it has said lately. Raises `BackendFault`, which names it, if it cannot
+        say."""
+        return await self._model_names.get()
+
+    async def _ask_models(self) -> list[str]:
         names = await self._said(self.backend.models(), "which models it has")
         if self.identity is None:
             self.listed = frozenset(name for name in names[:MOST_NAMES] if len(name) <= NAME_CHARS)
@@ -169,7 +195,8 @@ class Endpoint:
             return
         if self.identity is not None:
             self.enforcing = Enforcing(self._clock)  # what one server refuses another may take
-            self.choice_in_words = False
+            self.choice_in_words = Owners()
+            self._model_names.forget()
         self.identity = said
         self.listed = frozenset(() if said is None else (served.name for served in said.models))
         self.rename = None

@@ -2,8 +2,8 @@
 
 Rules:
 
-1. A verdict is kept only if the other way was seen to work: a server that refuses a request either way has said nothing
-   about tools.
+1. A verdict counts for every client. That a server needs the gateway is therefore kept only if the gateway's own probe
+   shows it; a client's request that was refused, and taken in the other way, is the reason to probe.
 2. It is forgotten when its time is over, and when the server says that it is another one: servers are replaced.
 3. Workers share verdicts through small files in a folder of theirs, one for each model, of which the newest counts.
    Whoever knows that a model needs the gateway does not look there.

@@ -1,0 +1,73 @@
+"""The names of one server's models, for `GET /v1/models`: the server is asked once, however many clients want to know.
+
+Rules:
+
+1. Names, or the fault of a server that could not say, are the answer for `FRESH_S`. While the server is asked, all who
+   want to know wait for that one answer.
+2. If a server that has said its names cannot say them any more, they are still the answer for `STALE_S`.
+3. At most `MOST` names are kept, of at most `NAME_CHARS` each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from ..backends.identity import NAME_CHARS
+from ..errors import GatewayError
+
+FRESH_S: Final = 5.0
+STALE_S: Final = 300.0
+MOST: Final = 10_000
+
+
+class ModelNames:
+    """`ask` asks the server, and raises `GatewayError` if it cannot say."""
+
+    def __init__(self, ask: Callable[[], Awaitable[list[str]]], clock: Callable[[], float]) -> None:
+        self._ask = ask
+        self._clock = clock
+        self._names: list[str] | None = None
+        self._fault: GatewayError | None = None
+        self._asked_at = self._said_at = 0.0
+        self._known = False
+        self._asking: asyncio.Task[None] | None = None
+        self._waiting = 0
+
+    async def get(self) -> list[str]:
+        """The names. Raises the server's `GatewayError`."""
+        if not self._known or self._clock() - self._asked_at >= FRESH_S:
+            await self._refresh()
+        if self._fault is None or (self._names is not None and self._clock() - self._said_at < STALE_S):
+            return list(self._names or ())
+        raise self._fault.with_traceback(None)
+
+    def forget(self) -> None:
+        """It is another server now."""
+        self._known, self._names = False, None
+
+    async def _refresh(self) -> None:
+        task = self._asking
+        if task is None or task.done():
+            task = self._asking = asyncio.create_task(self._learn())
+        self._waiting += 1
+        try:
+            await asyncio.shield(task)  # one client that goes does not spoil it for the others
+        finally:
+            self._waiting -= 1
+            if not self._waiting:
+                self._asking = None
+                task.cancel()
+
+    async def _learn(self) -> None:
+        self._asked_at = self._clock()
+        try:
+            names = await self._ask()
+        except GatewayError as fault:
+            self._fault = fault
+        else:
+            self._fault = None
+            self._names = [name for name in names[:MOST] if len(name) <= NAME_CHARS]
+            self._said_at = self._clock()
+        self._known = True
