@@ -51,6 +51,7 @@ def view(captured: Captured, plugins: Registries) -> dict[str, Any]:
     sides = plugins.client_sides().sides
     return {
         "id": head.get("request_id"),
+        "exchange_id": head.get("exchange_id"),
         "at": began(captured),
         "running": not captured.end and "so_far" in head,
         "left_out_bytes": head.get("left_out_bytes", 0),
