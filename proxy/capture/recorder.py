@@ -26,7 +26,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import orjson
 from aiohttp import web
@@ -58,7 +58,7 @@ MOST_ENTRIES: Final = 65_536
 """Of one exchange: a server that writes byte by byte fills the memory with entries."""
 
 SUFFIX: Final = ".capture.jsonl"
-_NAME: Final = re.compile(rf"[0-9]{{20}}-[0-9a-z]+-[\w.-]{{1,128}}{re.escape(SUFFIX)}", re.ASCII)
+_NAME: Final = re.compile(rf"[0-9]{{20}}-[0-9a-z]+-[0-9a-f]{{24}}-[\w.-]{{1,128}}{re.escape(SUFFIX)}", re.ASCII)
 """What is called otherwise in a chosen folder is not ours."""
 HEADERS: Final = frozenset(
     (
@@ -94,7 +94,7 @@ class CaptureFolder:
 
     def ended(self, capture: Capture) -> None:
         """See `Keeper`. Write it, soon: in a thread. It makes room for itself."""
-        name = f"{time.time_ns():020d}-{short(capture.owner)}-{capture.request_id}"
+        name = f"{time.time_ns():020d}-{short(capture.owner)}-{capture.exchange_id}-{capture.request_id}"
         task = asyncio.get_running_loop().create_task(self._write(name, capture.file))
         self._writing.add(task)
         task.add_done_callback(self._writing.discard)
@@ -114,11 +114,13 @@ class CaptureFolder:
     def files(self, owner: str | None) -> list[Path]:
         """The captures, oldest first: those of this owner, or all."""
         found = sorted(path for path in self._folder().glob(f"*{SUFFIX}") if _NAME.fullmatch(path.name))
-        return found if owner is None else [path for path in found if named(path)[1] == short(owner)]
+        return found if owner is None else [path for path in found if named(path).owner == short(owner)]
 
-    def file(self, request_id: str, owner: str | None) -> Path | None:
-        """The youngest capture of the request with this id."""
-        return next((path for path in reversed(self.files(owner)) if named(path)[2] == request_id), None)
+    def file(self, ident: str, owner: str | None) -> Path | None:
+        """The capture with this exchange id, or the youngest one with this request id, which clients choose."""
+        found = self.files(owner)
+        same = [path for path in found if named(path).exchange_id == ident]
+        return next((path for path in reversed(same or found) if ident in named(path)[2:]), None)
 
     def _folder(self) -> Path:
         if self._chosen is None:
@@ -200,18 +202,28 @@ def short(owner: str) -> str:
     return owner[:16] or "nobody"
 
 
-def named(path: Path) -> tuple[str, str, str]:
-    """What the name of a file says: when (Unix time in nanoseconds), whose, and the request id."""
-    when, owner, request_id = path.name.removesuffix(SUFFIX).split("-", 2)
-    return when, owner, request_id
+class FileName(NamedTuple):
+    """What the name of a file says. `when` is Unix time in nanoseconds."""
+
+    when: str
+    owner: str
+    exchange_id: str
+    request_id: str
+
+
+def named(path: Path) -> FileName:
+    """Reads the name of a file."""
+    return FileName(*path.name.removesuffix(SUFFIX).split("-", 3))
 
 
 class Capture:
-    """One exchange while it is recorded: an `ExchangeObserver`. `head` is that of the file, `record` what happened
-    (None until the request was read), `bytes` what it holds of bodies, `began` Unix time in seconds."""
+    """One exchange while it is recorded: an `ExchangeObserver`. `exchange_id` is its own; clients choose the
+    `request_id`, and several exchanges may have the same one. `head` is that of the file, `record` what happened (None
+    until the request was read), `bytes` what it holds of bodies, `began` Unix time in seconds."""
 
     def __init__(self, captures: Captures, request: web.Request, request_id: str) -> None:
         self.output: Callable[[bytes], None] | None = self._output
+        self.exchange_id = os.urandom(12).hex()
         self.request_id = request_id
         self.owner = ""
         self.bytes = 0
@@ -229,6 +241,7 @@ class Capture:
             "scanner": IMPLEMENTATION,
             "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "request_id": request_id,
+            "exchange_id": self.exchange_id,
             "path": self.covered(request.path),
             "headers": self.covered(harmless(request.headers)),
         }

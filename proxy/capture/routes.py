@@ -1,4 +1,4 @@
-"""`GET /admin/captures` and `GET /admin/captures/{request id}` (R18.4). Only where captures are kept."""
+"""`GET /admin/captures` and `GET /admin/captures/{request id or exchange id}` (R18.4). Only where captures are kept."""
 
 from __future__ import annotations
 
@@ -39,9 +39,11 @@ def _rows(captures: CaptureFolder, owner: str | None) -> list[dict[str, object]]
     """Youngest first."""
     rows: list[dict[str, object]] = []
     for path in reversed(captures.files(owner)):
-        when, _, request_id = named(path)
+        name = named(path)
         try:
-            rows.append({"id": request_id, "created": int(when) // 10**9, "bytes": path.stat().st_size})
+            size = path.stat().st_size
+            created = int(name.when) // 10**9
+            rows.append({"id": name.request_id, "exchange_id": name.exchange_id, "created": created, "bytes": size})
         except FileNotFoundError:
             pass  # another worker has made room
     return rows
@@ -62,8 +64,8 @@ async def _get(request: web.Request) -> web.Response:
     return web.Response(body=content, content_type="application/jsonl", headers=headers)
 
 
-def _content(captures: CaptureFolder, request_id: str, owner: str | None) -> bytes | None:
-    path: Path | None = captures.file(request_id, owner)
+def _content(captures: CaptureFolder, ident: str, owner: str | None) -> bytes | None:
+    path: Path | None = captures.file(ident, owner)
     try:
         return None if path is None else path.read_bytes()
     except FileNotFoundError:

@@ -27,6 +27,7 @@ from ..scan._grammar import SPACE, Block, BlockSyntax, Decision, Why, without_ca
 from ..scanner import build_scanner, reasoning_tags
 from .arguments import settled
 from .asked import Asked
+from .bounds import READ_CHARS
 from .judgements import SECOND_CALL, Judgement, Notes, judgements_of
 
 CHOICE: Final = 0
@@ -201,6 +202,7 @@ class _Reading:
         self._unwanted: dict[int, Judgement] = {}  # as well
         self._judged: list[_Judged] = []  # and not settled
         self._ended = False
+        self._passed_over = False
 
     def answer(self) -> Answer:
         """What it is by now."""
@@ -224,7 +226,11 @@ class _Reading:
                         self._begin_own(event)
                 case Delta() if event.block in self._kinds:
                     came = True
-                    self._more(event.block, event.text)
+                    room = max(0, READ_CHARS - self._place)
+                    if text := event.text[:room]:
+                        self._more(event.block, text)
+                    if text := event.text[room:]:
+                        self._pass_over(text)
                 case Finish() | Fault() if not self._ended:
                     came = self._ended = True
                     self._finish(event)
@@ -249,6 +255,19 @@ class _Reading:
             self._settle("call", self._place, self._own[block].n)
         else:
             self._settle("reasoning" if kind is BlockKind.REASONING else "text", self._place)
+
+    def _pass_over(self, text: str) -> None:
+        """Shows a text that is not searched for calls, and everything behind it."""
+        if not self._passed_over:
+            self._passed_over = True
+            self._said(self._scanner.finish(truncated=True))
+            self._pass_judged(self._place)
+            self._settle("markup", self._place)
+            self._answer.judgements.append(
+                Judgement("cut", f"Searched for calls up to character {self._place}; the rest is shown as text")
+            )
+        self._add(text)
+        self._settle("text", self._place)
 
     def _end_text(self) -> None:
         """A server that does tools has made a call: what comes behind it is searched only for thoughts."""
@@ -280,7 +299,8 @@ class _Reading:
         cut = isinstance(event, Fault) or event.reason == "length"
         if isinstance(event, Finish):
             self._answer.reason = event.reason
-        self._said(self._scanner.finish(truncated=cut))
+        if not self._passed_over:
+            self._said(self._scanner.finish(truncated=cut))
         self._pass_judged(self._place)
         self._settle("markup", self._place)
 

@@ -16,8 +16,10 @@ from ..model import Message, ModelRequest, ToolChoice, ToolSpec
 from ..pipeline.exchange import OfferedTools
 from ..pipeline.scanners import not_taught
 from ..protocols.base import ServerSide
+from ..protocols.wire import dump_in_pieces
 from ..registry import Registries, usual_server
 from ..support.conversion import ConfigError, from_mapping
+from .bounds import MOST_TOOLS, SCHEMA_CHARS
 
 _NOTHING: Final = ModelRequest("", ())
 
@@ -103,9 +105,15 @@ def _request(captured: Captured, plugins: Registries) -> ModelRequest | None:
     if side is None or not raw:
         return None
     try:
-        return side.read_request(orjson.loads(raw), raw)
+        return _with_few_tools(side.read_request(orjson.loads(raw), raw))
     except (GatewayError, ValueError, AttributeError, TypeError):
         return None
+
+
+def _with_few_tools(request: ModelRequest) -> ModelRequest:
+    """The request, without tools that the gateway would not have taken."""
+    tools = tuple(tool for tool in request.tools[:MOST_TOOLS] if len(dump_in_pieces(tool.parameters)) <= SCHEMA_CHARS)
+    return request if len(tools) == len(request.tools) else replace(request, tools=tools)
 
 
 def _format(captured: Captured, options: RouteOptions, plugins: Registries) -> tuple[ToolFormat, str]:

@@ -101,8 +101,7 @@ class Feed:
         rows = changes.rows[-MOST_ROWS:]
         self._skipped += changes.skipped + len(changes.rows) - len(rows)
         for row in rows:
-            self._rows[row["id"]] = row
-            self._gone.discard(row["id"])
+            self._rows[row["exchange_id"]] = row
         for name in changes.gone:
             self._rows.pop(name, None)
             self._gone.add(name)

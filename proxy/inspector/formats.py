@@ -10,6 +10,7 @@ from ..formats.base import ToolFormat
 from ..registry import Registries
 from .answer import COVER, Answer, read_text
 from .asked import Asked, read_asked
+from .bounds import FORMATS_CHARS
 from .rounds import rounds_of
 
 
@@ -18,13 +19,15 @@ def read_in_all_formats(captured: Captured, plugins: Registries) -> dict[str, An
     the exchange first."""
     asked = read_asked(captured, plugins)
     text = next((one.answer.text for one in reversed(list(rounds_of(captured, asked)))), "")
+    left_out = max(0, len(text) - FORMATS_CHARS)
+    text = text[:FORMATS_CHARS]
     names = sorted(plugins.formats.names(), key=lambda name: (name != asked.format, name))
     found: dict[int, dict[str, Any]] = {}
     for name in names:
         one = plugins.formats.get(name)
         if id(one) not in found:  # else another name of one that was read
             found[id(one)] = {"format": name, "chosen": name == asked.format, **_read(text, one, asked)}
-    return {"text": text, "formats": list(found.values())}
+    return {"text": text, "left_out_chars": left_out, "formats": list(found.values())}
 
 
 def _read(text: str, format_: ToolFormat, asked: Asked) -> dict[str, Any]:

@@ -12,6 +12,10 @@ from ..errors import quote
 from ..formats.recognition import BARE, FENCE
 from ..scan._grammar import Decision
 
+MOST_COMPARED: Final = 32
+"""Names of one answer for which the closest tool on offer is looked for."""
+NAME_CHARS: Final = 128
+
 JudgementKind = Literal[
     "repaired", "coerced", "recognised", "refused", "dropped", "cut", "failed", "retried", "near", "switched"
 ]
@@ -61,6 +65,7 @@ class Notes:
 
     def __init__(self, names: Collection[str]) -> None:
         self.names = names
+        self._closest_to: dict[str, str] = {}
         self.said: list[tuple[str, str]] = []
 
     def count(self, name: str) -> None:
@@ -89,8 +94,14 @@ class Notes:
         return said
 
     def _closest(self, name: str | None) -> str:
-        found = [] if name is None else difflib.get_close_matches(name, self.names, 1, 0.5)
-        return f" The closest is {quote(found[0])}." if found else ""
+        if name is None:
+            return ""
+        known = self._closest_to.get(name)
+        if known is None:
+            compared = len(self._closest_to) < MOST_COMPARED
+            found = difflib.get_close_matches(name[:NAME_CHARS], self.names, 1, 0.5) if compared else []
+            known = self._closest_to[name] = f" The closest is {quote(found[0])}." if found else ""
+        return known
 
 
 def judgements_of(

@@ -63,6 +63,7 @@ def _row(captured: Captured, size: int) -> Row:
     head, end = captured.head, so_far(captured)
     return {
         "id": str(head.get("request_id", "opened")),
+        "exchange_id": str(head.get("request_id", "opened")),
         "at": began(captured),
         "worker": 0,
         "api": head.get("endpoint"),

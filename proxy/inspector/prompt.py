@@ -19,9 +19,12 @@ from ..errors import GatewayError
 from ..model import Message, Opaque, Part, Reasoning, Refusal, Text, ToolResult, ToolUse
 from ..protocols.base import ClientSide, ServerSide
 from .asked import Asked
+from .bounds import COMPARED_STEPS, MOST_MESSAGES
 
 COMPARED_CHARS: Final = 20_000
 """A text that is not found as a whole is compared word by word up to this length; a longer one counts as changed."""
+
+JUNK_WORDS: Final = 1_000
 
 LEAST_CHARS: Final = 8
 """A shorter text of the client is not looked for inside of another: it would be found anywhere."""
@@ -38,8 +41,8 @@ _SHOWN_APART: Final = frozenset({"messages", "tools", "prompt", "input", "instru
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A piece of a message: `client`, `injected`, `history` or `escaped`; `tools` are those that it names. Lines that
-    name other tools are other pieces."""
+    """A piece of a message: `client`, `injected`, `history`, `escaped`, or `unread` if it was not compared; `tools` are
+    those that it names. Lines that name other tools are other pieces."""
 
     text: str
     kind: str
@@ -73,11 +76,14 @@ def read_prompt(body: bytes, server: ServerSide, sides: Sequence[ClientSide], as
         return Prompt((Said("", (Piece(body.decode(errors="replace"), "client"),)),), (), {})
     written = list(_messages(sent, body, server, sides))
     ours = _Ours(asked.history, asked.names, ran=any(tool.server for tool in asked.offer.tools))
-    messages = tuple(Said(role, tuple(ours.pieces(text, role))) for role, text in written)
+    messages = [Said(role, tuple(ours.pieces(text, role))) for role, text in _shown(written)]
+    if (left := len(written) - len(messages)) > 0:
+        note = Piece(f"… {left} messages are not shown …", "unread")
+        messages.insert(len(messages) // 2, Said("", (note,)))
     tools = sent.get("tools")
     names = tuple(filter(None, map(_tool_name, tools))) if isinstance(tools, list) else ()
     parameters = {key: value for key, value in sent.items() if key not in _SHOWN_APART}
-    return Prompt(messages, names, parameters)
+    return Prompt(tuple(messages), names, parameters)
 
 
 def _messages(
@@ -118,6 +124,13 @@ def _text_of_part(part: Part) -> str:
             return "\n[image]\n"
 
 
+def _shown(written: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:
+    """Those of the messages that are shown: the first and the last ones."""
+    if len(written) <= MOST_MESSAGES:
+        return written
+    return [*written[: MOST_MESSAGES // 2], *written[-(MOST_MESSAGES // 2) :]]
+
+
 def _tool_name(tool: Any) -> str | None:
     inner = tool.get("function", tool) if isinstance(tool, dict) else None
     name = inner.get("name") if isinstance(inner, dict) else None
@@ -129,7 +142,7 @@ class _Ours:
     itself, of which the client's history says nothing."""
 
     def __init__(self, history: Sequence[Message], names: Sequence[str], *, ran: bool) -> None:
-        self._texts = [text for message in history if (text := _said(message))]
+        self._finder = _Finder([text for message in history if (text := _said(message))])
         self._had_calls = ran or any(
             isinstance(part, ToolUse | ToolResult) for message in history for part in message.parts
         )
@@ -138,11 +151,11 @@ class _Ours:
 
     def pieces(self, text: str, role: str) -> Iterator[Piece]:
         """The pieces of a message."""
-        for piece, kind in _marked(text, self._texts):
+        for piece, kind in self._finder.marked(text):
             answers = role in _ANSWERS or (role not in _INSTRUCTS and _RESULT.search(piece))
             if kind == "injected" and self._had_calls and answers:
                 kind = "history"
-            if kind == "client" or self._named is None:
+            if kind in ("client", "unread") or self._named is None:
                 yield Piece(piece, kind)
                 continue
             for names, lines in groupby(piece.splitlines(keepends=True), self._mentioned):
@@ -156,43 +169,71 @@ def _said(message: Message) -> str:
     return "".join(part.text for part in message.parts if isinstance(part, Text))
 
 
-def _marked(text: str, said: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Pieces of `text`, each the client's or not."""
-    if not text:
-        return
-    if text in said:
-        yield text, "client"
-        return
-    inside = [one for one in said if len(one) >= LEAST_CHARS and one in text]
-    if inside:
-        whole = max(inside, key=len)
-        begin = text.index(whole)
-        yield from _marked(text[:begin], [one for one in said if one != whole])
-        yield whole, "client"
-        yield from _marked(text[begin + len(whole) :], [one for one in said if one != whole])
-        return
-    near = _near(text, said)
-    if near is None:
-        yield text, "injected"
-        return
-    yield from _compared(text, near)
+class _Finder:
+    """Finds the texts of a client in other texts, as long as there are steps left (`COMPARED_STEPS`)."""
 
+    def __init__(self, said: Sequence[str]) -> None:
+        self._said = said
+        self._whole = frozenset(said)
+        self._words: dict[str, frozenset[str]] = {}
+        self._left = COMPARED_STEPS
 
-def _near(text: str, said: Sequence[str]) -> str | None:
-    """A text of the client of which this is a changed form: in which markers were escaped."""
-    if len(text) > COMPARED_CHARS:
+    def marked(self, text: str) -> Iterator[tuple[str, str]]:
+        """Pieces of `text`, each the client's or not."""
+        todo: list[tuple[str, str, Sequence[str]]] = [(text, "", self._said)]
+        while todo:
+            piece, kind, said = todo.pop()
+            if not piece:
+                continue
+            if kind or piece in self._whole:
+                yield piece, kind or "client"
+                continue
+            if not self._afford(len(said) * (len(piece) + 100)):
+                yield piece, "unread"
+                continue
+            inside = [one for one in said if len(one) >= LEAST_CHARS and one in piece]
+            if inside:
+                whole = max(inside, key=len)
+                begin = piece.index(whole)
+                rest = [one for one in said if one != whole]
+                todo.append((piece[begin + len(whole) :], "", rest))
+                todo.append((whole, "client", ()))
+                todo.append((piece[:begin], "", rest))
+                continue
+            near = self._near(piece, said)
+            if near is None:
+                yield piece, "injected"
+            else:
+                yield from _compared(piece, near)
+
+    def _near(self, text: str, said: Sequence[str]) -> str | None:
+        """A text of the client of which this is a changed form: in which markers were escaped."""
+        if len(text) > COMPARED_CHARS:
+            return None
+        words = self._words_of(text)
+        for one in said:
+            if LEAST_CHARS <= len(one) <= COMPARED_CHARS and self._afford(len(one)):
+                own = self._words_of(one)
+                if len(own & words) > 0.8 * len(own) and len(own) > 2:
+                    # What a comparison costs is the square of its length, by a hundredth: see `_compared`.
+                    return one if self._afford(len(text) * len(one) // 20) else None
         return None
-    words = set(_WORDS.findall(text))
-    for one in said:
-        if LEAST_CHARS <= len(one) <= COMPARED_CHARS:
-            own = set(_WORDS.findall(one))
-            if len(own & words) > 0.8 * len(own) and len(own) > 2:
-                return one
-    return None
+
+    def _words_of(self, text: str) -> frozenset[str]:
+        known = self._words.get(text)
+        if known is None:
+            known = self._words[text] = frozenset(_WORDS.findall(text))
+        return known
+
+    def _afford(self, steps: int) -> bool:
+        self._left -= steps
+        return self._left >= 0
 
 
 def _compared(text: str, said: str) -> Iterator[tuple[str, str]]:
     ours, theirs = _WORDS.findall(text), _WORDS.findall(said)
-    for what, begin, end, _, _ in SequenceMatcher(None, ours, theirs, autojunk=False).get_opcodes():
+    # In a long text the words that make more than a hundredth of it are no anchors: they would make it cubic.
+    often = len(theirs) > JUNK_WORDS
+    for what, begin, end, _, _ in SequenceMatcher(None, ours, theirs, autojunk=often).get_opcodes():
         if begin < end:
             yield "".join(ours[begin:end]), "client" if what == "equal" else "escaped"

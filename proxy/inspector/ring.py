@@ -41,8 +41,8 @@ _NOTES: Final = ("route", "backend", "format", "key", "input_tokens", "output_to
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What is new since `version` was another one: rows, ids of rows that are not kept any more, and how many came and
-    went in between."""
+    """What is new since `version` was another one: rows, exchange ids of rows that are not kept any more, and how many
+    came and went in between."""
 
     version: int
     rows: tuple[Row, ...]
@@ -70,23 +70,23 @@ class Ring:
 
     def ended(self, capture: Capture) -> None:
         """See `Keeper`."""
-        known = self._kept.get(_name(capture))
         self._count(capture)
-        if known is not None and known.capture is not capture:
-            if known.capture.began > capture.began:
-                return
-            known = None
-        self._put(known or _Kept(capture, self._version + 1))
+        self._put(self._kept.get(capture.exchange_id) or _Kept(capture, self._version + 1))
         while self._bytes > self._most:
             oldest = next((kept for kept in self._kept.values() if not kept.capture.running), None)
             if oldest is None or oldest.capture is capture:
                 break
             self._drop(oldest)
 
-    def find(self, name: str, owner: str | None) -> Capture | None:
-        """The exchange with this id, if it is kept and this owner's; None as `owner`: anybody's."""
-        kept = self._kept.get(name)
-        return None if kept is None or not _may_see(kept.capture, owner) else kept.capture
+    def find(self, ident: str, owner: str | None) -> Capture | None:
+        """The exchange with this exchange id, or the youngest one with this request id, if it is kept and this owner's;
+        None as `owner`: anybody's."""
+        kept = self._kept.get(ident)
+        if kept is not None and _may_see(kept.capture, owner):
+            return kept.capture
+        same = [one.capture for one in self._kept.values() if one.capture.request_id == ident]
+        mine = [capture for capture in same if _may_see(capture, owner)]
+        return max(mine, key=lambda capture: capture.began, default=None)
 
     def changes(self, since: int, owner: str | None) -> Changes:
         """What has changed since version `since`; all for 0."""
@@ -120,19 +120,17 @@ class Ring:
     def _put(self, kept: _Kept) -> None:
         self._version += 1
         kept.version = self._version
-        name = _name(kept.capture)
-        before = self._kept.get(name)
-        self._bytes -= 0 if before is None else before.bytes
+        name = kept.capture.exchange_id
+        self._bytes -= kept.bytes
         kept.bytes = 0 if kept.capture.running else max(LEAST_BYTES, kept.capture.size)
         self._bytes += kept.bytes
         self._kept[name] = kept
         self._kept.move_to_end(name)
-        self._gone.pop(name, None)
         self._changed.set()
 
     def _drop(self, kept: _Kept) -> None:
         self._version += 1
-        name = _name(kept.capture)
+        name = kept.capture.exchange_id
         del self._kept[name]
         self._bytes -= kept.bytes
         self._gone[name] = _Gone(name, kept.capture.owner, kept.came, self._version)
@@ -181,11 +179,6 @@ class _Kept:
         self.version = came
 
 
-def _name(capture: Capture) -> str:
-    """Clients choose request ids, and may choose one twice: the younger exchange takes the place of the older."""
-    return capture.request_id
-
-
 def _may_see(capture: Capture, owner: str | None) -> bool:
     return owner is None or capture.owner == owner
 
@@ -195,6 +188,7 @@ def row_of(capture: Capture, worker: int = 0) -> Row:
     record, head = capture.record, capture.head
     row: Row = {
         "id": capture.request_id,
+        "exchange_id": capture.exchange_id,
         "at": capture.began,
         "worker": worker,
         "api": head.get("endpoint"),

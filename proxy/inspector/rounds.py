@@ -42,11 +42,15 @@ class Round:
 
 def rounds_of(captured: Captured, asked: Asked) -> Iterator[Round]:
     """All of them, in order. Calls of the model are numbered through."""
-    numbers = sorted({entry.call for entry in captured.entries if entry.call})
+    entries: dict[int, list[Entry]] = {}
+    for entry in captured.entries:
+        if entry.call:
+            entries.setdefault(entry.call, []).append(entry)
+    numbers = sorted(entries)
     last = numbers[-1] if numbers else 0
     calls = 0
     for number in numbers:
-        mine = [entry for entry in captured.entries if entry.call == number]
+        mine = entries[number]
         head = _first(mine, "answered")
         status = head.get("status", 0)
         streamed = str(head.get("headers", {}).get("content-type", "")).startswith(_STREAM)

@@ -9,6 +9,7 @@ from ..capture.recorder import MOST_ENTRIES
 from ..capture.recording import RecordingError
 from ..config import LimitsConfig
 from ..support.bounded_json import BoundExceeded, Bounds, loads
+from .bounds import within_bounds
 
 MOST_LINES: Final = 2 * MOST_ENTRIES
 """Of a capture. The recorder keeps `MOST_ENTRIES` with data, and few without."""
@@ -18,15 +19,15 @@ VALUES_PER_LINE: Final = 16
 
 
 def open_capture(content: bytes, limits: LimitsConfig) -> Captured:
-    """The capture that a file holds. A line may hold as many JSON values as a request (`limits.json_values`,
-    `limits.json_depth`), all lines together `MOST_LINES * VALUES_PER_LINE`. For a thread: it lets others run between
-    slices.
+    """The capture that a file holds, within the bounds of what is shown. A line may hold as many JSON values as a
+    request (`limits.json_values`, `limits.json_depth`), all lines together `MOST_LINES * VALUES_PER_LINE`. For a
+    thread: it lets others run between slices.
 
     Raises `RecordingError`.
     """
     if content.count(b"\n") > MOST_LINES:
         raise RecordingError(f"the capture has more than {MOST_LINES} lines")
-    return read_capture(content, _Lines(limits).load)
+    return within_bounds(read_capture(content, _Lines(limits).load), limits)
 
 
 class _Lines:

@@ -18,6 +18,7 @@ from ..protocols.base import ServerSide
 from ..registry import Registries
 from .answer import COVER, Answer, MadeCall
 from .asked import read_asked, so_far
+from .bounds import SHOWN_CHARS
 from .judgements import Judgement
 from .output import SentCall, read_output
 from .prompt import Prompt, read_prompt
@@ -37,6 +38,9 @@ _FACTS: Final[Mapping[str, str]] = {
 _ELSEWHERE: Final = frozenset({"status", "code", "route", "backend", "format", "tool_mode", "tool_names"})
 
 
+Places = Mapping[int, int]
+"""Where each judgement stands in the list of all, by its identity."""
+
 UNREADABLE: Final = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """What reading a capture may raise that no gateway wrote."""
 
@@ -47,10 +51,12 @@ def view(captured: Captured, plugins: Registries) -> dict[str, Any]:
     head, end = captured.head, so_far(captured)
     rounds = list(rounds_of(captured, asked))
     judgements = [judgement for one in rounds for judgement in (*one.answer.judgements, *one.judgements)]
+    places = {id(judgement): place for place, judgement in enumerate(judgements)}
     calls = [(one.number, call) for one in rounds for call in one.answer.calls]
     sides = plugins.client_sides().sides
     return {
         "id": head.get("request_id"),
+        "exchange_id": head.get("exchange_id"),
         "at": began(captured),
         "running": not captured.end and "so_far" in head,
         "left_out_bytes": head.get("left_out_bytes", 0),
@@ -70,10 +76,8 @@ def view(captured: Captured, plugins: Registries) -> dict[str, Any]:
             "version": head.get("toolwire"),
         },
         "request": _request(captured),
-        "rounds": [
-            _round(one, _prompt(read_prompt(one.sent, asked.server, sides, asked)), judgements) for one in rounds
-        ],
-        "calls": [_call(number, call, judgements) for number, call in calls],
+        "rounds": [_round(one, _prompt(read_prompt(one.sent, asked.server, sides, asked)), places) for one in rounds],
+        "calls": [_call(number, call, places) for number, call in calls],
         "judgements": [_judgement(judgement) for judgement in judgements],
         "client": _client(captured, _reader(head.get("endpoint"), plugins), [call for _, call in calls]),
         "tools": [_tool(entry) for entry in captured.entries if entry.kind == "tool"],
@@ -93,7 +97,7 @@ def began(captured: Captured) -> float:
         return 0.0
 
 
-def _round(one: Round, prompt: dict[str, Any], judgements: Sequence[Judgement]) -> dict[str, Any]:
+def _round(one: Round, prompt: dict[str, Any], places: Places) -> dict[str, Any]:
     answered = one.all("answered")
     return {
         "number": one.number,
@@ -104,7 +108,7 @@ def _round(one: Round, prompt: dict[str, Any], judgements: Sequence[Judgement]) 
         "status": one.status,
         "failed": one.first("failed") or None,
         "prompt": prompt,
-        "raw": {"streamed": one.streamed, **_raw(one.answer, judgements)},
+        "raw": {"streamed": one.streamed, **_raw(one.answer, places)},
         "frames": [{"at": read.at, "data": read.data.decode(errors="replace")} for read in one.all("received")],
     }
 
@@ -123,7 +127,7 @@ def _prompt(prompt: Prompt) -> dict[str, Any]:
     }
 
 
-def _raw(answer: Answer, judgements: Sequence[Judgement]) -> dict[str, Any]:
+def _raw(answer: Answer, places: Places) -> dict[str, Any]:
     units = _utf16(answer.text)
     spans: list[dict[str, Any]] = []
     for span in answer.spans:
@@ -131,7 +135,7 @@ def _raw(answer: Answer, judgements: Sequence[Judgement]) -> dict[str, Any]:
         if span.call is not None:
             one["call"] = span.call
         if span.judgements:
-            one["judgement"] = judgements.index(span.judgements[0])
+            one["judgement"] = places[id(span.judgements[0])]
         spans.append(one)
     steps = [
         {
@@ -154,13 +158,13 @@ def _utf16(text: str) -> Callable[[int], int]:
     return places.__getitem__
 
 
-def _call(number: int, call: MadeCall, judgements: Sequence[Judgement]) -> dict[str, Any]:
+def _call(number: int, call: MadeCall, places: Places) -> dict[str, Any]:
     return {
         "n": call.n,
         "round": number,
         "name": call.name,
         "arguments": COVER(call.arguments),
-        "judgements": [judgements.index(judgement) for judgement in call.judgements],
+        "judgements": [places[id(judgement)] for judgement in call.judgements],
     }
 
 
@@ -193,13 +197,21 @@ def _client(captured: Captured, reader: ServerSide | None, calls: Sequence[MadeC
 def _numbers(sent: Sequence[SentCall], made: Sequence[MadeCall]) -> list[int | None]:
     """Which call of the model each call is that the client got: the last one that is written the same, since answers
     that were thrown away came before, and else of that name. Ids do not tell: reading again makes new ones."""
-    free = list(made)
+    same: dict[tuple[str, str], list[MadeCall]] = {}
+    named: dict[str, list[MadeCall]] = {}
+    for one in made:
+        same.setdefault((one.name, one.arguments), []).append(one)
+        named.setdefault(one.name, []).append(one)
+    taken: set[int] = set()
     numbers: list[int | None] = []
     for call in reversed(sent):
-        same = [one for one in free if one.name == call.name and one.arguments == call.arguments]
-        found = next(reversed(same or [one for one in free if one.name == call.name]), None)
+        found = None
+        for free in (same.get((call.name, call.arguments), []), named.get(call.name, [])):
+            while found is None and free:
+                last = free.pop()
+                found = None if id(last) in taken else last
         if found is not None:
-            free.remove(found)
+            taken.add(id(found))
         numbers.append(None if found is None else found.n)
     return numbers[::-1]
 
@@ -213,9 +225,13 @@ def _reader(endpoint: Any, plugins: Registries) -> ServerSide | None:
 def _request(captured: Captured) -> dict[str, Any]:
     raw = captured.bytes_of("request")
     try:
+        if len(raw) > SHOWN_CHARS:
+            raise ValueError
         text = orjson.dumps(orjson.loads(raw), option=orjson.OPT_INDENT_2).decode()
     except ValueError:
         text = raw.decode(errors="replace")
+    if len(text) > SHOWN_CHARS:
+        text = f"{text[:SHOWN_CHARS]}\n… {len(text) - SHOWN_CHARS} more characters are not shown."
     return {"text": text, "bytes": len(raw)}
 
 

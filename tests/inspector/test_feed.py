@@ -33,7 +33,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def rows(*idents: str) -> tuple[dict[str, Any], ...]:
-    return tuple({"id": ident} for ident in idents)
+    return tuple({"id": ident, "exchange_id": ident} for ident in idents)
 
 
 class Scripted:
@@ -125,12 +125,13 @@ class TestWhatAViewerIsTold:
         events = await several(These(holder), 3)
         assert told(events) == {"rows": set(map(str, range(90, 100))), "skipped": 90}
 
-    async def test_an_id_that_went_and_came_again(self) -> None:
+    async def test_exchanges_with_one_request_id(self) -> None:
         feed = Feed(These(), None)
-        feed._add(Changes(1, (), ("a",), 0), first=False)
-        feed._add(Changes(2, rows("a"), (), 0), first=False)
-        news = feed._take()
-        assert (news["rows"], news["gone"]) == ([{"id": "a"}], [])
+        one, other = {"id": "a", "exchange_id": "1"}, {"id": "a", "exchange_id": "2"}
+        feed._add(Changes(1, (one, other), (), 0), first=False)
+        assert feed._take()["rows"] == [one, other]
+        feed._add(Changes(2, (), ("1",), 0), first=False)
+        assert feed._take()["gone"] == ["1"]
 
     async def test_several_workers(self) -> None:
         mine, other = Scripted("own", Changes(1, rows("a"), (), 0)), Scripted("2", Changes(9, rows("b"), (), 0))
@@ -230,7 +231,7 @@ class Viewer:
             for name, data in self.events:
                 if name == "rows":
                     known |= {row["id"]: row for row in data["rows"]}
-                    known = {ident: row for ident, row in known.items() if ident not in data["gone"]}
+                    known = {ident: row for ident, row in known.items() if row["exchange_id"] not in data["gone"]}
             if true(known):
                 return known
             await self.next()

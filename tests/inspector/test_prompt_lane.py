@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.inspector.prompt import COMPARED_CHARS, _marked
+from proxy.inspector.prompt import COMPARED_CHARS, _Finder
 from proxy.testing import Answer, Asked, Say
 from tests.e2e.conftest import CHAT, function
 from tests.inspector.inspected import CALL, MESSAGES, RESPONSES, WEATHER, View, answering, asked
@@ -239,16 +239,16 @@ SAID = st.lists(WORDS, max_size=8).map("".join)
 @given(st.lists(SAID, min_size=1, max_size=4), st.lists(SAID, max_size=4))
 def test_pieces_are_the_whole_text_in_order(sent: list[str], said: list[str]) -> None:
     for text in ["".join(sent), *sent, *said]:
-        assert "".join(piece for piece, _ in _marked(text, said)) == text
+        assert "".join(piece for piece, _ in _Finder(said).marked(text)) == text
 
 
 @given(SAID.filter(bool), SAID, SAID)
 def test_what_was_said_is_the_clients_wherever_it_stands(said: str, before: str, after: str) -> None:
     whole = f"{before}{said}, and that is it, dear friend{after}"
     mine = f"{said}, and that is it, dear friend"
-    assert (mine, "client") in list(_marked(whole, [mine])) or mine in before
+    assert (mine, "client") in list(_Finder([mine]).marked(whole)) or mine in before
 
 
 def test_a_very_long_text_is_not_compared() -> None:
     long = "word " * COMPARED_CHARS
-    assert list(_marked(long + "x", [long + "y"])) == [(long + "x", "injected")]
+    assert list(_Finder([long + "y"]).marked(long + "x")) == [(long + "x", "injected")]

@@ -112,25 +112,25 @@ def test_those_that_run_stay_and_count_when_they_end() -> None:
     assert many.ids == ["r4", "runs"]
 
 
-def test_a_younger_exchange_takes_the_place_of_an_older_one_with_its_id() -> None:
+def test_exchanges_with_one_request_id_are_kept_beside_each_other() -> None:
     many = Exchanges()
-    older = many.begin("same")
-    younger = many.begin("same")
+    older = many.begin("same", owner="her")
+    younger = many.begin("same", owner="him")
     younger.began = older.began + 1
-    assert many.ring.find("same", None) is younger
     many.end(older, 10)
-    assert many.ring.find("same", None) is younger, "the older one ends later, and is not shown again"
     many.end(younger, 20)
+    assert many.ids == ["same", "same"]
     assert many.ring.find("same", None) is younger
-    assert many.ids == ["same"]
+    assert many.ring.find("same", "her") is older, "the other one's is not hers, and does not hide hers"
+    assert many.ring.find(older.exchange_id, None) is older
+    assert many.ring.find(older.exchange_id, "him") is None
 
 
-def test_bytes_of_exchanges_with_one_id_count_once() -> None:
+def test_each_exchange_with_one_request_id_counts() -> None:
     many = Exchanges(most=100_000)
     for _ in range(50):
-        many.one("same", 30_000)
-    many.one("other", 30_000)
-    assert many.ids == ["same", "other"]
+        many.one("same", 40_000)
+    assert many.ids == ["same", "same"]
 
 
 def test_an_exchange_that_was_refused_before_it_was_read() -> None:
@@ -169,7 +169,7 @@ def test_what_went_is_told_once_and_what_was_never_seen_is_counted() -> None:
         many.one(ident)
     news = many.ring.changes(seen.version, None)
     assert [row["id"] for row in news.rows] == ["f", "g"]
-    assert sorted(news.gone) == ["a", "b"]
+    assert sorted(news.gone) == sorted(row["exchange_id"] for row in seen.rows)
     assert news.skipped == 3
     again = many.ring.changes(news.version, None)
     assert (again.rows, again.gone, again.skipped) == ((), (), 0)
@@ -192,7 +192,7 @@ def test_an_id_that_comes_again_is_not_gone() -> None:
     many.one("a")
     news = many.ring.changes(seen.version, None)
     assert [row["id"] for row in news.rows] == ["a"]
-    assert "a" not in news.gone
+    assert news.rows[0]["exchange_id"] not in news.gone
 
 
 def test_a_key_sees_its_own() -> None:
@@ -204,11 +204,12 @@ def test_a_key_sees_its_own() -> None:
     assert many.ring.find("hers", "her") is not None
     assert many.ids == ["hers", "his"]
     seen = many.ring.changes(0, "her").version
+    (hers,) = many.ring.changes(0, "her").rows
     many.one("secret", owner="him")
     for ident in "xyz":
         many.one(ident, owner="him")
     news = many.ring.changes(seen, "her")
-    assert (news.rows, news.gone) == ((), ("hers",)), "nor the ids of those of others, when they go"
+    assert (news.rows, news.gone) == ((), (hers["exchange_id"],)), "nor the ids of those of others, when they go"
     assert news.skipped == 0, "nor how many there were"
 
 

@@ -75,9 +75,10 @@ export class Readings {
     this.ask.textContent = "Read once more";
   }
 
-  #show({ text, formats }) {
+  #show({ text, left_out_chars: left = 0, formats }) {
     const heads = ["Format", "Calls", "Text left", "What was decided"];
-    const caption = `${number(text.length)} characters; formats that read the same are together`;
+    const beyond = left ? ` (the first ones; ${number(left)} more were not read)` : "";
+    const caption = `${number(text.length)} characters${beyond}; formats that read the same are together`;
     this.body.replaceChildren(
       h(
         "div",

@@ -114,12 +114,12 @@ export class ListPage {
   #refresh({ keep = true } = {}) {
     const all = this.#paused?.rows ?? this.rows.newest();
     const anchor = Math.floor(this.scroller.scrollTop / ROW);
-    const held = keep && this.scroller.scrollTop > 0 ? this.#shown[anchor]?.id : null;
+    const held = keep && this.scroller.scrollTop > 0 ? this.#shown[anchor]?.exchange_id : null;
     this.filter.offer(all);
     this.#shown = all.filter((row) => this.filter.accepts(row));
     this.#say(all.length);
     if (held) {
-      const now = this.#shown.findIndex((row) => row.id === held);
+      const now = this.#shown.findIndex((row) => row.exchange_id === held);
       if (now >= 0 && now !== anchor) {
         this.#draw(now - anchor);
         this.scroller.scrollTop += (now - anchor) * ROW;
@@ -164,7 +164,7 @@ export class ListPage {
     const start = Math.max(0, Math.min(first, this.#shown.length) - BEYOND);
     const end = Math.min(this.#shown.length, first + Math.ceil(this.scroller.clientHeight / ROW) + BEYOND);
     const rows = this.#shown.slice(start, end);
-    const wanted = new Set(rows.map((row) => row.id));
+    const wanted = new Set(rows.map((row) => row.exchange_id));
     for (const [id, { tr }] of this.#elements) if (!wanted.has(id)) (tr.remove(), this.#elements.delete(id));
     this.#spacers();
     this.before.firstChild.style.height = `${start * ROW}px`;
@@ -188,12 +188,12 @@ export class ListPage {
   }
 
   #row(row, index) {
-    let known = this.#elements.get(row.id);
+    let known = this.#elements.get(row.exchange_id);
     if (!known) {
       const cells = COLUMNS.map(([name]) => h("td", { class: `${name} foreign` }));
-      const tr = h("tr", { id: domId(row.id), "data-id": row.id, "data-testid": "row" }, cells);
+      const tr = h("tr", { id: domId(row.exchange_id), "data-id": row.exchange_id, "data-testid": "row" }, cells);
       known = { tr, cells, row: null };
-      this.#elements.set(row.id, known);
+      this.#elements.set(row.exchange_id, known);
     }
     if (known.row !== row) {
       COLUMNS.forEach(([, , text, title], n) => {
@@ -227,7 +227,7 @@ export class ListPage {
   #select(index) {
     const row = this.#shown[Math.max(0, Math.min(index, this.#shown.length - 1))];
     if (!row) return;
-    this.#selected = row.id;
+    this.#selected = row.exchange_id;
     const at = this.#shown.indexOf(row) * ROW;
     const head = this.table.tHead.offsetHeight;
     const { scrollTop, clientHeight } = this.scroller;
@@ -239,7 +239,7 @@ export class ListPage {
   /** One key; true if it meant something here. */
   key(event) {
     const page = Math.max(1, Math.floor(this.scroller.clientHeight / ROW) - 2);
-    const now = this.#shown.findIndex((row) => row.id === this.#selected);
+    const now = this.#shown.findIndex((row) => row.exchange_id === this.#selected);
     const to = {
       j: now + 1,
       ArrowDown: now + 1,

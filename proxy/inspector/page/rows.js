@@ -11,11 +11,11 @@ export class Rows {
   take({ rows = [], gone = [], skipped = 0 }, first) {
     if (first) {
       const known = this.#rows;
-      this.#rows = new Map(rows.map((row) => [row.id, known.get(row.id)]));
+      this.#rows = new Map(rows.map((row) => [row.exchange_id, known.get(row.exchange_id)]));
     }
     for (const row of rows) {
-      if (!this.#rows.get(row.id) && !first) this.arrived++;
-      this.#rows.set(row.id, row);
+      if (!this.#rows.get(row.exchange_id) && !first) this.arrived++;
+      this.#rows.set(row.exchange_id, row);
     }
     for (const id of gone) this.#rows.delete(id);
     this.skipped += skipped;
@@ -32,7 +32,7 @@ export class Rows {
 
   /** All of them, newest first. */
   newest() {
-    return [...this.#rows.values()].sort((a, b) => b.at - a.at || (a.id < b.id ? 1 : -1));
+    return [...this.#rows.values()].sort((a, b) => b.at - a.at || (a.exchange_id < b.exchange_id ? 1 : -1));
   }
 
   /** Calls the listener in the next frame after a change, until the given function is called. */
