@@ -9,13 +9,14 @@ cut where they were cut, with the seconds since the begin. `proxy.capture.record
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 import orjson
 
+from ..protocols.wire import BOUNDS
+from ..support.bounded_json import loads
 from .recording import RecordingError
 
 VERSION: Final = 1
@@ -117,7 +118,7 @@ def read_capture(content: bytes) -> Captured:
     number = 0
     try:
         for number, line in enumerate(content.splitlines(), 1):
-            value = json.loads(line)
+            value = loads(line, BOUNDS)
             if number == 1:
                 head = value
                 if head.get(MARK) != VERSION:
