@@ -206,6 +206,9 @@ class Arguments(Middleware):
         named = replace(use, name=tool.name, namespace=tool.namespace)
         if use.kind == "custom":
             return self._with_use(call, named)
+        most = exchange.route.limits.block_bytes
+        if len(use.arguments) > most:
+            raise _malformed(use, f"its arguments are larger than {most} bytes (`limits.block_bytes`)")
         safe = repair and exchange.route.options.calls.repair == "safe"
         try:
             arguments, repaired = settle_arguments(use.arguments, repair=safe)

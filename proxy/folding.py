@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-import orjson
-
 from .events import (
     MAX_CHOICES,
     BlockKind,
@@ -39,6 +37,7 @@ from .model import (
     replace,
 )
 from .model import Opaque as OpaquePart
+from .support.bounded_json import is_json
 
 
 def _part(opened: Open, text: str, extra: Extra) -> Part | None:
@@ -178,11 +177,7 @@ def is_half(use: ToolUse) -> bool:
     """Whether the arguments of a call that may have been cut off are no JSON text; of free text nobody knows."""
     if use.kind == "custom":
         return False
-    try:
-        orjson.loads(use.arguments)
-    except orjson.JSONDecodeError:
-        return True
-    return False
+    return not is_json(use.arguments)
 
 
 def unfold(reply: ModelReply) -> list[Event]:

@@ -17,14 +17,15 @@ from dataclasses import replace
 from typing import Any, Final
 
 import aiohttp
-import orjson
 from yarl import URL
 
 from ..config import BackendConfig
 from ..errors import BackendFault, GatewayError
 from ..model import EMPTY, ModelRequest
 from ..protocols.base import ServerSide
-from ..protocols.wire import dump
+from ..protocols.wire import BOUNDS, dump
+from ..support.bounded_json import loads
+from ..support.offload import OFFLOAD_BYTES, offload
 from .hops import HEADER, HOPS
 from .identity import Identity, Probe, is_stranger, probes_for, read_listed
 from .model_list import model_names, no_list, read_model_list
@@ -132,7 +133,7 @@ class Asking:
                 received += data
                 if len(received) > self._list_bytes:
                     return None
-            return orjson.loads(received) if response.status == 200 else None
+        return await _value(bytes(received)) if response.status == 200 else None
 
     async def _of_engine(self, listed: Identity, deadline: float) -> Identity:
         """What the engine's own paths say beyond the list."""
@@ -160,14 +161,14 @@ class Asking:
             return []  # it has no list, which the operator knows
         if body is None:
             raise no_list()
-        return read_model_list(status, body)
+        return await offload(len(body) > OFFLOAD_BYTES, read_model_list, status, body)
 
     async def _probe(self, probe: Probe, deadline: float) -> Any:
         """What the server says at a path of an engine's; None: nothing."""
         try:
             async with asyncio.timeout_at(deadline):
                 status, body = await self._read(engine_url(self._base).joinpath(probe.path), PROBE_BYTES)
-            return orjson.loads(body) if status == 200 and body is not None else None
+            return await _value(body) if status == 200 and body is not None else None
         except (aiohttp.ClientError, OSError, ValueError):
             return None
 
@@ -199,6 +200,11 @@ class Asking:
 
     def _may_be_shown(self, name: str) -> bool:
         return not self._private.stands_in(name.encode(errors="replace"))
+
+
+async def _value(body: bytes) -> Any:
+    """The value of an answer. Raises `ValueError`."""
+    return await offload(len(body) > OFFLOAD_BYTES, loads, body, BOUNDS)
 
 
 def engine_url(base: URL) -> URL:

@@ -11,7 +11,7 @@ Rules:
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -115,6 +115,10 @@ class WireSource(EventSource):
     @abstractmethod
     async def body(self) -> bytes:
         """A whole answer. Raises `BackendFault`."""
+
+    async def body_in_parts(self) -> AsyncGenerator[bytes, None]:
+        """A whole answer as it comes, read no faster than the parts are taken. Raises `BackendFault`."""
+        yield await self.body()
 
 
 class Backend(Protocol):

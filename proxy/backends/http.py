@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -356,6 +356,18 @@ class HttpSource(WireSource):
             reply = await self.reply()
             return self._wire.write_reply(reply, WriteOptions(request=self._request, created=reply.created))
         return await self._answer.read(self._backend.limits.reply_bytes)
+
+    async def body_in_parts(self) -> AsyncGenerator[bytes, None]:
+        """See `WireSource.body_in_parts`."""
+        if self._streams:
+            yield await self.body()
+            return
+        size, limit = 0, self._backend.limits.reply_bytes
+        async for data in self._answer.reads():
+            size += len(data)
+            if size > limit:
+                raise too_large(limit)
+            yield data
 
     async def reply(self) -> ModelReply:
         """The whole answer."""

@@ -5,10 +5,13 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import orjson
-
 from ..errors import BackendFault
+from ..protocols.wire import BOUNDS
+from ..support.bounded_json import loads
 from .hops import loop
+
+MOST_MODELS: Final = 10_000
+"""In one list. All of them are looked at whenever a client asks for the models."""
 
 HINT: Final = "Check the backend's `url`: is that a model server with OpenAI's protocol?"
 
@@ -28,13 +31,17 @@ def read_model_list(status: int, body: bytes) -> list[Any]:
         message = f"The model server answered {status} when it was asked for its models."
         raise BackendFault(message, hint=HINT, upstream_status=status)
     try:
-        listed: Any = orjson.loads(body)
-    except orjson.JSONDecodeError:
+        listed = loads(body, BOUNDS)
+    except ValueError:
         raise no_list() from None
     if isinstance(listed, dict) and "data" in listed:
         listed = listed["data"] or []
     if not isinstance(listed, list):
         raise no_list()
+    if len(listed) > MOST_MODELS:
+        raise BackendFault(
+            f"The model server gave a list of more than {MOST_MODELS} models.", code="upstream_invalid_response"
+        )
     return listed
 
 

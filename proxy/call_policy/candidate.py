@@ -11,6 +11,7 @@ from ..formats.rendering import by_prompt_name, prompt_parameters
 from ..formats.toolset import NAME_BYTES, note, note_of
 from ..model import ModelRequest, ToolChoice, ToolSpec
 from ..scan._grammar import valid_text
+from ..support.duplicate_keys import each_key_once
 from .coercion import CoercionKind
 from .custom import custom_input, free_text
 from .json_calls import raw_string
@@ -86,7 +87,8 @@ def settled(written: Written, tool: ToolSpec | None, options: CallsConfig, *, st
             repair=options.repair == "safe" and not strict,
             objects=options.sentinel_arguments != "string",
         )
-        return found._replace(text=custom_input(found.text)) if custom else found
+        arguments = each_key_once(found.text)  # what is judged is what a client reads
+        return found._replace(text=custom_input(arguments) if custom else arguments)
     except ValueError:
         raw = raw_string(written.arguments) if custom else None
         text = None if raw is None else free_text(valid_text(raw))

@@ -31,6 +31,7 @@ import orjson
 from ..formats.keys import ARGUMENTS, METADATA, NAMES, WRAPPERS
 from ..scan._grammar import SPACE, BlockSyntax, valid_text
 from ..scan.repair import MAX_DEPTH, RepairKind, compact_json, parses, read_json, read_value, repair_json, skip_space
+from ..support.duplicate_keys import each_key_once
 from .untyped import ParameterTypes
 from .written import Arguments, Settled, Unreadable, Written, object_text
 
@@ -48,14 +49,15 @@ _ABSENT: Final[_Member] = (None, "null")
 def settle_arguments(text: str, *, repair: bool) -> tuple[str, tuple[RepairKind, ...]]:
     """Arguments given as a string, as JSON text, and how they had to be repaired (R9.3, R9.5).
 
-    Text that parses is returned as it is; blank text means no arguments. Raises `ValueError` with what is wrong.
+    Text that parses is returned as it is, but for keys that occur twice; blank text means no arguments. Raises
+    `ValueError` with what is wrong.
     """
     if not text.strip():
         return "{}", ()
     if parses(text):
-        return text, ()
+        return each_key_once(text), ()
     _, repaired, _, kinds = _read_arguments(text, repair)
-    return repaired, kinds
+    return each_key_once(repaired), kinds
 
 
 def _read_arguments(text: str, repair: bool) -> tuple[Any, str, str | None, tuple[RepairKind, ...]]:

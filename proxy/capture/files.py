@@ -9,13 +9,14 @@ cut where they were cut, with the seconds since the begin. `proxy.capture.record
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 import orjson
 
+from ..protocols.wire import BOUNDS
+from ..support.bounded_json import loads
 from .recording import RecordingError
 
 VERSION: Final = 1
@@ -110,8 +111,9 @@ def is_capture(content: bytes) -> bool:
     return content.lstrip()[: len(MARK) + 10].startswith((f'{{"{MARK}"'.encode(), f'{{ "{MARK}"'.encode()))
 
 
-def read_capture(content: bytes, load: Callable[[bytes], Any] = json.loads) -> Captured:
-    """The capture that `write_capture` wrote. `load` parses a line, and raises `ValueError`.
+def read_capture(content: bytes, load: Callable[[bytes], Any] | None = None) -> Captured:
+    """The capture that `write_capture` wrote. `load` parses a line, and raises `ValueError`; by default each
+    may hold as many values as an answer of a server.
 
     Raises `RecordingError` if it is of another version or cannot be read.
     """
@@ -120,7 +122,7 @@ def read_capture(content: bytes, load: Callable[[bytes], Any] = json.loads) -> C
     number = 0
     try:
         for number, line in enumerate(content.removesuffix(b"\n").split(b"\n"), 1):
-            value = load(line)
+            value = loads(line, BOUNDS) if load is None else load(line)
             if number == 1:
                 head = value
                 if head.get(MARK) != VERSION:

@@ -144,7 +144,10 @@ class LimitsConfig:
     schema_bytes: int = doc("Size of one tool's schema; beyond: 400.", default=256 * 1024)
     schema_properties: int = doc("Properties in one tool's schema, at all levels; beyond: 400.", default=1_000)
     schema_depth: int = doc("Nesting of one tool's schema; beyond: 400.", default=64)
-    block_bytes: int = doc("Size of one call block; beyond: text (soft) or an error (strict).", default=1024 * 1024)
+    block_bytes: int = doc(
+        "Size of one call block, or of the arguments of a call that a server made; beyond: text (soft) or an error (strict).",
+        default=1024 * 1024,
+    )
     calls_per_conversation: int | None = doc("Calls in the conversation of a request; beyond: 400.", default=None)
     calls_per_response: int = doc("Calls in one answer; beyond: text (soft) or an error (strict).", default=64)
     reply_bytes: int = doc("A whole (not streamed) backend answer; beyond: 502.", default=64 * 1024 * 1024)

@@ -36,7 +36,7 @@ from ..events import Event, Fault, Finish, Start
 from ..model import ModelReply, ModelRequest
 from ..protocols.base import ServerSide
 from ..record import AccessRecord, BackendObserver, observe_call
-from ..support.offload import offload
+from ..support.offload import is_long, offload
 from .pool import EndpointPool, WeightedEndpoint, is_failure
 
 LOG: Final = logging.getLogger("toolwire.retry")
@@ -190,7 +190,10 @@ class Attempts(EventSource):
             await self._again(fault)
 
     async def _reply(self, source: EventSource) -> ModelReply:
-        return check_reply(self.private, await source.reply())
+        answer = await source.reply()
+        if not self.private.secrets:
+            return answer
+        return await offload(is_long(answer), check_reply, self.private, answer)
 
     async def _beginning(self, source: EventSource, said: list[Event]) -> AsyncGenerator[list[Event], None]:
         """The events of the source, of which `said` has those up to the first that says something."""

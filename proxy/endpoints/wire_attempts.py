@@ -6,7 +6,8 @@ just as well, the protocol says; what a server refuses after it has accepted sta
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from operator import methodcaller
 from typing import Final
 
@@ -18,6 +19,11 @@ from .beginning import Beginning
 from .enforcing import refusal_in_band
 
 _BODY: Final = methodcaller("body")
+
+
+async def _first_part(source: WireSource) -> tuple[bytes, AsyncGenerator[bytes, None]]:
+    parts = source.body_in_parts()
+    return await anext(parts, b""), parts
 
 
 class WireAttempts(Attempts, WireSource):
@@ -44,6 +50,14 @@ class WireAttempts(Attempts, WireSource):
     async def body(self) -> bytes:
         """See `WireSource.body`."""
         return await self._answer(_BODY)
+
+    async def body_in_parts(self) -> AsyncGenerator[bytes, None]:
+        """See `WireSource.body_in_parts`. Another server may be asked until the first part is there."""
+        first, parts = await self._answer(_first_part)
+        async with aclosing(parts):
+            yield first
+            async for data in parts:
+                yield data
 
     async def _pump(self, source: WireSource, sink: Callable[[bytes], None]) -> None:
         beginning = Beginning(self.protocol.says_nothing)

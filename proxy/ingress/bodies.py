@@ -85,6 +85,7 @@ def _read_known(body: bytes, limits: LimitsConfig, known: KnownTools) -> dict[st
 
 
 _HINTS: Final = {
+    "containers": "Send less at once.",
     "values": "Send less at once, or raise `limits.json_values`.",
     "depth": "Flatten it, or raise `limits.json_depth`.",
     "key": "Shorten it.",

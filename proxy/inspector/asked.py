@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-import orjson
-
 from ..capture.files import Captured
 from ..config import LimitsConfig, ReasoningConfig, RouteOptions
 from ..errors import GatewayError
@@ -16,8 +14,9 @@ from ..model import Message, ModelRequest, ToolChoice, ToolSpec
 from ..pipeline.exchange import OfferedTools
 from ..pipeline.scanners import not_taught
 from ..protocols.base import ServerSide
-from ..protocols.wire import dump_in_pieces
+from ..protocols.wire import BOUNDS, dump_in_pieces
 from ..registry import Registries, usual_server
+from ..support.bounded_json import loads
 from ..support.conversion import ConfigError, from_mapping
 from .bounds import MOST_TOOLS, SCHEMA_CHARS
 
@@ -105,7 +104,7 @@ def _request(captured: Captured, plugins: Registries) -> ModelRequest | None:
     if side is None or not raw:
         return None
     try:
-        return _with_few_tools(side.read_request(orjson.loads(raw), raw))
+        return _with_few_tools(side.read_request(loads(raw, BOUNDS), raw))
     except (GatewayError, ValueError, AttributeError, TypeError):
         return None
 

@@ -18,6 +18,8 @@ import orjson
 from ..errors import GatewayError
 from ..model import Message, Opaque, Part, Reasoning, Refusal, Text, ToolResult, ToolUse
 from ..protocols.base import ClientSide, ServerSide
+from ..protocols.wire import BOUNDS
+from ..support.bounded_json import loads
 from .asked import Asked
 from .bounds import COMPARED_STEPS, MOST_MESSAGES
 
@@ -69,7 +71,7 @@ class Prompt:
 def read_prompt(body: bytes, server: ServerSide, sides: Sequence[ClientSide], asked: Asked) -> Prompt:
     """The prompt in a body that went to a server."""
     try:
-        sent = orjson.loads(body)
+        sent = loads(body, BOUNDS)
     except ValueError:
         sent = None
     if not isinstance(sent, dict):

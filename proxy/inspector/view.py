@@ -15,7 +15,9 @@ import orjson
 
 from ..capture.files import Captured, Entry
 from ..protocols.base import ServerSide
+from ..protocols.wire import BOUNDS
 from ..registry import Registries
+from ..support.bounded_json import loads
 from .answer import COVER, Answer, MadeCall
 from .asked import read_asked, so_far
 from .bounds import SHOWN_CHARS
@@ -227,7 +229,7 @@ def _request(captured: Captured) -> dict[str, Any]:
     try:
         if len(raw) > SHOWN_CHARS:
             raise ValueError
-        text = orjson.dumps(orjson.loads(raw), option=orjson.OPT_INDENT_2).decode()
+        text = orjson.dumps(loads(raw, BOUNDS), option=orjson.OPT_INDENT_2).decode()
     except ValueError:
         text = raw.decode(errors="replace")
     if len(text) > SHOWN_CHARS:

@@ -45,9 +45,10 @@ from .exchange import EXCHANGE, Exchange
 from .heads import ADDED_HEADERS, REQUEST_ID, TIMED, move_head, request_id
 from .middleware import Handler
 from .plain import HttpFault, unread
+from .relayed_body import show_output
 from .reply import Reply
 from .routing import Router
-from .sending import send, show_output
+from .sending import send
 from .whole import own_response
 
 LOG: Final = logging.getLogger("toolwire")

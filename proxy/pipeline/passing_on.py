@@ -36,7 +36,11 @@ def passing(runners: Sequence[MiddlewareRunner], passed: PassedProtocol) -> Hand
             return _forbidden(runner.name, passed)
 
     async def pass_on(request: web.Request) -> web.StreamResponse:
-        return await _pass_on(request[EXCHANGE], passed)
+        exchange = request[EXCHANGE]
+        reply = await _pass_on(exchange, passed)
+        if exchange.note(reply):
+            await exchange.end()
+        return reply
 
     return compose([runner for runner in runners if runner.passing == "runs"], passed, pass_on)
 

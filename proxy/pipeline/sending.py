@@ -33,11 +33,12 @@ from ..errors import BackendFault, Defect, GatewayError
 from ..events import Event, Fault, Finish
 from ..ingress.liveness import LivenessMonitor
 from ..protocols.base import KEEPALIVE
-from ..record import AccessRecord
+from ..protocols.passed import PassedProtocol
 from .exchange import Exchange
-from .heads import send_whole
+from .heads import is_enclosed, send_whole
 from .passing import PassThrough
 from .plain import let_go
+from .relayed_body import relay, show_output
 from .reply import Reply
 from .stream_paths import ShownPath, Transcode, choose
 from .whole import Known, WholeReply, body_of, note_usage
@@ -61,20 +62,20 @@ async def send(request: web.Request, exchange: Exchange, reply: Reply, monitor: 
     if exchange.received.stream:
         await StreamSender(request, exchange, reply, monitor).run()
         return reply
-    body = await body_of(exchange, reply)
+    wire = reply.passes_to(exchange.protocol.name)
+    if wire is not None and isinstance(wire.protocol, PassedProtocol) and not is_enclosed(request):
+        passed = await relay(request, exchange, reply, wire)
+        if passed is None:
+            return reply
+        body = passed
+    else:
+        body = await body_of(exchange, reply)
     exchange.record.wrote()
     show_output(exchange.record, body)
     if not await send_whole(request, reply, body):
         reply = WholeReply.become(reply, Known(exchange, reply.source, body=body))
     exchange.record.status = reply.status
     return reply
-
-
-def show_output(record: AccessRecord, data: object) -> None:
-    """Let those who look on see a piece of the answer's body."""
-    for observer in record.observers:
-        if observer.output is not None and isinstance(data, bytes):
-            observer.output(data)
 
 
 class StreamSender:

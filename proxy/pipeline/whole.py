@@ -40,7 +40,7 @@ async def body_of(exchange: Exchange, reply: Reply) -> bytes:
     """The body in which a whole answer goes out, after all stages. Raises the `GatewayError` with which it broke
     off."""
     if isinstance(reply, WholeReply) and not reply.touched:
-        await _show(reply, reply.source.said)
+        await show(reply, reply.source.said)
         return reply.source.written()
     wire = None if reply.streamed else reply.passes_to(exchange.protocol.name)
     if wire is not None:
@@ -55,7 +55,7 @@ async def completed(exchange: Exchange, reply: Reply) -> WholeReply:
     """The same reply, when all of its answer has come and gone through the stages. Raises the `GatewayError` with which
     it broke off."""
     if isinstance(reply, WholeReply) and not reply.touched:
-        await _show(reply, reply.source.said)
+        await show(reply, reply.source.said)
         reply.settled()
         return reply
     before = reply.source
@@ -112,15 +112,20 @@ def _aiohttps(response: web.Response) -> list[str]:
 
 async def _passed(reply: Reply, wire: WireSource) -> bytes:
     """The bytes of a whole answer as they are."""
-    body = await reply.wire_body()
+    return await checked(reply, wire, await reply.wire_body())
+
+
+async def checked(reply: Reply, wire: WireSource, body: bytes) -> bytes:
+    """`body` as it may go out, shown to who looks on. Raises the `GatewayError` that it is, or with which one of them
+    ends it."""
     large = len(body) > OFFLOAD_BYTES
     body = await offload(True, _checked, wire, body) if large else _checked(wire, body)
     if reply.stages:
         if large:
-            shown = await offload(True, _read, wire, body)
-            await _show(reply, lambda: _given(shown))
+            read = await offload(True, _read, wire, body)
+            await show(reply, lambda: _given(read))
         else:
-            await _show(reply, lambda: wire.protocol.read_reply(body))
+            await show(reply, lambda: wire.protocol.read_reply(body))
     return body
 
 
@@ -155,7 +160,7 @@ def _given(read: ModelReply | GatewayError) -> ModelReply:
     return read
 
 
-async def _show(reply: Reply, said: Callable[[], ModelReply]) -> None:
+async def show(reply: Reply, said: Callable[[], ModelReply]) -> None:
     """Show what an answer says, whose bytes pass, to who looks on. Raises the `GatewayError` with which one of them
     ends it."""
     chain = reply.chain() if reply.stages else None

@@ -12,10 +12,9 @@ import re
 from typing import Final
 from uuid import uuid4
 
-import orjson
-
 from ..model import EMPTY, CallKind, Extra
 from ..scan._grammar import SPACE
+from ..support.bounded_json import is_json
 
 _MARKS: Final = re.compile(r'["\\{}\[\]]')
 
@@ -63,11 +62,7 @@ class CallDelta:
     @property
     def is_whole(self) -> bool:
         """The arguments so far are a JSON text."""
-        try:
-            orjson.loads(self.arguments)
-        except orjson.JSONDecodeError:
-            return False
-        return True
+        return is_json(self.arguments)
 
     @property
     def has_ended(self) -> bool:

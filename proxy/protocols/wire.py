@@ -30,7 +30,10 @@ MAX_VALUES: Final = 1_000_000
 """Values in a whole answer, or one frame, of a model server. The largest useful answers say 20 probabilities for each
 of some thousand tokens."""
 
-BOUNDS: Final = Bounds(MAX_VALUES, MAX_DEPTH)
+MAX_CONTAINERS: Final = 200_000
+"""So many of them may be arrays and objects."""
+
+BOUNDS: Final = Bounds(MAX_VALUES, MAX_DEPTH, MAX_CONTAINERS)
 
 MAX_MESSAGE_CHARS: Final = 500
 """A backend's error message is shortened to this many characters (R10.8)."""

@@ -3,10 +3,9 @@
 A parser holds the interpreter lock from its first byte to its last, and builds every value before anybody can count
 them. `loads` therefore gives it little at a time:
 
-1. A text that may hold many values, or is long, is cut into pieces of about `PIECE_BYTES`. The values and the nesting
-   of each piece are counted before it is parsed.
-2. A piece ends before a comma. It is parsed together with the brackets that are open around it, and what it holds is
-   added to the arrays and objects that were built before.
+1. The values and the nesting of a text that may hold many, or is long, are counted before it is parsed.
+2. Such a text is cut into pieces of about `PIECE_BYTES`. A piece ends before a comma. It is parsed together with the
+   brackets that are open around it, and what it holds is added to the arrays and objects that were built before.
 3. A string longer than a piece is parsed in slices and joined.
 
 For a text beyond `OFFLOAD_BYTES` the caller uses a thread: between two pieces other threads have their turn.
@@ -53,17 +52,19 @@ Parse = Callable[[bytes], Any]
 
 
 class Bounds(NamedTuple):
-    """The most values that a text may hold, and the levels of its nesting."""
+    """The most values that a text may hold, and the levels of its nesting. `containers`: how many of the values may be
+    arrays and objects, at which the collector of circles looks, all of them at once; None: any."""
 
     values: int
     depth: int
+    containers: int | None = None
 
 
 class BoundExceeded(ValueError):
     """A text passes a bound. `kind` says which, `size` is the bound; for `key` and `string` the bytes of what is too
     long."""
 
-    def __init__(self, kind: Literal["values", "depth", "key", "string"], size: int) -> None:
+    def __init__(self, kind: Literal["values", "containers", "depth", "key", "string"], size: int) -> None:
         self.kind = kind
         self.size = size
         super().__init__(_EXCEEDED[kind].format(size))
@@ -71,6 +72,7 @@ class BoundExceeded(ValueError):
 
 _EXCEEDED: Final = {
     "values": "holds more than {} JSON values",
+    "containers": "holds more than {} JSON arrays and objects",
     "depth": "is nested more than {} levels deep",
     "key": "has a key of {} bytes",
     "string": "has a string of {} bytes with characters that make it too large in memory",
@@ -119,6 +121,20 @@ def loads(text: bytes, bounds: Bounds, parse: Parse = _strictly) -> Any:
     return value
 
 
+def is_json(text: str) -> bool:
+    """Whether a text is JSON. One of more than `UNBROKEN_BYTES` characters is not looked at: it is none."""
+    if len(text) > UNBROKEN_BYTES:
+        return False
+    try:
+        loads(text.encode(), _OF_TEXT)
+    except ValueError:
+        return False
+    return True
+
+
+_OF_TEXT: Final = Bounds(100_000, 1_000)
+
+
 def is_deep(value: Any, most: int) -> bool:
     """Whether `value` is nested more than `most` levels deep."""
     level = [value] if isinstance(value, (dict, list)) else []
@@ -146,7 +162,6 @@ class _Pieces:
         self._bounds = bounds
         self._parse = parse
         self._mark = token_hex(16)  # Not to be guessed, so no text can look like a string or a key of ours.
-        self._values = 1
         self._at = 0
         self._open = b""
         self._containers: list[Any] = []
@@ -154,10 +169,37 @@ class _Pieces:
 
     def value(self) -> Any:
         """The value of the whole text."""
-        more = True
-        while more:
-            more = self._read_piece()
+        self._measure()
+        collecting = gc.isenabled()
+        gc.disable()  # it would look at all earlier pieces again and again
+        try:
+            while self._read_piece():
+                pass
+        finally:
+            if collecting:
+                gc.enable()
         return self._root
+
+    def _measure(self) -> None:
+        """Raise `BoundExceeded` for a text beyond its bounds."""
+        text, bounds = self._text, self._bounds
+        at = containers = depth = 0
+        values = 1
+        inside = False
+        while at < len(text):
+            window = _window(text, at)
+            pieces = _masked(window).split(b'"')
+            outside = b"".join(pieces[inside::2])
+            inside ^= len(pieces) % 2 == 0
+            brackets = outside.translate(None, _NOT_BRACKETS)
+            containers += brackets.count(b"[") + brackets.count(b"{")
+            values += outside.count(b",")
+            if values + containers > bounds.values:
+                raise BoundExceeded("values", bounds.values)
+            if bounds.containers is not None and containers > bounds.containers:
+                raise BoundExceeded("containers", bounds.containers)
+            depth = _depth(brackets, depth, bounds)
+            at += len(window)
 
     def _read_piece(self) -> bool:
         """Read one piece. Returns False after the last one."""
@@ -181,7 +223,7 @@ class _Pieces:
         suffix = b"" if last or not sound else now_open[::-1].translate(_CLOSERS)
         text = b"%b%b%b" % (prefix, body, suffix)
         try:
-            value = _parse_piece(self._parse, text)
+            value = self._parse(text)
         except ValueError as error:
             raise _malformed(text, start - len(prefix) if start or strings else 0, error) from None
         if not sound:
@@ -205,7 +247,6 @@ class _Pieces:
         parts: list[bytes] = []
         strings: dict[str, str] = {}
         structure: list[bytes] = []
-        depth = len(self._open)
         at = self._at
         while True:
             if at - self._at > UNBROKEN_BYTES and sum(map(len, parts)) > UNBROKEN_BYTES:
@@ -215,10 +256,8 @@ class _Pieces:
             last = at + len(window) == len(text)
             comma = None if last else _last_comma(pieces)
             outside = b"".join(pieces[::2]) if comma is None else comma.outside
-            depth = self._count(outside, depth)
             structure.append(outside.translate(None, _NOT_STRUCTURE))
             if comma is not None:
-                self._count(b",", depth)
                 parts.append(window[: comma.at])
                 at += comma.at
                 break
@@ -244,15 +283,6 @@ class _Pieces:
                 break
         self._at = at
         return parts, strings, b"".join(structure), last
-
-    def _count(self, outside: bytes, depth: int) -> int:
-        """Count the values and the nesting of a text without strings that begins at `depth`. Returns the depth at its
-        end."""
-        brackets = outside.translate(None, _NOT_BRACKETS)
-        self._values += outside.count(b",") + brackets.count(b"[") + brackets.count(b"{")
-        if self._values > self._bounds.values:
-            raise BoundExceeded("values", self._bounds.values)
-        return _depth(brackets, depth, self._bounds)
 
     def _string(self, start: int, end: int) -> str:
         """The string whose text is `text[start:end]`."""
@@ -310,17 +340,6 @@ class _Pieces:
                 continue
             around = self._containers[-1]
             self._containers.append(around[-1] if isinstance(around, list) else next(reversed(around.values())))
-
-
-def _parse_piece(parse: Parse, text: bytes) -> Any:
-    """The value of a piece. The collector does not run meanwhile: it would look at all earlier pieces several times."""
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        return parse(text)
-    finally:
-        if collecting:
-            gc.enable()
 
 
 # --- where to cut ---------------------------------------------------------------------------------------------------

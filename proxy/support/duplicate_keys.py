@@ -18,8 +18,26 @@ def has_duplicates(text: bytes, value: Any) -> bool:
     # again, unless it was written as an escape that has none.
     if rb"\u0022" not in text and text.count(b'"') == orjson.dumps(value).count(b'"'):
         return False
+    return _keys_of(text) != count_keys(value)
+
+
+def each_key_once(text: str) -> str:
+    """The JSON `text` with the last value of each key that an object has twice, as most parsers read it; itself if none
+    has. Raises `ValueError` if it cannot be written so."""
+    raw = text.encode("utf-8", "surrogatepass")
+    try:
+        twice = has_duplicates(raw, orjson.loads(raw))
+    except orjson.JSONDecodeError:  # halves of characters, or numbers that it does not know
+        twice = _keys_of(raw) != count_keys(json.loads(text))
+    if not twice:
+        return text
+    return json.dumps(json.loads(text), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def _keys_of(text: bytes) -> int:
+    """The keys of all objects in a text: each has a colon behind it, and no other stands outside of strings."""
     masked = text.replace(rb"\\", b"").replace(rb"\"", b"") if b"\\" in text else text
-    return b"".join(masked.split(b'"')[::2]).count(b":") != count_keys(value)
+    return b"".join(masked.split(b'"')[::2]).count(b":")
 
 
 def count_keys(value: Any) -> int:

@@ -93,6 +93,21 @@ def test_what_fits_goes_through_untouched(tool: str, source: str | None) -> None
     assert at.record.counts == ({"calls": 1} if source is None else {})
 
 
+def test_what_is_judged_is_what_a_client_reads() -> None:
+    """A key that occurs twice has the value that was judged, whatever a client makes of two."""
+    at = exchange()
+    assert run(at, call("read", '{"path": "x", "p\\u0061th": "y"}')) == call("read", '{"path":"y"}')
+    assert at.record.counts == {"calls": 1}
+
+
+def test_arguments_of_a_servers_call_are_bounded() -> None:
+    at = exchange()
+    most = at.route.limits.block_bytes
+    events = run(at, call("read", '{"path": "' + "x" * most + '"}'))
+    assert at.record.counts["parse_failures"] == 1
+    assert not isinstance(events, Call)
+
+
 BAD = ["{}", '{"path": 7}', '{"path": "a", "more": 1}', "[]", "null", '"x"', '{"path": "a", "limit": 1.5}']
 
 

@@ -106,7 +106,7 @@ def test_it_is_a_judge_as_scanners_know_it() -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    ["{}", '{"a": 1}', '{"a":1.50e+01,"b":12345678901234567890}', ' {"a" :\t1}\n', '{"a":1,"a":2}', '{"é":"\\ud83d"}'],
+    ["{}", '{"a": 1}', '{"a":1.50e+01,"b":12345678901234567890}', ' {"a" :\t1}\n', '{"é":"\\ud83d"}'],
 )
 def test_a_string_that_parses_is_passed_on_exactly(arguments: str) -> None:
     bench = Bench()
@@ -126,9 +126,24 @@ def test_the_last_of_equal_keys_wins() -> None:
 
 def test_an_object_where_a_string_is_taught_is_made_compact() -> None:
     bench = Bench()
-    body = '{"name":"soft","arguments": { "a" : [ 1.0 , 2e5 ],\n "b c": " x  \\" y " , "a": null } }'
-    assert bench.call(body).arguments == '{"a":[1.0,2e5],"b c":" x  \\" y ","a":null}'
+    body = '{"name":"soft","arguments": { "a" : [ 1.0 , 2e5 ],\n "b c": " x  \\" y " , "c": null } }'
+    assert bench.call(body).arguments == '{"a":[1.0,2e5],"b c":" x  \\" y ","c":null}'
     assert bench.counts == {"calls": 1, "object_arguments": 1}
+
+
+@pytest.mark.parametrize(
+    "body", [written(arguments='{"a":1.0, "\\u0061":2}'), '{"name":"soft","arguments":{"a":1,"a":2}}']
+)
+def test_of_a_key_that_occurs_twice_the_value_that_is_judged_is_what_clients_get(body: str) -> None:
+    for bench in (Bench(), Bench(grammar=HERMES)):
+        assert bench.call(body).arguments == '{"a":2}'
+
+
+def test_arguments_with_too_many_values_are_no_call() -> None:
+    text = '{"a":[' + "[]," * 60_000 + "0]}"
+    for body in (written(arguments=text), '{"name":"soft","arguments":' + text + "}"):
+        assert not Bench().block(body).calls
+        assert "100000 values" in failure(Bench(STRICT).block(body.replace("soft", "hard"))).message
 
 
 def test_an_object_where_an_object_is_taught_is_passed_on_exactly() -> None:

@@ -24,8 +24,10 @@ from typing import Any, Final
 import orjson
 
 from ...errors import BackendFault, GatewayError
-from ...protocols.wire import dump
-from ...support.lines import TooLarge
+from ...protocols.wire import BOUNDS, dump
+from ...support.bounded_json import BoundExceeded, loads
+from ...support.lines import HEAD_BYTES, TooLarge
+from ...support.offload import OFFLOAD_BYTES, offload
 from ..connections import disconnected, too_large
 from .transport import Broken, Transport
 
@@ -217,7 +219,7 @@ class Connection:
                 if isinstance(frame, TooLarge):
                     self._too_large(frame)
                 else:
-                    self._take(frame)
+                    await self._take(frame)
         except Broken as error:
             why = str(error)
         except (OSError, ValueError) as error:
@@ -228,9 +230,12 @@ class Connection:
         await self._transport.wait_ended()
         self._break("the server has ended")
 
-    def _take(self, frame: bytes) -> None:
+    async def _take(self, frame: bytes) -> None:
         try:
-            message = orjson.loads(frame)
+            message = await offload(True, loads, frame, BOUNDS) if len(frame) > OFFLOAD_BYTES else orjson.loads(frame)
+        except BoundExceeded:
+            self._too_large(TooLarge(frame[:HEAD_BYTES]))
+            return
         except ValueError:
             message = None
         method = message.get("method") if isinstance(message, dict) else None
@@ -286,7 +291,10 @@ class Connection:
         if _REPEATED.search(frame.head):
             return
         found = _THREAD.search(frame.head)
-        LOG.warning("backend %r: a frame is larger than `limits.frame_bytes` and left out", self.name)
+        LOG.warning(
+            "backend %r: a frame is larger than `limits.frame_bytes`, or has too many values, and is left out",
+            self.name,
+        )
         inbox = self._inboxes.get(found[1].decode(errors="replace")) if found is not None else None
         if inbox is not None:
             inbox.end(BackendFault("A message of the model server is too large.", code="upstream_invalid_response"))

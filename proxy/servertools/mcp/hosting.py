@@ -23,7 +23,10 @@ from typing import Any, Final
 
 import orjson
 
+from ...protocols.wire import BOUNDS
+from ...support.bounded_json import loads
 from ...support.environment import INTERPRETER, environment
+from ...support.offload import OFFLOAD_BYTES, offload
 from .frames import HEAD, MAX_FRAME_BYTES, Frame, HostSettings
 
 LOG: Final = logging.getLogger("toolwire.tools")
@@ -173,7 +176,8 @@ class HostProcess:
                 if size > MAX_FRAME_BYTES:
                     why = "its host said something that is too large"
                     break
-                frame: dict[str, Any] = orjson.loads(await self._output.readexactly(size))
+                body = await self._output.readexactly(size)
+                frame: dict[str, Any] = await offload(size > OFFLOAD_BYTES, loads, body, BOUNDS)
                 if "lost" in frame:
                     why = frame["lost"]
                     break

@@ -1,0 +1,160 @@
+"""Large whole answers that pass as bytes: a client that reads nothing costs little, and what is wrong with them ends
+the connection."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import suppress
+from typing import Any
+
+import orjson
+import pytest
+
+from proxy.config import GatewayConfig
+from proxy.testing import Answer, Upstream
+from tests.e2e.conftest import read_config
+from tests.e2e.edge import HANGS_S, Gateway, eventually, head, running
+from tests.e2e.test_backpressure import KEPT_BYTES, MB, SYSTEM_BYTES, Flood, ask, config, stands_still, traced, unread
+
+JSON = {"Content-Type": "application/json"}
+PATHS = {
+    "/v1/embeddings": {"model": "m", "input": "hi"},
+    "/v1/completions": {"model": "m", "prompt": "hi"},
+    "/v1/rerank": {"model": "m", "query": "q", "documents": ["a"]},
+    "/tokenize": {"model": "m", "content": "hi"},
+}
+NUMBERS = b"-0.0123456789," * 5_000
+LARGE = {"limits": {"reply_bytes": 400 * MB}}
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("trust_env", [False, True], ids=["fast client", "other client"])
+async def test_a_client_that_reads_nothing_costs_little(path: str, trust_env: bool) -> None:
+    flood = Flood(b'{"data":[{"embedding":[', again=NUMBERS)
+    async with (
+        Upstream([Answer(flood, headers=JSON)]) as upstream,
+        running(config(upstream.url, trust_env=trust_env, **LARGE)) as gateway,
+    ):
+        raw = json.dumps(PATHS[path]).encode()
+        async with traced() as grown:
+            with gateway.asking(head(len(raw), path=path) + raw, buffer=8192):
+                asked = await upstream.next_request()
+                await stands_still(flood)
+                assert 0 < flood.sent < SYSTEM_BYTES
+                assert unread(gateway) < MB
+                assert grown() < KEPT_BYTES
+            async with asyncio.timeout(HANGS_S):
+                await asked.dropped.wait()
+                await eventually(lambda: not gateway.host.server.open)
+
+
+def vectors(values: int, **more: Any) -> bytes:
+    return orjson.dumps(
+        {"object": "list", "data": [{"embedding": [0.123456789] * values}], "model": "m", **more},
+    )
+
+
+def body_of(got: bytes) -> bytes:
+    """The body of a chunked answer."""
+    rest = got.partition(b"\r\n\r\n")[2]
+    body = b""
+    while rest:
+        size, _, rest = rest.partition(b"\r\n")
+        length = int(size, 16)
+        if not length:
+            return body
+        body, rest = body + rest[:length], rest[length + 2 :]
+    raise AssertionError("the answer was cut")
+
+
+async def passed(said: list[bytes], **sections: Any) -> bytes:
+    async with (
+        Upstream([Answer(said, headers=JSON)]) as upstream,
+        running(config(upstream.url, **sections)) as gateway,
+    ):
+        return (await ask(gateway, upstream, "/v1/embeddings", PATHS["/v1/embeddings"]))[1]
+
+
+async def test_a_large_answer_passes_byte_for_byte_and_may_hold_any_number_of_values() -> None:
+    said = vectors(1_500_000)
+    got = await passed([said[at : at + 50_000] for at in range(0, len(said), 50_000)])
+    assert got.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert body_of(got) == said
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b'{"error":{"message":"' + b"no " * 50_000 + b'"}}',
+        b' { "error" : "no", "data":[' + b"0," * 50_000 + b"0]}",
+        b"<html>" + b"x" * 200_000,
+    ],
+    ids=["error", "blanks", "html"],
+)
+async def test_a_large_error_is_one(said: bytes) -> None:
+    assert (await passed([said])).startswith(b"HTTP/1.1 502")
+
+
+async def test_a_field_of_null_is_no_error() -> None:
+    said = b'{"error":null,"data":[' + b"0," * 50_000 + b"0]}"
+    assert body_of(await passed([said])) == said
+
+
+@pytest.mark.parametrize("cut", range(0, 40, 3))
+async def test_a_secret_does_not_get_out_however_it_is_cut(cut: int) -> None:
+    key = "sk-secret-0123456789-abcdefghij"
+    said = b'{"data":[' + b"0," * 50_000 + b'"' + key.encode() + b'"]}'
+    at = said.index(b"sk-secret") + cut
+    async with (
+        Upstream([Answer([said[:at], said[at:]], headers=JSON)]) as upstream,
+        running(_with_key(upstream.url, key)) as gateway,
+    ):
+        await _is_cut(gateway, upstream, key[:12].encode(), key[-12:].encode())
+
+
+async def _is_cut(gateway: Gateway, upstream: Upstream, *hidden: bytes) -> None:
+    """The client gets a part of the answer, and sees that it is not all of it."""
+    raw = json.dumps(PATHS["/v1/embeddings"]).encode()
+    got = bytearray()
+    async with gateway.connection() as (reader, writer), asyncio.timeout(HANGS_S):
+        writer.write(head(len(raw), "Connection: close", path="/v1/embeddings") + raw)
+        with suppress(ConnectionResetError):
+            while piece := await reader.read(1 << 20):
+                got += piece
+    assert not got.endswith(b"0\r\n\r\n")
+    assert not any(part in got for part in hidden)
+
+
+def _with_key(url: str, key: str) -> GatewayConfig:
+    return read_config({"backends": {"up": {"url": url, "api_key": key}}})
+
+
+@pytest.mark.parametrize(
+    "limits", [{}, {"reply_bytes": 200_000}], ids=["its server breaks off", "it is beyond the limit"]
+)
+async def test_an_answer_that_ends_early_ends_the_connection(limits: dict[str, int]) -> None:
+    said = vectors(100_000)
+    async with (
+        Upstream([Answer([said], headers=JSON, cut=not limits)]) as upstream,
+        running(config(upstream.url, limits=limits)) as gateway,
+    ):
+        await _is_cut(gateway, upstream)
+
+
+@pytest.mark.parametrize("size", [10, 50_000], ids=["small", "large"])
+@pytest.mark.parametrize(("tokens", "second"), [(9_000, b"429"), (9, b"200")])
+async def test_tokens_are_counted_against_limits(size: int, tokens: int, second: bytes) -> None:
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens, "prompt_tokens_details": {"cached_tokens": 1}}
+    limits = {"rate_limits": {"per_key": {"tokens_per_min": 5_000}}}
+    async with (
+        Upstream([Answer([vectors(size, usage=usage)], headers=JSON)] * 2) as upstream,
+        running(config(upstream.url, **limits)) as gateway,
+    ):
+        answers = [await gateway.said(_request()) for _ in range(2)]
+    assert [answer.split(b" ", 2)[1] for answer in answers] == [b"200", second]
+
+
+def _request() -> bytes:
+    raw = json.dumps(PATHS["/v1/embeddings"]).encode()
+    return head(len(raw), "Connection: close", path="/v1/embeddings") + raw
