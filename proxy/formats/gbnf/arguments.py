@@ -20,18 +20,21 @@ Why not a library: docs/adr/0004.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 from urllib.parse import unquote
 
 from ...scan._grammar import valid_text
+from ...support.cache import chars_of
 from ..layout import Layout, Tagged, json_type, keyword
 from ..longjson import compact
 from ..values import PYTHON, Syntax
 from .notation import Expression, Inexpressible, Rule, choice, literal, optional, sequence
 from .numeric import number
-from .rules import FREE_KEY, Bounds, Rules, TooLarge
+from .rules import CHARS_PER_STEP, FREE_KEY, MAX_STEPS, STEPS_PER_RANGE, Bounds, Rules, TooLarge
 from .schemas import JSON_TYPES, NOTES, has_type, merge, sizes, type_names
 from .text import CONTROLS, Pattern, Text
+
+RANGE: Final = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})
 
 
 def rules_for(layout: Layout, bounds: Bounds) -> Rules:
@@ -102,6 +105,7 @@ class _Compiler:
         self.document = document
         self.rules = rules
         self.layout = layout
+        self._text: Text | None = None
         self.level = 0
         self.shared: dict[tuple[object, ...], Rule | None] = {}
         self.unopened: set[tuple[object, ...]] = set()
@@ -126,14 +130,19 @@ class _Compiler:
             if isinstance(schema.get(word), Sequence):
                 return self.combined(schema, word, self.schema)
         if "const" in schema:
-            return self.rules.constant(schema["const"])
+            return self.constant(schema["const"])
         if isinstance(schema.get("enum"), Sequence):
             values = [value for value in schema["enum"] if has_type(value, schema.get("type"))]
-            return self.either(self.rules.constant, values)
+            return self.either(self.constant, values)
         names = type_names(schema)
         if names is None:
             return self.rules.value()
         return self.either(lambda name: self.typed(name, schema), names)
+
+    def constant(self, value: Any) -> Expression:
+        """One value that the schema names."""
+        self.rules.step(1 + chars_of(value, CHARS_PER_STEP * MAX_STEPS) // CHARS_PER_STEP)
+        return self.rules.constant(value)
 
     def either(self, build: Callable[[Any], Expression], options: Iterable[Any]) -> Expression:
         """Any of the options that can be built."""
@@ -228,6 +237,8 @@ class _Compiler:
             case "string":
                 return self.rules.string(*sizes(schema, "minLength", "maxLength", bounds.string))
             case "integer" | "number":
+                if not RANGE.isdisjoint(schema):
+                    self.rules.step(STEPS_PER_RANGE)
                 return self.rules.name(kind, number(kind, schema, self.rules))
             case "array":
                 return self.bracketed(self.array, schema)
@@ -359,16 +370,24 @@ class _Compiler:
     def _tagged_constant(self, value: Any, row: Tagged) -> Expression:
         if not isinstance(value, str):
             shown = literal(row.others.replace("{type}", json_type(value)))
-            return sequence(shown, self.rules.constant(value), literal(row.closer[: _read_end(row)]))
-        text, closer = _raw_text(row), row.closer[: _read_end(row)]
-        state = text.first
-        for char in (value + closer)[:-1]:
+            return sequence(shown, self.constant(value), literal(row.closer[: _read_end(row)]))
+        self.rules.step(1 + len(value) // CHARS_PER_STEP)
+        text, closer = self._raw_text(row), row.closer[: _read_end(row)]
+        state, checked = text.first, value + closer
+        if (text.chars(text.first) | text.chars(text.anew)).isdisjoint(value):
+            state, checked = text.anew if value else text.first, closer
+        for char in checked[:-1]:
             state = text.after(state, char)
             if text.complete(state):
                 raise Inexpressible("a string holds what ends it")
         if valid_text(value) != value:
             raise Inexpressible("a lone surrogate")
         return literal(row.strings + value + closer)
+
+    def _raw_text(self, row: Tagged) -> Text:
+        if self._text is None:
+            self._text = _raw_text(row)
+        return self._text
 
     def entries(
         self, schema: Mapping[str, Any], build: Callable[[str, Any], Expression]

@@ -6,6 +6,7 @@ What a JSON Schema becomes is in `proxy.formats.gbnf.arguments`; this is what it
 from __future__ import annotations
 
 import json
+from collections import deque
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,7 +18,11 @@ from .numbers import numbers
 from .text import CONTROLS, Pattern, Text
 
 MAX_STEPS: Final = 10_000
-"""Subschemas visited for one grammar."""
+"""Subschemas visited and constants written for one grammar."""
+CHARS_PER_STEP: Final = 50
+"""A longer constant counts as several."""
+STEPS_PER_RANGE: Final = 10
+"""So does a number with bounds: it takes ten times as long as other subschemas."""
 MAX_COUNTING: Final = 5_000
 """Rules of one grammar that only count: characters of strings that cannot hold certain texts, remainders of a
 division."""
@@ -131,16 +136,16 @@ class Rules:
 
     def is_possible(self, expression: Expression) -> bool:
         """Whether any text fits. A rule that cannot be written without itself allows none."""
-        waiting = [name for name in self._bodies if name not in self._possible]
-        found = True
-        while found:
-            found = False
-            for name in waiting:
-                if self._fits(self._bodies[name]):
-                    self._possible.add(name)
-                    found = True
-            # What a rule needs stands before it, or, in a text, behind it.
-            waiting = [name for name in reversed(waiting) if name not in self._possible]
+        waiting = deque(name for name in self._bodies if name not in self._possible)
+        needed_by: dict[str, list[str]] = {}
+        for name in waiting:
+            for other in set(_named(self._bodies[name])):
+                needed_by.setdefault(other, []).append(name)
+        while waiting:
+            name = waiting.popleft()
+            if name not in self._possible and self._fits(self._bodies[name]):
+                self._possible.add(name)
+                waiting += needed_by.get(name, ())
         return self._fits(expression)
 
     def _fits(self, expression: Expression) -> bool:

@@ -1,0 +1,196 @@
+"""Makes each cache of an application ask for as much as a client can make it ask for.
+
+`python -m tests.unit.hostile_entries NAME` fills the cache NAME with entries of three budgets, and prints by how many
+bytes the process grew.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import orjson
+
+from middlewares import cache as answers
+from middlewares import injection
+from proxy.events import Finish, Start
+from proxy.formats.toolset import KnownList, KnownTools, new_set, note
+from proxy.model import ToolSpec
+from proxy.schemas.schema import SchemaCache, ToolSchema
+from proxy.support.cache import CacheBudget
+
+Fill = Callable[[int], object]
+"""Asks for one more entry, each number for another one. Returns the value, or what only the value holds."""
+
+
+def pattern_schema(number: int, size: int = 300, patterns: int = 4) -> dict[str, Any]:
+    """Short text, large automata."""
+    return {
+        "type": "object",
+        "properties": {
+            f"p{at}": {"type": "string", "pattern": f"^(a{{1,{size}}}|b{{1,{size}}}|r{number}i{at})$"}
+            for at in range(patterns)
+        },
+    }
+
+
+def _wide(number: int) -> dict[str, Any]:
+    return {"type": "object", "properties": {f"p{number}x{at}": {} for at in range(900)}}
+
+
+def _unions(number: int) -> dict[str, Any]:
+    either = {"anyOf": [{"type": "string"}, {"type": "null"}]}
+    return {"type": "object", "properties": {f"p{number}x{at}": either for at in range(600)}}
+
+
+def _values(number: int) -> dict[str, Any]:
+    return {"type": "object", "properties": {"a": {"enum": [f"{number}x{at}" for at in range(9_000)]}}}
+
+
+_SHAPES: Final = (
+    pattern_schema,
+    lambda number: pattern_schema(number, 440),
+    lambda number: pattern_schema(number, 50, 32),
+    lambda number: pattern_schema(number, 1, 32),
+    _wide,
+    _unions,
+    _values,
+)
+
+
+def schemas(budget: CacheBudget) -> Fill:
+    """Compiled schemas of many shapes, each used."""
+    known = SchemaCache(budget)
+
+    def fill(number: int) -> ToolSchema:
+        schema = known.get(_SHAPES[number % len(_SHAPES)](number))
+        for text in ("a" * 250, "b" * 250, "ab" * 100):
+            schema.check(orjson.dumps({f"p{at}": text for at in range(4)}).decode())
+        return schema
+
+    return fill
+
+
+def schema_parts(budget: CacheBudget) -> Fill:
+    """Parts of schemas, compiled to find out what does not fit."""
+    known = SchemaCache(budget)
+
+    def fill(number: int) -> object:
+        schema = known.get(pattern_schema(number // 4))
+        schema.flaws("a" * 250, ("properties", f"p{number % 4}"))
+        return schema._part(("properties", f"p{number % 4}"))
+
+    return fill
+
+
+def tools(budget: CacheBudget) -> Fill:
+    """Lists of tools with notes that are longer than the list."""
+    known = KnownTools(budget.cache("tools"))
+
+    def fill(number: int) -> KnownList:
+        tool = {"name": f"t{number}", "parameters": {"properties": {f"p{at}": {"a": [{}] * 20} for at in range(50)}}}
+        listed = [tool, {"name": "x" * 100}]
+        body = orjson.dumps({"tools": listed})
+        value = {"tools": listed}
+        known.learn(body, value)
+        learned = value["tools"]
+        assert isinstance(learned, KnownList)
+        made = new_set(learned, "chat", [ToolSpec(f"t{number}"), ToolSpec("x")])
+        for at in range(20):
+            text = f"{number}x{at}" * 3_000
+            note(made, ("about", at), text, sys.getsizeof(text))
+        return learned
+
+    return fill
+
+
+def _texts(budget: CacheBudget, name: str) -> Fill:
+    middleware = injection.Injection()
+    middleware._open(budget)
+    texts = middleware._segments if name == "prompts" else middleware._grammars
+
+    def fill(number: int) -> str | None:
+        return injection._once(texts, number.to_bytes(16, "big"), lambda: f"é€{number}" * 20_000)
+
+    return fill
+
+
+def cached_answers(budget: CacheBudget) -> Fill:
+    """Answers, as the middleware `cache` keeps them."""
+    middleware = answers.Cache()
+    middleware._kept = budget.cache("answers")
+
+    def fill(number: int) -> object:
+        keeping = answers._Keeping(middleware, number.to_bytes(16, "big"))
+        start = Start("", "m", 0, {"chat": {"x": [f"{number}y{at}" for at in range(2_000)]}})
+        keeping.see(start)
+        keeping.see(Finish("stop"))
+        return start
+
+    return fill
+
+
+FILLS: Final[Mapping[str, Callable[[CacheBudget], Fill]]] = {
+    "schemas": schemas,
+    "schema_parts": schema_parts,
+    "tools": tools,
+    "prompts": lambda budget: _texts(budget, "prompts"),
+    "grammars": lambda budget: _texts(budget, "grammars"),
+    "answers": cached_answers,
+}
+"""By the name of a cache: how it is filled."""
+
+
+MIB: Final = 1024 * 1024
+
+
+def budget_bytes(name: str) -> int:
+    """A budget in which the entries that `FILLS` makes for this cache have room."""
+    return {"schemas": 32, "schema_parts": 16, "tools": 16}.get(name, 4) * MIB
+
+
+MOST_ENTRIES: Final = 3_000
+"""Asked for at most: no fill needs more for three budgets."""
+
+
+class Asked:
+    """A budget that knows how many bytes its caches have asked for."""
+
+    def __init__(self, most: int) -> None:
+        self.total: dict[str, int] = {}
+        self.evicted: dict[str, int] = {}
+        self._before: dict[str, int] = {}
+        self.budget = CacheBudget(most, self._see)
+
+    def _see(self, name: str, use: Any) -> None:
+        grown = use.bytes - self._before.get(name, 0)
+        self._before[name] = use.bytes
+        self.total[name] = self.total.get(name, 0) + max(grown, 0)
+        self.evicted[name] = self.evicted.get(name, 0) + use.evicted
+
+
+def resident() -> int:
+    """Bytes of this process in memory."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096
+
+
+def main(name: str) -> None:
+    most = budget_bytes(name)
+    asked = Asked(most)
+    fill = FILLS[name](asked.budget)
+    fill(0)
+    gc.collect()
+    before = resident()
+    for number in range(1, MOST_ENTRIES):
+        fill(number)
+        if asked.total[name] >= 3 * most or resident() - before > 8 * most:
+            break
+    gc.collect()
+    print(resident() - before)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,355 @@
+"""One budget for all caches (R33.1): what is asked for beyond it is evicted, and what was evicted is gone."""
+
+from __future__ import annotations
+
+import ast
+import gc
+import subprocess
+import sys
+import weakref
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.app import METRICS, create_app
+from proxy.config import DEFAULT_CHAIN
+from proxy.formats.toolset import MAX_NOTES_BYTES, ToolSet, note, note_of
+from proxy.model import ToolSpec
+from proxy.pipeline.caches import CACHES
+from proxy.schemas.schema import SchemaCache, SchemaProblem, ToolSchema, compile_schema
+from proxy.support.cache import ENTRY_BYTES, SHARE, CacheBudget, CacheUse, chars_of, weight_of
+from tests.e2e.conftest import read_config, serving
+from tests.unit.hostile_entries import FILLS, MIB, MOST_ENTRIES, Asked, budget_bytes, pattern_schema
+
+ROOT: Final = Path(__file__).parents[2]
+
+# --- the budget ----------------------------------------------------------------------------------------------------
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["put", "get", "grow", "drop"]),
+        st.sampled_from("ab"),
+        st.integers(0, 5),
+        st.integers(-300, 4000),
+    ),
+    max_size=60,
+)
+
+
+@given(steps=STEPS)
+def test_law_sums_are_right_and_never_beyond_the_budget(steps: list[tuple[str, str, int, int]]) -> None:
+    reported: dict[str, CacheUse] = {}
+    budget = CacheBudget(SHARE * 3_000, lambda name, use: reported.update({name: use}))
+    caches = {name: budget.cache(name) for name in "ab"}
+    for what, name, key, number in steps:
+        cache = caches[name]
+        match what:
+            case "put":
+                kept = cache.put(key, number, abs(number))
+                assert kept is (cache.get(key) is not None)
+            case "get":
+                cache.get(key)
+            case "grow":
+                cache.grow(key, number)
+            case "drop":
+                cache.drop(key)
+                assert cache.get(key) is None
+        entries = [entry for one in caches.values() for entry in one._entries.values()]
+        assert budget.held == sum(entry.weight for entry in entries) == sum(use.bytes for use in budget.use.values())
+        assert set(budget._order) == set(entries)
+        assert budget.held <= budget.most
+        assert {name: use.entries for name, use in reported.items()} == {name: len(one) for name, one in caches.items()}
+
+
+def test_the_least_recently_used_entry_goes_whichever_cache_it_is_in() -> None:
+    budget = CacheBudget(SHARE * (1_000 + ENTRY_BYTES + 64))
+    one, other = budget.cache("one"), budget.cache("other")
+    for number in range(SHARE):
+        (one if number % 2 else other).put(number, number, 1_000)
+    assert other.get(0) == 0
+    assert one.put("new", "new", 1_000)
+    assert (other.get(0), one.get(1), one.get("new")) == (0, None, "new")
+
+
+def test_an_entry_that_is_too_heavy_is_not_kept_and_nothing_is_evicted_for_it() -> None:
+    budget = CacheBudget(80_000)
+    cache = budget.cache("a")
+    assert cache.put("small", 1, 10)
+    assert not cache.put("large", 1, 10_000)
+    assert (cache.get("large"), cache.get("small")) == (None, 1)
+    cache.grow("small", 10_000)
+    assert (cache.get("small"), budget.held) == (None, 0)
+
+
+def test_a_replaced_value_is_weighed_once() -> None:
+    budget = CacheBudget()
+    cache = budget.cache("a")
+    for _ in range(3):
+        cache.put("key", "value", 1_000)
+    assert (len(cache), budget.use["a"].entries) == (1, 1)
+    assert budget.held < 2_000
+
+
+def test_weights_and_sizes_of_json() -> None:
+    text = "x" * 1_000
+    assert weight_of(text) == sys.getsizeof(text) == weight_of(text, text)
+    assert weight_of({"a": [text, {"b": text}]}) > 1_000
+    assert weight_of([text], ["y" * 1_000]) > 2_000
+    assert 1_000 < chars_of({"a": [text]}, 5_000) < 1_100
+    assert chars_of(["x" * 10] * 1_000, 50) < 2_000, "counts no further than it has to"
+
+
+# --- each cache ----------------------------------------------------------------------------------------------------
+
+
+async def test_each_cache_of_an_application_can_be_filled_here() -> None:
+    """A cache that has no entry in `FILLS` is not tested."""
+    config = read_config(
+        {
+            "backends": {"mock": {"kind": "mock", "script": ["ok"]}},
+            "chain": [*DEFAULT_CHAIN[:3], "cache", *DEFAULT_CHAIN[3:]],
+        }
+    )
+    async with serving(config) as server:
+        assert server.app[CACHES].use.keys() == FILLS.keys()
+        assert server.app[CACHES].most == config.limits.cache_bytes
+
+
+@pytest.mark.parametrize("name", FILLS)
+def test_a_cache_that_asks_for_several_budgets_keeps_one(name: str) -> None:
+    asked = Asked(budget_bytes(name))
+    budget = asked.budget
+    fill = FILLS[name](budget)
+    early: list[weakref.ref[Any]] = []
+    for number in range(MOST_ENTRIES):
+        value = fill(number)
+        if len(early) < 5 and type(value).__weakrefoffset__:
+            early.append(weakref.ref(value))
+        del value
+        assert budget.held <= budget.most
+        if asked.total[name] >= 3 * budget.most:
+            break
+    assert asked.total[name] >= 3 * budget.most
+    assert asked.evicted[name] > 0
+    gc.collect()
+    assert [ref() for ref in early if ref() is not None] == [], "what was evicted is gone"
+
+
+@pytest.mark.skipif(
+    not Path("/proc/self/statm").exists(), reason="the system does not say how much memory a process has"
+)
+@pytest.mark.parametrize("name", FILLS)
+def test_the_process_grows_by_no_more_than_the_budget(name: str) -> None:
+    """Weights are what is really kept: filled three times over, the caches take no more than the budget, and a quarter
+    and 16 MiB for what allocators lose."""
+    command = [sys.executable, "-m", "tests.unit.hostile_entries", name]
+    grown = int(subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout)
+    assert grown <= budget_bytes(name) * 5 // 4 + 16 * MIB
+
+
+async def test_metrics_say_what_is_kept() -> None:
+    config = read_config({"backends": {"mock": {"kind": "mock", "script": ["ok"]}}})
+    async with serving(config) as server:
+        app = server.app
+        SchemaCache(app[CACHES]).get({"type": "object", "title": "kept"})
+        page = app[METRICS].page()[0].decode()
+        held = app[CACHES].use["schemas"].bytes
+    assert f'toolwire_cache_bytes{{contents="schemas"}} {float(held)}' in page
+    assert 'toolwire_cache_entries{contents="schemas"} 1.0' in page
+    assert 'toolwire_cache_evictions_total{contents="schemas"} 0.0' in page
+
+
+def test_two_applications_share_no_budget() -> None:
+    config = read_config({"backends": {"mock": {"kind": "mock", "script": ["ok"]}}})
+    assert create_app(config)[CACHES] is not create_app(config)[CACHES]
+
+
+# --- notes of tools ------------------------------------------------------------------------------------------------
+
+
+def test_notes_are_weighed_with_the_set_that_they_were_made_of() -> None:
+    grown: list[int] = []
+    tools = ToolSet([ToolSpec("a"), ToolSpec("b")], grow=grown.append)
+    chosen = ToolSet(tools[:1], of=tools)
+    note(tools, "chosen", chosen, 100)
+    note(chosen, "text", "x", 1_000)
+    assert sum(grown) == tools.noted_bytes > 1_100
+    note(tools, "too large", "x", MAX_NOTES_BYTES)
+    assert note_of(tools, "too large") is None
+    note(tools, "large", "x", MAX_NOTES_BYTES - 2_000)
+    assert note_of(tools, "chosen") is None, "the others had to go"
+    assert sum(grown) == tools.noted_bytes <= MAX_NOTES_BYTES
+    note(chosen, "more", "x", 5_000)  # a request that still runs
+    assert sum(grown) == tools.noted_bytes
+
+
+def test_the_key_of_a_note_has_weight() -> None:
+    tools = ToolSet([ToolSpec("a")])
+    note(tools, ("choice", ("a" * 10_000,)), 1, 0)
+    assert tools.noted_bytes > 10_000
+
+
+# --- schemas -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1, 50, 110, 220, 440])
+def test_larger_automata_weigh_more(size: int) -> None:
+    schema = compile_schema(pattern_schema(1, size, 1))
+    assert schema.pattern_bytes >= 600 * size
+    assert schema.weight > schema.pattern_bytes
+
+
+def test_patterns_beyond_the_bound_are_dropped() -> None:
+    schema = compile_schema(pattern_schema(1, 440, 32))
+    assert 0 < schema.pattern_bytes <= 2 * 1024 * 1024
+    assert 0 < schema.dropped < 32
+    assert schema.check('{"p0": "x"}') is not None, "the first ones are checked"
+    assert schema.check('{"p31": "x"}') is None
+    assert compile_schema(pattern_schema(1, 440, 32), patterns=False).check('{"p0": "x"}') is None
+
+
+@pytest.mark.parametrize(
+    "bind",
+    [
+        lambda schema: {**schema, "required": [*schema["properties"]], "additionalProperties": False},
+        lambda schema: {"type": "object", "not": schema},
+        lambda schema: {
+            "type": "object",
+            "patternProperties": {part["pattern"]: {} for part in schema["properties"].values()},
+        },
+    ],
+    ids=["strict", "not", "keys"],
+)
+@pytest.mark.parametrize("patterns", [True, False])
+def test_patterns_that_cannot_be_dropped_are_refused_beyond_the_bound(bind: Any, patterns: bool) -> None:
+    strict = bind(pattern_schema(1)).get("required") is not None
+    few = compile_schema(bind(pattern_schema(1, 440, 2)), strict=strict, patterns=patterns)
+    assert few.dropped == 0
+    with pytest.raises(SchemaProblem, match="when compiled; the most is 2097152"):
+        compile_schema(bind(pattern_schema(1, 440, 32)), strict=strict, patterns=patterns)
+
+
+def test_problems_keep_no_schema() -> None:
+    cache = SchemaCache(CacheBudget())
+    for _ in range(2):
+        with pytest.raises(SchemaProblem):
+            cache.get({"type": "object", "properties": {"a": {"type": "x" * 1_000}}})
+    (entry,) = cache._known._entries.values()
+    assert isinstance(entry.value, SchemaProblem)
+    assert entry.value.__traceback__ is None
+    assert entry.weight < 4_000
+    assert not [one for one in gc.get_referrers(entry.value) if isinstance(one, ToolSchema)]
+
+
+# --- caches that are in no budget ----------------------------------------------------------------------------------
+
+_FORMATS = "keyed by grammars, formats and settings, which the configuration and the code make"
+UNBUDGETED: Final[Mapping[str, str]] = {
+    "proxy/backends/adapt.py:_decided_by_itself": "keyed by what is known of a server's kind",
+    "proxy/backends/private.py:_parts": "keyed by the secrets of the configuration",
+    "proxy/backends/private.py:forms": "keyed by the secrets of the configuration",
+    "proxy/backends/wire_answer.py:_media_type": "64 of at most 256 bytes",
+    "proxy/call_policy/assembly.py:_own_syntax": _FORMATS,
+    "proxy/call_policy/json_calls.py:_head": _FORMATS,
+    "proxy/formats/base.py:escaping_for": _FORMATS,
+    "proxy/formats/base.py:escaping_in_calls": _FORMATS,
+    "proxy/formats/brackets.py:reading_brackets": _FORMATS,
+    "proxy/formats/families.py:_format_for": "1,024 of at most 256 characters; values are names of formats",
+    "proxy/formats/families.py:_format_of_template": "64 of at most 65,536 characters; values are names of formats",
+    "proxy/formats/gbnf/numbers.py:rest": "lives as long as the call that defines it",
+    "proxy/formats/recognition.py:recognised_markers": _FORMATS,
+    "proxy/formats/recognition.py:recognising": _FORMATS,
+    "proxy/pipeline/plain.py:_both": "keyed by types of the code",
+    "proxy/pipeline/scanners.py:not_taught": _FORMATS,
+    "proxy/pipeline/stream_paths.py:_let_text_pass": "keyed by types of the code",
+    "proxy/pipeline/unopened.py:in_sight": _FORMATS,
+    "proxy/pipeline/unopened.py:marks_of": _FORMATS,
+    "proxy/pipeline/unopened.py:pairs_of": _FORMATS,
+    "proxy/prompting/transcript.py:turn_escaping": _FORMATS,
+    "proxy/protocols/request_schema.py:_compiled": "files of the package",
+    "proxy/protocols/request_schema.py:_schema": "files of the package",
+    "proxy/protocols/responses/ids.py:_stem": "16 of at most 64 characters",
+    "proxy/protocols/responses/output.py:head_of": "the names of events that the gateway writes itself",
+    "proxy/registry.py:_installed": "what is installed",
+    "proxy/scan/_grammar.py:only": _FORMATS,
+    "proxy/scan/_grammar.py:without_calls": _FORMATS,
+    "proxy/scan/_plan.py:heads": "16, each of the names of the tools of a request: `limits.tools_max`, 128 characters each",
+    "proxy/scan/_plan.py:plan": _FORMATS,
+    "proxy/scan/blocks.py:_whole": _FORMATS,
+    "proxy/scanner.py:reasoning_tags": _FORMATS,
+    "proxy/scanner.py:signs_of": _FORMATS,
+    "proxy/scanner.py:triggers": _FORMATS,
+    "proxy/support/conversion.py:hints_of": "keyed by types of the code",
+    "proxy/tuning/cases.py:_shipped": "files of the package",
+}
+"""Functions that remember their results, and why that is bounded."""
+_STATE: Final = "what one answer or one text has still to say, not a cache"
+EVICTING: Final[Mapping[str, str]] = {
+    "proxy/formats/escaping.py:_with_backslashes:out": _STATE,
+    "proxy/inspector/ring.py:_drop:self._gone": "ids and numbers of captures, which the inspector's own bounds count",
+    "proxy/observability/telemetry.py:_count:self._counted_at": "`SERIES_PER_FAMILY` of bounded labels",
+    "proxy/observability/telemetry.py:_place:self._places": "`SERIES_PER_FAMILY` of bounded labels",
+    "proxy/pipeline/relay.py:_cut:rest": _STATE,
+    "proxy/pipeline/routing.py:find:self._found": "1,024 names of at most 256 characters; values are routes",
+    "proxy/pipeline/routing.py:format_for:self._formats": "1,024 names of at most 256 characters; values are formats",
+    "proxy/pipeline/unopened.py:_keep:values": "256 digests, or sentences for the log",
+    "proxy/support/lines.py:feed:self._held": _STATE,
+}
+"""Dictionaries that forget when they are full, and why they are in no budget."""
+
+_REMEMBERS: Final = {"lru_cache", "cache"}
+
+
+@pytest.fixture(scope="module")
+def parsed() -> list[tuple[str, ast.Module]]:
+    files = [path for folder in ("proxy", "middlewares") for path in sorted((ROOT / folder).rglob("*.py"))]
+    return [(str(path.relative_to(ROOT)), ast.parse(path.read_text("utf-8"))) for path in files]
+
+
+def _name(node: ast.expr) -> str:
+    node = node.func if isinstance(node, ast.Call) else node
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def test_functions_that_remember_are_bounded_for_a_reason(parsed: list[tuple[str, ast.Module]]) -> None:
+    found = {
+        f"{path}:{node.name}"
+        for path, tree in parsed
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef) and any(_name(one) in _REMEMBERS for one in node.decorator_list)
+    }
+    assert found == UNBUDGETED.keys()
+    called = {
+        f"{path}:{node.lineno}"
+        for path, tree in parsed
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and _name(node) in _REMEMBERS and isinstance(node.func, ast.Call)
+    }
+    assert not called, "as a decorator, so that it has a name here"
+
+
+def _forgets(node: ast.AST) -> Iterator[str]:
+    """The attributes that a function clears, or takes the oldest entry of, because they are full."""
+    for step in ast.walk(node):
+        if not isinstance(step, ast.If | ast.While) or "len(" not in ast.unparse(step.test):
+            continue
+        for call in (inner for statement in step.body for inner in ast.walk(statement)):
+            if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
+                continue
+            if call.func.attr == "clear" or (call.func.attr == "popitem" and call.keywords):
+                yield ast.unparse(call.func.value)
+
+
+def test_dictionaries_that_forget_are_bounded_for_a_reason(parsed: list[tuple[str, ast.Module]]) -> None:
+    found = {
+        f"{path}:{node.name}:{what}"
+        for path, tree in parsed
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        for what in _forgets(node)
+    }
+    assert found == EVICTING.keys()
