@@ -13,6 +13,7 @@ from ..folding import unfold
 from ..protocols.base import ServerSide
 
 _FRAME_END: Final = re.compile(rb"\r\n\r\n|\n\n|\r\r")
+_LONGEST_END: Final = 4
 SHOWN_CHARS: Final = 60
 
 
@@ -68,16 +69,16 @@ def _whole(body: bytes, server: ServerSide) -> list[Event]:
 
 def frames(entries: Sequence[Entry]) -> Iterator[tuple[float, bytes]]:
     """The server-sent events in what was read or written, each with the time of its last byte."""
-    rest = b""
+    rest = bytearray()
     for entry in entries:
+        begin, looked = 0, max(0, len(rest) - _LONGEST_END + 1)
         rest += entry.data
-        begin = 0
-        for end in _FRAME_END.finditer(rest):
-            yield entry.at, rest[begin : end.end()]
-            begin = end.end()
-        rest = rest[begin:]
+        for end in _FRAME_END.finditer(bytes(rest[looked:])):
+            yield entry.at, bytes(rest[begin : looked + end.end()])
+            begin = looked + end.end()
+        del rest[:begin]
     if rest:
-        yield entries[-1].at, rest
+        yield entries[-1].at, bytes(rest)
 
 
 def _fields(frame: bytes) -> tuple[str, str]:
@@ -99,12 +100,17 @@ def _without_words(name: str, data: str) -> str:
 
 
 class _Calls:
-    """Says what events are about, and puts the calls together: `made`."""
+    """Says what events are about, and puts the calls together."""
 
     def __init__(self) -> None:
-        self.made: list[SentCall] = []
+        self._made: list[tuple[str, list[str]]] = []
         self._calls: dict[int, int] = {}
         self._kinds: dict[int, BlockKind] = {}
+
+    @property
+    def made(self) -> list[SentCall]:
+        """The calls, as far as they went."""
+        return [SentCall(name, "".join(pieces)) for name, pieces in self._made]
 
     def told(self, events: Iterable[Event]) -> tuple[str, tuple[int, ...]]:
         """Events in words, and the places of the calls in them."""
@@ -127,14 +133,13 @@ class _Calls:
                 self._kinds[event.block] = event.kind
                 if event.kind is not BlockKind.TOOL_CALL:
                     return ""
-                self._calls[event.block] = len(self.made)
-                self.made.append(SentCall(event.name or "", ""))
+                self._calls[event.block] = len(self._made)
+                self._made.append((event.name or "", []))
                 return f"call {event.name}"
             case Delta():
                 kind = self._kinds.get(event.block, BlockKind.TEXT)
                 if event.block in self._calls:
-                    at = self._calls[event.block]
-                    self.made[at] = SentCall(self.made[at].name, self.made[at].arguments + event.text)
+                    self._made[self._calls[event.block]][1].append(event.text)
                 what = {BlockKind.TOOL_CALL: "arguments", BlockKind.REASONING: "thought"}.get(kind, "text")
                 return f"{what} {_short(event.text)}"
             case _:

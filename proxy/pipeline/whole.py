@@ -25,6 +25,7 @@ from ..errors import GatewayError
 from ..folding import unfold
 from ..model import ModelReply, Usage
 from ..protocols.base import ServerSide
+from ..support.offload import OFFLOAD_BYTES, offload
 from .exchange import Exchange
 from .heads import TOKENIZER, USAGE_SOURCE
 from .reply import Reply
@@ -114,7 +115,7 @@ async def _passed(reply: Reply, wire: WireSource) -> bytes:
             wire.protocol.read_reply(body)
         except GatewayError as error:
             raise cleaned(error, private=wire.private) from None
-    check_whole(wire.private, body)
+    await offload(len(body) > OFFLOAD_BYTES, check_whole, wire.private, body)
     if reply.stages:
         await _show(reply, lambda: wire.protocol.read_reply(body))
     return body
