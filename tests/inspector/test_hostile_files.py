@@ -1,4 +1,4 @@
-"""`toolwire replay` and `toolwire inspect` of files that no gateway has written: a clear error, and never a traceback."""
+"""`toolwire replay` and `toolwire inspect` of files that no gateway wrote: a clear error, and never a traceback."""
 
 from __future__ import annotations
 
