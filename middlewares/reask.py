@@ -42,8 +42,9 @@ from proxy.support.offload import OFFLOAD_BYTES, OFFLOAD_MESSAGES, offload, weig
 LOG: Final = logging.getLogger("toolwire.reask")
 
 _STRICT: Final = frozenset({"malformed_tool_arguments", "invalid_tool_arguments", "unknown_tool_call"})
-_REJECTED: Final = re.compile(r"\[tool call rejected: \w+: (.*?)\]", re.DOTALL)
-"""What a strict failure is under `strict_failure: assistant_message`."""
+_REJECTED: Final = re.compile(r"\[tool call rejected: \w++: ([^\]]*+)(?:\]|\Z)")
+"""A strict failure under `strict_failure: assistant_message`. Without a bracket it is read to the end, which keeps the
+search linear."""
 _COUNTED: Final = ("calls", "strict_failures", "choice_missed")
 _VISIBLE: Final = (Open, Delta, Opaque, Finish)
 

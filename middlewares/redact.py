@@ -54,7 +54,8 @@ KINDS: Final[Mapping[KindName, tuple[str, ...]]] = {
 }
 """What is built in. Patterns of what things look like: some numbers that are no card look like one."""
 
-_STRING: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"(?P<key>\s*:)?', re.DOTALL)
+_STRING: Final = re.compile(r'"(?:[^"\\]++|\\.)*+(?:(?P<end>")(?P<key>\s*+:)?|\\?\Z)', re.DOTALL)
+"""A string. One without an end is read as far as it goes, which keeps the search linear."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +152,7 @@ class _Prompt:
         try:
             said = json.loads(literal[0])
         except ValueError:
-            said = literal[0][1:-1]
+            said = literal[0][1:-1] if literal["end"] else literal[0][1:]
         clean = self._text(said)
         return literal[0] if clean == said else json.dumps(clean, ensure_ascii=False)
 

@@ -11,7 +11,6 @@ Rules:
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
@@ -32,7 +31,8 @@ LOG: Final = logging.getLogger("toolwire.requests")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestLogOptions:
-    """What is logged, and how much of each text. `secrets` are regular expressions of what is covered besides keys."""
+    """What is logged, and how much of each text. `secrets` are regular expressions of RE2, of what is covered besides
+    keys."""
 
     requests: bool = True
     answers: bool = True
@@ -42,8 +42,8 @@ class RequestLogOptions:
     def __post_init__(self) -> None:
         try:
             Redaction(patterns=self.secrets)
-        except re.error as error:
-            raise ValueError(f"secrets: not a regular expression: {error}") from error
+        except ValueError as error:
+            raise ValueError(f"secrets: {error}") from error
 
 
 class RequestLog(Middleware):

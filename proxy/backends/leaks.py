@@ -12,6 +12,7 @@ Rules:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -41,6 +42,7 @@ _TEXTS: Final = frozenset(
 _REASONING: Final = frozenset({"reasoning", "reasoning_content", "reasoning_text"})
 _PLACES: Final = ("index", "output_index", "content_index", "summary_index", "item_id")
 """Keys that say which text it is a piece of."""
+_FRAME_END: Final = re.compile(rb"\n\n|\n\r\n|\r\r")
 MOST_FIELDS: Final = 256
 """So many texts may come side by side in frames; the oldest are forgotten."""
 
@@ -66,10 +68,12 @@ class Leaks:
 
     def frames(self, data: bytes) -> bytes:
         """The whole frames of `data` up to the one in which a secret is found."""
-        pos = 0
-        while (pos := self.prose.frames(data, pos)) < len(data):
+        pos = self.prose.frames(data, 0)
+        while pos < len(data):
             end = _frame_end(data, pos)
-            if self.prose.found or self._in_frame(data[pos:end]):
+            # One at a time: the guard may look for the end of a frame up to the end of what it is given.
+            frame = data[pos:end]
+            if self.prose.frames(frame, 0) < len(frame) and (self.prose.found or self._in_frame(frame)):
                 return data[:pos]
             pos = end
         return data
@@ -170,5 +174,5 @@ def _texts(value: Any, place: Place) -> Iterator[tuple[Place, str]]:
 
 def _frame_end(data: bytes, pos: int) -> int:
     """The place behind the frame at `pos`, whatever its lines end with."""
-    ends = (at + len(mark) for mark in (b"\n\n", b"\n\r\n", b"\r\r") if (at := data.find(mark, pos)) >= 0)
-    return min(ends, default=len(data))
+    found = _FRAME_END.search(data, pos)
+    return len(data) if found is None else found.end()

@@ -37,7 +37,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import orjson
-import yaml
 
 from ..config import BackendConfig, LimitsConfig
 from ..errors import BackendFault, GatewayError
@@ -45,6 +44,7 @@ from ..events import BlockKind, Call, Close, Delta, Event, Fault, Finish, Open, 
 from ..model import Message, ModelRequest, Text, ToolResult, ToolUse, Usage
 from ..protocols.base import ServerSide
 from ..record import BackendObserver
+from ..support.plainyaml import read_yaml
 from .base import EventSource
 from .presets import capabilities
 from .upstream_errors import read_refusal
@@ -156,7 +156,7 @@ class MockBackend:
         """Read the script's file, if it is in one."""
         if self._path is not None:
             text = await asyncio.to_thread(self._path.read_text, encoding="utf-8")
-            self._turns = read_script(yaml.safe_load(text))
+            self._turns = read_script(read_yaml(text)[0])
 
     async def close(self) -> None:
         """Give up: what has not been read yet does not come."""

@@ -33,6 +33,7 @@ from yarl import URL
 
 from ..config import BackendConfig
 from ..errors import BackendFault
+from ..support.escapes import views, without
 
 LOG: Final = logging.getLogger("toolwire.backends")
 
@@ -72,7 +73,6 @@ _LOOKS_RANDOM: Final = re.compile(r"(?![0-9]{4}-[0-9]{2})(?=.*[0-9])(?=.*[A-Za-z
 """What no name gives away."""
 _SCHEMES: Final = frozenset({"apikey", "basic", "bearer", "digest", "negotiate", "token"})
 _SEPARATORS: Final = re.compile(r"[\s;,=]+")
-_ESCAPE: Final = re.compile(rb"\\(?:u00([2-7][0-9a-fA-F])|/)")
 _STAND_IN: Final = "\ue000"  # one character, which no pattern takes for a border
 _PORT_AND_PATH: Final = r"(?::\d{1,5})?(?:/[^\s\"'<>)\]]*)?"
 
@@ -105,12 +105,7 @@ class Private:
         parts = self.parts
         if not parts:
             return False
-        if any(part in data for part in parts):
-            return True
-        if b"\\u00" not in data and b"\\/" not in data:
-            return False
-        plain = _ESCAPE.sub(lambda found: bytes.fromhex(found[1].decode()) if found[1] else b"/", data)
-        return any(part in plain for part in parts)
+        return any(part in view.text for view in views(data) for part in parts)
 
     def hide(self, text: str) -> str:
         """An error's text with `HIDDEN` in the place of secrets and words. They may stand next to anything."""
@@ -119,6 +114,8 @@ class Private:
                 size = part_size(form)
                 text = _without(text, form, form[:size])
                 text = _without(text, form, form[-size:])
+        if self.secrets:
+            text = without(text, self.parts, _STAND_IN)
         for word in self.words:
             text = re.sub(rf"(?<!\w){re.escape(word)}(?!\w)", _STAND_IN, text)
         return text

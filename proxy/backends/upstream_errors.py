@@ -27,7 +27,7 @@ TRANSIENT: Final = frozenset({408, 429, 500, 502, 503, 504, 529})
 """Statuses after which a request is worth another try (R10.5)."""
 
 _TOO_LONG: Final = re.compile(
-    r"maximum context length|context[ _](?:length|window|size)[ _]?exceed|exceed\w* (?:the )?(?:available |model'?s? |maximum )*"
+    r"maximum context length|context[ _](?:length|window|size)[ _]?exceed|exceed\w{0,8} (?:the )?(?:available |model'?s? |maximum )*"
     r"context|longer than the model'?s context|context the overflow|prompt is too long",
     re.IGNORECASE,
 )
@@ -49,12 +49,12 @@ _CHOICE_FORM: Final = re.compile(
     r"tool_choice\b(?!.*requires? --).*(?:type: '?object|supported string values|(?:must be|expected|valid|not) an? (?:string|str\b|object))",
     re.IGNORECASE | re.DOTALL,
 )
-"""`tool_choice` may be a word and no object."""
+"""`tool_choice` may be a word and no object. Only looked for in cleaned messages, of `MAX_MESSAGE_CHARS`."""
 
-_URL: Final = re.compile(r"\b[a-z][a-z0-9+.-]{1,15}://(?:\[[^\]\s]*\]|[^\s\"'<>)\]])+", re.IGNORECASE)
+_URL: Final = re.compile(r"\b[a-z][a-z0-9+.-]{1,15}://(?:\[[^\[\]\s]*+\]|[^\s\"'<>)\]])++", re.IGNORECASE)
 _ADDRESS: Final = re.compile(
-    r"(?:\b(?:\d{1,3}\.){3}\d{1,3}\b|\blocalhost\b|\[[0-9a-f:]*:[0-9a-f:.]*(?:%[\w.-]+)?\]"
-    r"|\b(?:[a-z0-9-]+\.)+[a-z][a-z0-9-]*(?=:\d{2,5}\b))(?::\d{1,5}\b)?",
+    r"(?:\b(?:\d{1,3}\.){3}\d{1,3}\b|\blocalhost\b|\[(?=[0-9a-f]*+:)[0-9a-f:.]++(?:%[\w.-]++)?\]"
+    r"|(?<![\w-])(?<![\w-]\.)(?:[\w-]++\.)++[a-z][\w-]*+(?=:\d{2,5}\b))(?::\d{1,5}\b)?",
     re.IGNORECASE,
 )
 _BARE: Final = re.compile(r"(?<![\w:.])[0-9a-f:.]{3,45}(?:%\w+)?(?!\w)", re.IGNORECASE)

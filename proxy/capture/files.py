@@ -9,9 +9,10 @@ cut where they were cut, with the seconds since the begin. `proxy.capture.record
 from __future__ import annotations
 
 import base64
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 import orjson
 
@@ -111,11 +112,29 @@ def is_capture(content: bytes) -> bool:
     return content.lstrip()[: len(MARK) + 10].startswith((f'{{"{MARK}"'.encode(), f'{{ "{MARK}"'.encode()))
 
 
-def read_capture(content: bytes, load: Callable[[bytes], Any] | None = None) -> Captured:
-    """The capture that `write_capture` wrote. `load` parses a line, and raises `ValueError`; by default each
-    may hold as many values as an answer of a server.
+_HEAD: Final[Mapping[str, type]] = {
+    **dict.fromkeys(("toolwire", "scanner", "time", "request_id", "path", "endpoint", "model"), str),
+    **dict.fromkeys(("headers", "config", "backend", "so_far"), dict),
+    "left_out_bytes": int,
+}
+_ENTRY: Final[Mapping[str, type]] = {
+    **dict.fromkeys(("kind", "data", "base64"), str),
+    "call": int,
+}
+_OF_KIND: Final[Mapping[str, Mapping[str, type]]] = {
+    "answered": {"status": int, "headers": dict},
+    "failed": {"code": str, "message": str},
+    "tool": {"name": str, "call_id": str, "arguments": str, "state": str},
+}
+"""The types of fields. Others are of any type."""
+_WORDS: Final[Mapping[type, str]] = {str: "text", dict: "a mapping", int: "a whole number"}
 
-    Raises `RecordingError` if it is of another version or cannot be read.
+
+def read_capture(content: bytes, load: Callable[[bytes], Any] | None = None) -> Captured:
+    """The capture that `write_capture` wrote. `load` parses a line, and raises `ValueError`; by default each may hold
+    as many values as an answer of a server.
+
+    Raises `RecordingError`, with the line, for another version, and for a line that cannot have been written so.
     """
     head: Mapping[str, Any] = {}
     entries: list[Entry] = []
@@ -123,17 +142,45 @@ def read_capture(content: bytes, load: Callable[[bytes], Any] | None = None) -> 
     try:
         for number, line in enumerate(content.removesuffix(b"\n").split(b"\n"), 1):
             value = loads(line, BOUNDS) if load is None else load(line)
+            if not isinstance(value, dict):
+                raise ValueError("expected an object")
             if number == 1:
-                head = value
-                if head.get(MARK) != VERSION:
-                    raise RecordingError(f"the capture has version {head.get(MARK)}; this toolwire reads {VERSION}")
+                head = _head(value)
             else:
                 entries.append(_entry(value))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise RecordingError(f"line {number} of the capture cannot be read: {error}") from error
+    except (ValueError, KeyError, TypeError) as error:
+        said = f"{error} is missing" if isinstance(error, KeyError) else error
+        raise RecordingError(f"line {number} of the capture cannot be read: {said}") from error
+    except RecursionError as error:
+        raise RecordingError(f"line {number} of the capture cannot be read: nested too deeply") from error
     return Captured(head, tuple(entries))
 
 
+def _head(line: dict[str, Any]) -> dict[str, Any]:
+    if line.get(MARK) != VERSION:
+        raise RecordingError(f"the capture has version {line.get(MARK)}; this toolwire reads {VERSION}")
+    _check(line, _HEAD)
+    return line
+
+
 def _entry(line: dict[str, Any]) -> Entry:
+    _check(line, _ENTRY)
     data = base64.b64decode(line.pop("base64")) if "base64" in line else line.pop("data", "").encode()
-    return Entry(line.pop("kind"), line.pop("at"), line.pop("call", 0), data, line)
+    kind, at, call = line.pop("kind"), line.pop("at"), line.pop("call", 0)
+    if not isinstance(at, int | float) or not 0 <= at < math.inf:
+        raise ValueError("'at' is no number of seconds")
+    if kind not in get_args(Kind):
+        raise ValueError(f"there is no kind {kind!r}")
+    _check(line, _OF_KIND.get(kind, {}))
+    if kind == "failed":
+        line["code"], line["message"]  # raises `KeyError`
+    return Entry(kind, at, call, data, line)
+
+
+def _check(line: Mapping[str, Any], types: Mapping[str, type]) -> None:
+    for name, kind in types.items():
+        value = line.get(name)
+        if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
+            raise ValueError(f"{name!r} is not {_WORDS[kind]}")
+        if name == "headers" and value is not None and not all(isinstance(one, str) for one in value.values()):
+            raise ValueError("a value of 'headers' is not text")

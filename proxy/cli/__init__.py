@@ -8,10 +8,12 @@ Exit status (R17.1): 0, 1 failure (a bad configuration is one), 2 wrong use of t
 from __future__ import annotations
 
 import platform
+from typing import Any
 
 import click
 
 from . import bench, check, completion, demo, doctor, init, inspect, keys, replay, serve, tools, tune
+from .common import legible_errors, say
 
 
 def _version(context: click.Context, parameter: click.Parameter, wanted: bool) -> None:
@@ -22,13 +24,25 @@ def _version(context: click.Context, parameter: click.Parameter, wanted: bool) -
     from .._version import __version__
     from ..fastparse import IMPLEMENTATION
 
-    click.echo(f"toolwire {__version__}")
-    click.echo(f"scanner: {IMPLEMENTATION}")
-    click.echo(f"Python {platform.python_version()}, aiohttp {aiohttp.__version__}")
+    say(f"toolwire {__version__}")
+    say(f"scanner: {IMPLEMENTATION}")
+    say(f"Python {platform.python_version()}, aiohttp {aiohttp.__version__}")
     context.exit()
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+class _Commands(click.Group):
+    """Commands whose complaints can be shown on a terminal."""
+
+    def make_context(self, *args: Any, **named: Any) -> click.Context:
+        with legible_errors():
+            return super().make_context(*args, **named)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with legible_errors():
+            return super().invoke(ctx)
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.option(
     "--version", is_flag=True, expose_value=False, is_eager=True, callback=_version, help="Show the versions and exit."
 )

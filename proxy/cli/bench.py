@@ -8,7 +8,7 @@ from typing import Any, BinaryIO, TextIO
 
 import click
 
-from .common import FORMATS, chunkings, chunks_of, formats, reported
+from .common import FORMATS, chunkings, chunks_of, formats, reported, say
 
 
 def _case(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
@@ -156,7 +156,7 @@ def parse(
             budget_s=budget,
             growth=growth,
         )
-        status = run(plan, say=click.echo, tell=partial(click.echo, err=True), json_file=json_file, plot_file=plot_file)
+        status = run(plan, say=say, tell=partial(say, err=True), json_file=json_file, plot_file=plot_file)
     sys.exit(status)
 
 
@@ -182,4 +182,4 @@ def gateway(file: str | None, format_: str | None, requests: int, json_file: Tex
 
     overrides = {"defaults.format": format_, "backends.*.url": None if file else "http://127.0.0.1"}
     with reported():
-        run_gateway(load(file, overrides=overrides), requests, say=click.echo, json_file=json_file)
+        run_gateway(load(file, overrides=overrides), requests, say=say, json_file=json_file)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from .common import USUAL_FILE, reported, usual_file
+from .common import USUAL_FILE, reported, say, usual_file
 from .tools import list_tools
 
 
@@ -30,7 +30,7 @@ def command(file: str | None, schema: bool, probe: bool) -> None:
     if schema:
         from ..configuration.first_file import schema_text
 
-        click.echo(schema_text(), nl=False)
+        say(schema_text(), nl=False)
         return
     file = file or usual_file("checking")
     if file is None:
@@ -43,17 +43,17 @@ def command(file: str | None, schema: bool, probe: bool) -> None:
     with reported():
         config, mistakes = examined(file, registries())
     if mistakes.lines:
-        click.ClickException("\n".join(with_lines(mistakes.lines, Path(file).read_text("utf-8")))).show()
+        say("Error: " + "\n".join(with_lines(mistakes.lines, Path(file).read_text("utf-8"))), err=True)
     else:
-        click.echo(f"{file}: valid")
-        click.echo(describe(config, registries()))
+        say(f"{file}: valid")
+        say(describe(config, registries()))
         if probe:
             from ..startup.probed import probed
 
             for line in probed(config, registries()):
-                click.echo(line)
+                say(line)
     for line in mistakes.warnings:
-        click.echo(f"Warning: {line}", err=True)
+        say(f"Warning: {line}", err=True)
     tools = config.tools if probe else replace(config.tools, mcp=())
     if (tools.folder is not None or tools.mcp) and not mistakes.below("tools"):
         list_tools(tools, as_json=False)

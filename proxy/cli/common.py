@@ -10,6 +10,7 @@ from typing import Final
 import click
 
 from ..support.conversion import ConfigError
+from ..support.legible import visible, visible_json, visible_lines
 
 FORMATS: Final = "sentinel, auto, hermes, mistral and others (docs/reference/formats.md), or a plug-in's name"
 """For the help of `--format`."""
@@ -24,8 +25,31 @@ def usual_file(why: str) -> str | None:
     """The configuration of the current folder, if there is one, for who has named none; `why` it is taken is said."""
     if not Path(USUAL_FILE).is_file():
         return None
-    click.echo(f"{why} {USUAL_FILE} of this folder", err=True)
+    say(f"{why} {USUAL_FILE} of this folder", err=True)
     return USUAL_FILE
+
+
+def say(text: str = "", *, err: bool = False, nl: bool = True) -> None:
+    """Print lines: the only way of a command to the terminal, and no text of a server, a model or a file is obeyed
+    there."""
+    click.echo(visible_lines(text), err=err, nl=nl)
+
+
+def say_json(text: str) -> None:
+    """Print JSON text, in which nothing is obeyed either."""
+    click.echo(visible_json(text))
+
+
+@contextmanager
+def legible_errors() -> Iterator[None]:
+    """What click says of a wrong use quotes the command line: so that it can be shown."""
+    try:
+        yield
+    except click.ClickException as error:
+        error.message = visible_lines(error.message)
+        if isinstance(error, click.FileError):
+            error.ui_filename = visible(error.ui_filename)
+        raise
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import click
 
+from .common import say
 from .shells import PLACES, install, script, shell_of, uninstall
 
 
@@ -34,7 +35,7 @@ def install_(context: click.Context, shell: str) -> None:
     """Write what the shell needs to where it looks for it, and say where that is. Twice is the same as once."""
     try:
         for line in install(shell, context.find_root().command, os.environ):
-            click.echo(line)
+            say(line)
     except OSError as error:
         raise click.ClickException(_said(error)) from error
 
@@ -44,7 +45,7 @@ def install_(context: click.Context, shell: str) -> None:
 @click.pass_context
 def show_(context: click.Context, shell: str) -> None:
     """Print the script that `install` writes, and write nothing."""
-    click.echo(script(shell, context.find_root().command), nl=False)
+    say(script(shell, context.find_root().command), nl=False)
 
 
 @command.command("uninstall")
@@ -53,7 +54,7 @@ def uninstall_(shell: str) -> None:
     """Remove what `install` has written, and nothing else."""
     try:
         for line in uninstall(shell, os.environ):
-            click.echo(line)
+            say(line)
     except OSError as error:
         raise click.ClickException(_said(error)) from error
 

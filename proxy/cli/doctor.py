@@ -8,7 +8,7 @@ import sys
 
 import click
 
-from .common import USUAL_FILE, usual_file
+from .common import USUAL_FILE, say, say_json, usual_file
 
 
 @click.command("doctor")
@@ -50,8 +50,8 @@ def command(
     overrides = {"backends.*.url": backend, "backends.*.api_key": backend_key}
     found = examine_all(file, overrides, registries(), os.environ, probe_s=timeout if probe else None)
     if as_json:
-        click.echo(json.dumps(json_of(found), indent=2, ensure_ascii=False))
+        say_json(json.dumps(json_of(found), indent=2, ensure_ascii=False))
     else:
         for line in as_text(found):
-            click.echo(line)
+            say(line)
     sys.exit(1 if count(found)["problem"] else 0)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from .common import USUAL_FILE
+from .common import USUAL_FILE, say
 
 
 @click.command("init")
@@ -20,5 +20,5 @@ def command(file: Path) -> None:
         schema = write_first_file(file)
     except OSError as error:
         raise click.ClickException(f"cannot write {error.filename or file}: {error.strerror or error}") from error
-    click.echo(f"wrote {file}; start with: toolwire serve{'' if file == Path(USUAL_FILE) else f' --config {file}'}")
-    click.echo(f"wrote {schema}, for editors; after an upgrade: toolwire check --schema > {schema}")
+    say(f"wrote {file}; start with: toolwire serve{'' if file == Path(USUAL_FILE) else f' --config {file}'}")
+    say(f"wrote {schema}, for editors; after an upgrade: toolwire check --schema > {schema}")

@@ -6,7 +6,7 @@ from typing import BinaryIO
 
 import click
 
-from .common import reported
+from .common import reported, say
 
 
 @click.command("inspect")
@@ -27,6 +27,6 @@ def command(file: BinaryIO, port: int) -> None:
             raise click.ClickException(f"{file.name} is no capture of a toolwire gateway")
         app = offline(read_capture(content), content)
     try:
-        show(app, host="127.0.0.1", port=port, announce=click.echo)
+        show(app, host="127.0.0.1", port=port, announce=say)
     except OSError as error:
         raise click.ClickException(f"cannot listen on port {port}: {error.strerror or error}") from error

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from .common import say
+
 
 @click.group("keys")
 def command() -> None:
@@ -16,8 +18,8 @@ def new_() -> None:
     from ..ingress.auth import hash_key, new_key
 
     key = new_key()
-    click.echo(key)
-    click.echo(hash_key(key))
+    say(key)
+    say(hash_key(key))
 
 
 @command.command("hash")
@@ -29,4 +31,4 @@ def hash_() -> None:
         key = click.prompt("Key", hide_input=True, err=True) if piped.isatty() else piped.readline().strip()
     if not key:
         raise click.ClickException("there is no key on standard input")
-    click.echo(hash_key(key))
+    say(hash_key(key))

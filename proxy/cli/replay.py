@@ -7,7 +7,7 @@ from typing import Any, BinaryIO
 
 import click
 
-from .common import FORMATS, chunkings, chunks_of, formats, reported
+from .common import FORMATS, chunkings, chunks_of, formats, reported, say, say_json
 
 
 @click.command("replay")
@@ -53,6 +53,6 @@ def command(file: BinaryIO, format_: str | None, chunks: Any, as_json: bool) -> 
                 recording, format=format_ or "sentinel", chunks=chunks, found=found
             )
         for line in lines:
-            click.echo(line)
+            (say_json if as_json else say)(line)
     if found.different or found.broken or outcome.failed:
         sys.exit(1)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .common import reported, usual_file
+from .common import reported, say, say_json, usual_file
 
 if TYPE_CHECKING:
     from ..config import ToolsConfig
@@ -19,8 +19,11 @@ def list_tools(config: ToolsConfig, *, as_json: bool) -> None:
 
     shown = look(config)
     data = {"modules": shown["modules"], "mcp": shown["mcp"]} if "mcp" in shown else shown["modules"]
-    for line in [json.dumps(data, indent=2)] if as_json else lines(shown):
-        click.echo(line)
+    if as_json:
+        say_json(json.dumps(data, indent=2))
+    else:
+        for line in lines(shown):
+            say(line)
     if failed(shown):
         sys.exit(1)
 

@@ -8,7 +8,7 @@ from typing import TextIO
 
 import click
 
-from .common import formats, presets, reported
+from .common import formats, presets, reported, say
 
 
 @click.command("tune")
@@ -145,5 +145,5 @@ def command(
         command=command_line(context),
     )
     with reported():
-        status = run(plan, say=click.echo, tell=partial(click.echo, err=True), json_file=json_file, plot_file=plot_file)
+        status = run(plan, say=say, tell=partial(say, err=True), json_file=json_file, plot_file=plot_file)
     context.exit(status)

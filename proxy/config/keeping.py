@@ -185,7 +185,9 @@ class CaptureConfig:
         "Where, for all workers; default: a folder of their own, which is removed at the end.", default=None
     )
     exchange_bytes: int = doc("Kept of one exchange; beyond, the rest is left out.", default=4 * 1024 * 1024)
-    secrets: tuple[str, ...] = doc("Regular expressions of what is covered besides keys.", default=())
+    secrets: tuple[str, ...] = doc(
+        "Regular expressions, those of RE2, of what is covered besides keys. Needs the extra `redact`.", default=()
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

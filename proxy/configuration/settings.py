@@ -55,7 +55,8 @@ SHORTHAND: Final[Mapping[type, str]] = {
 }
 """Sections that may be just a name or a number, and the key that it stands for."""
 
-_EXPANSION: Final = re.compile(r"\$(\$\{)|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_EXPANSION: Final = re.compile(r"\$(\$\{)|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*+))?+(?:(\})|\Z)?+")
+"""A variable whose brace is never closed has no group 4, and stays as it is."""
 _ONLY: Final = "*"
 """In the path of an override: the only entry of the mapping, or `default`."""
 
@@ -157,9 +158,11 @@ def _expand(tree: Any, env: Mapping[str, str], mistakes: Mistakes) -> Any:
 
     def scalar(text: str, path: str) -> str:
         def value(match: re.Match[str]) -> str:
-            literal, name, default = match.groups()
+            literal, name, default, closed = match.groups()
             if literal is not None:
                 return "${"
+            if closed is None:
+                return match[0]
             found = env.get(name)
             if default is not None:
                 return found or default

@@ -51,6 +51,7 @@ from ..pipeline.exchange import Exchange
 from ..pipeline.middleware import Middleware
 from ..registry import registries
 from ..server import serving
+from ..support.legible import visible, visible_lines
 from ..support.processes import has_groups
 from .engine import Engine, EngineError, find_weights
 
@@ -111,7 +112,7 @@ def run(
     try:
         return asyncio.run(_until_stopped(host, port, once, weights, sha256))
     except (DemoError, EngineError) as error:
-        print(f"\n{error}", file=sys.stderr)
+        _say(f"\n{error}", file=sys.stderr)
         return 1
 
 
@@ -129,10 +130,10 @@ async def _until_stopped(host: str, port: int, once: bool, weights: str | None, 
                 await _show_server_tool(running)
             shown = True
             if not once:
-                print(f"\nLook inside: {running.page}\nServing. Ctrl-C ends it.", flush=True)
+                _say(f"\nLook inside: {running.page}\nServing. Ctrl-C ends it.", flush=True)
                 raise await running.engine.ended()
     except asyncio.CancelledError:
-        print("\nStopped.", flush=True)
+        _say("\nStopped.", flush=True)
     return 0 if shown else 1
 
 
@@ -159,7 +160,7 @@ async def _gateway(host: str, port: int, weights: str | None, sha256: str | None
         stack.callback(serving.close, sockets)
         found = await asyncio.to_thread(find_weights, weights, sha256)
         megabytes = found.path.stat().st_size / 1e6
-        print(f"toolwire {__version__}, scanner: {IMPLEMENTATION}", flush=True)
+        _say(f"toolwire {__version__}, scanner: {IMPLEMENTATION}", flush=True)
         with _Progress(f"Loading {found.model} ({megabytes:.0f} MB)") as progress:
             engine = await stack.enter_async_context(Engine(found, progress=progress))
         recorder = RawText()
@@ -249,6 +250,11 @@ class RawText(Middleware):
         return event
 
 
+def _say(*words: str, **how: Any) -> None:
+    """`print` for texts of a model."""
+    print(*map(visible_lines, words), **how)
+
+
 class _Progress:
     """One line that says how long it has taken so far; rewritten in place on a terminal."""
 
@@ -258,17 +264,19 @@ class _Progress:
         self._terminal = sys.stdout.isatty()
 
     def __enter__(self) -> Callable[[float], None]:
-        print(f"{self._title} ...", end="" if self._terminal else "\n", flush=True)
+        _say(f"{self._title} ...", end="" if self._terminal else "\n", flush=True)
         return self._tick
 
     def _tick(self, seconds: float) -> None:
         self._seconds = seconds
         if self._terminal:
-            print(f"\r{self._title} ... {seconds:.1f} s", end="", flush=True)
+            print(f"\r{visible(self._title)} ... {seconds:.1f} s", end="", flush=True)
 
     def __exit__(self, kind: object, *_: object) -> None:
         if kind is None:
-            print(f"\r{self._title} ... " if self._terminal else "", f"ready after {self._seconds:.1f} s", sep="")
+            print(
+                f"\r{visible(self._title)} ... " if self._terminal else "", f"ready after {self._seconds:.1f} s", sep=""
+            )
 
 
 # --- the call -------------------------------------------------------------------------------------------------------
@@ -311,8 +319,8 @@ async def _show_server_tool(running: Running) -> None:
     run."""
     body = server_example(running.model)
     whose = "of an MCP server, proxy/dev/demo_mcp.py" if running.tools.mcp else f"of the folder {TOOLS_FOLDER.name}"
-    print(f"\nNow one that the gateway runs itself ({whose}): {SERVER_QUESTION!r}, no tool of the client.")
-    print(f"\n{curl(running.base, body)}", flush=True)
+    _say(f"\nNow one that the gateway runs itself ({whose}): {SERVER_QUESTION!r}, no tool of the client.")
+    _say(f"\n{curl(running.base, body)}", flush=True)
     recorder = running.recorder
     raw = recorder.texts[SERVER_REQUEST_ID] = []
     told = recorder.results[SERVER_REQUEST_ID] = []
@@ -321,9 +329,9 @@ async def _show_server_tool(running: Running) -> None:
     finally:
         del recorder.texts[SERVER_REQUEST_ID], recorder.results[SERVER_REQUEST_ID]
     got = ("what the client got", *map(_brief, frames))
-    print(f"\n{side_by_side(('what the model wrote, and was told', ''.join(raw)), got, _width())}\n")
+    _say(f"\n{side_by_side(('what the model wrote, and was told', ''.join(raw)), got, _width())}\n")
     check_server_tool(frames, told)
-    print(f"The client asked once; the gateway ran {SERVER_TOOL} and asked the model again.", flush=True)
+    _say(f"The client asked once; the gateway ran {SERVER_TOOL} and asked the model again.", flush=True)
 
 
 def check_server_tool(frames: Sequence[str], results: Sequence[str]) -> None:
@@ -339,8 +347,8 @@ def check_server_tool(frames: Sequence[str], results: Sequence[str]) -> None:
 async def _show(running: Running) -> None:
     """Make the call and print both sides of it. Raises `DemoError` unless it is what the tool's schema wants."""
     body = example(running.model)
-    print(f"\nBase URL: {running.base}\nModel:    {running.model}\n\nTry it:\n\n{curl(running.base, body)}\n")
-    print(f"Sending just that: {QUESTION!r}, one tool, streamed.", flush=True)
+    _say(f"\nBase URL: {running.base}\nModel:    {running.model}\n\nTry it:\n\n{curl(running.base, body)}\n")
+    _say(f"Sending just that: {QUESTION!r}, one tool, streamed.", flush=True)
     raw = running.recorder.texts[REQUEST_ID] = []
     started = time.monotonic()
     try:
@@ -349,9 +357,9 @@ async def _show(running: Running) -> None:
         del running.recorder.texts[REQUEST_ID]
     seconds = time.monotonic() - started
     wrote, got = ("what the model wrote", "".join(raw)), ("what the client got", *map(_brief, frames))
-    print(f"\n{side_by_side(wrote, got, _width())}\n")
+    _say(f"\n{side_by_side(wrote, got, _width())}\n")
     call = read_call(frames)
-    print(
+    _say(
         f"{call.function.name}({call.function.arguments}) fits the tool's schema; {seconds:.1f} s, {len(frames)} frames.",
         flush=True,
     )

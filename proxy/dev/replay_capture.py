@@ -9,8 +9,10 @@ import orjson
 
 from ..capture.files import Call, Captured
 from ..capture.recording import Chunks, RecordingError
+from ..inspector.view import UNREADABLE
 from ..protocols.base import ServerSide
 from ..registry import usual_server
+from ..support.conversion import ConfigError
 from .replay import Recording, Summary, show, show_json
 from .reproduction import Reproduction, reproduce
 
@@ -32,14 +34,22 @@ class Outcome:
 def show_capture(
     captured: Captured, *, format: str | None, chunks: Chunks, outcome: Outcome, as_json: bool
 ) -> Iterator[str]:
-    """The lines. Fills `outcome`."""
+    """The lines. Fills `outcome`. Raises `RecordingError` for a capture that no gateway can have written."""
+    try:
+        yield from _shown(captured, format, chunks, outcome, as_json)
+    except UNREADABLE as error:
+        raise RecordingError(f"the capture cannot be read: {error}") from error
+
+
+def _shown(captured: Captured, format: str | None, chunks: Chunks, outcome: Outcome, as_json: bool) -> Iterator[str]:
     head, calls = captured.head, captured.calls
     chosen = (
         format or captured.end.get("format") or head.get("config", {}).get("defaults", {}).get("format", "sentinel")
     )
     if not as_json:
-        yield f"request {head['request_id']} at {head['time']}, toolwire {head['toolwire']}, scanner {head['scanner']}"
-        yield f"{head['path']} ended with status {captured.end.get('status')} {captured.end.get('code', '')}".rstrip()
+        said = {name: head.get(name, "unknown") for name in ("request_id", "time", "toolwire", "scanner", "path")}
+        yield "request {request_id} at {time}, toolwire {toolwire}, scanner {scanner}".format(**said)
+        yield f"{said['path']} ended with status {captured.end.get('status')} {captured.end.get('code', '')}".rstrip()
     kind = head.get("backend", {}).get("kind")
     for number, call in enumerate(calls, 1):
         if not as_json:
@@ -55,7 +65,7 @@ def show_capture(
 def _reproduced(captured: Captured, outcome: Outcome, as_json: bool) -> Iterator[str]:
     try:
         again = outcome.reproduction = reproduce(captured)
-    except RecordingError as error:
+    except (RecordingError, ConfigError) as error:
         yield _json({"reproduced": None, "because": str(error)}) if as_json else f"cannot be run again: {error}"
         return
     if as_json:

@@ -13,9 +13,12 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import orjson
+from aiohttp import ClientError
 from aiohttp.test_utils import TestClient, TestServer
+from yarl import URL
 
 from ..capture.files import Captured
+from ..capture.recorder import harmless
 from ..capture.recording import RecordingError
 from ..capture.redaction import Redaction
 from ..capture.replayed import NOWHERE, ReplayedBackend, replayable
@@ -112,14 +115,20 @@ async def reproduced(captured: Captured) -> Reproduction:
         },
         plugins=plugins,
     )
-    headers = {**captured.head.get("headers", {}), "X-Request-Id": captured.head["request_id"]}
+    headers = {**harmless(captured.head.get("headers", {})), "X-Request-Id": captured.head["request_id"]}
     for unwanted in ("content-encoding", "transfer-encoding"):
         headers.pop(unwanted, None)
-    async with (
-        TestClient(TestServer(app)) as client,
-        client.post(captured.head["path"], data=body, headers=headers) as response,
-    ):
-        again = await response.read()
+    try:
+        path = URL(captured.head["path"])
+        if path.absolute or not path.path.startswith("/"):
+            raise RecordingError(f"{captured.head['path']!r} is no path")
+        async with (
+            TestClient(TestServer(app)) as client,
+            client.post(path, data=body, headers=headers) as response,
+        ):
+            again = await response.read()
+    except ClientError as error:
+        raise RecordingError(f"the request cannot be sent: {error}") from error
     cut_short = captured.end.get("code") == "client_closed_request"
     return Reproduction(captured.bytes_of("output"), again, response.status, left_out, cut_short)
 

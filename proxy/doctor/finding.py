@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any, Final, Literal
 
+from ..support.legible import visible
+
 Level = Literal["ok", "warning", "problem"]
 
 _WIDTH: Final = len("problem  ")
@@ -70,6 +72,6 @@ def cleaned(findings: Iterable[Finding], clean: Callable[[str], str]) -> list[Fi
     """The same with `clean` texts, each in one printable line."""
 
     def line(text: str) -> str:
-        return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in clean(text))
+        return visible(clean(text))
 
     return [Finding(line(one.area), one.level, line(one.what), line(one.why), line(one.todo)) for one in findings]

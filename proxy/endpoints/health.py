@@ -14,6 +14,7 @@ from yarl import URL
 
 from ..backends.identity import Identity
 from ..errors import GatewayError, quote
+from ..support.legible import visible
 from .pool import Endpoint
 
 LOG: Final = logging.getLogger("toolwire.health")
@@ -154,7 +155,7 @@ class Health:
 
     def _log(self, level: int, line: str) -> None:
         if self.speaks:
-            LOG.log(level, "%s", "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line))
+            LOG.log(level, "%s", visible(line))
 
     async def _regularly(self, endpoint: Endpoint, every_s: float) -> None:
         while True:

@@ -31,7 +31,7 @@ SLICE_CHARS: Final = STEP_CHARS
 
 _RUN_CHARS: Final = 4096
 """Backslashes looked at in one step on the way back to the character before them."""
-_STRING: Final = re.compile(r'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+_STRING: Final = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 _JOINED: Final = 8192
 """Pieces of a text are put together when they are so many: each costs more than it holds."""
 

@@ -109,8 +109,8 @@ class _Calls:
 
     @property
     def made(self) -> list[SentCall]:
-        """The calls."""
-        return [SentCall(name, "".join(arguments)) for name, arguments in self._made]
+        """The calls, as far as they went."""
+        return [SentCall(name, "".join(pieces)) for name, pieces in self._made]
 
     def told(self, events: Iterable[Event]) -> tuple[str, tuple[int, ...]]:
         """Events in words, and the places of the calls in them."""

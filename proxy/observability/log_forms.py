@@ -7,6 +7,7 @@ text.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
@@ -15,6 +16,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import orjson
+
+from ..support.legible import visible_json, visible_lines
 
 Entry = tuple[float, str, str, str, Mapping[str, Any], str]
 """What a line says: Unix time in seconds, level, logger, message, fields, traceback."""
@@ -80,9 +83,9 @@ class TextFormatter(LineFormatter):
                 plain = (value.isascii() and value.isidentifier()) or _PLAIN.fullmatch(value) is not None
             else:
                 plain = kind is int
-            parts.append(f"{key}={value if plain else orjson.dumps(value, default=str).decode()}")
+            parts.append(f"{key}={value if plain else _json(value)}")
         line = " ".join(parts)
-        return f"{line}\n{trace}" if trace else line
+        return visible_lines(f"{line}\n{trace}" if trace else line)
 
 
 class JsonFormatter(LineFormatter):
@@ -100,4 +103,11 @@ class JsonFormatter(LineFormatter):
         if trace:
             own["traceback"] = trace
         # Twice: once for the order, once because a field must not take the place of what is always there.
-        return orjson.dumps({**own, **fields, **own}, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+        return visible_json(_json({**own, **fields, **own}))
+
+
+def _json(value: Any) -> str:
+    try:
+        return orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+    except TypeError:  # half a character
+        return json.dumps(value, default=str)

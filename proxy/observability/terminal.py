@@ -17,6 +17,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from ..support.legible import visible, visible_lines
 from .log_forms import TextFormatter
 
 ACCESS: Final = "toolwire.access"
@@ -67,7 +68,7 @@ class TerminalFormatter(TextFormatter):
             ended, colour = _ENDS[fields["state"]]
             return f"tool {word(str(fields['tool']))} {self._coloured(ended, colour)}"
         said = super()._line(at, level, logger, message, fields, trace)[len(f"{at} {level}") :]
-        return self._coloured(level, _LEVELS.get(level)) + "\n".join(map(visible, said.split("\n")))
+        return self._coloured(level, _LEVELS.get(level)) + visible_lines(said)
 
     def _exchange(self, fields: Mapping[str, Any]) -> Iterator[str]:
         status, code = fields["status"], fields.get("code")
@@ -89,14 +90,6 @@ class TerminalFormatter(TextFormatter):
 
     def _coloured(self, text: str, colour: str | None) -> str:
         return f"\x1b[{colour}m{text}\x1b[0m" if self._colours and colour is not None and text else text
-
-
-def visible(text: str) -> str:
-    """The text with an escape, as Python writes it, in the place of whatever cannot be printed: controls of the
-    terminal, of the direction of writing, halves of characters."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def word(text: str) -> str:

@@ -46,6 +46,7 @@ from ..events import BlockKind, Delta, Event, Open
 from ..model import ModelRequest
 from ..scan._grammar import SPACE, Grammar
 from ..scanner import reasoning_tags
+from ..support import legible
 
 if TYPE_CHECKING:
     from ..record import AccessRecord
@@ -402,7 +403,7 @@ class Unopened:
 
 def _shown(name: str) -> str:
     name = name if len(name) <= SHOWN_CHARS else name[:SHOWN_CHARS] + "…"
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in quote(name))
+    return legible.visible(quote(name))
 
 
 # --- the beginning of a stream --------------------------------------------------------------------------------------

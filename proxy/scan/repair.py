@@ -40,7 +40,7 @@ NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)
 """A number as JSON writes it."""
 
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
-_STRING_OR_SPACE: Final = re.compile(r'("[^"\\]*+(?:\\.[^"\\]*+)*+")|[ \t\n\r]+')
+_STRING_OR_SPACE: Final = re.compile(r'("(?:[^"\\]++|\\.)*+(?:"|\\?\Z))|[ \t\n\r]++', re.DOTALL)
 _STRING: Final = r'"[^"\\\x00-\x1f]*+(?:\\.[^"\\\x00-\x1f]*+)*+"'
 _EMPTY: Final = re.compile(r"\[[ \t\n\r]*\]|\{[ \t\n\r]*\}")
 _NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))

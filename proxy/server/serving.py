@@ -38,6 +38,7 @@ from ..observability.logs import flush_logs, set_up_logging
 from ..observability.telemetry import Metrics
 from ..startup.circles import leading_back
 from ..support.conversion import ConfigError
+from ..support.legible import visible_lines
 from .clients import bound_unsent
 from .descriptors import ACCEPTED_AT_ONCE, Shortage, allow_files, log_room
 from .hosting import AppFactory, Host, reread, settle_memory
@@ -422,4 +423,4 @@ def gateway(config: GatewayConfig, metrics: Metrics, before: web.Application | N
 
 
 def _print(line: str) -> None:
-    print(line, flush=True)
+    print(visible_lines(line), flush=True)

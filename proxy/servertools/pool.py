@@ -22,9 +22,9 @@ from functools import partial
 from typing import Any, Final
 
 from ..config import ToolsConfig
+from ..support.legible import visible
 from .definition import TIMED_OUT, NotTried, ToolModuleError
 from .isolation import Declared
-from .printed import visible
 from .process import Ended, WorkerProcess
 from .source import Result
 from .worker.sources import Snapshot

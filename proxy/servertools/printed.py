@@ -13,9 +13,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import re
 from collections.abc import Mapping
 from typing import Any, Final
+
+from ..support.legible import visible
 
 LOG: Final = logging.getLogger("toolwire.tools")
 
@@ -27,13 +28,6 @@ MAX_CHARS: Final = 20_000
 CHUNK: Final = 64 * 1024
 REST_S: Final = 0.005
 """Between two looks at a pipe whose writer has used up the budget."""
-
-_CONTROLS: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-
-
-def visible(text: str) -> str:
-    """The text with escapes in the place of what a terminal would obey."""
-    return _CONTROLS.sub(lambda found: found[0].encode("unicode-escape").decode("ascii"), text)
 
 
 class Printed:

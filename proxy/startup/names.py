@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -21,6 +20,7 @@ from ..ratelimit.opening import make_ledger
 from ..registry import Registries
 from ..store.opening import make_store
 from ..support.conversion import ConfigError, from_mapping
+from ..support.patterns import linear
 from .chains import chain_mistakes
 from .passed import passed_paths
 
@@ -63,10 +63,8 @@ def name_mistakes(
         _middleware(entry, plugins, where, problems, make=make_middlewares)
     problems += chain_mistakes(config, plugins, known)
     for index, pattern in enumerate(config.capture.secrets):
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            problems.append(f"capture.secrets[{index}]: not a regular expression: {error}")
+        with _noted(problems, f"capture.secrets[{index}]"):
+            linear(pattern)
     if config.telemetry.on and not all(map(_installed, OTEL_PACKAGES)):
         problems.append("telemetry: OpenTelemetry is not installed; install it with: pip install 'toolwire[otel]'")
     return problems

@@ -149,6 +149,21 @@ class _Reader:
         return ValueError(f"{what} (at character {self._at + 1})")
 
 
+def linear(pattern: str) -> Any:
+    """A regular expression for bytes of UTF-8, compiled by RE2, so that every search is linear. Raises `ValueError` for
+    one that RE2 cannot compile, and without RE2."""
+    try:
+        import re2
+    except ImportError as error:
+        raise ValueError("patterns of your own need a package: pip install 'toolwire[redact]'") from error
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        return re2.compile(pattern.encode(), options)
+    except re2.error as error:
+        raise ValueError(f"{pattern!r} is not a regular expression of RE2: {_said(error)}") from None
+
+
 class Patterns:
     """Several patterns, looked for together. Raises `ValueError` for one that cannot be used, `ImportError` without
     RE2."""

@@ -8,9 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable
-from typing import Any
+from typing import Any, Final
 
 import yaml
+
+MOST_ALIASED: Final = 20_000
+"""Values that the aliases of a document may stand for, all together."""
+SCALAR_CHARS: Final = 64
+"""So many characters of a text count as one value more."""
 
 
 class PlainLoader(yaml.SafeLoader):
@@ -21,6 +26,27 @@ class PlainLoader(yaml.SafeLoader):
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self.repeated: set[tuple[int, str]] = set()
+        self._size = 0
+        self._aliased = 0
+        self._sizes: dict[int, int] = {}
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """A node. Raises `yaml.MarkedYAMLError` where aliases stand for too much: a few lines of aliases of aliases are
+        millions of values for everything that reads them."""
+        event = self.peek_event()
+        before = self._size
+        node = super().compose_node(parent, index)
+        if not isinstance(event, yaml.AliasEvent):
+            self._size += 1 + (len(node.value) // SCALAR_CHARS if isinstance(node, yaml.ScalarNode) else 0)
+            self._sizes[id(node)] = self._size - before
+            return node
+        size = self._sizes.get(id(node), 1)  # an anchor that contains itself has no size yet
+        self._size += size
+        self._aliased += size
+        if self._aliased > MOST_ALIASED:
+            said = f"the aliases up to here stand for more than {MOST_ALIASED} values; write out less by aliases"
+            raise yaml.MarkedYAMLError(problem=said, problem_mark=event.start_mark)
+        return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         """A mapping. Of a key that occurs twice the last value counts."""
@@ -33,6 +59,16 @@ class PlainLoader(yaml.SafeLoader):
                 seen.add((key.tag, key.value))
         return super().construct_mapping(node, deep)
 
+    def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
+        """A whole number. Raises `yaml.MarkedYAMLError` for one of thousands of digits."""
+        try:
+            return int(super().construct_yaml_int(node))
+        except ValueError as error:
+            said = "a whole number that has too many digits"
+            raise yaml.MarkedYAMLError(problem=said, problem_mark=node.start_mark) from error
+
+
+PlainLoader.add_constructor("tag:yaml.org,2002:int", PlainLoader.construct_yaml_int)
 
 for _tag, _pattern, _first in (
     ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
@@ -64,8 +100,10 @@ def read_yaml(text: str) -> tuple[Any, list[str]]:
         return loader.get_single_data(), [said for _, said in sorted(loader.repeated)]
     except yaml.MarkedYAMLError as error:
         raise ValueError(f"{_at(error.problem_mark or error.context_mark)}{error.problem or error.context}") from error
-    except (yaml.YAMLError, RecursionError) as error:
-        raise ValueError(str(error) or "nested too deeply") from error
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from error
     finally:
         loader.dispose()
 

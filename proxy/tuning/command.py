@@ -22,6 +22,7 @@ from ..prompting.prompt import check_template
 from ..registry import registries
 from ..startup.names import check_names
 from ..support.conversion import ConfigError
+from ..support.legible import visible_json
 from .asking import Ask, Gateway, look_at, without_password
 from .cases import Case, load_cases, own_cases
 from .plot import svg
@@ -77,7 +78,7 @@ def run(
         for line in as_text(progress, about):
             say(line)
     if json_file is not None:
-        json.dump(as_json(progress, about), json_file, ensure_ascii=False, indent=1)
+        json_file.write(visible_json(json.dumps(as_json(progress, about), ensure_ascii=False, indent=1)))
         json_file.write("\n")
     if plot_file is not None:
         plot_file.write(svg(progress, about))

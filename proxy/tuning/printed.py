@@ -17,8 +17,8 @@ from typing import Any, Final
 from ..schemas.schema import compile_schema
 from .reading import Printed, Schemas, balanced, calls_of, json_value, python_calls
 
-MAX_CHARS: Final = 50_000
-"""Of an answer; the rest is not looked at."""
+MAX_CHARS: Final = 8_000
+"""Of an answer; the rest is not looked at. Some patterns take the square of this."""
 
 
 def printed(text: str, schemas: Schemas) -> list[Printed]:

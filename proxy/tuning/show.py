@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
+from ..support.legible import visible
 from .report import COLUMNS, row
 from .tuner import Progress, Sees
 
@@ -40,7 +41,7 @@ class Lines:
 
     def update(self, progress: Progress) -> None:
         """A line for a new stage, for those who are out, and now and then."""
-        names = {candidate.number: candidate.name for candidate in progress.candidates}
+        names = {candidate.number: visible(candidate.name) for candidate in progress.candidates}
         if progress.stage != self._stage:
             self._stage = progress.stage
             self._say(f"{progress.stage}; cases: {len(progress.cases)}; at most {progress.to_come} answers")
@@ -90,7 +91,7 @@ class Live:
         from rich.console import Group
         from rich.table import Table
 
-        names = {candidate.number: candidate.name for candidate in progress.candidates}
+        names = {candidate.number: visible(candidate.name) for candidate in progress.candidates}
         table = Table(box=None, pad_edge=False)
         table.add_column("candidate", no_wrap=True)
         for column in COLUMNS:
@@ -104,7 +105,7 @@ class Live:
             table.add_row(f"and {more} more", style="dim")
         self._bar.update(
             self._task,
-            description=progress.stage,
+            description=visible(progress.stage),
             completed=progress.asked,
             total=progress.asked + progress.to_come,
         )

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from proxy.observability.logs import change_logging, flush_logs, log_fields, set_up_logging
 from proxy.observability.telemetry import ACCESS
-from proxy.observability.terminal import duration, takes_colours, visible, word
+from proxy.observability.terminal import duration, takes_colours, word
+from proxy.support.legible import visible
 from proxy.testing import Refuse, Say, Upstream
 from tests.e2e.conftest import USER, function, post, read_config, serving, upstream_config
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TextIO
 
 from ...config import GatewayConfig
+from ...support.legible import visible_json
 from . import gateway
 from .contestants import CONTESTANTS
 from .corpus import CASES
@@ -71,7 +72,7 @@ def _show(
         for line in lines:
             say(line)
     if json_file is not None:
-        json.dump(document, json_file, ensure_ascii=False, indent=1)
+        json_file.write(visible_json(json.dumps(document, ensure_ascii=False, indent=1)))
         json_file.write("\n")
 
 

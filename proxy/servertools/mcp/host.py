@@ -37,6 +37,7 @@ from mcp.client.subscriptions import SubscriptionLost
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from ... import __version__
+from ...support.escapes import without
 from .addresses import http_client
 from .contents import Part, parts_of
 from .frames import HEAD, MAX_FRAME_BYTES, MAX_LISTING_BYTES, MAX_TOOLS, Frame, HostSettings
@@ -133,6 +134,7 @@ class Host:
     def __init__(self, gateway: Gateway, settings: HostSettings) -> None:
         self.say = gateway.say
         self._settings = settings
+        self._secrets = tuple(secret.encode() for secret in settings.secrets)
         self._frames: asyncio.Queue[Frame | None] = asyncio.Queue()
         self._calls: dict[int, anyio.CancelScope] = {}
         self._changed = asyncio.Event()
@@ -142,9 +144,7 @@ class Host:
 
     def hide(self, text: str) -> str:
         """A text without secrets."""
-        for secret in self._settings.secrets:
-            text = text.replace(secret, HIDDEN)
-        return text
+        return without(text, self._secrets, HIDDEN) if self._secrets else text
 
     def hide_all(self, value: Any) -> Any:
         """A JSON value without secrets; names of members, and of types, stay as they are. (What comes over a

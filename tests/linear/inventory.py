@@ -1,0 +1,162 @@
+"""Every regular expression of the package: those that modules hold, and those that are made where they are used.
+
+The call sites of `re` are read from the source, so that a new one cannot be missed: a pattern that is made when a
+module is imported has to be found among the values of the module, a pattern inside of a function has to be a literal or
+stand in `MADE` of the test.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+ROOT: Final = Path(__file__).parents[2]
+FUNCTIONS: Final = frozenset({"compile", "search", "match", "fullmatch", "split", "findall", "finditer", "sub", "subn"})
+ANCHORED: Final = frozenset({"match", "fullmatch"})
+"""Methods that begin at one place only."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """A call of `re`: `module:name` of the constant, or `module:function`. `method` is the function of `re`."""
+
+    module: str
+    name: str
+    method: str
+    line: int
+    literal: re.Pattern[Any] | None = None
+    in_function: bool = False
+
+    @property
+    def key(self) -> str:
+        """How tables of tests call it."""
+        return f"{self.module}:{self.name}"
+
+
+@dataclass
+class Held:
+    """Patterns that one name of a module holds, and the methods that anything in the package calls on them."""
+
+    key: str
+    patterns: list[re.Pattern[Any]]
+    methods: set[str] = field(default_factory=set)
+
+    @property
+    def anchored(self) -> bool:
+        """Whether the patterns are only tried at one place of a text."""
+        return bool(self.methods) and self.methods <= ANCHORED
+
+
+def modules() -> Iterator[tuple[str, Path]]:
+    """The modules of the package and of the built-in middlewares."""
+    for path in sorted([*(ROOT / "proxy").rglob("*.py"), *(ROOT / "middlewares").rglob("*.py")]):
+        if path.name != "__main__.py":
+            yield ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"), path
+
+
+@cache
+def trees() -> Mapping[str, ast.Module]:
+    """The source of every module that mentions `re`."""
+    return {name: ast.parse(path.read_text("utf-8")) for name, path in modules()}
+
+
+def sites() -> Iterator[Site]:
+    """Every call of a function of `re`."""
+    for module, tree in trees().items():
+        yield from _sites(module, tree, (), None, False)
+
+
+def _sites(module: str, node: ast.AST, scope: tuple[str, ...], target: str | None, inside: bool) -> Iterator[Site]:
+    for child in ast.iter_child_nodes(node):
+        names, name, within = scope, target, inside
+        match child:
+            case ast.FunctionDef(name=own) | ast.AsyncFunctionDef(name=own):
+                names, within = (*scope, own), True
+            case ast.ClassDef(name=own):
+                names = (*scope, own)
+            case ast.Assign(targets=[ast.Name(id=own)]) | ast.AnnAssign(target=ast.Name(id=own)) if not inside:
+                name = ".".join((*scope, own))
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="re"), attr=method)) if method in FUNCTIONS:
+                yield Site(module, name or ".".join(scope), method, child.lineno, _literal(child), inside)
+        yield from _sites(module, child, names, name, within)
+
+
+def _literal(call: ast.Call) -> re.Pattern[Any] | None:
+    if not call.args or not isinstance(call.args[0], ast.Constant):
+        return None
+    flags = 0
+    for given in [*call.args[1:], *(word.value for word in call.keywords if word.arg == "flags")]:
+        for name in ast.walk(given):
+            if isinstance(name, ast.Attribute) and isinstance(found := getattr(re, name.attr, None), re.RegexFlag):
+                flags |= found
+    return re.compile(call.args[0].value, flags)
+
+
+def held() -> Iterator[Held]:
+    """What modules hold, by the name that holds it."""
+    for module, _ in modules():
+        loaded = importlib.import_module(module)
+        for name, value in vars(loaded).items():
+            if isinstance(value, ModuleType):
+                continue
+            for holder, found in _owned(name, value, module):
+                if patterns := list(_patterns(found)):
+                    yield Held(f"{module}:{holder}", patterns, _methods(holder.rpartition(".")[2], value))
+
+
+def _owned(name: str, value: object, module: str) -> Iterator[tuple[str, object]]:
+    if isinstance(value, type):
+        if value.__module__ == module:
+            yield from ((f"{name}.{own}", item) for own, item in vars(value).items())
+    else:
+        yield name, value
+
+
+def _patterns(value: object, depth: int = 0) -> Iterator[re.Pattern[Any]]:
+    """The patterns in a value and in its containers and dataclasses."""
+    if isinstance(value, re.Pattern):
+        yield value
+    elif isinstance(getattr(value, "__self__", None), re.Pattern):
+        yield value.__self__  # type: ignore[attr-defined]
+    elif depth < 4:
+        if isinstance(value, Mapping):
+            for key, item in value.items():
+                yield from _patterns(key, depth + 1)
+                yield from _patterns(item, depth + 1)
+        elif isinstance(value, tuple | list | set | frozenset):
+            for item in value:
+                yield from _patterns(item, depth + 1)
+
+
+def _methods(name: str, value: object) -> set[str]:
+    """What is called on a constant, wherever it is imported. A use that is no call of a method counts as `search`."""
+    found: set[str] = set()
+    for module, uses in _uses().items():
+        if name in uses and getattr(importlib.import_module(module), name, value) is value:
+            found |= uses[name]
+    return found
+
+
+@cache
+def _uses() -> Mapping[str, Mapping[str, set[str]]]:
+    """By module and name, the attributes that are asked of what the name holds, or of an item of it."""
+    found: dict[str, dict[str, set[str]]] = {}
+    for module, tree in trees().items():
+        owners: dict[int, str] = {}
+        mine = found.setdefault(module, {})
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute):
+                owner = node.value.value if isinstance(node.value, ast.Subscript) else node.value
+                owners[id(owner)] = node.attr
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load):
+                name = node.id if isinstance(node, ast.Name) else node.attr
+                mine.setdefault(name, set()).add(owners.get(id(node), "search"))
+    return found

@@ -1,0 +1,186 @@
+"""No search that is written by hand takes more than linear time (R33.3): counted in lines, not in seconds."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Final
+
+import pytest
+
+from proxy import fastparse
+from proxy.backends.leaks import Leaks
+from proxy.backends.private import Private
+from proxy.backends.upstream_errors import clean
+from proxy.call_policy.json_calls import settle_arguments
+from proxy.capture.files import Entry
+from proxy.capture.redaction import Redaction
+from proxy.inspector.output import frames
+from proxy.pipeline.relay import Relay
+from proxy.pipeline.stopping import _Matcher
+from proxy.pipeline.unopened import closes_thoughts
+from proxy.registry import registries, usual_server
+from proxy.scan import _pyguard, _pyparse, _pysse
+from proxy.scan.literals import braces_value, python_calls
+from proxy.scan.repair import compact_json, repair_json
+from tests.linear.work import CountedBytes, CountedText, work
+from tests.parse.policies import WordPolicy
+
+UNITS: Final = (
+    *("a", " ", "\n", "\r", "\t", "\\", '"', "'", "`", "<", ">", "{", "[", "(", "}", "]", ",", ":", ".", "=", "%", "*"),
+    *(
+        "\\\\u",
+        "\\u0041",
+        "\\/",
+        "%41",
+        '\\"',
+        '\\\\"',
+        "eyJ",
+        "sk-",
+        "Bearer ",
+        "Basic a",
+        ":\n\n",
+        ":\r\r",
+        "data: {}\r\r",
+    ),
+    *(
+        "data: x\n\n",
+        'data: {"error"\n\n',
+        "event: error\n",
+        "<think>",
+        "</think>",
+        "</think>\n",
+        "```\n",
+        "~~~\n",
+        "- ",
+        "1. ",
+    ),
+    *(
+        '{"a":',
+        '[{"',
+        "f(",
+        "f(a='",
+        "'a' ",
+        "''' ",
+        '"\\',
+        "[f(x=1), ",
+        '{"name": "f", "arguments": {',
+        "<|",
+        "[TOOL_",
+        "http://",
+    ),
+    *("[::", "a.b.", "a-.", "12.", "{'a': ", "[1,", "//", "secret-w", "stop", "sto", "Traceback ", '  File "'),
+)
+"""What texts repeat."""
+FIRST: Final = 60
+STEEP: Final = 2.5
+SLACK: Final = 150
+SECRET: Final = Private(secrets=("secret-word-of-the-gateway",), hosts=("server.example",))
+
+
+def _leaks(text: str) -> object:
+    return Leaks(SECRET).frames(CountedBytes(text.encode()))
+
+
+def _relay(text: str) -> object:
+    relay = Relay(usual_server(None), 1 << 30, SECRET)
+    data = text.encode()
+    return [relay.feed(data[at : at + 16]) for at in range(0, len(data), 16)]
+
+
+def _stopping(text: str) -> object:
+    matcher = _Matcher("stopstopsto\n\n")
+    return [matcher.feed(CountedText(text[at : at + 7])) for at in range(0, len(text), 7)]
+
+
+def _frames(text: str) -> object:
+    data = text.encode()
+    return list(frames([Entry("received", 0.0, 1, data[at : at + 5]) for at in range(0, len(data), 5)]))
+
+
+def _refused(function: Callable[[str], object]) -> Callable[[str], object]:
+    def call(text: str) -> object:
+        with contextlib.suppress(ValueError):
+            return function(text)
+        return None
+
+    return call
+
+
+SEARCHES: Final[Mapping[str, Callable[[str], object]]] = MappingProxyType(
+    {
+        "redaction": lambda text: Redaction(["a-known-word"], ["[0-9]{4}x"]).data(
+            CountedBytes(text.encode()), b"secret-word"
+        ),
+        "secret in bytes": lambda text: SECRET.stands_in(CountedBytes(text.encode())),
+        "secrets in frames": _leaks,
+        "relayed frames": _relay,
+        "errors of servers": lambda text: clean(text, private=SECRET),
+        "stop sequences": _stopping,
+        "closed thoughts": lambda text: closes_thoughts(CountedText(text), [("<think>", "</think>")]),
+        "repair": lambda text: repair_json(CountedText("[" + text)),
+        "repair of strings": lambda text: repair_json(CountedText('{"a": "' + text)),
+        "compact": lambda text: compact_json(CountedText(text)),
+        "arguments": _refused(lambda text: settle_arguments(CountedText(text), repair=True)),
+        "python": _refused(lambda text: python_calls(CountedText("[f(" + text))),
+        "braces": _refused(lambda text: braces_value(CountedText("{a:" + text), '<|"|>')),
+        "captures": lambda text: Redaction().value({"a": [text]}),
+        "frames in captures": _frames,
+    }
+)
+
+
+def steep(search: Callable[[str], object], unit: str) -> str | None:
+    """How the work for a repeated unit grows, if it grows faster than the text."""
+    times = max(4, FIRST // len(unit))
+    before = work(lambda: search(unit * times))
+    for _ in range(5):
+        times *= 2
+        lines = work(lambda: search(unit * times))  # noqa: B023  # called at once
+        if lines <= STEEP * before + SLACK:
+            return None
+        before = lines
+    return f"{unit!r} * {times}: {before}"
+
+
+@pytest.fixture
+def _twins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The twins in Python in the place of the compiled parts, whose work cannot be counted."""
+    for name, twin in (("SecretGuard", _pyguard.SecretGuard), ("SseFramer", _pysse.SseFramer)):
+        for module in [
+            module for key, module in sys.modules.items() if key.startswith("proxy.") and key != "proxy.fastparse"
+        ]:
+            if getattr(module, name, None) is getattr(fastparse, name):
+                monkeypatch.setattr(module, name, twin)
+
+
+@pytest.mark.usefixtures("_twins")
+@pytest.mark.parametrize("name", list(SEARCHES))
+def test_no_search_is_more_than_linear(name: str) -> None:
+    logging.disable(logging.ERROR)
+    try:
+        found = [said for unit in UNITS if (said := steep(SEARCHES[name], unit)) is not None]
+    finally:
+        logging.disable(logging.NOTSET)
+    assert not found
+
+
+@pytest.mark.parametrize("form", [name for name in registries().formats.names() if name != "auto"])
+def test_no_format_is_scanned_in_more_than_linear_time(form: str) -> None:
+    grammar = registries().formats.get(form).grammar
+    markers = list(grammar.markers)
+    units = [
+        *UNITS[:22],
+        *markers,
+        *(f"{marker} " for marker in markers),
+        *(marker[:-1] for marker in markers if len(marker) > 1),
+    ]
+
+    def scan(text: str) -> object:
+        scanner = _pyparse.CallScanner(grammar, WordPolicy(), reasoning=(("<think>", "</think>"),))
+        return [*(scanner.feed(text[at : at + 11]) for at in range(0, len(text), 11)), scanner.finish()]
+
+    assert not [said for unit in units if (said := steep(scan, unit)) is not None]

@@ -1,0 +1,79 @@
+"""The work of functions of the package, counted: their lines, and the bytes that searches in a counted text look at."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
+
+import proxy
+
+PACKAGE: Final = str(Path(proxy.__file__).parent)
+A_LINE: Final = 64
+"""So many bytes that a search looks at are as much work as a line."""
+
+
+class _Counted:
+    """A text whose searches are counted, and those of its pieces."""
+
+    looked = 0
+    """Characters that searches have looked at, of all texts."""
+
+    def _look(self, found: int, size: int, start: Any = 0, end: Any = None) -> int:
+        begin, stop, _ = slice(start, end).indices(size)
+        _Counted.looked += (found - begin) if found >= 0 else max(0, stop - begin)
+        return found
+
+
+class CountedBytes(_Counted, bytes):
+    """Bytes whose searches are counted."""
+
+    def find(self, what: Any, *place: Any) -> int:
+        """See `bytes`."""
+        return self._look(bytes.find(self, what, *place), len(self), *place)
+
+    def __contains__(self, what: Any) -> bool:
+        return self.find(what) >= 0
+
+    def __getitem__(self, place: Any) -> Any:
+        found = bytes.__getitem__(self, place)
+        return CountedBytes(found) if isinstance(place, slice) else found
+
+
+class CountedText(_Counted, str):
+    """A text whose searches are counted."""
+
+    __slots__ = ()
+
+    def find(self, what: Any, *place: Any) -> int:
+        """See `str`."""
+        return self._look(str.find(self, what, *place), len(self), *place)
+
+    def __contains__(self, what: Any) -> bool:
+        return self.find(what) >= 0
+
+    def __getitem__(self, place: Any) -> str:
+        return CountedText(str.__getitem__(self, place))
+
+
+def work(function: Callable[[], object]) -> int:
+    """Lines of the package that a call runs, and what its searches look at."""
+    lines = 0
+
+    def trace(frame: FrameType, event: str, argument: Any) -> Any:
+        nonlocal lines
+        if not frame.f_code.co_filename.startswith(PACKAGE):
+            return None
+        lines += event == "line"
+        return trace
+
+    _Counted.looked = 0
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        function()
+    finally:
+        sys.settrace(before)
+    return lines + _Counted.looked // A_LINE

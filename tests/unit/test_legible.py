@@ -1,0 +1,125 @@
+"""No text of a server, a model or a file is obeyed by a terminal."""
+
+from __future__ import annotations
+
+import ast
+import json
+import logging
+from pathlib import Path
+from typing import Final
+
+import click
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+import proxy
+from proxy.cli import main
+from proxy.observability.log_forms import JsonFormatter, TextFormatter
+from proxy.support.legible import visible, visible_json, visible_lines
+
+HOSTILE: Final = "\x1b]0;owned\x07\x1b[2J\x9b31m\x7f\u202egnp.exe\u2066\u200b\u2028\ud800\U000e0041\r\x08"
+TEXTS: Final = st.text(st.characters(categories=None) | st.sampled_from(HOSTILE))
+PRINTERS: Final = {
+    "proxy.cli.common": {"say", "say_json"},
+    "proxy.dev.demo": {"_say", "_tick", "__exit__"},
+    "proxy.dev.engine": {"serve", "main", "run"},
+    "proxy.server.serving": {"_print"},
+}
+"""The functions that print, which make what they print visible, or print nothing of others."""
+
+
+def is_harmless(text: str) -> bool:
+    """Whether every character of these lines is one that is shown."""
+    return text.replace("\n", "").replace("\t", "").isprintable()
+
+
+@given(TEXTS)
+def test_a_line_holds_nothing_that_is_obeyed(text: str) -> None:
+    assert visible(text).isprintable()
+
+
+@given(TEXTS)
+def test_lines_keep_their_ends_and_nothing_else(text: str) -> None:
+    assert visible_lines(text).split("\n") == [visible(line, keep="\t") for line in text.split("\n")]
+
+
+@given(st.text(st.characters(exclude_categories=["C", "Z"]) | st.just(" ")))
+def test_what_is_shown_stays(text: str) -> None:
+    assert visible(text) == text
+
+
+@given(st.recursive(TEXTS, lambda inner: st.lists(inner) | st.dictionaries(TEXTS, inner)))
+def test_json_says_the_same(value: object) -> None:
+    shown = visible_json(json.dumps(value, ensure_ascii=False, indent=1))
+    assert is_harmless(shown)
+    # Halves that stand side by side are read as one character.
+    assert json.loads(shown) == json.loads(json.dumps(value))
+
+
+@pytest.mark.parametrize("form", [TextFormatter(), JsonFormatter()])
+def test_log_lines_hold_nothing_that_is_obeyed(form: logging.Formatter) -> None:
+    record = logging.LogRecord("toolwire", logging.INFO, "", 0, "says %s", (HOSTILE,), None)
+    record.fields = {"model": HOSTILE[:20]}
+    assert is_harmless(form.format(record))
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["replay", f"nosuch{HOSTILE[:20]}"],
+        ["check", f"--nosuch{HOSTILE[:20]}"],
+        [f"nosuch{HOSTILE[:20]}"],
+        ["check", f"nosuch{HOSTILE[:20]}.yaml"],
+        ["bench", "parse", "--format", f"nosuch{HOSTILE[:20]}"],
+        ["replay", "--chunks", HOSTILE[:20], __file__],
+    ],
+)
+def test_the_command_line_is_not_echoed_raw(argv: list[str]) -> None:
+    got = CliRunner().invoke(main, argv)
+    assert got.exit_code != 0
+    assert is_harmless(got.output), got.output
+
+
+def test_a_configuration_is_not_shown_raw(tmp_path: Path) -> None:
+    file = tmp_path / "toolwire.yaml"
+    file.write_text('backends: {"a\\e]0;x\\a": {url: "http://127.0.0.1:9\\e[2J"}}\nnosuch: "\\x9b"\n"k\\u202e": 1\n')
+    got = CliRunner().invoke(main, ["check", str(file)])
+    assert got.exit_code == 1
+    assert is_harmless(got.output), got.output
+
+
+def test_recordings_are_not_shown_raw(tmp_path: Path) -> None:
+    file = tmp_path / "answer"
+    file.write_bytes(HOSTILE[:-5].encode() + b'[TOOL_CALL]{"name": "a\x1b]0;x\x07", "arguments": {"x\x9b": "\x1b[2J"}}')
+    for options in ([], ["--json"]):
+        got = CliRunner().invoke(main, ["replay", *options, str(file)])
+        assert is_harmless(got.output), got.output
+        if options:
+            assert all(json.loads(line) for line in got.output.splitlines())
+
+
+def test_there_is_one_way_to_the_terminal() -> None:
+    """`print`, `click.echo` and writing to a standard stream stand in a few functions, all of which are known."""
+    found: dict[str, set[str]] = {}
+    root = Path(proxy.__file__).parent
+    for path in root.rglob("*.py"):
+        if "servertools/worker" in path.as_posix():
+            continue  # other processes, whose output the gateway reads
+        for function in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                for node in ast.walk(function):
+                    if isinstance(node, ast.Call) and ast.unparse(node.func) in (
+                        "print",
+                        "click.echo",
+                        "click.secho",
+                        "sys.stdout.write",
+                        "sys.stderr.write",
+                    ):
+                        module = ".".join(path.relative_to(root.parent).with_suffix("").parts)
+                        found.setdefault(module, set()).add(function.name)
+    assert {module: names - PRINTERS.get(module, set()) for module, names in found.items()} == {
+        module: set() for module in PRINTERS
+    }
+    assert click.echo is not None
