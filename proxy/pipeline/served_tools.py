@@ -222,7 +222,7 @@ def without_served(messages: Iterable[Message], keys: frozenset[Key]) -> list[Me
 async def _list(exchange: Exchange, servers: ClientServers, server: ToolServer) -> _Listed:
     """A server with its tools. It is the exchange's as long as that lasts."""
     try:
-        lease = await servers.lease(server.url, server.headers)
+        lease = await servers.lease(server.url, server.headers, exchange.owner)
     except NotListed as error:
         exchange.record.count("unlisted_servers")
         return _Listed(server, error=f"The server {quote(server.label)} lists no tools: {error}")

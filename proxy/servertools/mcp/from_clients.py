@@ -7,13 +7,16 @@ Rules:
 2. A connection is for one URL with one set of headers. Whoever brings the same shares it; nobody else does.
 3. Each is a process. There are at most `MOST`; one that nobody uses is ended after `IDLE_S`, or when there is no room
    for another, and one that has failed as soon as nobody uses it. So the next request tries again.
-4. What lets the gateway in at a server stands in no log and no error.
+4. Nobody takes all places: whoever has a key uses at most as many at once as he leaves to others. One that he wants
+   beyond that is refused to him, and his own idle connections are ended before those of others.
+5. What lets the gateway in at a server stands in no log and no error.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -35,6 +38,7 @@ MAX_RESULT_CHARS: Final = 20_000
 """Of a server that the operator has not chosen for a small model, but the client for its own conversation."""
 
 FULL: Final = "too many other servers are being asked now; try again later"
+SHARE: Final = "other requests with this key use as many servers now as one key may; try again when they have ended"
 SILENT: Final = f"it has not said within {LISTING_S:g} s which tools it has"
 
 _Key = tuple[str, tuple[tuple[str, str], ...]]
@@ -45,11 +49,12 @@ class NotListed(Exception):
 
 
 class _Connection:
-    """A connection, who uses it, and what ends it."""
+    """A connection, who uses it (`users`, each as often as he does), and what ends it. `last` used it last."""
 
     def __init__(self, server: McpServer) -> None:
         self.server = server
-        self.uses = 0
+        self.users: Counter[str] = Counter()
+        self.last = ""
         self.over = asyncio.Event()
         self.idle: asyncio.TimerHandle | None = None
 
@@ -109,17 +114,18 @@ class ClientServers:
             {
                 "host": connection.server.name,
                 "state": connection.server.state,
-                "users": connection.uses,
+                "users": connection.users.total(),
                 "tools": list(connection.server.listing.tools),
             }
             for connection in self._connections.values()
         ]
 
-    async def lease(self, url: str, headers: Mapping[str, str]) -> Lease:
-        """A server that has said which tools it has. `url` is one that is not refused. Raises `NotListed`."""
+    async def lease(self, url: str, headers: Mapping[str, str], owner: str = "") -> Lease:
+        """A server that has said which tools it has. `url` is one that is not refused, `owner` stands for the client's
+        key; empty: there are no keys. Raises `NotListed`."""
         key: _Key = written(location(url)), tuple(sorted(headers.items()))
-        connection = await self._connection(key)
-        lease = Lease(connection.server, lambda: self._give_back(key, connection))
+        connection = await self._connection(key, owner)
+        lease = Lease(connection.server, lambda: self._give_back(key, connection, owner))
         try:
             async with asyncio.timeout(LISTING_S):
                 await connection.server.settled.wait()
@@ -135,29 +141,39 @@ class ClientServers:
             raise NotListed(why)
         return lease
 
-    async def _connection(self, key: _Key) -> _Connection:
-        """That for `key`, in use from now on; a new one if there is none. Raises `NotListed` if there is no room."""
+    async def _connection(self, key: _Key, owner: str) -> _Connection:
+        """That for `key`, in use by `owner` from now on; a new one if there is none. Raises `NotListed` if there is no
+        room, or none for him."""
         while True:
             if not self._open:
                 raise NotListed("the gateway is stopping")
             known = self._connections.pop(key, None)
             if known is not None:
                 break
+            self._check_share(owner)
             if len(self._connections) + len(self._ending) < self._most:
                 known = self._begin(key)
                 break
-            idle = next((other for other, one in self._connections.items() if not one.uses), None)
+            unused = [(other, one.last) for other, one in self._connections.items() if not one.users]
+            idle = next((other for other, last in unused if last == owner), unused[0][0] if unused else None)
             if idle is not None:
                 self._end(idle)
             if not self._ending:
                 raise NotListed(FULL)
             await asyncio.wait(self._ending, return_when=asyncio.FIRST_COMPLETED)
         self._connections[key] = known
-        known.uses += 1
+        known.users[owner] += 1
+        known.last = owner
         if known.idle is not None:
             known.idle.cancel()
             known.idle = None
         return known
+
+    def _check_share(self, owner: str) -> None:
+        """Rule 4. Raises `NotListed`."""
+        used = [one.users for one in self._connections.values() if one.users]
+        if owner and len(used) < self._most <= len(used) + sum(owner in users for users in used):
+            raise NotListed(SHARE)
 
     def _begin(self, key: _Key) -> _Connection:
         url, headers = key
@@ -174,9 +190,10 @@ class ClientServers:
         self._held[connection] = task
         return connection
 
-    def _give_back(self, key: _Key, connection: _Connection) -> None:
-        connection.uses -= 1
-        if connection.uses or self._connections.get(key) is not connection:
+    def _give_back(self, key: _Key, connection: _Connection, owner: str) -> None:
+        connection.users[owner] -= 1
+        connection.users += Counter()  # without those at 0
+        if connection.users or self._connections.get(key) is not connection:
             return
         if connection.server.state != "up":
             self._end(key)

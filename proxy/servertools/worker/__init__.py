@@ -9,6 +9,7 @@
 | `values` | how what a module declares crosses from a worker to the gateway |
 | `frames` | the bytes between them |
 | `bounds` | what the system holds a worker to |
+| `leftovers` | how processes end that a handler has left behind |
 | `guardian` | the process between the gateway and a worker |
 | `serve` | what a worker does |
 

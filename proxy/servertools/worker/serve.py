@@ -9,7 +9,7 @@ call.
 Rules:
 
 1. A handler is met by nothing that another one left: the working folder and the standard streams are put back, tasks of
-   coroutines are cancelled. What is left of memory is a reason to end (`spent`).
+   coroutines are cancelled, processes are killed (`leftovers`). What is left of memory is a reason to end (`spent`).
 2. A handler's fork that comes back here ends here.
 3. Without the gateway there is nothing to do: it ends.
 """
@@ -26,6 +26,7 @@ from .answers import Answer, raised, said
 from .declared import Handler, declared, is_coroutine, text_of
 from .frames import HEAD, packed, unpacked
 from .importing import Modules
+from .leftovers import Leftovers
 from .sources import received
 from .values import encode
 
@@ -97,6 +98,7 @@ class Worker:
         self._pid = os.getpid()
         self._streams = sys.stdout, sys.stderr
         self._home = _working_folder()
+        self._leftovers = Leftovers()
 
     def say(self, what: dict[str, Any]) -> None:
         """Send a frame. In a fork of this process, end (rule 2)."""
@@ -115,6 +117,7 @@ class Worker:
                 self._handlers[file] = handler
                 if is_coroutine(handler):
                     self._side_loop()  # now, because it takes a while
+            self._leftovers.keep()
         except BaseException as error:
             kind = type(error).__name__
             answer = {"n": asked["n"], "failed": [kind[:MAX_ERROR_CHARS], text_of(error)[:MAX_ERROR_CHARS]]}
@@ -136,7 +139,8 @@ class Worker:
             answer = raised(error)
             spent = isinstance(error, MemoryError)
         self._flush()
-        spent = spent or bounds.is_full(self._memory) or not self._has_streams()
+        left = os.getpid() == self._pid and not self._leftovers.end()
+        spent = spent or left or bounds.is_full(self._memory) or not self._has_streams()
         self.say({"n": number, "text": answer.text, "failed": answer.failed, "spent": spent})
         self._clean()
 
@@ -195,6 +199,7 @@ class Worker:
         self._flush()
         if self._loop is not None:
             self._cancel_tasks(self._loop)
+        self._leftovers.end()  # of what those have started
         try:
             os.chdir(self._home)
         except OSError:
