@@ -199,7 +199,7 @@ FAULTS: Final = (
     Fault(
         "scanner-middle-of-a-line", "proxy/scan/_pyprose.py",
         '        self._line_start = text[-1] == "\\n"\n', "        self._line_start = True\n",
-        "markup in the middle of a line is taken for a call", ("tests/parse/test_forms.py", "tests/parse/test_formats_corpus.py", "tests/parse/test_laws.py", "tests/parse/test_scanner.py"),
+        "markup in the middle of a line is taken for a call", ("tests/parse/test_twins.py", "tests/parse/test_scanner.py"),
     ),
     # --- what counts as a call --------------------------------------------------------------------------------------
     Fault(
