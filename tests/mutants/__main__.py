@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +32,7 @@ PATIENCE_S: Final = 900.0
 """Tests that take longer hang because of the fault."""
 FAILED: Final = 1
 """What pytest ends with if a test failed; everything else but 0 says that the tests could not be run."""
-LINKED: Final = (".venv", ".git", "build")
+LINKED: Final = (".venv", ".git", "build/mcp-servers")
 """What tests may look for beside the tree, and do not write into."""
 
 Verdict = Literal["killed", "lived", "error"]
@@ -86,6 +86,7 @@ def copied(folder: Path) -> Path:
             shutil.copy2(ROOT / name, folder / name)
     for name in LINKED:
         if (ROOT / name).exists():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).symlink_to(ROOT / name)
     return folder
 
@@ -108,7 +109,8 @@ def tried(faults: Sequence[Fault], copies: Sequence[Path]) -> Iterator[Outcome]:
         return Outcome(fault, verdict, detail, time.monotonic() - began)
 
     with ThreadPoolExecutor(len(copies)) as pool:
-        for outcome in pool.map(one, faults):
+        for done in as_completed([pool.submit(one, fault) for fault in faults]):
+            outcome = done.result()
             detail = outcome.detail[:120]
             print(f"{outcome.verdict:7} {outcome.took_s:5.0f} s  {outcome.fault.name}  ({detail})", flush=True)
             yield outcome
@@ -186,7 +188,7 @@ def tested(copy: Path, tests: Sequence[str]) -> tuple[int, str]:
 def environment(copy: Path) -> dict[str, str]:
     """The copy's modules come before those that are installed from the checkout. Recordings stay where they are."""
     shared = os.environ.get("TOOLWIRE_SHARED", str(ROOT.parent / "shared"))
-    return {**os.environ, "PYTHONPATH": str(copy), "CI": "true", "TOOLWIRE_SHARED": shared, "TOOLWIRE_REQUIRE_EXTENSIONS": "1"}  # fmt: skip
+    return {**os.environ, "PYTHONPATH": str(copy), "CI": "true", "TOOLWIRE_SHARED": shared, "TOOLWIRE_REQUIRE_EXTENSIONS": "1", "GIT_OPTIONAL_LOCKS": "0"}  # fmt: skip
 
 
 def report(outcomes: Sequence[Outcome]) -> int:

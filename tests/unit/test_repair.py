@@ -95,6 +95,7 @@ REFUSED = {
     "no-break space": '{"a":\u00a01,}',
     "byte order mark": '\ufeff{"a": 1}',
     "fence without end": '```json\n{"a": 1}',
+    "fence that ends in other words": "```json\n{'a': 1}end",
     "fence around prose": "```\nhello\n```",
     "only fences": "``````",
     "too deep": "[" * (MAX_DEPTH + 1),
