@@ -32,6 +32,8 @@ on the monotonic clock. Each request that comes to a `Delivery` has it."""
 OWN_MIDDLEWARES: Final = web.AppKey("toolwire.own_middlewares", int)
 """How many middlewares of aiohttp's the gateway's application has by itself."""
 SERVER: Final = "toolwire"
+SLICE_BYTES: Final = 64 * 1024
+"""So much of a whole answer is written at once."""
 USAGE_SOURCE: Final = "x-usage-source"
 """Says who counted the tokens of an answer: `backend` or `estimate` (R11.3)."""
 TOKENIZER: Final = "x-usage-tokenizer"
@@ -95,7 +97,13 @@ async def send_whole(request: web.Request, reply: Reply, body: bytes) -> bool:
             f"HTTP/1.1 200 OK\r\n{more}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
             f"Date: {rfc822_formatted_time()}\r\nServer: {SERVER}\r\nX-Request-Id: {request[REQUEST_ID]}\r\n\r\n"
         )
-        await request.writer.write_eof(head.encode() + body)
+        if len(body) <= SLICE_BYTES:
+            await request.writer.write_eof(head.encode() + body)
+        else:  # in slices: the transport of a client that does not read keeps one, and no copy of all of it
+            await request.writer.write(head.encode())
+            for at in range(0, len(body), SLICE_BYTES):
+                await request.writer.write(body[at : at + SLICE_BYTES])
+            await request.writer.write_eof()
         reply.note_sent(request)
         return True
     headers.setdefault("Content-Type", "application/json")

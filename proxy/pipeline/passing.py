@@ -17,7 +17,7 @@ from collections.abc import AsyncGenerator
 from ..errors import GatewayError
 from ..events import Event, Fault, Finish, Start
 from ..protocols.base import StreamReader, StreamWriter
-from ..support.offload import OFFLOAD_BYTES, in_thread
+from ..support.offload import in_thread
 from .chain import Chain
 from .relay import Relay
 
@@ -29,26 +29,9 @@ class SideReader:
 
     def __init__(self, reader: StreamReader, chain: Chain) -> None:
         self.ended = self.broke = False
-        self._reader = reader
+        self.reader = reader
         self._chain = chain
         self._fault: Fault | None = None
-
-    def feed(self, data: bytes) -> None:
-        """Take the next bytes that go out."""
-        self.take(self.read(data))
-
-    def finish(self) -> None:
-        """The bytes are over."""
-        if not self.ended:
-            self.take(self.read_end())
-
-    def read(self, data: bytes) -> list[Event]:
-        """The events in the next bytes, for `take`. May be called in a thread."""
-        return self._reader.feed(data)
-
-    def read_end(self) -> list[Event]:
-        """The events at the end of the bytes. As `read`."""
-        return self._reader.finish()
 
     async def settle(self, fault: Event | None) -> Fault | None:
         """Before the end goes out, the good one that was read, or `fault`: do what has to be done then. Gives the
@@ -91,22 +74,19 @@ class PassThrough:
         self._deferred: list[bytes] = []  # bytes that may end a large frame, and what comes behind it
         self._ends = False  # the end is to be read in a thread
 
-    def feed(self, data: bytes) -> bytes:
+    def feed(self, data: bytes, seen: tuple[bytes, list[Event]] | None = None) -> bytes:
         if self.over:
             return b""
-        if self.works or self._relay.held > OFFLOAD_BYTES:
+        relay, side = self._relay, self._side
+        if seen is not None:
+            out, events = seen
+        elif self.works or relay.large:
             self._deferred.append(data)
             self.works = True
             return b""
-        return self._pass(*self._look(data))
-
-    def _look(self, data: bytes) -> tuple[bytes, list[Event]]:
-        """What of `data` can go out, and the events in it for those who look on. May be called in a thread."""
-        out = self._relay.feed(data)
-        return out, self._side.read(out) if self._side is not None and out else []
-
-    def _pass(self, out: bytes, events: list[Event]) -> bytes:
-        relay, side = self._relay, self._side
+        else:
+            out = relay.feed(data)
+            events = side.reader.feed(out) if side is not None and out else []
         if side is not None and out:
             side.take(events)
             if side.broke:
@@ -119,7 +99,8 @@ class PassThrough:
         elif relay.ended:
             self.over = self.drained = True
             if side is not None:
-                side.finish()
+                if not side.ended:
+                    side.take(side.reader.finish())
                 self._held, out = out, b""
         return out
 
@@ -128,18 +109,20 @@ class PassThrough:
         while self._deferred and not self.over:
             data = b"".join(self._deferred)
             self._deferred.clear()
-            out += self._pass(*await in_thread(self._look, data))
+            out += self.feed(data, await in_thread(self._look, data))
         self._deferred.clear()
         self.works = False
         return out
 
+    def _look(self, data: bytes) -> tuple[bytes, list[Event]]:
+        """What of `data` can go out, and the events in it for those who look on. Called in a thread."""
+        out = self._relay.feed(data)
+        return out, self._side.reader.feed(out) if self._side is not None and out else []
+
     def finish(self, error: GatewayError | None = None) -> bytes:
-        if error is None and self._relay.held > OFFLOAD_BYTES:
+        if error is None and self._relay.large:
             self._ends = self.over = True
             return b""
-        return self._finish(error)
-
-    def _finish(self, error: GatewayError | None) -> bytes:
         return self._conclude(error, *self._look_at_end(error))
 
     def _look_at_end(self, error: GatewayError | None) -> tuple[bytes, list[Event], list[Event]]:
@@ -148,9 +131,9 @@ class PassThrough:
         side = self._side
         if side is None:
             return out, [], []
-        events = side.read(out) if out else []
+        events = side.reader.feed(out) if out else []
         faulty = (error or self._relay.fault) is not None and not self._relay.ended
-        return out, events, [] if faulty else side.read_end()
+        return out, events, [] if faulty else side.reader.finish()
 
     def _conclude(self, error: GatewayError | None, out: bytes, events: list[Event], last: list[Event]) -> bytes:
         self.over = self.drained = True

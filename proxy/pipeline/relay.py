@@ -25,6 +25,7 @@ from ..events import Fault
 from ..fastparse import SseFramer
 from ..protocols.base import ServerSide
 from ..protocols.wire import load
+from ..support.offload import OFFLOAD_BYTES
 
 _ENDS: Final = (b"\n\n", b"\n\r\n", b"\r\r")
 _END: Final = re.compile(rb"\n\n|\n\r\n|\r\r")
@@ -45,6 +46,8 @@ class Relay:
     def __init__(self, protocol: ServerSide, frame_bytes: int, private: Private = NOTHING) -> None:
         self.spoke = False
         self.ended = False
+        self.large = False
+        """Much of a frame is held that has not ended."""
         self.fault: GatewayError | None = None
         self._protocol = protocol
         self._marks = protocol.end_marks
@@ -53,11 +56,6 @@ class Relay:
         self._limit = frame_bytes
         self._rest = bytearray()
         self._tail = b""
-
-    @property
-    def held(self) -> int:
-        """The bytes of a frame that has not ended."""
-        return len(self._rest)
 
     def feed(self, data: bytes) -> bytes:
         """Take the next bytes, cut anywhere, and give what can go out: whole frames, up to an error or the end."""
@@ -104,6 +102,7 @@ class Relay:
         end = max(at + len(mark) if (at := rest.rfind(mark, searched)) >= 0 else 0 for mark in marks)
         whole = bytes(rest[:end])
         del rest[:end]
+        self.large = len(rest) > OFFLOAD_BYTES
         if len(rest) > self._limit:
             rest.clear()
             self.fault = BackendFault(

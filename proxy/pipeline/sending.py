@@ -62,12 +62,12 @@ async def send(request: web.Request, exchange: Exchange, reply: Reply, monitor: 
     if exchange.received.stream:
         await StreamSender(request, exchange, reply, monitor).run()
         return reply
-    wire = reply.passes_to(exchange.protocol.name)
-    if wire is not None and isinstance(wire.protocol, PassedProtocol) and not is_enclosed(request):
-        passed = await relay(request, exchange, reply, wire)
-        if passed is None:
+    body: bytes | None
+    wire = reply.passes_to(exchange.protocol.name) if isinstance(exchange.protocol, PassedProtocol) else None
+    if wire is not None and not is_enclosed(request):
+        body = await relay(request, exchange, reply, wire)
+        if body is None:
             return reply
-        body = passed
     else:
         body = await body_of(exchange, reply)
     exchange.record.wrote()

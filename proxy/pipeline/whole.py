@@ -15,6 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, cast
 
+import orjson
 from aiohttp import web
 
 from ..backends.base import EventSource, WireSource
@@ -44,7 +45,7 @@ async def body_of(exchange: Exchange, reply: Reply) -> bytes:
         return reply.source.written()
     wire = None if reply.streamed else reply.passes_to(exchange.protocol.name)
     if wire is not None:
-        return await _passed(reply, wire)
+        return await checked(reply, wire, await reply.wire_body())
     answer = await _said(exchange, reply)
     if not is_long(answer):
         return exchange.protocol.write_reply(answer, exchange.write_options())
@@ -61,8 +62,11 @@ async def completed(exchange: Exchange, reply: Reply) -> WholeReply:
     before = reply.source
     wire = None if reply.streamed else reply.passes_to(exchange.protocol.name)
     if wire is not None:
-        known = Known(exchange, before, body=await _passed(reply, wire), protocol=wire.protocol)
-        await known.prepare()
+        known = Known(
+            exchange, before, body=await checked(reply, wire, await reply.wire_body()), protocol=wire.protocol
+        )
+        if len(known.written()) > OFFLOAD_BYTES:
+            await known.prepare()
     else:
         known = Known(exchange, before, answer=await _said(exchange, reply))
         await known.prepare()
@@ -110,11 +114,6 @@ def _aiohttps(response: web.Response) -> list[str]:
     return [name for name in vars(response) if hasattr(plain, name)]
 
 
-async def _passed(reply: Reply, wire: WireSource) -> bytes:
-    """The bytes of a whole answer as they are."""
-    return await checked(reply, wire, await reply.wire_body())
-
-
 async def checked(reply: Reply, wire: WireSource, body: bytes) -> bytes:
     """`body` as it may go out, shown to who looks on. Raises the `GatewayError` that it is, or with which one of them
     ends it."""
@@ -133,7 +132,7 @@ def _checked(wire: WireSource, body: bytes) -> bytes:
     """The bytes of a whole answer that may go out: those of a server, with each key of an object once. Raises the
     `GatewayError` that they are."""
     try:
-        value = loads(body, BOUNDS)
+        value = orjson.loads(body) if len(body) <= OFFLOAD_BYTES else loads(body, BOUNDS)
     except ValueError:
         value = None
     if not isinstance(value, dict) or value.get("error"):

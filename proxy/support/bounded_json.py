@@ -96,22 +96,18 @@ class MalformedJson(ValueError):
         super().__init__(reason + where)
 
 
-def _strictly(text: bytes) -> Any:
-    return orjson.loads(text)
-
-
-def loads(text: bytes, bounds: Bounds, parse: Parse = _strictly) -> Any:
-    """The value of `text`. Raises `BoundExceeded`, `MalformedJson`, and `DuplicateKey` for a text that was read in
-    pieces."""
+def loads(text: bytes, bounds: Bounds, parse: Parse | None = None) -> Any:
+    """The value of `text`, by orjson unless another parser is given. Raises `BoundExceeded`, `MalformedJson`, and
+    `DuplicateKey` for a text that was read in pieces."""
     if len(text) > LARGE_BYTES:
-        return _Pieces(text, bounds, parse).value()
+        return _Pieces(text, bounds, parse or orjson.loads).value()
     openers = text.count(b"[") + text.count(b"{")
     most = min(bounds.values, PIECE_VALUES)
     # No value is shorter than a byte, so that in most texts there is nothing more to count.
     if len(text) >= most and openers + text.count(b",") >= most:
-        return _Pieces(text, bounds, parse).value()
+        return _Pieces(text, bounds, parse or orjson.loads).value()
     try:
-        value = parse(text)
+        value = orjson.loads(text) if parse is None else parse(text)
     except ValueError as error:
         if openers > bounds.depth:  # The parser has a limit of its own; ours has better words.
             _check_depth(text, bounds)
