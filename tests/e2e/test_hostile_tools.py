@@ -115,10 +115,9 @@ async def test_forms_of_answers_have_a_size(path: str, param: str) -> None:
             return {"messages": USER, "response_format": {"type": "json_schema", "json_schema": form}}
         return {"input": "hi", "text": {"format": {"type": "json_schema", **form}}}
 
-    async with Upstream([Say("{}")]) as up:
-        async with serving(upstream_config(up.url, limits={"schema_bytes": 3_000})) as server:
-            assert (await post(server, asked(2_500), path=path)).status == 200
-            answer = await post(server, asked(3_500), path=path)
+    async with Upstream([Say("{}")]) as up, serving(upstream_config(up.url, limits={"schema_bytes": 3_000})) as server:
+        assert (await post(server, asked(2_500), path=path)).status == 200
+        answer = await post(server, asked(3_500), path=path)
     assert answer.status == 400
     assert answer.json()["error"]["param"] == param
 
