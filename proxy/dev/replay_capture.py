@@ -41,9 +41,7 @@ def show_capture(
         raise RecordingError(f"the capture cannot be read: {error}") from error
 
 
-def _shown(
-    captured: Captured, format: str | None, chunks: Chunks, outcome: Outcome, as_json: bool
-) -> Iterator[str]:
+def _shown(captured: Captured, format: str | None, chunks: Chunks, outcome: Outcome, as_json: bool) -> Iterator[str]:
     head, calls = captured.head, captured.calls
     chosen = (
         format or captured.end.get("format") or head.get("config", {}).get("defaults", {}).get("format", "sentinel")
