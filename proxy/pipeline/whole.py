@@ -115,7 +115,8 @@ async def _passed(reply: Reply, wire: WireSource) -> bytes:
             wire.protocol.read_reply(body)
         except GatewayError as error:
             raise cleaned(error, private=wire.private) from None
-    await offload(len(body) > OFFLOAD_BYTES, check_whole, wire.private, body)
+    if wire.private.secrets:
+        await offload(len(body) > OFFLOAD_BYTES, check_whole, wire.private, body)
     if reply.stages:
         await _show(reply, lambda: wire.protocol.read_reply(body))
     return body
