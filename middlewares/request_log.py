@@ -25,6 +25,7 @@ from proxy.observability.logs import log_fields
 from proxy.pipeline.exchange import Exchange
 from proxy.pipeline.middleware import Middleware
 from proxy.pipeline.reply import Reply
+from proxy.support.offload import is_large, offload
 
 LOG: Final = logging.getLogger("toolwire.requests")
 
@@ -64,7 +65,7 @@ class RequestLog(Middleware):
     async def on_request(self, exchange: Exchange, request: ModelRequest) -> ModelRequest:
         """See `Middleware.on_request`."""
         if self.options.requests and LOG.isEnabledFor(logging.INFO):
-            self._log(exchange, "request", {"body": exchange.body})
+            await offload(is_large(request), self._log, exchange, "request", {"body": exchange.body})
         return request
 
     def declare(self, exchange: Exchange, reply: Reply) -> None:

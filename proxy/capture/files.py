@@ -182,5 +182,5 @@ def _check(line: Mapping[str, Any], types: Mapping[str, type]) -> None:
         value = line.get(name)
         if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
             raise ValueError(f"{name!r} is not {_WORDS[kind]}")
-        if name == "headers" and value is not None and not all(isinstance(one, str) for one in value.values()):
+        if name == "headers" and isinstance(value, dict) and not all(isinstance(one, str) for one in value.values()):
             raise ValueError("a value of 'headers' is not text")

@@ -57,6 +57,9 @@ ENTRY_BYTES: Final = 320
 MOST_ENTRIES: Final = 65_536
 """Of one exchange: a server that writes byte by byte fills the memory with entries."""
 
+MODEL_CHARS: Final = 1000
+"""So much of a model's name is kept."""
+
 SUFFIX: Final = ".capture.jsonl"
 _NAME: Final = re.compile(rf"[0-9]{{20}}-[0-9a-z]+-[0-9a-f]{{24}}-[\w.-]{{1,128}}{re.escape(SUFFIX)}", re.ASCII)
 """What is called otherwise in a chosen folder is not ours."""
@@ -251,7 +254,7 @@ class Capture:
         self.owner, self.record = read.owner, record
         self._secrets += words_of(read.secrets)
         self.head |= {"endpoint": read.endpoint, "route": read.route.model}
-        self.head["model"] = self.covered(read.request.model)
+        self.head["model"] = self.covered(read.request.model[:MODEL_CHARS])
         self.head["config"] = self._captures.settings_of(read.route, read.options)
         origin = read.request.origin
         if origin is not None:

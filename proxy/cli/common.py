@@ -46,9 +46,10 @@ def legible_errors() -> Iterator[None]:
     try:
         yield
     except click.ClickException as error:
-        error.message = visible_lines(error.message)
+        shown = {"message": visible_lines(error.message)}
         if isinstance(error, click.FileError):
-            error.ui_filename = visible(error.ui_filename)
+            shown["ui_filename"] = visible(error.ui_filename)
+        vars(error).update(shown)  # click calls them final
         raise
 
 

@@ -83,9 +83,13 @@ class TextFormatter(LineFormatter):
                 plain = (value.isascii() and value.isidentifier()) or _PLAIN.fullmatch(value) is not None
             else:
                 plain = kind is int
-            parts.append(f"{key}={value if plain else _json(value)}")
+            try:
+                parts.append(f"{key}={value if plain else orjson.dumps(value, default=str).decode()}")
+            except TypeError:  # half a character
+                parts.append(f"{key}={json.dumps(value, default=str)}")
         line = " ".join(parts)
-        return visible_lines(f"{line}\n{trace}" if trace else line)
+        line = f"{line}\n{trace}" if trace else line
+        return line if line.isprintable() else visible_lines(line)  # asked here, since a call costs as much again
 
 
 class JsonFormatter(LineFormatter):
@@ -103,11 +107,9 @@ class JsonFormatter(LineFormatter):
         if trace:
             own["traceback"] = trace
         # Twice: once for the order, once because a field must not take the place of what is always there.
-        return visible_json(_json({**own, **fields, **own}))
-
-
-def _json(value: Any) -> str:
-    try:
-        return orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
-    except TypeError:  # half a character
-        return json.dumps(value, default=str)
+        entry = {**own, **fields, **own}
+        try:
+            line = orjson.dumps(entry, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+        except TypeError:  # half a character
+            line = json.dumps(entry, default=str)
+        return line if line.isprintable() else visible_json(line)

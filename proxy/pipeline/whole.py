@@ -142,7 +142,8 @@ def _checked(wire: WireSource, body: bytes) -> bytes:
             raise cleaned(error, private=wire.private) from None
     elif has_duplicates(body, value):
         body = dump_in_pieces(value)
-    check_whole(wire.private, body)
+    if wire.private.secrets:
+        check_whole(wire.private, body)
     return body
 
 

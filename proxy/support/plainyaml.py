@@ -33,7 +33,7 @@ class PlainLoader(yaml.SafeLoader):
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         """A node. Raises `yaml.MarkedYAMLError` where aliases stand for too much: a few lines of aliases of aliases are
         millions of values for everything that reads them."""
-        event = self.peek_event()
+        event = self.peek_event()  # type: ignore[no-untyped-call]
         before = self._size
         node = super().compose_node(parent, index)
         if not isinstance(event, yaml.AliasEvent):
@@ -45,7 +45,7 @@ class PlainLoader(yaml.SafeLoader):
         self._aliased += size
         if self._aliased > MOST_ALIASED:
             said = f"the aliases up to here stand for more than {MOST_ALIASED} values; write out less by aliases"
-            raise yaml.MarkedYAMLError(problem=said, problem_mark=event.start_mark)
+            raise yaml.MarkedYAMLError(problem=said, problem_mark=event.start_mark)  # type: ignore[arg-type]
         return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:

@@ -7,12 +7,16 @@ from collections.abc import Iterator
 from random import Random
 from re import _constants as sre
 from re import _parser as parser
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+
+T = TypeVar("T")
 
 DERIVED: Final = 10
 """Matching texts that are derived from one tree."""
-TEXTS: Final = 40
+TEXTS: Final = 60
 """Families of one pattern that are tried at most."""
+EACH: Final = 12
+"""Of each kind."""
 SEED: Final = 33
 LONGEST: Final = 48
 """Characters of a beginning or a unit."""
@@ -28,9 +32,12 @@ def families(pattern: re.Pattern[Any]) -> Iterator[tuple[str, str, str]]:
     derived = list(dict.fromkeys(_derive(list(tree), rng, {}, size) for size in range(DERIVED) for _ in range(2)))
     letters = list(dict.fromkeys("".join(derived)))
     ends = ("", *(c for c in OUTSIDE if not is_bytes or ord(c) < 256))
-    systematic = [("", text[:cut], "") for text in derived for cut in range(1, min(len(text), LONGEST) + 1)]
-    systematic += [("", letter, end) for letter in letters for end in ("", "\x00")]
-    found = dict.fromkeys(systematic if len(systematic) <= TEXTS // 2 else rng.sample(systematic, TEXTS // 2))
+    begins = list(dict.fromkeys(text[:cut] for text in derived for cut in range(1, min(len(text), LONGEST) + 1)))
+    found = dict.fromkeys(("", letter, "\x00") for letter in _some(letters, rng))
+    found |= dict.fromkeys(("", begin, "") for begin in _some(begins, rng))
+    found |= dict.fromkeys(("", a + b, "") for a, b in _some([(a, b) for a in letters for b in letters], rng))
+    short = [(begin, letter, "\x00") for begin in begins if len(begin) < 4 for letter in letters]
+    found |= dict.fromkeys(_some(short, rng))
     for _ in range(8 * TEXTS if letters else 0):  # a beginning, and a piece or a letter that may be what a loop takes
         if len(found) >= TEXTS:
             break
@@ -43,6 +50,10 @@ def families(pattern: re.Pattern[Any]) -> Iterator[tuple[str, str, str]]:
         if unit:
             found[begin, unit, rng.choice(ends)] = None
     yield from found
+
+
+def _some(values: list[T], rng: Random) -> list[T]:
+    return values if len(values) <= EACH else rng.sample(values, EACH)
 
 
 def _derive(nodes: list[Any], rng: Random, groups: dict[int, str], size: int) -> str:

@@ -141,7 +141,7 @@ def _methods(name: str, value: object) -> set[str]:
     for module, uses in _uses().items():
         if name in uses and getattr(importlib.import_module(module), name, value) is value:
             found |= uses[name]
-    return found
+    return found - {"pattern", "flags"}
 
 
 @cache

@@ -99,10 +99,10 @@ def steep(pattern: re.Pattern[Any], anchored: bool = False) -> str | None:
             times *= 2
             text = begin + unit * times + end
             steps = steps_of(pattern, anchored, text)
+            if steps >= STEPS or (steps > STEEP * before + SLACK and len(text) > LONGEST):
+                return f"{begin!r} + {unit!r} * {times} + {end!r}: {before} steps for half of it, {steps} for all"
             if steps <= STEEP * before + SLACK and len(text) > 4 * FIRST:
                 break  # twice the text, twice the steps
-            if len(text) > LONGEST or steps >= STEPS:
-                return f"{begin!r} + {unit!r} * {times} + {end!r}: {before} steps for half of it, {steps} for all"
             before = steps
     return None
 

@@ -1,4 +1,4 @@
-"""The work of functions of the package, counted: their lines, and the bytes that searches in a counted text look at."""
+"""The work of functions of the package, counted: their lines, and the characters that searches look at."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from typing import Any, Final
 import proxy
 
 PACKAGE: Final = str(Path(proxy.__file__).parent)
-A_LINE: Final = 64
-"""So many bytes that a search looks at are as much work as a line."""
 
 
 class _Counted:
@@ -59,7 +57,7 @@ class CountedText(_Counted, str):
 
 
 def work(function: Callable[[], object]) -> int:
-    """Lines of the package that a call runs, and what its searches look at."""
+    """Lines of the package that a call runs, and characters that its searches look at."""
     lines = 0
 
     def trace(frame: FrameType, event: str, argument: Any) -> Any:
@@ -76,4 +74,4 @@ def work(function: Callable[[], object]) -> int:
         function()
     finally:
         sys.settrace(before)
-    return lines + _Counted.looked // A_LINE
+    return lines + _Counted.looked

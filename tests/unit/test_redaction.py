@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.capture.redaction import Redaction
+from proxy.capture.redaction import Redaction, known_secrets
+from proxy.config import GatewayConfig, McpServerConfig, ToolsConfig
+from proxy.support.pieces import PIECE_BYTES
 
 SECRETS = (
     "sk-proj-abcdefghijklmn4opqrstuvwxyz",
@@ -55,3 +57,49 @@ def test_a_short_word_is_no_secret() -> None:
 def test_a_bad_pattern() -> None:
     with pytest.raises(ValueError, match="RE2"):
         Redaction(patterns=["("])
+
+
+SPELLED = (
+    *(r"s\u006b-proj-abcdefgh1jklmnop", r"sk-proj-\u0061bcdefgh1jklmnop", r"\\u0073k-proj-abcdefgh1jklmnop"),
+    *(r"a-known-w\u006Frd", "%61-known-word", "a%2Dknown%2dword", r"a-known\\u002dword", r"\u005cu0061-known-word"),
+    *(
+        r"geheim\u0031\u0032",
+        "Bearer abcdefghijk%6Cmnop",
+        "Basic dXNlcjpwYXNzd29yZA==",
+        r"basic dXNlcjpwYXNzd29y\u005aA==",
+    ),
+    r"eyJhbGciOiJIUzI1NiJ9\u002eeyJzdWIiOiIxMjM0NTY3ODkwIn0\u002edozjgNryP4J3jVmNHl0w5N",
+)
+
+
+@pytest.mark.parametrize("secret", SPELLED)
+@pytest.mark.parametrize("around", ["{}", '{{"k": "{}"}}', "before {} after", r"\u0041\/ {} %41"])
+def test_what_is_spelled_with_escapes_is_covered(secret: str, around: str) -> None:
+    redaction = Redaction(["a-known-word"], [r"geheim\d+"])
+    assert redaction.text(around.format(secret)) == around.format("*" * len(secret))
+
+
+def test_words_behind_basic_stay() -> None:
+    text = "Basic authentication and basic configuration, basic understanding; 50%25 of it \\/ \\u0041."
+    assert Redaction(["a-known-word"]).text(text) == text
+
+
+@pytest.mark.parametrize("secret", [*SECRETS, *SPELLED, "sk-" + "a1" * 20_000, "Bearer " + "a" * 70_000])
+@pytest.mark.parametrize("before", [PIECE_BYTES - 1, PIECE_BYTES - 20, PIECE_BYTES, 2 * PIECE_BYTES - 7])
+def test_secrets_at_the_edges_of_pieces(secret: str, before: int) -> None:
+    redaction = Redaction(["a-known-word"], [r"geheim\d+"])
+    covered = redaction.data(b"." * before + b" " + secret.encode() + b" ," + b" " * 50_000)
+    assert covered == b"." * before + b" " + b"*" * len(secret) + b" ," + b" " * 50_000
+
+
+@given(
+    st.binary(max_size=60), st.sampled_from([b"eyJ", b"sk-", b"Bearer ", b"%41", b"\\", b"\\u0041"]), st.integers(0, 40)
+)
+def test_many_beginnings_hide_no_secret(before: bytes, unit: bytes, times: int) -> None:
+    covered = Redaction(["a-known-word"]).data(before + unit * times + b" a-known-word, " + unit * times)
+    assert b"a-known-word" not in covered
+
+
+def test_tokens_of_tool_servers_are_known() -> None:
+    server = McpServerConfig(name="files", url="http://127.0.0.1:1/mcp", headers={"X-Token": "word-of-server"})
+    assert "word-of-server" in set(known_secrets(GatewayConfig(tools=ToolsConfig(mcp=(server,)))))
