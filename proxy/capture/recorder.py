@@ -63,6 +63,8 @@ MODEL_CHARS: Final = 1000
 SUFFIX: Final = ".capture.jsonl"
 _NAME: Final = re.compile(rf"[0-9]{{20}}-[0-9a-z]+-[0-9a-f]{{24}}-[\w.-]{{1,128}}{re.escape(SUFFIX)}", re.ASCII)
 """What is called otherwise in a chosen folder is not ours."""
+EXCHANGE_ID: Final = web.RequestKey("toolwire.exchange_id", str)
+"""Of an exchange that is recorded: the same for all keepers."""
 HEADERS: Final = frozenset(
     (
         *("accept", "content-type", "content-encoding", "transfer-encoding", "user-agent"),
@@ -226,7 +228,9 @@ class Capture:
 
     def __init__(self, captures: Captures, request: web.Request, request_id: str) -> None:
         self.output: Callable[[bytes], None] | None = self._output
-        self.exchange_id = os.urandom(12).hex()
+        if EXCHANGE_ID not in request:
+            request[EXCHANGE_ID] = os.urandom(12).hex()
+        self.exchange_id = request[EXCHANGE_ID]
         self.request_id = request_id
         self.owner = ""
         self.bytes = 0

@@ -7,6 +7,7 @@ export const KINDS = {
   client: ["said by the client", "What the client said"],
   injected: ["written by the gateway", "Written by the gateway: tools, instructions, reminders"],
   history: ["history as text", "Earlier calls and results, written as text"],
+  unread: ["not compared", "Too much to compare: not shown, or written by either"],
   escaped: ["escaped", "Escaped by the gateway, so that it cannot be taken for markup"],
 };
 
