@@ -305,7 +305,12 @@ class ScanStage(Stage):
                 return []
         elif choice not in self._scanners:  # text that goes on behind a call of the server
             self._open(choice)
-        return self.found(self._scanners[choice].feed(text))
+        scanner = self._scanners[choice]
+        if len(text) <= _LARGE:
+            return self.found(scanner.feed(text))
+        # One call of the scanner keeps the interpreter.
+        slices = (text[at : at + _LARGE] for at in range(0, len(text), _LARGE))
+        return self.found([event for each in slices for event in scanner.feed(each)])
 
     def _begin(self, choice: int, head: str) -> bool:
         """Choose the scanner of an answer by what it begins with, if that tells."""
