@@ -256,7 +256,8 @@ class Keeper:
             begun = replace(self._turn, rounds=rounds) if rounds else self._turn
             reply = self._so_far()
             long = self._large or is_long(reply.choices)
-            turn = await offload(long, self._form.finished, begun, reply, self._options)
+            finished, options = self._form.finished, self._options
+            turn = await offload(True, finished, begun, reply, options) if long else finished(begun, reply, options)
             if not await self._put(turn) and not self._exchange.received.stream:
                 _say_unkept(self._exchange)
         elif self._exchange.received.stream:  # an error in place of a whole answer has no id

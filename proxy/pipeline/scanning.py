@@ -43,6 +43,8 @@ from .waiting import WaitingCalls
 _LARGE: Final = OFFLOAD_BYTES // 2
 """Of what a scanner holds, looked at whenever so much more has come: so a block of `OFFLOAD_BYTES` is found to be large
 before it ends."""
+_SLICE_CHARS: Final = OFFLOAD_BYTES
+"""Given to a scanner at once: one call keeps the interpreter."""
 _MAY_END: Final = re.compile(r"[])}>:`\n]")
 """With one of these the block of any format ends."""
 
@@ -305,7 +307,11 @@ class ScanStage(Stage):
                 return []
         elif choice not in self._scanners:  # text that goes on behind a call of the server
             self._open(choice)
-        return self.found(self._scanners[choice].feed(text))
+        scanner = self._scanners[choice]
+        if len(text) <= _SLICE_CHARS:
+            return self.found(scanner.feed(text))
+        slices = (text[at : at + _SLICE_CHARS] for at in range(0, len(text), _SLICE_CHARS))
+        return self.found([event for each in slices for event in scanner.feed(each)])
 
     def _begin(self, choice: int, head: str) -> bool:
         """Choose the scanner of an answer by what it begins with, if that tells."""
