@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, Final
@@ -56,6 +58,9 @@ LINGER_S: Final = 0.2
 STREAM: Final = "text/event-stream"
 """The type of an answer that is a stream whether or not one was asked for."""
 
+COUNT_AGAIN_S: Final = 60.0
+"""For so long a server of no known kind that cannot count tokens is not asked for it again."""
+
 OUT_OF_STEP: Final = "out_of_step"
 """The code under which an answer that no request asked for is counted."""
 
@@ -91,7 +96,9 @@ class HttpBackend:
             for name in protocol.field_headers
         }
         self._engine: str | None = None
-        self._counts: bool | None = None
+        self._counts = False
+        """A server of no known kind has counted once."""
+        self._count_again_at = -math.inf
         self.client: Client | None = None
         self._others: dict[str, Client] = {}
         """For paths beside that of the protocol, when somebody asks for them."""
@@ -237,20 +244,25 @@ class HttpBackend:
         return await self._by_engine(lambda engine, ask: count_text(engine, model, text, ask))
 
     async def _by_engine(self, way: Callable[[str | None, Ask], Awaitable[int | None]]) -> int | None:
-        """What an engine's own path says; one of no known kind that could not say is not asked again."""
-        if self._counts is False or self.base.host == OPENAI_HOST:
+        """What an engine's own path says. A server of no known kind that never could say is not asked for
+        `COUNT_AGAIN_S`; that it could not say it of one request says nothing if it has counted before."""
+        now = time.monotonic()
+        if now < self._count_again_at or self.base.host == OPENAI_HOST:
             return None
         preset = self._config.preset
         engine = self._engine if preset in (AUTO, GENERIC) else preset
         tokens = await self._asking.of_engine(lambda ask: way(engine, ask))
         if engine is None:
-            self._counts = tokens is not None
+            self._counts = self._counts or tokens is not None
+            if not self._counts:
+                self._count_again_at = now + COUNT_AGAIN_S
         return tokens
 
     def learn(self, said: Identity | None) -> None:
         """From now on this is what the server is; None: nothing is known. Who has set `capabilities` himself keeps
         them."""
-        self._engine, self._counts = None if said is None else said.engine, None
+        self._engine = None if said is None else said.engine
+        self._counts, self._count_again_at = False, -math.inf
         if self.capabilities is self._by_config:
             self.capabilities = self._by_config = _capabilities(self._config, said, self.wire)
 

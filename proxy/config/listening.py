@@ -138,7 +138,7 @@ class LimitsConfig:
         "each worker; beyond: what was used longest ago is forgotten.",
         default=64 * 1024 * 1024,
     )
-    tools_bytes: int = doc("The tools of a request together, as JSON; beyond: 400.", default=1024 * 1024)
+    tools_bytes: int = doc("The tools of a request together, as JSON; beyond: 400.", default=4 * 1024 * 1024)
     tools_warn: int = doc("Tools in a request; beyond: a warning in the log.", default=100)
     tools_max: int = doc("Tools in a request; beyond: 400.", default=128)
     schema_bytes: int = doc("Size of one tool's schema; beyond: 400.", default=256 * 1024)

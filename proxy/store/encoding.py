@@ -11,6 +11,7 @@ Rules:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from hashlib import sha256
 from typing import Any, Final
@@ -69,13 +70,22 @@ def decode(text: bytes, budget: ReadBudget | None = None) -> Turn:
     try:
         kept = load(text)
         if budget is not None:
-            budget.take_values(count_values(kept))
+            budget.take_values(count_values(_spoken(kept)))
         turn = read_turn(kept)
     except UnknownForm as error:
         raise StoreUnavailable(str(error)) from None
     except (ValueError, KeyError, TypeError, AttributeError):
         raise StoreUnavailable("a kept response is damaged and cannot be read") from None
     return replace(turn, size=len(text))
+
+
+def _spoken(kept: Mapping[str, Any]) -> list[Any]:
+    """The parts of a stored turn that a conversation goes on from. Tools and options, which each response echoes, do
+    not become part of the next request."""
+    said = kept.get("said") or {}
+    resource = said.get("resource") or kept.get("resource") or {}
+    messages = (kept.get(name) for name in ("input", "output", "rounds"))
+    return [*messages, said.get("input"), resource.get("output")]
 
 
 def count_values(value: Any) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from proxy.testing import Answer, Asked, Say, Upstream
+from proxy.testing import Answer, Asked, Refuse, Say, Upstream
 from tests.e2e.conftest import USER, function, post, serving, upstream_config
 from tests.protocols.messages_wires import frames
 
@@ -153,3 +153,22 @@ async def test_a_server_that_is_gone() -> None:
     async with serving(upstream_config("http://127.0.0.1:9", backend={"preset": "vllm"})) as server:
         answer = await post(server, BODY, path=PATH)
     assert (answer.status, answer.headers["x-usage-source"]) == (200, "estimate")
+
+
+async def test_what_it_cannot_count_of_one_request_says_nothing_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server of no known kind that has counted is asked again, and one that never has after a while."""
+
+    def counts(asked: Asked) -> Answer:
+        return Refuse(400) if b"poison" in asked.body else answering({"/tokenize": {"count": 7}})(asked)
+
+    async def source(text: str) -> str:
+        body = {"messages": [{"role": "user", "content": text}]}
+        return str((await post(server, body, path=PATH)).headers["x-usage-source"])
+
+    async with Upstream([counts]) as up, serving(upstream_config(up.url)) as server:
+        assert [await source("hi"), await source("poison"), await source("hi")] == ["backend", "estimate", "backend"]
+    async with Upstream([counts]) as up, serving(upstream_config(up.url)) as server:
+        assert [await source("poison"), await source("hi")] == ["estimate", "estimate"]
+    monkeypatch.setattr("proxy.backends.http.COUNT_AGAIN_S", 0.0)
+    async with Upstream([counts]) as up, serving(upstream_config(up.url)) as server:
+        assert [await source("poison"), await source("hi")] == ["estimate", "backend"]
