@@ -38,6 +38,8 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from ... import __version__
 from ...support.escapes import without
+from ..worker.guardian import adopt_orphans
+from ..worker.leftovers import kill_children
 from .addresses import http_client
 from .contents import Part, parts_of
 from .frames import HEAD, MAX_FRAME_BYTES, MAX_LISTING_BYTES, MAX_TOOLS, Frame, HostSettings
@@ -194,6 +196,7 @@ class Host:
                         self._calls[frame["cancel"]].cancel()
                 tasks.cancel_scope.cancel()
         except* Exception as errors:
+            kill_children()  # before the gateway, which ends this process when it hears so
             self.say({"lost": self.line(self._why or _reason(errors))[:MAX_ERROR_CHARS]})
 
     @asynccontextmanager
@@ -380,7 +383,8 @@ def _reason(error: BaseException) -> str:
 
 
 def _die() -> None:
-    """End, with all processes of the group."""
+    """End, with all processes of the group, and on Linux with those that have left it."""
+    kill_children()
     if sys.platform != "win32" and hasattr(os, "killpg") and os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)
     os._exit(1)
@@ -390,6 +394,7 @@ def main() -> None:
     """Serve the gateway whose pipes this process has."""
     gateway = Gateway.of_process()
     logging.disable()  # the SDK's words may hold what a server said
+    adopt_orphans()
     first = gateway.read()
     if first is None:
         return

@@ -21,7 +21,7 @@ def main(control: int, data: int) -> None:
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
-    adopts = _adopt_orphans()
+    adopts = adopt_orphans()
     worker = os.fork()
     if worker == 0:
         os.setpgid(0, 0)
@@ -62,8 +62,8 @@ def _catchable() -> list[int]:
     return found
 
 
-def _adopt_orphans() -> bool:
-    """Become the parent of what the worker leaves behind, also in groups of its own. Whether that is possible."""
+def adopt_orphans() -> bool:
+    """Become the parent of what children leave behind, also in groups of its own. Whether that is possible."""
     if sys.platform != "linux":
         return False
     try:

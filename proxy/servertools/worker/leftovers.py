@@ -54,13 +54,37 @@ class Leftovers:
     def _found(self) -> set[int] | None:
         """The children of the worker and of its guardian, but for the worker; None where that cannot be known."""
         try:
-            own = [pid for thread in os.listdir("/proc/self/task") for pid in _children("self", thread)]
+            own = own_children()
             adopted = _children(str(self._guardian), str(self._guardian))
         except OSError:
             return None
         if self._pid not in adopted:
             return None  # its guardian is gone
         return {*own, *adopted} - {self._pid}
+
+
+def own_children() -> list[int]:
+    """The children of this process, whichever of its threads has started them. Raises `OSError` where the system does
+    not list them."""
+    return [pid for thread in os.listdir("/proc/self/task") for pid in _children("self", thread)]
+
+
+def kill_children() -> None:
+    """Kill the children of this process, and what it adopts from them, until none is left. Where the system does not
+    list them nothing is done."""
+    for _ in range(ROUNDS):
+        try:
+            left = [pid for pid in own_children() if not _reaped(pid)]
+        except OSError:
+            return
+        if not left:
+            return
+        for pid in left:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except OSError:
+                pass  # it has ended, or runs as somebody else
+        time.sleep(PAUSE_S)
 
 
 def _children(process: str, thread: str) -> list[int]:
