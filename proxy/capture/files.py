@@ -113,7 +113,7 @@ def is_capture(content: bytes) -> bool:
 
 
 _HEAD: Final[Mapping[str, type]] = {
-    **dict.fromkeys(("toolwire", "scanner", "time", "request_id", "path", "endpoint", "model"), str),
+    **dict.fromkeys(("toolwire", "scanner", "path", "endpoint", "model"), str),
     **dict.fromkeys(("headers", "config", "backend", "so_far"), dict),
     "left_out_bytes": int,
 }

@@ -121,7 +121,7 @@ def test_a_file_without_sense(tmp_path: Path, more: Mapping[str, Any]) -> None:
     file.write_bytes(orjson.dumps({**HEAD, **more}) + b"\n")
     done = CliRunner().invoke(main, ["inspect", str(file)])
     assert (done.exit_code, done.exception is None or isinstance(done.exception, SystemExit)) == (1, True)
-    assert done.output.startswith("Error: the capture cannot be read")
+    assert "the capture cannot be read" in done.output
 
 
 def test_no_such_file(tmp_path: Path) -> None:

@@ -76,15 +76,14 @@ def _patterns() -> dict[tuple[re.Pattern[Any], bool], str]:
     return {key: who for key, who in found.items() if who not in BOUNDED and who.partition(":")[0] not in BOUNDED}
 
 
-def steps_of(pattern: re.Pattern[Any], anchored: bool, text: str) -> int:
+def steps_of(counted: Steps, anchored: bool, text: str | bytes) -> int:
     """The steps of looking for every match; `anchored`: of one match at the beginning."""
-    counted = Steps(pattern, clip=True, budget=STEPS)
-    given = text.encode("latin-1") if isinstance(pattern.pattern, bytes) else text
+    counted.steps = 0
     try:
         if anchored:
-            counted.match(given)
+            counted.match(text)
         else:
-            counted.find_all(given)
+            counted.find_all(text)
     except TooManySteps:
         return STEPS
     return counted.steps
@@ -92,13 +91,14 @@ def steps_of(pattern: re.Pattern[Any], anchored: bool, text: str) -> int:
 
 def steep(pattern: re.Pattern[Any], anchored: bool = False) -> str | None:
     """A family of texts on which the steps grow faster than the text, or None."""
+    counted = Steps(pattern, clip=True, budget=STEPS)  # which takes long for a large pattern
     for begin, unit, end in families(pattern):
         times = max(1, FIRST // len(unit))
-        before = steps_of(pattern, anchored, begin + unit * times + end)
+        before = steps_of(counted, anchored, begin + unit * times + end)
         while True:
             times *= 2
             text = begin + unit * times + end
-            steps = steps_of(pattern, anchored, text)
+            steps = steps_of(counted, anchored, text)
             if steps >= STEPS or (steps > STEEP * before + SLACK and len(text) > LONGEST):
                 return f"{begin!r} + {unit!r} * {times} + {end!r}: {before} steps for half of it, {steps} for all"
             if steps <= STEEP * before + SLACK and len(text) > 4 * FIRST:
