@@ -211,7 +211,7 @@ def create_app(
     monitors = app[LIVENESS] = LivenessMonitors(config.server.keepalive_s)
     most, fair = config.limits.total_body_bytes, bool(keys)
     collecting = app[COLLECTING] = shared.take(COLLECTING, None, Collecting)
-    make_budget = partial(BodyBudget, most, fair=fair, changed=metrics.count_body_bytes)
+    make_budget = partial(BodyBudget, most, fair=fair, gauge=(metrics.cells, metrics.body_bytes.at()))
     budget = app[BODY_BUDGET] = shared.take(BODY_BUDGET, (most, fair), make_budget)
     staggered = StaggeredStart()
 

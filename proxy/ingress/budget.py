@@ -15,8 +15,7 @@ Rules of this module:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from aiohttp import web
 
@@ -25,96 +24,88 @@ from ..errors import ClientFault, GatewayError, Unavailable
 OPTION: Final = "limits.total_body_bytes"
 
 
+class Cells(Protocol):
+    """Where numbers of the metrics are."""
+
+    @property
+    def numbers(self) -> memoryview[float]:
+        """By place."""
+
+
 class BodyBudget:
     """The bytes that the requests of this worker hold, in all and for each account. `limit` is the most in all; `fair`
-    says that there are several accounts (rule 2). `changed` is told each difference."""
+    says that there are several accounts (rule 2). `gauge` is the place of the metric."""
 
-    def __init__(self, limit: int, *, fair: bool, changed: Callable[[int], None] = lambda _: None) -> None:
+    def __init__(self, limit: int, *, fair: bool, gauge: tuple[Cells, int]) -> None:
         self.bytes = 0
+        self.held: dict[str, int] = {}
+        """By account, if there are several."""
         self.inflating = asyncio.Lock()
         """Held for one step of inflating a body: see `proxy.ingress.receiving`."""
-        self._limit = limit
-        self._fair = fair
-        self._changed = changed
-        self._held: dict[str, int] = {}
+        self.limit = limit
+        self.fair = fair
+        self.cells, self.place = gauge
 
-    def open(self, account: str) -> BodyShare:
-        """The share of a request of this account. The caller must call `BodyShare.release` in the end."""
-        return BodyShare(self, account)
 
-    def held(self, account: str) -> int:
-        """Bytes that the requests of this account hold."""
-        return self._held.get(account, 0)
+class BodyShare:
+    """What one request of an account holds of a budget. Whoever makes it must call `release` in the end."""
 
-    def check(self, share: BodyShare, size: int) -> None:
+    __slots__ = ("account", "budget", "bytes")
+
+    def __init__(self, budget: BodyBudget, account: str) -> None:
+        self.budget = budget
+        self.account = account
+        self.bytes = 0
+
+    def check(self, size: int) -> None:
         """Raises the `GatewayError` of `take` if `size` bytes more would not fit now."""
-        free = self._limit - self.bytes - size
-        held = self.held(share.account) + size if self._fair else 0
-        if held > free or free < 0:
-            raise self._refusal(share, size)
+        budget = self.budget
+        free = budget.limit - budget.bytes - size
+        if free < 0 or (budget.fair and budget.held.get(self.account, 0) + size > free):
+            raise self._refusal(size)
 
-    def take(self, share: BodyShare, size: int) -> None:
-        """Counts `size` bytes more for a request. Raises `Unavailable` `overloaded` if they do not fit now,
-        `ClientFault` `request_too_large` if they never would."""
-        self.check(share, size)
-        self._count(share, size)
-
-    def give_back(self, share: BodyShare) -> None:
-        """Counts nothing any more for a request."""
-        self._count(share, -share.bytes)
-
-    def _count(self, share: BodyShare, size: int) -> None:
-        held = self._held.get(share.account, 0) + size
-        if held:
-            self._held[share.account] = held
-        else:
-            self._held.pop(share.account, None)
-        share.bytes += size
+    def take(self, size: int) -> None:
+        """Counts `size` bytes more. Raises `Unavailable` `overloaded` if they do not fit now, `ClientFault`
+        `request_too_large` if they never would."""
+        budget = self.budget
+        if budget.fair:
+            self.check(size)
+            budget.held[self.account] = budget.held.get(self.account, 0) + size
+        elif budget.bytes + size > budget.limit:
+            raise self._refusal(size)
+        budget.bytes += size
+        budget.cells.numbers[budget.place] += size
         self.bytes += size
-        self._changed(size)
 
-    def _refusal(self, share: BodyShare, size: int) -> GatewayError:
-        most = self._limit // 2 if self._fair else self._limit
-        if share.bytes + size > most:
+    def release(self) -> None:
+        """Gives back all. May be called twice."""
+        size = self.bytes
+        if not size:
+            return
+        self.bytes = 0
+        budget = self.budget
+        budget.bytes -= size
+        budget.cells.numbers[budget.place] -= size
+        if budget.fair:
+            held = budget.held.pop(self.account) - size
+            if held:
+                budget.held[self.account] = held
+
+    def _refusal(self, size: int) -> GatewayError:
+        budget = self.budget
+        most = budget.limit // 2 if budget.fair else budget.limit
+        if self.bytes + size > most:
             return ClientFault(
                 f"The body is larger than {most} bytes.", code="request_too_large", hint=f"The limit is `{OPTION}`."
             )
-        whose = "this API key" if self._fair else "all clients"
+        whose, held = "all clients", budget.bytes
+        if budget.fair:
+            whose, held = "this API key", budget.held.get(self.account, 0)
         return Unavailable(
-            f"The bodies of the running requests of {whose} take {self.held(share.account)} bytes, and "
-            f"{max(0, self._limit - self.bytes)} bytes are free. Please try again when one has ended. "
+            f"The bodies of the running requests of {whose} take {held} bytes, and "
+            f"{max(0, budget.limit - budget.bytes)} bytes are free. Please try again when one has ended. "
             f"The limit is `{OPTION}`."
         )
 
 
-class BodyShare:
-    """What one request holds of a `BodyBudget`."""
-
-    __slots__ = ("_budget", "account", "bytes")
-
-    def __init__(self, budget: BodyBudget, account: str) -> None:
-        self._budget = budget
-        self.account = account
-        self.bytes = 0
-
-    @property
-    def inflating(self) -> asyncio.Lock:
-        """See `BodyBudget.inflating`."""
-        return self._budget.inflating
-
-    def check(self, size: int) -> None:
-        """See `BodyBudget.check`."""
-        self._budget.check(self, size)
-
-    def take(self, size: int) -> None:
-        """See `BodyBudget.take`."""
-        self._budget.take(self, size)
-
-    def release(self) -> None:
-        """Gives back all. May be called twice."""
-        if self.bytes:
-            self._budget.give_back(self)
-
-
 BODY_BUDGET: Final = web.AppKey("toolwire.body_budget", BodyBudget)
-BODY_SHARE: Final = web.RequestKey("toolwire.body_share", BodyShare)

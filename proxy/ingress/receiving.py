@@ -138,7 +138,7 @@ async def _inflate(
 ) -> None:
     steps = decoder.feed(data)
     while True:
-        async with share.inflating:
+        async with share.budget.inflating:
             try:
                 piece = next(steps, None)
             except ValueError as error:

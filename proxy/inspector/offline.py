@@ -17,6 +17,7 @@ from ..errors import ClientFault
 from ..ingress.auth import ApiKey, Keys
 from ..ingress.budget import BODY_BUDGET, BodyBudget
 from ..ingress.liveness import LIVENESS, LivenessMonitors
+from ..observability.telemetry import Metrics
 from ..pipeline.delivery import boundary
 from ..registry import registries
 from .asked import so_far
@@ -93,10 +94,12 @@ def offline(captured: Captured, content: bytes) -> web.Application:
         opened = str(captured.head.get("request_id", "opened"))
         return {"live": False, "file": opened, "routes": [], "formats": plugins.formats.names(), "apis": []}
 
-    config = GatewayConfig()
+    config, metrics = GatewayConfig(), Metrics()
     app = web.Application(middlewares=[boundary(Keys(()), plugins.client_sides())])
     app[LIVENESS] = LivenessMonitors(config.server.keepalive_s)
-    app[BODY_BUDGET] = BodyBudget(config.limits.total_body_bytes, fair=False)
+    app[BODY_BUDGET] = BodyBudget(
+        config.limits.total_body_bytes, fair=False, gauge=(metrics.cells, metrics.body_bytes.at())
+    )
     Pages(config, holders, plugins, keyed=False, setup=setup, overview=nothing, check=nothing).add_routes(app.router)
     return app
 

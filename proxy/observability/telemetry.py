@@ -140,7 +140,6 @@ class Metrics:
                 self.routes.know(route)
                 self.models.know(model)
         self._inflight = self.inflight.at()
-        self._body_bytes = self.body_bytes.at()
         self._places: dict[_Kind, tuple[int, int, int, int | None]] = {}
         self._counted: dict[str, tuple[Counter, tuple[str, ...]]] = {
             "input_tokens": (self.tokens, ("input",)),
@@ -187,10 +186,6 @@ class Metrics:
         """An exchange begins: its record. `finish` must follow."""
         self.cells.numbers[self._inflight] += 1
         return AccessRecord()
-
-    def count_body_bytes(self, size: int) -> None:
-        """So many bytes of bodies more are held, or fewer if it is negative."""
-        self.cells.numbers[self._body_bytes] += size
 
     def finish(self, record: AccessRecord, *, endpoint: str, request_id: str) -> None:
         """Count a finished exchange and write its access line."""

@@ -61,7 +61,7 @@ async def admitted(
     """
     app = request.app
     monitor = app[LIVENESS].begin(request)
-    share = app[BODY_BUDGET].open(request[OWNER])
+    share = BodyShare(app[BODY_BUDGET], request[OWNER])
     slot: Slot | None = None
     try:
         if limited and (admission := app.get(ADMISSION)) is not None:

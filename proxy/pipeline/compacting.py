@@ -10,6 +10,7 @@ from typing import Any
 
 from aiohttp import web
 
+from ..ingress.budget import BodyShare
 from ..model import ModelRequest
 from ..protocols.wire import dump
 from ..record import AccessRecord
@@ -31,8 +32,8 @@ class Compacting(Delivery):
         asking = self._protocol.compacting(body)
         return self._protocol.read_request(asking, dump(asking))
 
-    async def _exchange(self, request: web.Request, record: AccessRecord, ident: str) -> Exchange:
-        exchange = await super()._exchange(request, record, ident)
+    async def _exchange(self, request: web.Request, record: AccessRecord, ident: str, share: BodyShare) -> Exchange:
+        exchange = await super()._exchange(request, record, ident, share)
         exchange.body = self._protocol.compacting(exchange.body)
         name = self._protocol.name
         chain = exchange.route.chains[name]

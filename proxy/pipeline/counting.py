@@ -24,6 +24,7 @@ from ..endpoints.attempts import Attempts
 from ..endpoints.pool import Endpoint, EndpointPool, WeightedEndpoint
 from ..events import Event
 from ..folding import unfold
+from ..ingress.budget import BodyShare
 from ..model import ModelReply, ModelRequest, ReplyChoice, Usage
 from ..protocols.base import ServerSide, WriteOptions
 from ..record import AccessRecord, BackendObserver
@@ -47,8 +48,8 @@ class Counting(Delivery):
         self._read = self._protocol.read_counted
         self._estimators: dict[str, Estimator] = {}
 
-    async def _exchange(self, request: web.Request, record: AccessRecord, ident: str) -> Exchange:
-        exchange = await super()._exchange(request, record, ident)
+    async def _exchange(self, request: web.Request, record: AccessRecord, ident: str, share: BodyShare) -> Exchange:
+        exchange = await super()._exchange(request, record, ident, share)
         exchange.route = self._counted(exchange.route)
         exchange.only_counted = True
         return exchange

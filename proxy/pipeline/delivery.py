@@ -29,7 +29,7 @@ from ..errors import ClientFault, Defect, GatewayError
 from ..formats.toolset import KnownTools
 from ..ingress.auth import ApiKey, Keys
 from ..ingress.bodies import read_json
-from ..ingress.budget import BODY_SHARE, BodyBudget
+from ..ingress.budget import BodyBudget, BodyShare
 from ..ingress.liveness import LivenessMonitor, LivenessMonitors
 from ..ingress.receiving import read_body
 from ..ingress.staggering import StaggeredStart
@@ -185,7 +185,7 @@ class Delivery:
     async def __call__(self, request: web.Request) -> web.StreamResponse:
         record = self._metrics.begin()
         ident = request[REQUEST_ID]
-        share = request[BODY_SHARE] = self._budget.open(request[OWNER])
+        share = BodyShare(self._budget, request[OWNER])
         monitor = self._monitors.begin(request)
         if self._observe:
             record.observers = [begin(request, ident) for begin in self._observe]
@@ -197,7 +197,7 @@ class Delivery:
             request[ADDED_HEADERS] = {**added, protocol.id_header: ident}
         request[TIMED] = protocol.time_header, record.started
         try:
-            response = await self._answer(request, record, ident, monitor)
+            response = await self._answer(request, record, ident, monitor, share)
             record.status = response.status
             if record.observers and isinstance(response, web.Response) and not isinstance(response, Reply):
                 show_output(record, response.body)
@@ -209,7 +209,7 @@ class Delivery:
         finally:
             monitor.end()
             share.release()
-            if (slot := request.get(SLOT)) is not None:
+            if self._admission is not None and (slot := request.get(SLOT)) is not None:
                 slot.abandon()
             if self._collecting.requests:
                 self._collecting.release(request)
@@ -219,7 +219,7 @@ class Delivery:
             record.failures.clear()  # their tracebacks know the record
 
     async def _answer(
-        self, request: web.Request, record: AccessRecord, ident: str, monitor: LivenessMonitor
+        self, request: web.Request, record: AccessRecord, ident: str, monitor: LivenessMonitor, share: BodyShare
     ) -> web.StreamResponse:
         response: web.StreamResponse | None = None
         shown: web.Response | None = None
@@ -227,13 +227,13 @@ class Delivery:
         try:
             if self._admission is not None:
                 await self._enter(self._admission, request, monitor)
-            exchange = await self._exchange(request, record, ident)
+            exchange = await self._exchange(request, record, ident, share)
             request[EXCHANGE] = exchange
             try:
                 response = await exchange.route.chains[self._protocol.name](request)
                 if isinstance(response, Reply):
                     return await send(request, exchange, response, monitor)
-                await _leave(request)
+                await _leave(request, share)
                 return response
             finally:
                 await exchange.end()
@@ -256,7 +256,7 @@ class Delivery:
             LOG.exception("exchange %s failed", ident)
             error = Defect("The gateway failed.", hint="The log has the reason under this request's id.")
         record.ended_by(error)
-        await _leave(request)
+        await _leave(request, share)
         try:
             answer = shown or error_response(error, self._protocol, ident)
         finally:
@@ -272,14 +272,14 @@ class Delivery:
         if slot is not None:
             request[SLOT] = slot
 
-    async def _exchange(self, request: web.Request, record: AccessRecord, ident: str) -> Exchange:
+    async def _exchange(self, request: web.Request, record: AccessRecord, ident: str, share: BodyShare) -> Exchange:
         if request.headers.get("Content-Type") != "application/json" != request.content_type:
             raise ClientFault(
                 f"The body must be application/json, not {request.content_type[:100]}.", code="unsupported_media_type"
             )
         limits = self._limits
-        raw = await read_body(request, limits.body_bytes, self._body_s, request[BODY_SHARE])
-        if (slot := request.get(SLOT)) is not None:
+        raw = await read_body(request, limits.body_bytes, self._body_s, share)
+        if self._admission is not None and (slot := request.get(SLOT)) is not None:
             slot.arrived()
         if len(self._monitors.running) > 1:
             await self._staggered.wait()
@@ -298,7 +298,7 @@ class Delivery:
             )
         notes = record.notes
         notes["model"] = model if len(model) <= MODEL_CHARS else model[: MODEL_CHARS - 1] + "…"
-        owner = request[OWNER]
+        owner = share.account
         key = request[API_KEY] if owner else None
         route = self._router.find(model, key)
         record.route = route.config.model
@@ -339,9 +339,9 @@ class Delivery:
         return exchange
 
 
-async def _leave(request: web.Request) -> None:
+async def _leave(request: web.Request, share: BodyShare) -> None:
     """Gives back what the request holds, before its answer is sent: whoever has read it can ask again at once."""
-    request[BODY_SHARE].release()
+    share.release()
     if (slot := request.get(SLOT)) is not None:
         await slot.end()
 

@@ -8,11 +8,10 @@ import gzip
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
-from proxy.ingress.budget import BodyBudget
+from proxy.ingress.budget import BodyShare
 from proxy.testing import Answer, Asked, Say, Upstream
 from tests.e2e.conftest import CHAT
 from tests.e2e.edge import BODY, HANGS_S, Gateway, Start, answered, eventually, starting
@@ -70,13 +69,13 @@ class Highest:
 def highest(monkeypatch: pytest.MonkeyPatch) -> Highest:
     """Watches every change of a budget."""
     seen = Highest()
-    count = BodyBudget._count
+    take = BodyShare.take
 
-    def watched(budget: BodyBudget, share: Any, size: int) -> None:
-        count(budget, share, size)
-        seen.bytes = max(seen.bytes, budget.bytes)
+    def watched(share: BodyShare, size: int) -> None:
+        take(share, size)
+        seen.bytes = max(seen.bytes, share.budget.bytes)
 
-    monkeypatch.setattr(BodyBudget, "_count", watched)
+    monkeypatch.setattr(BodyShare, "take", watched)
     return seen
 
 
