@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import orjson
@@ -49,23 +49,21 @@ def _values(number: int) -> dict[str, Any]:
     return {"type": "object", "properties": {"a": {"enum": [f"{number}x{at}" for at in range(9_000)]}}}
 
 
-_SHAPES: Final = (
+_PATTERNS: Final = (
     pattern_schema,
     lambda number: pattern_schema(number, 440),
     lambda number: pattern_schema(number, 50, 32),
     lambda number: pattern_schema(number, 1, 32),
-    _wide,
-    _unions,
-    _values,
 )
+_NODES: Final = (_wide, _unions, _values)
 
 
-def schemas(budget: CacheBudget) -> Fill:
-    """Compiled schemas of many shapes, each used."""
+def schemas(budget: CacheBudget, shapes: Sequence[Callable[[int], dict[str, Any]]] = _PATTERNS) -> Fill:
+    """Compiled schemas, each used."""
     known = SchemaCache(budget)
 
     def fill(number: int) -> ToolSchema:
-        schema = known.get(_SHAPES[number % len(_SHAPES)](number))
+        schema = known.get(shapes[number % len(shapes)](number))
         for text in ("a" * 250, "b" * 250, "ab" * 100):
             schema.check(orjson.dumps({f"p{at}": text for at in range(4)}).decode())
         return schema
@@ -141,6 +139,8 @@ FILLS: Final[Mapping[str, Callable[[CacheBudget], Fill]]] = {
     "answers": cached_answers,
 }
 """By the name of a cache: how it is filled."""
+OTHERS: Final[Mapping[str, Callable[[CacheBudget], Fill]]] = {"schemas/nodes": lambda budget: schemas(budget, _NODES)}
+"""Other ways to fill a cache, by its name and what it is filled with."""
 
 
 MIB: Final = 1024 * 1024
@@ -178,9 +178,10 @@ def resident() -> int:
 
 
 def main(name: str) -> None:
+    fills, name = {**FILLS, **OTHERS}[name], name.partition("/")[0]
     most = budget_bytes(name)
     asked = Asked(most)
-    fill = FILLS[name](asked.budget)
+    fill = fills(asked.budget)
     fill(0)
     gc.collect()
     before = resident()
