@@ -253,7 +253,7 @@ FAULTS: Final = (
     Fault(
         "breaker-probes", "proxy/endpoints/breaker.py",
         '(state == "half_open" and not self._probing)', 'state == "half_open"',
-        "a server that just came back gets all requests at once", ("tests/unit/test_breaker.py",),
+        "a server that just came back gets all requests at once", ("tests/unit/test_breaker_table.py",),
     ),
     Fault(
         "keep-alive-answer-too-many", "proxy/backends/wire_connection.py",
@@ -264,7 +264,7 @@ FAULTS: Final = (
     Fault(
         "keep-alive-when-lost", "proxy/backends/wire_connection.py",
         "            if exc is None and answer.until_close:\n", "            if answer.until_close:\n",
-        "an answer whose connection was reset counts as whole", ("tests/backends/test_wire_answers.py", "tests/backends/test_wire_client.py"),
+        "an answer whose connection was reset counts as whole", ("tests/backends/test_reset.py",),
     ),
     Fault(
         "retry-after-rounding", "proxy/backends/retry_after.py",
