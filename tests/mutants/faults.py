@@ -309,9 +309,9 @@ FAULTS: Final = (
         "a clock that is set back closes a limit for as long", LEDGERS,
     ),
     Fault(
-        "ratelimit-debts", "proxy/ratelimit/memory.py",
-        "(max(0.0, self._used(bound, now) + change), now)", "(self._used(bound, now) + change, now)",
-        "tokens that were not used open the limit for others", LEDGERS,
+        "ratelimit-large-requests", "proxy/ratelimit/base.py",
+        "used - b.cost(booked) if", "used - booked if",
+        "a request that is larger than its limit opens it for others when it ends", LEDGERS,
     ),
     Fault(
         "ratelimit-all-or-none", "proxy/ratelimit/base.py",
