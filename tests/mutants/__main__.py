@@ -124,12 +124,14 @@ def judged(fault: Fault, copy: Path) -> tuple[Verdict, str]:
         return "lived", said
     if code != FAILED:
         return "error", f"pytest ended with {code}: {said}"
-    test = said.removeprefix("FAILED ").split(" - ")[0]
-    if said.startswith("FAILED "):
+    outcome, _, named = said.partition(" ")
+    test = named.split(" - ")[0]
+    if outcome in ("FAILED", "ERROR"):
         code, alone = tested(copy, [test])
         if code != 0:
             return "error", f"without the fault too: {alone}"
-    return "killed", test
+        return "killed", test
+    return "killed", said
 
 
 @contextmanager

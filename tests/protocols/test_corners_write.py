@@ -285,3 +285,13 @@ def one_form(side: Side, reply: Any) -> Any:
             choice["calls"] = [replace(use, arguments=use.arguments.strip()) for use in choice["calls"]]
         return choices, reply.usage
     return replace(reply, created=0, extra=EMPTY)
+
+
+def test_an_item_of_reasoning_ends_under_the_id_that_it_began_with() -> None:
+    """Also if its server's id is known at its end only: the client has seen another one."""
+    late = {"responses": {"encrypted_content": "e", "id": "rs_late"}}
+    for text in ("a", ""):
+        block = [Open(0, THOUGHT), Delta(0, text), Close(0, extra=late)]
+        (item,) = responses_wires.accumulate(responses_wires.payloads(responses_wires.write(stream([block]))))
+        assert item["encrypted_content"] == "e"
+        assert (item["id"] == "rs_late") == (not text)
