@@ -229,7 +229,7 @@ class _PatternRoom:
         """Say in the log how many patterns were dropped."""
         if self._dropped:
             LOG.warning(
-                "request %s: %d patterns of tools are not checked: they would take too much memory",
+                "request %s: %d patterns of tools are not checked: this gateway cannot match them in bounded time and memory",
                 self._id,
                 self._dropped,
             )

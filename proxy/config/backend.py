@@ -21,7 +21,7 @@ class Timeouts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pool:
-    """Connections to a backend."""
+    """Connections to a backend (C36)."""
 
     connections: int = doc("At most so many at once; 0 means no limit.", default=1000)
     idle_connections: int = doc(

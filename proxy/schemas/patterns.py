@@ -1,8 +1,8 @@
 """The patterns of a schema: which are enforced, and how much memory they take.
 
-A pattern is enforced if the linear engine can take it within its limits. A pattern that needs look-around or back
-references, or that would take too much memory, is dropped where that only makes the schema laxer. Elsewhere (`strict`
-schemas, `not`, `patternProperties`, ...) the schema is refused.
+A pattern is enforced if the linear engine can take it within its limits. Any other pattern (one that needs look-around
+or back references, that would take too much memory, or that is no regular expression) is dropped where that only makes
+the schema laxer. Elsewhere (`strict` schemas, `not`, `patternProperties`, ...) the schema is refused.
 
 Source: R3.4, R33.1.
 """
@@ -18,9 +18,7 @@ from ..errors import quote
 from ._schema_walk import Graph, Path, SchemaProblem
 
 MAX_PATTERNS: Final = 32
-"""Different patterns in one schema: each takes up to 1.5 ms to compile."""
-MAX_HARD_PATTERNS: Final = 8
-"""Of those, patterns that the linear engine cannot take: each takes up to 1.5 ms more."""
+"""Different patterns that are compiled for one schema: each takes up to 1.5 ms."""
 MAX_PATTERN_CHARS: Final = 4096
 MAX_PATTERN_BYTES: Final = 2 * 1024 * 1024
 """Compiled patterns of one schema. It bounds how long one compile holds the interpreter as well: to about 15 ms."""
@@ -35,60 +33,66 @@ _BACKTRACKING: Final = jsonschema_rs.FancyRegexOptions(backtrack_limit=1_000, si
 
 def settle_patterns(graph: Graph, *, strict: bool, enforce: bool) -> tuple[int, int]:
     """Keep the patterns that can be matched in linear time and little memory; drop the others where that only makes the
-    schema laxer, and all such without `enforce`. Returns the bytes of those that are kept, and how many were dropped
-    for their size. Raises `SchemaProblem` for a pattern that can be neither kept nor dropped."""
-    if len(graph.patterns) > MAX_PATTERNS:
-        raise SchemaProblem(f"The schema has {len(graph.patterns)} different patterns; the most is {MAX_PATTERNS}.")
+    schema laxer, and all such without `enforce`. Returns the bytes of those that are kept, and how many were dropped.
+    Raises `SchemaProblem` for a pattern that can be neither kept nor dropped."""
     if not graph.patterns:
         return 0, 0
     negated = graph.negated()
     bound: dict[str, Path] = {}  # patterns that cannot be dropped, and where
-    free: dict[str, Path] = {}
+    free: dict[str, None] = {}
     for node in graph.nodes:
         keyed = node.schema.get("patternProperties")
         for key in keyed if isinstance(keyed, dict) else ():
             bound.setdefault(key, (*node.path, "patternProperties", key))
         if isinstance(own := node.schema.get("pattern"), str):
-            binding = strict or id(node.schema) in negated
-            (bound if binding else free).setdefault(own, (*node.path, "pattern"))
-    wanted = {**free, **bound} if enforce else bound
-    sizes = {pattern: _pattern_bytes(pattern) for pattern in wanted}
-    hard = [pattern for pattern, size in sizes.items() if size is None]
-    if len(hard) > MAX_HARD_PATTERNS:
-        raise SchemaProblem(
-            f"{len(hard)} patterns of the schema need look-around, back references or huge repetitions; the most is"
-            f" {MAX_HARD_PATTERNS}."
-        )
-    for pattern in hard:
-        _check_hard(pattern, wanted[pattern], binding=pattern in bound)
-    kept = sum(sizes[pattern] or 0 for pattern in bound)
-    if kept > MAX_PATTERN_BYTES:
-        raise SchemaProblem(
-            f"The patterns of the schema take {kept} bytes when compiled; the most is {MAX_PATTERN_BYTES}. Use fewer or"
-            " smaller repetitions, or leave out patterns."
-        )
+            if strict or id(node.schema) in negated:
+                bound.setdefault(own, (*node.path, "pattern"))
+            else:
+                free.setdefault(own)
+    kept = _bytes_of_all(bound)
     fits = set(bound)
-    for pattern in free:
-        size = None if pattern in bound else sizes.get(pattern)
+    tried = [pattern for pattern in free if pattern not in bound][: MAX_PATTERNS - len(bound)] if enforce else []
+    for pattern in tried:
+        size = _pattern_bytes(pattern)
         if size is not None and kept + size <= MAX_PATTERN_BYTES:
             fits.add(pattern)
             kept += size
     for node in graph.nodes:
         if isinstance(own := node.schema.get("pattern"), str) and own not in fits:
             node.drop_pattern()
-    return kept, len((free.keys() | bound.keys()) - fits - set(hard))
+    return kept, len(free.keys() - fits)
 
 
-def _check_hard(pattern: str, where: Path, *, binding: bool) -> None:
-    """Raise `SchemaProblem` if a pattern that the linear engine cannot take is none, or must not be dropped."""
-    if len(pattern) > MAX_PATTERN_CHARS or not _matchable(pattern, _BACKTRACKING):
-        raise SchemaProblem(f"{quote(pattern)} is not a regular expression, or too large a one.", where)
-    if binding:
+def _bytes_of_all(patterns: Mapping[str, Path]) -> int:
+    """Bytes that these patterns keep when compiled. Raises `SchemaProblem` if one cannot be enforced, or if they are
+    too many or too large together."""
+    if len(patterns) > MAX_PATTERNS:
         raise SchemaProblem(
-            f"The pattern {quote(pattern)} cannot be enforced here: look-around, back references and huge repetitions"
-            " take unbounded time. Write it without them.",
-            where,
+            f"The schema has {len(patterns)} different patterns that must be enforced; the most is {MAX_PATTERNS}."
         )
+    total = 0
+    for pattern, where in patterns.items():
+        size = _pattern_bytes(pattern)
+        if size is None:
+            raise _unusable(pattern, where)
+        total += size
+        if total > MAX_PATTERN_BYTES:  # before more of them are compiled
+            raise SchemaProblem(
+                f"The patterns of the schema take more than {MAX_PATTERN_BYTES} bytes when compiled. Use fewer or"
+                " smaller repetitions, or leave out patterns."
+            )
+    return total
+
+
+def _unusable(pattern: str, where: Path) -> SchemaProblem:
+    """The problem of a pattern that the linear engine cannot take and that must be enforced."""
+    if len(pattern) > MAX_PATTERN_CHARS or not _matchable(pattern, _BACKTRACKING):
+        return SchemaProblem(f"{quote(pattern)} is not a regular expression, or too large a one.", where)
+    return SchemaProblem(
+        f"The pattern {quote(pattern)} cannot be enforced here: look-around, back references and huge repetitions"
+        " take unbounded time. Write it without them.",
+        where,
+    )
 
 
 def _pattern_bytes(pattern: str) -> int | None:

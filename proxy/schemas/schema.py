@@ -131,7 +131,7 @@ class ToolSchema:
     """A compiled schema. Checks of any number of requests may share it.
 
     `weight` is how many bytes it keeps at most, `pattern_bytes` those of its patterns, `dropped` the number of
-    patterns that are not enforced because they are too large.
+    patterns that are not enforced.
     """
 
     __slots__ = (

@@ -114,7 +114,7 @@ def test_good_schemas(schema: Any) -> None:
         ({"title": "t", "properties": {"a": {"$ref": "#/title"}}}, ".properties.a.$ref", "no schema"),
         ({"anyOf": [{}], "properties": {"a": {"$ref": "#/anyOf/1"}}}, ".properties.a.$ref", "points to nothing"),
         ({"properties": {"a": {"$anchor": "x"}, "b": {"$anchor": "x"}}}, ".properties.b.$anchor", "twice"),
-        ({"properties": {"a": {"pattern": "("}}}, ".properties.a.pattern", "regular expression"),
+        ({"properties": {"a": {"not": {"pattern": "("}}}}, ".properties.a.not.pattern", "regular expression"),
         ({"patternProperties": {"[": {}}}, '.patternProperties["["]', "regular expression"),
         ({"properties": {"a": {"minimum": float("nan")}}}, ".properties.a.minimum", "number"),
         ({"properties": {"a": {"enum": [object()]}}}, "", "cannot be written as JSON"),

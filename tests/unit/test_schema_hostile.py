@@ -175,15 +175,42 @@ def deep(levels: int) -> dict[str, Any]:
         ({"enum": [[]] * 80_000}, "values"),
         (deep(64), "nested 129 deep"),
         (deep(10_000), "nested without end"),
-        ({"properties": {f"p{i}": {"pattern": f"^{i}$"} for i in range(33)}}, "33 different patterns"),
-        ({"properties": {f"p{i}": {"pattern": f"^(?!{i})"} for i in range(9)}}, "9 patterns"),
-        ({"properties": {"a": {"pattern": "(a{1000}){1000}"}}}, "too large"),
-        ({"properties": {"a": {"pattern": "(" * 5_000}}}, "too large"),
-        ({"properties": {"a": {"pattern": "(" * 4_000 + ")" * 4_000}}}, "too large"),
+        ({"patternProperties": {f"^{i}$": {} for i in range(33)}}, "33 different patterns"),
+        ({"patternProperties": {"(a{1000}){1000}": {}}}, "too large"),
+        ({"patternProperties": {"(" * 5_000: {}}}, "too large"),
+        ({"patternProperties": {"(" * 4_000 + ")" * 4_000: {}}}, "too large"),
     ],
 )
 def test_sizes(schema: dict[str, Any], words: str) -> None:
     assert words in (validate_tool_schema(schema) or "")
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "(",
+        "(?i)x",
+        "(a{1000}){1000}",
+        "(" * 5_000,
+        r"^\w{1,60}[\p{L}\d]{1,40}$",
+        "^(?!x)y",
+        r"\k<none>",
+        "(?P<a>x)(?P=a)",
+    ],
+)
+def test_a_pattern_that_cannot_be_checked_is_not_checked(pattern: str) -> None:
+    """It costs a tool that is not strict nothing else: one odd field ends no session."""
+    schema = compile_schema({"properties": {"a": {"type": "string", "pattern": pattern}, "b": {"pattern": "^b$"}}})
+    assert schema.dropped == 1 or schema.check('{"a":"x"}') is None
+    assert schema.check('{"a":5}') is not None
+    assert schema.check('{"b":"a"}') is not None
+
+
+def test_of_many_patterns_the_first_are_checked() -> None:
+    schema = compile_schema({"properties": {f"p{i}": {"pattern": f"^{i}$"} for i in range(40)}})
+    assert schema.dropped == 8
+    assert schema.check('{"p0":"x"}') is not None
+    assert schema.check('{"p39":"x"}') is None
 
 
 def test_python_objects_that_hold_themselves() -> None:
