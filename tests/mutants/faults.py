@@ -319,8 +319,8 @@ FAULTS: Final = (
         "only one of several limits counts", LEDGERS,
     ),
     Fault(
-        "limits-depth", "proxy/ingress/bodies.py",
-        "    if deep and _is_deep(value, limits.json_depth):\n", "    if False:\n",
+        "limits-depth", "proxy/support/bounded_json.py",
+        "    if openers > bounds.depth and is_deep(value, bounds.depth):\n", "    if False:\n",
         "a body that is nested too deep is taken", ("tests/unit/test_bodies.py",),
     ),
     Fault(
