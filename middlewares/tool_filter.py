@@ -10,7 +10,6 @@ out of requests, and calls out of answers: a model may call what it was not offe
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -31,8 +30,8 @@ from proxy.record import AccessField
 SEES_CALLS: Final = ("arguments", "transformation", "injection", "forwarding")
 """Middlewares that offer what is left, and that find and name the calls which are looked at here."""
 
-_PREFIX: Final = re.compile(r".*[.:/]", re.DOTALL)
-"""What models and clients write before a name: `functions.f`, `server:f`."""
+_SEPARATORS: Final = ".:/"
+"""Ends of what models and clients write before a name: `functions.f`, `server:f`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +141,8 @@ class _Calls:
 def _spellings(name: str) -> Iterable[str]:
     """A name in small letters, and without what may stand before it."""
     name = name.strip().casefold()
-    return dict.fromkeys((name, _PREFIX.sub("", name)))
+    bare = name[max(map(name.rfind, _SEPARATORS)) + 1 :]
+    return dict.fromkeys((name, bare))
 
 
 def _served(exchange: Exchange, tools: tuple[ToolSpec, ...]) -> list[ToolSpec]:

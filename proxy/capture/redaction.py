@@ -18,7 +18,7 @@ from ..backends.private import forms, private_of
 from ..config import GatewayConfig
 from ..servertools.mcp.secrets import secrets_of
 from ..support.escapes import views
-from ..support.patterns import linear
+from ..support.linear import linear
 from ..support.pieces import matches, places_of
 
 LEAST: Final = 8

@@ -17,14 +17,13 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Final
 
-import orjson
 from aiohttp import web
 
 from ..backends.base import WireSource
 from ..backends.private import Private, withheld
 from ..errors import GatewayError
 from ..model import ModelReply, ReplyChoice
-from ..protocols.chat.reply import read_usage
+from ..protocols.base import ServerSide
 from ..record import AccessRecord
 from .exchange import Exchange
 from .reply import Reply
@@ -49,7 +48,7 @@ async def relay(request: web.Request, exchange: Exchange, reply: Reply, wire: Wi
         if len(begin) <= WHOLE_BYTES or _PASSES.match(begin) is None:
             return await checked(reply, wire, begin + await _gather(parts, None))
         try:
-            await _send(request, exchange, reply, _without_secrets(begin, parts, wire.private))
+            await _send(request, exchange, reply, wire.protocol, _without_secrets(begin, parts, wire.private))
         except GatewayError as error:
             if not reply.prepared:
                 raise
@@ -94,7 +93,9 @@ async def _without_secrets(
         yield held
 
 
-async def _send(request: web.Request, exchange: Exchange, reply: Reply, parts: AsyncGenerator[bytes, None]) -> None:
+async def _send(
+    request: web.Request, exchange: Exchange, reply: Reply, protocol: ServerSide, parts: AsyncGenerator[bytes, None]
+) -> None:
     record = exchange.record
     begin = end = b""
     async for data in parts:
@@ -107,7 +108,7 @@ async def _send(request: web.Request, exchange: Exchange, reply: Reply, parts: A
         show_output(record, data)
         await reply.write(data)  # waits for a client that is slow
     if reply.stages:
-        await show(reply, lambda: _counted(end) or _counted(begin) or _UNCOUNTED)
+        await show(reply, lambda: _counted(protocol, end) or _counted(protocol, begin) or _UNCOUNTED)
     await reply.write_eof()
     record.status = reply.status
 
@@ -122,13 +123,12 @@ def show_output(record: AccessRecord, data: object) -> None:
 _UNCOUNTED: Final = ModelReply("", "", 0, (ReplyChoice(()),))
 
 
-def _counted(data: bytes) -> ModelReply | None:
+def _counted(protocol: ServerSide, data: bytes) -> ModelReply | None:
     """The counts of tokens in a piece of an answer, as an answer."""
     found = _USAGE.findall(data)
     if not found:
         return None
     try:
-        usage = read_usage(orjson.loads(found[-1]))
-    except orjson.JSONDecodeError:
+        return protocol.read_reply(b'{"usage":%b}' % found[-1])
+    except GatewayError:
         return None
-    return ModelReply("", "", 0, (ReplyChoice(()),), usage)

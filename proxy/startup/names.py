@@ -20,7 +20,7 @@ from ..ratelimit.opening import make_ledger
 from ..registry import Registries
 from ..store.opening import make_store
 from ..support.conversion import ConfigError, from_mapping
-from ..support.patterns import linear
+from ..support.linear import linear
 from .chains import chain_mistakes
 from .passed import passed_paths
 

@@ -21,6 +21,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from .linear import reason_of
+
 LONGEST: Final = 8192
 """Characters that a match may have at most."""
 COUNTED: Final = 100
@@ -149,21 +151,6 @@ class _Reader:
         return ValueError(f"{what} (at character {self._at + 1})")
 
 
-def linear(pattern: str) -> Any:
-    """A regular expression for bytes of UTF-8, compiled by RE2, so that every search is linear. Raises `ValueError` for
-    one that RE2 cannot compile, and without RE2."""
-    try:
-        import re2
-    except ImportError as error:
-        raise ValueError("patterns of your own need a package: pip install 'toolwire[redact]'") from error
-    options = re2.Options()
-    options.log_errors = False
-    try:
-        return re2.compile(pattern.encode(), options)
-    except re2.error as error:
-        raise ValueError(f"{pattern!r} is not a regular expression of RE2: {_said(error)}") from None
-
-
 class Patterns:
     """Several patterns, looked for together. Raises `ValueError` for one that cannot be used, `ImportError` without
     RE2."""
@@ -186,7 +173,7 @@ class Patterns:
                 part = _Reader(pattern.removeprefix("(?i)")).read()
                 re2.compile(flag + part.full, options)
             except (ValueError, re2.error) as error:
-                raise ValueError(f"the pattern {pattern!r} cannot be used: {_said(error)}") from None
+                raise ValueError(f"the pattern {pattern!r} cannot be used: {reason_of(error)}") from None
             scope = flag.rstrip(")") + ":" if flag else "(?:"
             self._longest = max(self._longest, part.most)
             full.append(f"{scope}{part.full})")
@@ -203,11 +190,6 @@ class Patterns:
         """Where the longest end of the text begins that a match could still go on from; its length if there is none."""
         at: int = self._begun.search(text, max(start, len(text) - self._longest)).start()
         return at
-
-
-def _said(error: Exception) -> str:
-    told = error.args[0] if error.args else error
-    return told.decode() if isinstance(told, bytes) else str(told)
 
 
 class Replacing:

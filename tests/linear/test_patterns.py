@@ -52,7 +52,7 @@ MADE: Final[Mapping[str, str]] = {
     "proxy.inspector.prompt:_Ours.__init__": "escaped names",
     "proxy.pipeline.delivery:boundary": "paths that the code names, matched as a whole",
     "proxy.pipeline.unopened:closes_thoughts": "escaped words",
-    "proxy.prompting.transcript:_Writer._pieces": "escaped words",
+    "proxy.prompting.transcript:split_at": "escaped words, over slices",
     "proxy.scan.literals:_to_quote": "held by the module",
     "proxy.scan.repair:_run_of": "held by the module",
     "proxy.scanner:signs_of": "escaped words",

@@ -153,7 +153,7 @@ def listed_again(body: dict[str, Any]) -> None:
     messages = read_items(body["input"])
     options = WriteOptions(request=ModelRequest("m", messages), created=1, body=body)
     kept = again(FORM_OF.begun(turn(input=messages), options))
-    assert FORM_OF.listed(kept) == list(input_items(body, IDENT)), items
+    assert [*FORM_OF.listed(kept)] == list(input_items(body, IDENT)), items
     assert kept.input == messages
     assert FORM_OF.shown(kept)["status"] == "in_progress"
 

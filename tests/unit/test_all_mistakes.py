@@ -120,7 +120,10 @@ MISTAKES: dict[str, tuple[Change, str]] = {
     "a folder": (at("tools", "folder", value="no-folder"), "tools.folder: there is no folder"),
     "a store": (at("store", value={"kind": "sqlite", "path": "file.txt/deeper/x.sqlite3"}), "store.path: "),
     "a limit": (at("rate_limits", value={"store": "redis"}), "rate_limits.url: required for the store 'redis'"),
-    "a pattern": (at("capture", value={"keep": 1, "secrets": ["("]}), "capture.secrets[0]: not a regular expression"),
+    "a pattern": (
+        at("capture", value={"keep": 1, "secrets": ["("]}),
+        "capture.secrets[0]: '(' is not a regular expression",
+    ),
     "a capture folder": (
         at("capture", value={"keep": 1, "folder": "file.txt/captures"}),
         "capture.folder: ",

@@ -16,7 +16,7 @@ SHARED = {
     "proxy.protocols." + name
     for name in (
         "base", "call_ids", "chat_templates", "numbers", "openai", "passed", "served", "shape", "sides",
-        "stored_form", "turn", "wire",
+        "stored_form", "tool_names", "turn", "wire",
     )
 }  # fmt: skip
 """Modules that are no single protocol's."""

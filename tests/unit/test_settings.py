@@ -98,7 +98,7 @@ def test_yaml_scalars_mean_what_people_mean(text: str, value: Any) -> None:
         ("a: 1\nb: 2\na: 3", "line 3, column 1: key 'a' occurs twice"),
         ("a: [", "line 1, column 5: expected the node content"),
         ("!!python/object/apply:os.getcwd []", "line 1, column 1: could not determine a constructor"),
-        ("[" * 5000, "recursion"),
+        ("[" * 5000, "nested too deeply"),
     ],
 )
 def test_bad_yaml_says_where(text: str, message: str) -> None:
