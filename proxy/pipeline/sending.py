@@ -63,7 +63,7 @@ async def send(request: web.Request, exchange: Exchange, reply: Reply, monitor: 
         await StreamSender(request, exchange, reply, monitor).run()
         return reply
     body: bytes | None
-    wire = reply.passes_to(exchange.protocol.name) if isinstance(exchange.protocol, PassedProtocol) else None
+    wire = reply.passes_to(exchange.protocol.name) if type(exchange.protocol) is PassedProtocol else None
     if wire is not None and not is_enclosed(request):
         body = await relay(request, exchange, reply, wire)
         if body is None:

@@ -118,7 +118,8 @@ async def checked(reply: Reply, wire: WireSource, body: bytes) -> bytes:
     """`body` as it may go out, shown to who looks on. Raises the `GatewayError` that it is, or with which one of them
     ends it."""
     large = len(body) > OFFLOAD_BYTES
-    body = await offload(True, _checked, wire, body) if large else _checked(wire, body)
+    judged = bool(reply.stages)
+    body = await offload(True, _checked, wire, body, judged) if large else _checked(wire, body, judged)
     if reply.stages:
         if large:
             read = await offload(True, _read, wire, body)
@@ -128,9 +129,9 @@ async def checked(reply: Reply, wire: WireSource, body: bytes) -> bytes:
     return body
 
 
-def _checked(wire: WireSource, body: bytes) -> bytes:
-    """The bytes of a whole answer that may go out: those of a server, with each key of an object once. Raises the
-    `GatewayError` that they are."""
+def _checked(wire: WireSource, body: bytes, judged: bool) -> bytes:
+    """The bytes of a whole answer that may go out: those of a server, with each key of an object once if the answer is
+    `judged` (R33.6). Raises the `GatewayError` that they are."""
     try:
         value = orjson.loads(body) if len(body) <= OFFLOAD_BYTES else loads(body, BOUNDS)
     except ValueError:
@@ -140,7 +141,7 @@ def _checked(wire: WireSource, body: bytes) -> bytes:
             wire.protocol.read_reply(body)
         except GatewayError as error:
             raise cleaned(error, private=wire.private) from None
-    elif has_duplicates(body, value):
+    elif judged and has_duplicates(body, value):
         body = dump_in_pieces(value)
     if wire.private.secrets:
         check_whole(wire.private, body)
