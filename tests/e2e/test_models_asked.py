@@ -13,7 +13,7 @@ from proxy.backends.hops import HOPS, LOOP
 from proxy.backends.identity import Identity
 from proxy.config import BackendConfig
 from proxy.endpoints import model_names
-from proxy.endpoints.model_names import FRESH_S, MOST, STALE_S, ModelNames
+from proxy.endpoints.model_names import ALONE, FRESH_S, MOST, STALE_S, ModelNames
 from proxy.endpoints.pool import Endpoint
 from proxy.errors import BackendFault, GatewayError
 from proxy.testing import Answer, Upstream
@@ -105,6 +105,18 @@ async def test_a_request_of_another_gateway_does_not_wait_for_others() -> None:
     assert await client == await other == ["m"]
     assert await of_gateway(server) == ["m"]
     assert server.asked == 2, "what it was told is kept for all"
+
+
+async def test_requests_that_say_so_have_it_asked_a_few_times_at_once() -> None:
+    server = Server()
+    server.gate.clear()
+    several = [asyncio.create_task(of_gateway(server)) for _ in range(50)]
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert server.asked == ALONE + 1
+    server.gate.set()
+    assert await asyncio.gather(*several) == [["m"]] * 50
+    assert server.asked == ALONE + 1
 
 
 @pytest.mark.parametrize(("code", "kept"), [(LOOP, False), ("upstream_disconnected", True)])
