@@ -432,8 +432,9 @@ SCHEMAS: dict[str, tuple[Json, ...]] = {
         _property(uniqueItems="yes"),
     ),
     "pattern that does not compile": tuple(
-        _property(pattern=wrong) for wrong in ("(", "[a", "*", "(?P<", "a{2,1}", "\\", 7, None)
-    ),
+        _property(patternProperties={wrong: {}}) for wrong in ("(", "[a", "*", "(?P<", "a{2,1}", "\\")
+    )
+    + tuple(_property(pattern=wrong) for wrong in (7, None)),
     "items of a wrong kind": tuple(_property(type="array", items=wrong) for wrong in ("string", 7, None, "x")),
     "additionalProperties of a wrong kind": tuple(_root(additionalProperties=wrong) for wrong in ("no", 7, None, [])),
     "combinator of a wrong kind": (

@@ -19,6 +19,9 @@ HEADER: Final = "X-Toolwire-Hops"
 MOST: Final = 16
 """Gateways in a row; more are a ring of which none knows its name."""
 
+LOOP: Final = "backend_loop"
+"""Code of the error of a request that comes back."""
+
 _NAMES: Final = re.compile(r"[0-9a-f]{16}(?:, ?[0-9a-f]{16})*")
 
 HOPS: Final[ContextVar[str]] = ContextVar("toolwire.hops", default="")
@@ -42,7 +45,7 @@ def loop() -> GatewayError:
     """The error of a request that comes back."""
     return BackendFault(
         "The gateway's own request came back to it.",
-        code="backend_loop",
+        code=LOOP,
         hint="Check the backend's `url`: it leads to this gateway, or to another one that asks this one.",
         headers={"x-should-retry": "false"},
     )

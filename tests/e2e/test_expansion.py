@@ -14,7 +14,7 @@ import pytest
 from aiohttp.test_utils import TestServer
 
 from proxy.config import LimitsConfig
-from proxy.ingress.budget import BODY_BUDGET
+from proxy.ingress.budget import BODY_BUDGET, BodyShare
 from proxy.pipeline.stored import CONVERSATIONS
 from proxy.protocols import wire
 from proxy.protocols.wire import PIECE_CHARS
@@ -292,7 +292,7 @@ async def test_large_turns_that_are_looked_at_have_a_budget(gateway: Gateway) ->
         async with client(server) as session:
             large = await ask(session, input="x" * 2 * OFFLOAD_BYTES)
             small = await ask(session, input="hello")
-            others = budget.open("")
+            others = BodyShare(budget, "")
             others.take(LimitsConfig().total_body_bytes - OFFLOAD_BYTES)
             refused = await get(session, f"{large['id']}/input_items", 503)
             assert refused["error"]["code"] == "overloaded"

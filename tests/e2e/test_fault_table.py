@@ -25,7 +25,7 @@ from proxy.app import METRICS
 from proxy.testing import Answer, Asked, Raw, Refuse, Say, Script, Upstream, WireAnswer, chunk, frame
 from tests.e2e.conftest import CHAT, USER, function, post, serving, upstream_config
 from tests.e2e.responses_answers import RESPONSES, read_events
-from tests.e2e.test_faults import leaving_nothing
+from tests.e2e.test_faults import UNUSED, leaving_nothing
 
 HANGS_S = 60.0
 TOOL = function("read_file", path="string")
@@ -339,7 +339,7 @@ async def test_the_table_leaves_nothing_behind() -> None:
     short = {"timeouts": {"first_byte_s": SHORT_S, "idle_s": SHORT_S}}
     async with (
         Upstream([Say("ok")]) as upstream,
-        serving(upstream_config(upstream.url, backend=short)) as server,
+        serving(upstream_config(upstream.url, backend=short | UNUSED)) as server,
         leaving_nothing(server, upstream),
     ):
         for fault in FAULTS.values():

@@ -30,6 +30,8 @@ HANGS_S = 60.0
 """Nothing here may take so long."""
 
 SHORT = {"timeouts": {"first_byte_s": 0.2, "idle_s": 0.2}}
+UNUSED = {"pool": {"idle_s": 0.2}}
+"""Unused connections are soon closed: how many there are else depends on how fast requests follow each other."""
 
 
 def limits(code: str) -> dict[str, Any]:
@@ -270,7 +272,8 @@ async def _eventually(true: Callable[[], bool]) -> None:
 
 @asynccontextmanager
 async def leaving_nothing(server: TestServer, upstream: Upstream) -> AsyncIterator[None]:
-    """Afterwards there are as many descriptors and tasks as before, one kept connection to the backend included."""
+    """Afterwards there are as many descriptors and tasks as before, when the backend's connections (see `UNUSED`) are
+    closed."""
 
     async def plain() -> None:
         upstream.script = [Say("ok")]
@@ -282,6 +285,7 @@ async def leaving_nothing(server: TestServer, upstream: Upstream) -> AsyncIterat
         handlers = server.runner.server
         assert handlers is not None
         await _eventually(lambda: not handlers.connections)
+        await _eventually(lambda: not upstream.open)
 
     await plain()
     tasks, descriptors = len(asyncio.all_tasks()), _descriptors()
@@ -295,7 +299,7 @@ async def leaving_nothing(server: TestServer, upstream: Upstream) -> AsyncIterat
 async def test_faults_leave_nothing_behind() -> None:
     async with (
         Upstream([Say("ok")]) as upstream,
-        serving(upstream_config(upstream.url, backend=SHORT)) as server,
+        serving(upstream_config(upstream.url, backend=SHORT | UNUSED)) as server,
         leaving_nothing(server, upstream),
     ):
         for turn in [*(t for t, *_ in BEFORE.values()), *(t for t, *_ in DURING.values())]:
@@ -310,7 +314,7 @@ async def test_faults_leave_nothing_behind() -> None:
 async def test_clients_that_go_leave_nothing_behind() -> None:
     async with (
         Upstream([Say("ok")]) as upstream,
-        serving(upstream_config(upstream.url)) as server,
+        serving(upstream_config(upstream.url, backend=UNUSED)) as server,
         leaving_nothing(server, upstream),
     ):
         async with aiohttp.ClientSession() as session:

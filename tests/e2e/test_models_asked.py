@@ -9,10 +9,11 @@ import aiohttp
 import orjson
 import pytest
 
+from proxy.backends.hops import HOPS, LOOP
 from proxy.backends.identity import Identity
 from proxy.config import BackendConfig
 from proxy.endpoints import model_names
-from proxy.endpoints.model_names import FRESH_S, MOST, STALE_S, ModelNames
+from proxy.endpoints.model_names import ALONE, FRESH_S, MOST, STALE_S, ModelNames
 from proxy.endpoints.pool import Endpoint
 from proxy.errors import BackendFault, GatewayError
 from proxy.testing import Answer, Upstream
@@ -87,6 +88,59 @@ async def test_nobody_waits_for_an_answer_that_nobody_wants() -> None:
     server.goes.set()
     assert await newcomer == ["m"], "one who comes at this moment is not cancelled with them"
     assert (server.asked, server.cancelled) == (2, 1)
+
+
+async def test_a_request_of_another_gateway_does_not_wait_for_others() -> None:
+    """In a ring of gateways that answer may wait for it."""
+    server = Server()
+    server.gate.clear()
+    client = asyncio.create_task(server.known.get())
+    await asyncio.sleep(0)
+    server.gate.set()
+    server.gate = asyncio.Event()  # the client's question is still on its way, and so is the next one
+    other = asyncio.create_task(of_gateway(server))
+    await asyncio.sleep(0)
+    assert server.asked == 2
+    server.gate.set()
+    assert await client == await other == ["m"]
+    assert await of_gateway(server) == ["m"]
+    assert server.asked == 2, "what it was told is kept for all"
+
+
+async def test_requests_that_say_so_have_it_asked_a_few_times_at_once() -> None:
+    server = Server()
+    server.gate.clear()
+    several = [asyncio.create_task(of_gateway(server)) for _ in range(50)]
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert server.asked == ALONE + 1
+    server.gate.set()
+    assert await asyncio.gather(*several) == [["m"]] * 50
+    assert server.asked == ALONE + 1
+
+
+@pytest.mark.parametrize(("code", "kept"), [(LOOP, False), ("upstream_disconnected", True)])
+async def test_a_request_that_comes_back_says_nothing_of_others(code: str, kept: bool) -> None:
+    server = Server()
+    server.names = BackendFault("no", code=code)
+    with pytest.raises(BackendFault) as raised:
+        await of_gateway(server)
+    assert raised.value.code == code
+    server.names = ["m"]
+    if kept:
+        with pytest.raises(BackendFault):
+            await server.known.get()
+    else:
+        assert await server.known.get() == ["m"]
+
+
+async def of_gateway(server: Server) -> list[str]:
+    """The names, for a request that came through another gateway."""
+    came = HOPS.set("0123456789abcdef")
+    try:
+        return await server.known.get()
+    finally:
+        HOPS.reset(came)
 
 
 async def test_a_fault_is_an_answer_as_well() -> None:

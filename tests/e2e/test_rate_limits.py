@@ -136,9 +136,11 @@ async def test_what_does_not_count(gateway: Gateway) -> None:
     )
     key = {"Authorization": "Bearer k"}
     async with aiohttp.ClientSession() as session:
-        for path in (*ALIVE, *READY, "/v1/models", "/metrics", "/v1/responses/resp_1"):
+        for path in (*ALIVE, *READY, "/v1/models", "/metrics"):
             async with session.get(server.make_url(path), headers=key) as response:
                 assert "x-ratelimit-limit-requests" not in response.headers
+        async with session.post(server.make_url("/v1/responses/resp_1/cancel"), headers=key) as response:
+            assert response.status == 404
     for body, headers, status in (
         ({"messages": USER}, {}, 401),
         ({"messages": USER}, {"Authorization": "Bearer wrong"}, 401),

@@ -17,9 +17,10 @@ pytest.importorskip("redis")
 
 from proxy.testing import Answer, Asked, Say, Upstream
 from tests.e2e.processes import running
-from tests.store.redis_server import GUARD_S, PROGRAM, WatchedGroup, started
+from tests.optional import REDIS
+from tests.store.redis_server import GUARD_S, WatchedGroup, started
 
-pytestmark = pytest.mark.skipif(PROGRAM is None, reason="redis-server is not installed (apt-get install redis-server)")
+pytestmark = pytest.mark.needs(REDIS)
 
 RESPONSES = "/v1/responses"
 CLIENTS = 4

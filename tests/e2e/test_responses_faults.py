@@ -40,7 +40,9 @@ from tests.e2e.test_faults import (
     ERROR,
     GONE,
     HANGS_S,
+    SHORT,
     SSE,
+    UNUSED,
     check_envelope,
     leaving_nothing,
     limits,
@@ -449,7 +451,10 @@ async def test_a_client_that_goes_takes_the_servers_work_along(
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts descriptors in /proc")
 @pytest.mark.parametrize("mode", ["prompt", "native"])
 async def test_faults_leave_nothing_behind(mode: str) -> None:
-    async with Upstream([Say("ok")]) as upstream, serving(failing(upstream, "upstream_timeout", mode)) as server:
+    async with (
+        Upstream([Say("ok")]) as upstream,
+        serving(upstream_config(upstream.url, backend=SHORT | UNUSED, defaults={"mode": mode})) as server,
+    ):
         async with leaving_nothing(server, upstream):
             for turn in [*(t for t, *_ in BEFORE.values()), *(t for t, *_ in LATER.values())]:
                 for tools in ([], [READ]):
@@ -464,7 +469,7 @@ async def test_faults_leave_nothing_behind(mode: str) -> None:
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts descriptors in /proc")
 async def test_clients_that_go_leave_nothing_behind() -> None:
-    async with Upstream([Say("ok")]) as upstream, serving(upstream_config(upstream.url)) as server:
+    async with Upstream([Say("ok")]) as upstream, serving(upstream_config(upstream.url, backend=UNUSED)) as server:
         async with leaving_nothing(server, upstream):
             upstream.script = [Say("Hel", hang=True)]
             bodies = [{"model": "m", "input": "hi", "tools": tools, "stream": True} for tools in ([], [READ])] * 10

@@ -15,7 +15,8 @@ import pytest
 
 from tests.e2e.conftest import CHAT, USER
 from tests.e2e.processes import GUARD_S, running
-from tests.store.redis_server import PROGRAM, RedisServer
+from tests.optional import REDIS
+from tests.store.redis_server import RedisServer
 
 LIMITS = {"a": 5, "b": 10, "c": 15, "d": 20}
 CONFIG: Mapping[str, Any] = {
@@ -59,9 +60,8 @@ async def test_two_workers(tmp_path: Path) -> None:
         await gateway.logged(" key=a ", 2 * LIMITS["a"])  # its name, which is no secret
 
 
+@pytest.mark.needs(REDIS)
 async def test_two_gateways(tmp_path: Path) -> None:
-    if PROGRAM is None:
-        pytest.skip("redis-server is not installed (Debian: apt-get install redis-server)")
     server = RedisServer(tmp_path)
     server.start()
     try:

@@ -26,7 +26,7 @@ def deep(levels: int) -> dict[str, Any]:
         {"type": "object", "properties": {"a": {"$ref": "https://example.org/schema.json"}}},
         {"type": "object", "properties": {"a": {"type": "nonsense"}}},
         {"type": "array"},
-        {"type": "object", "properties": {"a": {"pattern": "("}}},
+        {"type": "object", "properties": {"a": {"patternProperties": {"(": {}}}}},
         deep(500),
         {"type": "object", "properties": {f"p{n}": {"enum": list(range(50))} for n in range(5000)}},
     ],

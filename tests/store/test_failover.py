@@ -15,10 +15,11 @@ pytest.importorskip("redis")
 
 from proxy.store.base import StoreUnavailable
 from proxy.store.redis import RedisStore
-from tests.store.redis_server import GUARD_S, PROGRAM, ClusterGroup, Group, WatchedGroup, started, until
+from tests.optional import REDIS
+from tests.store.redis_server import GUARD_S, ClusterGroup, Group, WatchedGroup, started, until
 from tests.store.turns import Clock, turn
 
-pytestmark = pytest.mark.skipif(PROGRAM is None, reason="redis-server is not installed (apt-get install redis-server)")
+pytestmark = pytest.mark.needs(REDIS)
 
 WRITERS = 8
 SOME = 60
