@@ -6,11 +6,13 @@ Rules of this module:
    in a turn of the event loop, so that a million chunks of one byte do not stop it.
 2. What stands between the chunks of a body, or behind them, is bounded as a head is: it counts for no limit of a body.
 3. A wish to upgrade to another protocol is not heard (RFC 9110, 7.8), and what comes behind it is the next request.
+4. A connection without a request holds nothing of the last one. aiohttp's loop keeps the request and its answer until
+   the next request comes, and with them the body and all that was made of it: megabytes for each idle connection.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, cast
 
 from aiohttp import web
 from aiohttp.http import RawRequestMessage
@@ -28,6 +30,12 @@ UPGRADE_BYTES: Final = 1024
 name as everybody does. Else it is noticed too late to save what follows, and the connection ends with the answer."""
 
 _HEAD_END: Final = b"\r\n\r\n"
+
+
+class _Answered(NamedTuple):
+    """All that aiohttp asks of an answer that was sent."""
+
+    keep_alive: bool | None
 
 
 class SlicingHandler(web.RequestHandler):
@@ -53,6 +61,15 @@ class SlicingHandler(web.RequestHandler):
         """The next slice of what is held is due."""
         self._last: bytes | None = None
         """What stands before the next bytes, once somebody has spoken of an upgrade."""
+
+    async def finish_response(
+        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        """Send the answer, and let go of it and of the request (rule 4)."""
+        sent, reset = await super().finish_response(request, resp, start_time)
+        request.clear()
+        request._read_bytes = None
+        return cast(web.StreamResponse, _Answered(sent.keep_alive)), reset
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """End."""
