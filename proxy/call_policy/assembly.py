@@ -150,18 +150,17 @@ def _holds_all(value: str, known: ParameterTypes) -> bool:
 
 @dataclass(slots=True)
 class TaggedArguments:
-    """Keys and values in tags. Of equal keys the last one wins (R9.10); where the call was given out while it came
-    (`sent`) they all stand there, and the same is up to whoever reads the JSON."""
+    """Keys and values in tags. Of equal keys the last one wins (R9.10)."""
 
     values: list[tuple[str, str, Types | None]]
-    sent: bool = False
 
     def settle(self, parameters: Mapping[str, Any] | None, *, repair: bool, objects: bool) -> Settled:
         """See `Arguments`."""
         known = ParameterTypes(parameters)
-        members = [(key, (text, types)) for key, text, types in self.values]
-        chosen = members if self.sent else dict(members).items()
-        return Settled(object_text((key, typed_value(text, types or known.of(key))) for key, (text, types) in chosen))
+        last = {key: (text, types) for key, text, types in self.values}
+        return Settled(
+            object_text((key, typed_value(text, types or known.of(key))) for key, (text, types) in last.items())
+        )
 
 
 @dataclass(slots=True)
@@ -170,14 +169,13 @@ class ElementArguments:
 
     values: list[tuple[str, str, Types | None]]
     nested: list[Element]
-    sent: bool = False
 
     def settle(self, parameters: Mapping[str, Any] | None, *, repair: bool, objects: bool) -> Settled:
         """See `Arguments`."""
         known = ParameterTypes(parameters)
         members = [(key, text_value(text, known.of(key))) for key, text, _ in self.values]
         members += [(e.name, element_value(e, known.of(e.name), known.inside(e.name))) for e in self.nested]
-        return Settled(object_text(members if self.sent else dict(members).items()))
+        return Settled(object_text(dict(members).items()))
 
 
 # --- whole calls: JSON and Python -----------------------------------------------------------------------------------
@@ -237,8 +235,7 @@ def _own_syntax(syntax: BlockSyntax) -> bool:
 class _Draft:
     """A call in tags, as far as it was read."""
 
-    def __init__(self, sent: bool) -> None:
-        self.sent = sent
+    def __init__(self) -> None:
         self.name: str | None = None
         self.call_id: str | None = None
         self.text: str | None = None
@@ -281,7 +278,7 @@ class _Draft:
         elif self.broken or self.key is not None or (self.text is not None and self.values):
             arguments = Unreadable(_BROKEN)
         elif self.text is None:
-            arguments = TaggedArguments(self.values, self.sent)
+            arguments = TaggedArguments(self.values)
         elif syntax.quote:
             arguments = BracesArguments(self.text, syntax.quote)
         else:
@@ -292,7 +289,7 @@ class _Draft:
     def _elements(self, prefix: str) -> Arguments:
         """Text behind the last value is what follows the first tag inside of that."""
         if self.text is None:
-            return ElementArguments(self.values, [], self.sent)
+            return ElementArguments(self.values, [])
         if not self.values:
             return TextArguments(self.text, "object")
         *values, (key, value, _) = self.values
@@ -300,7 +297,7 @@ class _Draft:
             nested = read_elements(f"{prefix}<{key}>{value}{prefix}{self.text}", prefix)
         except ValueError as error:
             return Unreadable(str(error))
-        return ElementArguments(values, nested, self.sent)
+        return ElementArguments(values, nested)
 
 
 def _tagged_calls(block: Block) -> Iterator[Written]:
@@ -309,12 +306,11 @@ def _tagged_calls(block: Block) -> Iterator[Written]:
     last = pieces[-1][0]
     if block.broken and last in ("name", "id"):
         raise ValueError(_BROKEN)  # not even its name is certain
-    sent = block.opened is not None
-    draft = _Draft(sent)
+    draft = _Draft()
     for field, text in pieces:
         if draft.is_over(field):
             yield draft.written(syntax)
-            draft = _Draft(sent)
+            draft = _Draft()
         draft.take(field, text, syntax)
     draft.broken = draft.broken or (block.broken and last != "arguments")
     yield draft.written(syntax)

@@ -7,6 +7,7 @@ nothing, so the keys of the text are counted, and compared with those of the val
 from __future__ import annotations
 
 import json
+from secrets import token_hex
 from typing import Any
 
 import orjson
@@ -26,15 +27,30 @@ def has_duplicates(text: bytes, value: Any) -> bool:
 
 def each_key_once(text: str) -> str:
     """The JSON `text` with the last value of each key that an object has twice, as most parsers read it; itself if none
-    has. Raises `ValueError` if it cannot be written so."""
+    has. Numbers keep their text. Raises `ValueError` if it cannot be written so."""
+    try:
+        return _last_of_each(text)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+
+
+def _last_of_each(text: str) -> str:
     raw = text.encode("utf-8", "surrogatepass")
     try:
         twice = has_duplicates(raw, orjson.loads(raw))
     except orjson.JSONDecodeError:  # halves of characters, or numbers that it does not know
-        twice = _keys_of(raw) != count_keys(json.loads(text))
+        twice = _keys_of(raw) != count_keys(json.loads(text, parse_int=str))
     if not twice:
         return text
-    return json.dumps(json.loads(text), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    mark = token_hex(16)  # Not to be guessed, so no string of the text can look like a number of ours.
+
+    def marked(number: str) -> str:
+        return f"{mark}{number}{mark}"
+
+    value = json.loads(text, parse_int=marked, parse_float=marked)
+    # Halves of characters are no UTF-8: they stay escapes.
+    once = json.dumps(value, ensure_ascii=r"\ud" in text.lower(), separators=(",", ":"), allow_nan=False)
+    return once.replace(f'"{mark}', "").replace(f'{mark}"', "")
 
 
 def _keys_of(text: bytes) -> int:

@@ -234,12 +234,23 @@ async def test_a_slip_at_the_end_is_repaired(gateway: Gateway) -> None:
     assert reason(chunks) == "tool_calls"
 
 
-async def test_of_equal_keys_in_tags_the_last_one_wins_as_in_json(gateway: Gateway) -> None:
-    """R9.10, by whoever reads the arguments: both were sent."""
-    parameter = "<parameter=path>\n{}\n</parameter>\n"
-    text = f"<tool_call>\n<function=write>\n{parameter.format('a')}{parameter.format('b')}</function>\n</tool_call>"
-    server = await gateway(config([turn(text)], format="qwen3_coder"))
-    assert "".join(fragments((await post(server, CHAT)).frames()[:-1])) == '{"path":"a","path":"b"}'
+_PARAMETER = "<parameter=path>\n{}\n</parameter>\n"
+TWICE = {
+    "qwen3_coder": f"<tool_call>\n<function=write>\n{_PARAMETER.format('a')}{_PARAMETER.format('b')}</function>\n</tool_call>",
+    "hermes": '<tool_call>{"name":"write","arguments":{"path":"a","path":"b"}}</tool_call>',
+    "pythonic": "[write(path='a', path='b')]",
+}
+
+
+@pytest.mark.parametrize("format", TWICE)
+async def test_of_equal_keys_no_client_gets_both(gateway: Gateway, format: str) -> None:
+    """The last one wins (R9.10). A stream that has sent the first one fails, and its arguments are no JSON (R33.6)."""
+    server = await gateway(config([turn(TWICE[format])], format=format))
+    *chunks, error, done = (await post(server, CHAT)).frames()
+    assert (error["error"]["code"], done) == ("malformed_tool_arguments", "[DONE]")
+    assert reason(chunks) is None
+    with pytest.raises(ValueError):
+        json.loads("".join(fragments(chunks)))
     calls = (await post(server, {**CHAT, "stream": False})).json()["choices"][0]["message"]["tool_calls"]
     assert calls[0]["function"]["arguments"] == '{"path":"b"}'
 

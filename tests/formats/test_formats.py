@@ -220,9 +220,16 @@ def test_a_mention_of_an_opener_stays_text(tool_format: ToolFormat) -> None:
 @in_json
 @pytest.mark.parametrize(
     ("written", "read"),
-    [("", "{}"), ("  ", "{}"), ('{"n":1.0,"big":12345678901234567890,"n":2}', None), (' {"a":1} ', '{"a":1}')],
+    [
+        ("", "{}"),
+        ("  ", "{}"),
+        ('{"n":1.0,"big":12345678901234567890}', None),
+        ('{"n":1.0,"big":1234567890123456789.50,"n":2e0}', '{"n":2e0,"big":1234567890123456789.50}'),
+        (' {"a":1} ', '{"a":1}'),
+    ],
 )
 def test_arguments_keep_their_text(tool_format: ToolFormat, written: str, read: str | None) -> None:
+    """Numbers do so as well where a key occurs twice, of which the last one stays."""
     text = tool_format.render_call(ToolUse("a", "search", written))
     ((_, arguments),) = bare(scan(tool_format, (SEARCH,), [text]))
     assert arguments.strip() == (read or written)

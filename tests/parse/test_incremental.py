@@ -219,6 +219,10 @@ def tagged(form: str, members: list[tuple[str, str]]) -> str:
     return case.head + "".join(case.member.format(key, value) for key, value in members) + case.end
 
 
+def has_equal_keys(members: list[tuple[str, str]]) -> bool:
+    return len({key for key, _ in members}) < len(members)
+
+
 class Form(NamedTuple):
     head: str
     member: str
@@ -274,8 +278,8 @@ def calls(events: list[Event]) -> list[tuple[str | None, str]]:
 def test_arguments_in_tags_mean_the_same_as_when_they_are_held_back(
     implementation: str, form: str, data: st.DataObject, members: list[tuple[str, str]], missing: str
 ) -> None:
-    """Values with line ends, escapes, of every type; equal keys, of which the last one wins; closers that are
-    missing."""
+    """Values with line ends, escapes, of every type; closers that are missing. Of equal keys the last one wins: the one
+    before it was sent, so the answer fails."""
     twin = load(implementation)
     text = tagged(form, members)
     text = text[: text.index(FORMS[form].end) if missing == "all" else len(text)].removesuffix(missing)
@@ -283,15 +287,11 @@ def test_arguments_in_tags_mean_the_same_as_when_they_are_held_back(
     held = judged(twin, form, pieces, "buffered")
     given_out = judged(twin, form, pieces, "incremental")
     if isinstance(given_out[-1], Fault):
-        assert calls(held) == []
+        assert calls(held) == [] or has_equal_keys(members)
         assert isinstance(given_out[-2], Close)
         assert given_out[-2].status == "truncated"
     else:
-        assert [(name, json.loads(value)) for name, value in calls(held)] == [
-            (name, json.loads(value)) for name, value in calls(given_out)
-        ]
-        if len({key for key, _ in members}) == len(members):
-            assert calls(held) == calls(given_out)
+        assert calls(held) == calls(given_out)
 
 
 @pytest.mark.parametrize("implementation", MODULES)
@@ -305,7 +305,7 @@ def test_a_call_in_tags_that_is_cut_off_cannot_be_read(
     text = text[: seed % len(text)]
     twin = load(implementation)
     events = judged(twin, form, data.draw(cuts(text)), "incremental", cut=True)
-    assert not any(isinstance(event, Fault) for event in events)
+    assert has_equal_keys(members) or not any(isinstance(event, Fault) for event in events)
     whole = calls(judged(twin, form, [text], "buffered", cut=True))
     for name, value in calls(events)[len(whole) :]:
         assert name == "write"

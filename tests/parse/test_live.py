@@ -4,9 +4,9 @@ whole answer.
 1. It does not matter where the text is cut (R1.3).
 2. What was given out of a call that has not ended is the beginning of a JSON object, and no JSON by itself.
 3. Where the whole answer has a call, the stream has the same one, byte for byte. Not so for a key that the model wrote
-   twice, of which the whole answer has the last one: in tags both are sent, in a Python call the answer fails, as where
-   an object has its name or its arguments twice. Nor for a value in tags whose type allows no string, that begins with
-   a bracket and is no JSON: in the whole answer it is read leniently, or stands as a string; in the stream the answer
+   twice, of which the whole answer has the last one: the one before it was sent, so the answer fails, as where an
+   object has its name or its arguments twice. Nor for a value in tags whose type allows no string, that begins with a
+   bracket and is no JSON: in the whole answer it is read leniently, or stands as a string; in the stream the answer
    fails.
 4. Where the stream has a call that the whole answer does not have, it ends with it: the call stays unfinished, and the
    answer fails, or was cut off by a limit of length. Calls that stood before it in the same block, complete ones, were
@@ -231,7 +231,7 @@ class Prefix:
 def agree(whole: Found, live: Found, truncated: bool, tagged: bool) -> None:
     """Rules 3 to 5."""
     same = 0
-    while same < min(len(whole.parts), len(live.parts)) and equal(whole.parts[same], live.parts[same]):
+    while same < min(len(whole.parts), len(live.parts)) and whole.parts[same] == live.parts[same]:
         same += 1
     rest, more = whole.parts[same:], live.parts[same:]
     if live.fault == whole.fault and not more:
@@ -247,14 +247,6 @@ def agree(whole: Found, live: Found, truncated: bool, tagged: bool) -> None:
     if rest and rest[0].kind != "text":
         assert len(more) == 1
         assert (tagged and ends_in_value(more[0].text)) or has_key_twice(more[0].text), (whole, live)
-
-
-def equal(whole: Part, live: Part) -> bool:
-    if whole.kind == live.kind == BlockKind.TOOL_CALL.value and whole.text != live.text and live.status == "complete":
-        members = json.loads(live.text, object_pairs_hook=list)
-        if len({key for key, _ in members}) < len(members):  # in tags, a key twice
-            return whole.name == live.name and json.loads(whole.text) == json.loads(live.text)
-    return whole == live
 
 
 def has_key_twice(text: str) -> bool:

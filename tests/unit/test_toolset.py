@@ -84,7 +84,7 @@ def test_every_body_reads_as_if_nothing_were_known(raw: bytes) -> None:
     [(b"", b',"tools":[]'), (b'"tools":[],', b""), (b'"to\\u006fls":[],', b""), (b"", b',"to\\u006fls":[]')],
 )
 def test_tools_that_occur_twice_are_refused_whether_known_or_not(before: bytes, after: bytes) -> None:
-    known = KnownTools()
+    known = KnownTools(CacheBudget().cache("tools"))
     read(body(tools(2)), known)
     raw = b"{" + before + b'"tools":' + orjson.dumps(tools(2)) + after + b"}"
     with pytest.raises(ClientFault, match='"tools" twice'):
