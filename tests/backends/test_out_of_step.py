@@ -23,6 +23,7 @@ from proxy.config import BackendConfig, Pool
 from tests.backends.peers import CHUNKED, LIMIT, OK, Peer, Step, ask, chunked, post, sized
 
 MOST_DELAY_S: Final = 0.05
+REQUESTS: Final = 160
 TURNS: Final = 12
 """Turns of the loop in which loopback bytes reach the other end."""
 
@@ -154,16 +155,16 @@ async def test_law_each_request_gets_its_own_answer(
         reports: list[bool] = []
         client = WireClient(wire_client.URL(server.url), {}, BackendConfig(), reports.append)
         client._now = lambda: server.now
-        got = await server.run(asking(client), 400)
+        got = await server.run(asking(client), REQUESTS)
         await turns()
-        assert got == [b"%d" % number for number in range(400)]
-        assert server.extras == 400 // every
+        assert got == [b"%d" % number for number in range(REQUESTS)]
+        assert server.extras == REQUESTS // every
         assert reports[0]
         if remembers:
             assert len(reports) <= server.extras
             assert not any(reports[1:])
         else:
-            assert server.connections < 400 or every == 1, "some were used again"
+            assert server.connections < REQUESTS or every == 1, "some were used again"
         await client.close()
 
 
@@ -171,9 +172,9 @@ async def test_law_each_request_gets_its_own_answer(
 async def test_law_the_other_client_as_well(every: int) -> None:
     async with Played(0, every) as server:
         client = SessionClient(wire_client.URL(server.url), {}, BackendConfig())
-        got = await server.run(asking(client), 400)
-        assert got == [b"%d" % number for number in range(400)]
-        assert server.connections == 400
+        got = await server.run(asking(client), REQUESTS)
+        assert got == [b"%d" % number for number in range(REQUESTS)]
+        assert server.connections == REQUESTS
         await client.close()
 
 

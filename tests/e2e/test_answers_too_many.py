@@ -24,7 +24,7 @@ from tests.e2e.conftest import CHAT, post, serving, upstream_config
 from tests.e2e.meaning import MESSAGES, RESPONSES, meant
 
 ASKING = 4
-ROUNDS = 10
+ROUNDS = 4
 
 KINDS = ("openai_chat", "openai_responses", "anthropic_messages", "openai_completions")
 

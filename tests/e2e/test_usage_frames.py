@@ -4,6 +4,7 @@ passed on as it is, and its answer too (R1.6)."""
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import pytest
@@ -16,6 +17,10 @@ COUNTS = {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}
 WHEN = ("asked", "unasked", "null first", "in every chunk", "in every chunk if asked", "in the last chunk", "never")
 BODY = {"messages": [{"role": "user", "content": "hi"}], "stream": True}
 TOOLS = [function("f")]
+SETTINGS = [
+    *product(("prompt", "native"), ("auto", "backend", "estimate")),
+    *product(("auto", "hybrid"), ("auto",)),  # each becomes one of those
+]
 
 
 def counting(when: str) -> Any:
@@ -37,8 +42,7 @@ def counting(when: str) -> Any:
     return answer
 
 
-@pytest.mark.parametrize("source", ["auto", "backend", "estimate"])
-@pytest.mark.parametrize("mode", ["prompt", "native", "auto", "hybrid"])
+@pytest.mark.parametrize(("mode", "source"), SETTINGS)
 @pytest.mark.parametrize("when", WHEN)
 async def test_what_a_stream_says_of_its_tokens(when: str, mode: str, source: str) -> None:
     defaults = {"mode": mode, "usage": {"source": source}}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import importlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -67,10 +67,10 @@ def trees() -> Mapping[str, ast.Module]:
     return {name: ast.parse(path.read_text("utf-8")) for name, path in modules()}
 
 
-def sites() -> Iterator[Site]:
+@cache
+def sites() -> Sequence[Site]:
     """Every call of a function of `re`."""
-    for module, tree in trees().items():
-        yield from _sites(module, tree, (), None, False)
+    return [site for module, tree in trees().items() for site in _sites(module, tree, (), None, False)]
 
 
 def _sites(module: str, node: ast.AST, scope: tuple[str, ...], target: str | None, inside: bool) -> Iterator[Site]:
@@ -99,8 +99,13 @@ def _literal(call: ast.Call) -> re.Pattern[Any] | None:
     return re.compile(call.args[0].value, flags)
 
 
-def held() -> Iterator[Held]:
+@cache
+def held() -> Sequence[Held]:
     """What modules hold, by the name that holds it."""
+    return list(_held())
+
+
+def _held() -> Iterator[Held]:
     for module, _ in modules():
         loaded = importlib.import_module(module)
         for name, value in vars(loaded).items():

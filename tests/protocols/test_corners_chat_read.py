@@ -155,54 +155,54 @@ def all_marks(events: list[Event]) -> list[str]:
     return marks([repr(event) for event in events])
 
 
-@pytest.mark.parametrize("third", PIECES)
 @pytest.mark.parametrize("second", PIECES)
-def test_each_chunk_says_what_it_says_alone(second: str, third: str) -> None:
-    for first in PIECES:
-        names = (first, second, third)
-        events = read(sse(*chunks(names), END, USED, "[DONE]"))
-        assert said(events) == [delta for n, name in enumerate(names) for delta in PIECES[name](n)[1]]
-        assert all_marks(events) == marks(chunks(names))
-        assert isinstance(events[-1], Finish)
-        assert (events[-1].reason, events[-1].choices) == ("stop", ())
+def test_each_chunk_says_what_it_says_alone(second: str) -> None:
+    for third in PIECES:
+        for first in PIECES:
+            names = (first, second, third)
+            events = read(sse(*chunks(names), END, USED, "[DONE]"))
+            assert said(events) == [delta for n, name in enumerate(names) for delta in PIECES[name](n)[1]]
+            assert all_marks(events) == marks(chunks(names))
+            assert isinstance(events[-1], Finish)
+            assert (events[-1].reason, events[-1].choices) == ("stop", ())
 
 
-@pytest.mark.parametrize("last", PIECES)
 @pytest.mark.parametrize("first", PIECES)
-def test_the_end_in_the_same_chunk_loses_nothing(first: str, last: str) -> None:
+def test_the_end_in_the_same_chunk_loses_nothing(first: str) -> None:
     """What stands beside the last delta is said of the delta or of the end."""
-    names = (first, last)
-    for reason, ends in (("stop", [USED, "[DONE]"]), ("content_filter", ["[DONE]"]), ("stop", [])):
-        events = read(sse(*chunks(names, reason), *ends))
-        wanted = [delta for n, name in enumerate(names) for delta in PIECES[name](n)[1]]
-        assert [delta[:2] for delta in said(events)] == [delta[:2] for delta in wanted]
-        assert all_marks(events) == marks(chunks(names))
-        assert isinstance(events[-1], Finish)
-        assert events[-1].reason == reason
-        assert (events[-1].usage is None) == (USED not in ends)
+    for last in PIECES:
+        names = (first, last)
+        for reason, ends in (("stop", [USED, "[DONE]"]), ("content_filter", ["[DONE]"]), ("stop", [])):
+            events = read(sse(*chunks(names, reason), *ends))
+            wanted = [delta for n, name in enumerate(names) for delta in PIECES[name](n)[1]]
+            assert [delta[:2] for delta in said(events)] == [delta[:2] for delta in wanted]
+            assert all_marks(events) == marks(chunks(names))
+            assert isinstance(events[-1], Finish)
+            assert events[-1].reason == reason
+            assert (events[-1].usage is None) == (USED not in ends)
 
 
-@pytest.mark.parametrize("second", PIECES)
 @pytest.mark.parametrize("first", PIECES)
-def test_a_stream_says_what_the_whole_answer_says(first: str, second: str) -> None:
-    names = (first, second)
-    message: dict[str, Any] = {"role": "assistant", "content": [], "reasoning_content": "", "refusal": ""}
-    for n, name in enumerate(names):
-        delta = PIECES[name](n)[0]["delta"]
-        content = delta.get("content") or []
-        message["content"] += [{"type": "text", "text": content}] if isinstance(content, str) else content
-        message["reasoning_content"] += delta.get("reasoning_content") or delta.get("reasoning") or ""
-        message["refusal"] += delta.get("refusal") or ""
-        message.setdefault("tool_calls", []).extend(delta.get("tool_calls") or ())
-    whole = {**HEAD, "choices": [{"index": 0, "message": message, "finish_reason": "stop"}], "usage": COUNTS}
-    streamed = fold(read(sse(*chunks(names), END, USED, "[DONE]")))
-    read_whole = ChatProtocol().read_reply(json.dumps(whole).encode())
-    (ours,), (theirs,) = streamed.choices, read_whole.choices
-    wanted = by_kind(theirs)
-    if "text_in_parts" in names and any(name.startswith("thought") for name in names):
-        del wanted["Reasoning"]  # two places of one message, whose order it cannot say
-    assert {key: by_kind(ours)[key] for key in wanted} == wanted
-    assert streamed.usage == read_whole.usage
+def test_a_stream_says_what_the_whole_answer_says(first: str) -> None:
+    for second in PIECES:
+        names = (first, second)
+        message: dict[str, Any] = {"role": "assistant", "content": [], "reasoning_content": "", "refusal": ""}
+        for n, name in enumerate(names):
+            delta = PIECES[name](n)[0]["delta"]
+            content = delta.get("content") or []
+            message["content"] += [{"type": "text", "text": content}] if isinstance(content, str) else content
+            message["reasoning_content"] += delta.get("reasoning_content") or delta.get("reasoning") or ""
+            message["refusal"] += delta.get("refusal") or ""
+            message.setdefault("tool_calls", []).extend(delta.get("tool_calls") or ())
+        whole = {**HEAD, "choices": [{"index": 0, "message": message, "finish_reason": "stop"}], "usage": COUNTS}
+        streamed = fold(read(sse(*chunks(names), END, USED, "[DONE]")))
+        read_whole = ChatProtocol().read_reply(json.dumps(whole).encode())
+        (ours,), (theirs,) = streamed.choices, read_whole.choices
+        wanted = by_kind(theirs)
+        if "text_in_parts" in names and any(name.startswith("thought") for name in names):
+            del wanted["Reasoning"]  # two places of one message, whose order it cannot say
+        assert {key: by_kind(ours)[key] for key in wanted} == wanted
+        assert streamed.usage == read_whole.usage
 
 
 @pytest.mark.parametrize("first", PIECES)
@@ -291,24 +291,24 @@ def test_a_call_in_pieces_is_the_call(way: str, between: str) -> None:
 
 
 @pytest.mark.parametrize("together", [True, False])
-@pytest.mark.parametrize("second", PIECES)
 @pytest.mark.parametrize("first", PIECES)
-def test_two_answers_keep_their_own(first: str, second: str, together: bool) -> None:
+def test_two_answers_keep_their_own(first: str, together: bool) -> None:
     """Whether their chunks come in turn or hold a piece of each."""
-    pairs = [(first, second), (second, first), (first, first)]
-    made = [{**HEAD, "choices": [{"index": i, **PIECES[name](2 * n + i)[0]} for i, name in enumerate(pair)]} for n, pair in enumerate(pairs)]  # fmt: skip
-    if not together:
-        made = [{**HEAD, "choices": [choice]} for chunk in made for choice in chunk["choices"]]
-    ends = [{**HEAD, "choices": [{"index": i, "delta": {}, "finish_reason": why}]} for i, why in ((1, "length"), (0, "stop"))]  # fmt: skip
-    events = read(sse(*made, *ends, "[DONE]"))
-    reply = fold(events)
-    assert [choice.reason for choice in reply.choices] == ["stop", "length"]
-    for index, choice in enumerate(reply.choices):
-        wanted = [delta for n, pair in enumerate(pairs) for delta in PIECES[pair[index]](2 * n + index)[1]]
-        for kind, place in (("Text", "text"), ("Reasoning", "reasoning"), ("Refusal", "refusal")):
-            assert by_kind(choice)[kind] == "".join(delta[1] for delta in wanted if delta[0] == place)
-        assert len(by_kind(choice)["calls"]) == sum(delta[0] == "call" for delta in wanted)
-    assert all_marks(events) == marks(made)
+    for second in PIECES:
+        pairs = [(first, second), (second, first), (first, first)]
+        made = [{**HEAD, "choices": [{"index": i, **PIECES[name](2 * n + i)[0]} for i, name in enumerate(pair)]} for n, pair in enumerate(pairs)]  # fmt: skip
+        if not together:
+            made = [{**HEAD, "choices": [choice]} for chunk in made for choice in chunk["choices"]]
+        ends = [{**HEAD, "choices": [{"index": i, "delta": {}, "finish_reason": why}]} for i, why in ((1, "length"), (0, "stop"))]  # fmt: skip
+        events = read(sse(*made, *ends, "[DONE]"))
+        reply = fold(events)
+        assert [choice.reason for choice in reply.choices] == ["stop", "length"]
+        for index, choice in enumerate(reply.choices):
+            wanted = [delta for n, pair in enumerate(pairs) for delta in PIECES[pair[index]](2 * n + index)[1]]
+            for kind, place in (("Text", "text"), ("Reasoning", "reasoning"), ("Refusal", "refusal")):
+                assert by_kind(choice)[kind] == "".join(delta[1] for delta in wanted if delta[0] == place)
+            assert len(by_kind(choice)["calls"]) == sum(delta[0] == "call" for delta in wanted)
+        assert all_marks(events) == marks(made)
 
 
 # --- the older text protocol ----------------------------------------------------------------------------------------
@@ -332,20 +332,20 @@ def old_empty(n: int) -> tuple[Chunk, list[Said]]:
 OLD: dict[str, Piece] = {piece.__name__: piece for piece in (old_text, old_logprobs, old_empty)}
 
 
-@pytest.mark.parametrize("names", sequences(OLD, 3), ids="-".join)
-def test_text_completions(names: tuple[str, ...]) -> None:
-    wanted = [delta for n, name in enumerate(names) for delta in OLD[name](n)[1]]
-    for frames in ([*chunks(names, None, OLD), {**HEAD, "choices": [{"index": 0, "text": "", "finish_reason": "stop"}]}], chunks(names, "stop", OLD)):  # fmt: skip
-        assert said(read(sse(*frames, USED, "[DONE]"))) == wanted
+def test_text_completions() -> None:
+    for names in sequences(OLD, 3):
+        wanted = [delta for n, name in enumerate(names) for delta in OLD[name](n)[1]]
+        for frames in ([*chunks(names, None, OLD), {**HEAD, "choices": [{"index": 0, "text": "", "finish_reason": "stop"}]}], chunks(names, "stop", OLD)):  # fmt: skip
+            assert said(read(sse(*frames, USED, "[DONE]"))) == wanted
 
 
-@pytest.mark.parametrize("second", PIECES)
 @pytest.mark.parametrize("first", PIECES)
-def test_what_was_read_is_written_with_all_that_stands_beside(first: str, second: str) -> None:
+def test_what_was_read_is_written_with_all_that_stands_beside(first: str) -> None:
     """Of each delta, and of an end in the same chunk."""
-    for reason, ends in (("stop", []), (None, [END])):
-        events = read(sse(*chunks((first, second, first), reason), *ends, USED, "[DONE]"))
-        again = read(wires.write(events, wires.options(usage=True)))
-        assert said(again) == said(events)
-        assert all_marks(again) == all_marks(events)
-        assert fold(again).usage == fold(events).usage
+    for second in PIECES:
+        for reason, ends in (("stop", []), (None, [END])):
+            events = read(sse(*chunks((first, second, first), reason), *ends, USED, "[DONE]"))
+            again = read(wires.write(events, wires.options(usage=True)))
+            assert said(again) == said(events)
+            assert all_marks(again) == all_marks(events)
+            assert fold(again).usage == fold(events).usage

@@ -146,35 +146,37 @@ def read(data: bytes) -> list[Event]:
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 @pytest.mark.parametrize("second", BLOCKS)
 def test_a_stream_amounts_to_the_whole_answer(second: str, way: Callable[[int, Wire], list[Wire]]) -> None:
-    for first_name in BLOCKS:
-        for names in ((second,), (first_name, second), (first_name, second, first_name)):
-            whole = answer(names)
-            reply = fold(read(sse(*frames(names, way))))
-            assert reply == MessagesProtocol().read_reply(json.dumps(whole).encode())
-            assert marks(reply) == marks(whole)
+    for names in ((second,), *((first_name, second, first_name) for first_name in BLOCKS)):
+        whole = answer(names)
+        reply = fold(read(sse(*frames(names, way))))
+        assert reply == MessagesProtocol().read_reply(json.dumps(whole).encode())
+        assert marks(reply) == marks(whole)
 
 
-@pytest.mark.parametrize("name", BLOCKS)
 @pytest.mark.parametrize("end", ENDS)
-def test_why_it_ended_and_what_is_said_of_the_end(end: str, name: str) -> None:
-    whole = answer((name,), end)
-    for last in (frames((name,), usual, end), frames((name,), usual, end)[:-1]):  # the last frame is left out by some
-        streamed = fold(read(sse(*last)))
-        assert streamed.choices == MessagesProtocol().read_reply(json.dumps(whole).encode()).choices
-        assert marks(streamed) == marks(whole)
+def test_why_it_ended_and_what_is_said_of_the_end(end: str) -> None:
+    for name in BLOCKS:
+        whole = answer((name,), end)
+        for last in (
+            frames((name,), usual, end),
+            frames((name,), usual, end)[:-1],
+        ):  # the last frame is left out by some
+            streamed = fold(read(sse(*last)))
+            assert streamed.choices == MessagesProtocol().read_reply(json.dumps(whole).encode()).choices
+            assert marks(streamed) == marks(whole)
 
 
-@pytest.mark.parametrize("second", BLOCKS)
 @pytest.mark.parametrize("first_name", BLOCKS)
-def test_blocks_whose_frames_come_in_turn(first_name: str, second: str) -> None:
-    whole = answer((first_name, second))
-    one, two = (usual(n, block) for n, block in enumerate(whole["content"]))
-    turns = [frame for n in range(max(len(one), len(two))) for side in (one, two) for frame in side[n : n + 1]]
-    head, *_, last, stop = frames((first_name, second), usual)
-    reply = fold(read(sse(head, *turns, last, stop)))
-    wanted = MessagesProtocol().read_reply(json.dumps(whole).encode())
-    # A block that is not modelled is given when it is whole.
-    assert sorted(map(repr, reply.choices[0].parts)) == sorted(map(repr, wanted.choices[0].parts))
+def test_blocks_whose_frames_come_in_turn(first_name: str) -> None:
+    for second in BLOCKS:
+        whole = answer((first_name, second))
+        one, two = (usual(n, block) for n, block in enumerate(whole["content"]))
+        turns = [frame for n in range(max(len(one), len(two))) for side in (one, two) for frame in side[n : n + 1]]
+        head, *_, last, stop = frames((first_name, second), usual)
+        reply = fold(read(sse(head, *turns, last, stop)))
+        wanted = MessagesProtocol().read_reply(json.dumps(whole).encode())
+        # A block that is not modelled is given when it is whole.
+        assert sorted(map(repr, reply.choices[0].parts)) == sorted(map(repr, wanted.choices[0].parts))
 
 
 @pytest.mark.parametrize("name", BLOCKS)
