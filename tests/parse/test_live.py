@@ -260,9 +260,9 @@ def is_tagged(format: str) -> bool:
 
 
 def ends_in_value(text: str) -> bool:
-    """Unfinished arguments end inside an object or an array that is one of them."""
+    """Unfinished arguments end inside an object or an array that is one of them, or before its first bracket."""
     bare = re.sub(r'"(?:[^"\\]|\\.)*("|$)', "", text)
-    return sum((char in "{[") - (char in "}]") for char in bare) > 1
+    return bare.endswith(":") or sum((char in "{[") - (char in "}]") for char in bare) > 1
 
 
 def string(random: Random, own: list[str]) -> str:
