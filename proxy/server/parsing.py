@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple, cast
 
 from aiohttp import web
 from aiohttp.http import RawRequestMessage
-from aiohttp.streams import StreamReader
+from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
 
 SLICE_BYTES: Final = 8 * 1024
 """Of a read with more than `MANY_LINES` line ends so much is parsed at once: 1,300 chunks of one byte, in about 3
@@ -69,6 +69,7 @@ class SlicingHandler(web.RequestHandler):
         sent, reset = await super().finish_response(request, resp, start_time)
         request.clear()
         request._read_bytes = None
+        request._payload = EMPTY_PAYLOAD
         return cast(web.StreamResponse, _Answered(sent.keep_alive)), reset
 
     def connection_lost(self, exc: BaseException | None) -> None:

@@ -1,0 +1,57 @@
+"""A connection that waits for its next request holds nothing of the last one: aiohttp's loop keeps both its request and
+its answer until then."""
+
+from __future__ import annotations
+
+import gc
+from contextlib import AsyncExitStack
+from typing import Any
+
+import orjson
+import pytest
+
+from proxy.pipeline.exchange import Exchange
+from tests.e2e import edge
+
+LONG = 300_000
+CONNECTIONS = 5
+
+
+def held() -> list[str]:
+    """The kinds of objects that hold a text as long as a body, one by one, and of exchanges."""
+    found = []
+    for item in gc.get_objects():
+        if isinstance(item, Exchange):
+            found.append("Exchange")
+        elif not isinstance(item, type):
+            slots = [name for kind in type(item).__mro__ for name in _names(kind)]
+            values = (_value(item, name) for name in slots)
+            if any(isinstance(value, bytes | str) and len(value) >= LONG for value in values):
+                found.append(type(item).__name__)
+    return found
+
+
+def _names(kind: type) -> tuple[str, ...]:
+    slots = kind.__dict__.get("__slots__", ())
+    return (slots,) if isinstance(slots, str) else tuple(slots)
+
+
+def _value(item: Any, name: str) -> object:
+    try:
+        return object.__getattribute__(item, name)
+    except AttributeError:
+        return None
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses"])
+async def test_an_idle_connection_holds_nothing_of_its_last_request(path: str) -> None:
+    messages = {"messages": [{"role": "user", "content": "x" * LONG}]}
+    body = orjson.dumps({"model": "m", **(messages if path.endswith("completions") else {"input": "x" * LONG})})
+    async with edge.starting() as start, AsyncExitStack() as stack:
+        gateway = await start(script=("Hello.",) * CONNECTIONS, store={"kind": "none"})
+        for _ in range(CONNECTIONS):
+            reader, writer = await stack.enter_async_context(gateway.connection())
+            writer.write(edge.head(len(body), path=path) + body)
+            assert await edge.answered(reader) == 200
+        gc.collect()
+        assert len(held()) < CONNECTIONS, held()
