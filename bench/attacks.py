@@ -243,7 +243,7 @@ async def run(attack: Attack, gateway: Gateway, line: Connection, answered: int,
             await sender.send(Request(path, None, method="GET"))
         took = time.perf_counter() - begin
         peak = gateway.memory("VmHWM") - rest
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(2)  # the gateway gives memory back after a second
         hold, idle = (worst * 1e3 for worst in _ask(line))
         kept = (gateway.memory("VmRSS") - rest) / 1e6
     bytes_in = max(stored + sender.sent + answered * len(todo), 1)

@@ -10,6 +10,7 @@ Rules of this module:
    6(2), 1998, with a factor of 1.) Without keys all clients are one account, which may use all of it.
 3. A body that does not fit is refused and gives back what it holds. It does not wait: bodies that wait for each other,
    each half there, would all wait until they time out.
+4. After `GIVE_BACK_BYTES` of bodies the memory that they took is given back to the system.
 """
 
 from __future__ import annotations
@@ -20,8 +21,12 @@ from typing import Final, Protocol
 from aiohttp import web
 
 from ..errors import ClientFault, GatewayError, Unavailable
+from ..support.allocator import GivingBack
 
 OPTION: Final = "limits.total_body_bytes"
+GIVE_BACK_BYTES: Final = 64 * 1024 * 1024
+LARGE_BYTES: Final = 256 * 1024
+"""Smaller bodies leave no gaps worth looking for."""
 
 
 class Cells(Protocol):
@@ -45,6 +50,7 @@ class BodyBudget:
         self.limit = limit
         self.fair = fair
         self.cells, self.place = gauge
+        self.memory = GivingBack(GIVE_BACK_BYTES)
 
 
 class BodyShare:
@@ -86,6 +92,8 @@ class BodyShare:
         budget = self.budget
         budget.bytes -= size
         budget.cells.numbers[budget.place] -= size
+        if size >= LARGE_BYTES:
+            budget.memory.free(size)
         if budget.fair:
             held = budget.held.pop(self.account) - size
             if held:
