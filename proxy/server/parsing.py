@@ -67,7 +67,7 @@ class SlicingHandler(web.RequestHandler):
     ) -> tuple[web.StreamResponse, bool]:
         """Send the answer, and let go of it and of the request (rule 4)."""
         sent, reset = await super().finish_response(request, resp, start_time)
-        request.clear()
+        request._state.clear()  # `clear` of a mapping takes one key after the other
         request._read_bytes = None
         request._payload = EMPTY_PAYLOAD
         return cast(web.StreamResponse, _Answered(sent.keep_alive)), reset
