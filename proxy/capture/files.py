@@ -165,8 +165,9 @@ def _head(line: dict[str, Any]) -> dict[str, Any]:
 
 def _entry(line: dict[str, Any]) -> Entry:
     _check(line, _ENTRY)
-    data = base64.b64decode(line.pop("base64")) if "base64" in line else line.pop("data", "").encode()
-    kind, at, call = line.pop("kind"), line.pop("at"), line.pop("call", 0)
+    coded, plain = line.pop("base64", None), line.pop("data", None)
+    data = (plain or "").encode() if coded is None else base64.b64decode(coded)
+    kind, at, call = line.pop("kind"), line.pop("at"), line.pop("call", None) or 0
     if not isinstance(at, int | float) or not 0 <= at < math.inf:
         raise ValueError("'at' is no number of seconds")
     if kind not in get_args(Kind):

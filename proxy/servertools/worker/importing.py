@@ -120,7 +120,7 @@ class Modules:
         for finder in self._finders:
             if finder in sys.meta_path:
                 sys.meta_path.remove(finder)
-        for name in [name for name in sys.modules if name == self.package or name.startswith(f"{self.package}.")]:
+        for name in [name for name in list(sys.modules) if name == self.package or name.startswith(f"{self.package}.")]:
             sys.modules.pop(name, None)
 
     def _import(
