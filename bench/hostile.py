@@ -200,7 +200,7 @@ def _embeddings() -> bytes:
 
 WATCHED: Final = {"capture": 20, "inspect": True, "chain": ["request_log", *DEFAULT_CHAIN]}
 READ: Final = ("/admin/captures", "/admin/captures/{CAPTURE}", "/inspect/api/exchanges/{CAPTURE}")
-"""What shows the last exchange."""
+"""Paths that show the last exchange."""
 CAPTURE_HEAD: Final = b'{"toolwire_capture":1,"id":"x"}\n'
 DEEP_CALL: Final = '<tool_call>\n{"name": "look_up", "arguments": {"q": [%s]}}\n</tool_call>'
 NEAR_MISS: Final = '<tool_call>\n{"name": "look_up", "arguments": {"q": "%s"}\n'

@@ -37,7 +37,7 @@ from proxy.support.cache import Cache as AnswerCache
 from proxy.support.cache import CacheBudget, weight_of
 
 EVENT_BYTES: Final = 300
-"""What an event weighs beside what it holds."""
+"""Weight of an event beside its content, in bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -74,7 +74,7 @@ class RateLimit(Middleware):
 
 
 class Booking:
-    """What one exchange holds of its limits: `bounds`, and its `slot`."""
+    """The share of the limits that one exchange holds: `bounds`, and its `slot`."""
 
     def __init__(self, admission: Admission, bounds: Sequence[Bound], slot: Slot | None, exchange: Exchange) -> None:
         self._admission = admission

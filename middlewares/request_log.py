@@ -32,7 +32,7 @@ LOG: Final = logging.getLogger("toolwire.requests")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestLogOptions:
-    """What is logged, and how much of each text. `secrets` are regular expressions of RE2, of what is covered besides
+    """Options of the log: texts, and their length. `secrets` are regular expressions of RE2, of what is covered besides
     keys."""
 
     requests: bool = True

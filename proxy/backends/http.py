@@ -244,7 +244,7 @@ class HttpBackend:
         return await self._by_engine(lambda engine, ask: count_text(engine, model, text, ask))
 
     async def _by_engine(self, way: Callable[[str | None, Ask], Awaitable[int | None]]) -> int | None:
-        """What an engine's own path says. A server of no known kind that never could say is not asked for
+        """The count that an engine's own path gives. A server of no known kind that never could say is not asked for
         `COUNT_AGAIN_S`; that it could not say it of one request says nothing if it has counted before."""
         now = time.monotonic()
         if now < self._count_again_at or self.base.host == OPENAI_HOST:

@@ -58,7 +58,7 @@ MOST_ENTRIES: Final = 65_536
 """Of one exchange: a server that writes byte by byte fills the memory with entries."""
 
 MODEL_CHARS: Final = 1000
-"""So much of a model's name is kept."""
+"""Characters of a model's name that are kept."""
 
 SUFFIX: Final = ".capture.jsonl"
 _NAME: Final = re.compile(rf"[0-9]{{20}}-[0-9a-z]+-[0-9a-f]{{24}}-[\w.-]{{1,128}}{re.escape(SUFFIX)}", re.ASCII)
@@ -208,7 +208,7 @@ def short(owner: str) -> str:
 
 
 class FileName(NamedTuple):
-    """What the name of a file says. `when` is Unix time in nanoseconds."""
+    """The content of a file name. `when` is Unix time in nanoseconds."""
 
     when: str
     owner: str

@@ -42,7 +42,7 @@ def say_json(text: str) -> None:
 
 @contextmanager
 def legible_errors() -> Iterator[None]:
-    """What click says of a wrong use quotes the command line: so that it can be shown."""
+    """Makes click's usage errors printable: they quote the command line."""
     try:
         yield
     except click.ClickException as error:

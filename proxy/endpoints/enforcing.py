@@ -85,7 +85,7 @@ class Relaxation:
         self._constraint = constraint
         self._owner = owner
         self._enforcing: dict[WeightedEndpoint, Enforcing] = {}
-        """What was known of each server when it was asked."""
+        """The knowledge about each server when it was asked."""
         self._careful: set[WeightedEndpoint] = set()
         """Servers that had never taken a constraint when they were asked with this one."""
         self._record = record

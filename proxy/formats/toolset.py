@@ -23,7 +23,7 @@ T = TypeVar("T")
 MAX_NOTES: Final = 16
 """More make a set forget the others: choices of tools can be combined without end."""
 MAX_NOTES_BYTES: Final = 4 * 1024 * 1024
-"""So do notes that keep more bytes than this together. A note that alone keeps more is not made."""
+"""Bytes of notes beyond which a set forgets the others. A note that alone keeps more is not made."""
 NOTE_BYTES: Final = 512
 """Weight of a note beside its key and what its maker says."""
 SPEC_BYTES: Final = 700
@@ -32,7 +32,7 @@ NAME_BYTES: Final = 300
 """Weight of a tool's name in a note that maps or lists names."""
 VALUE_BYTES: Final = 300
 TEXT_COPIES: Final = 3
-"""What a parsed list keeps: at most so many bytes for each JSON value, and for each byte of its text."""
+"""Memory of a parsed list: at most so many bytes for each JSON value, and for each byte of its text."""
 HEAD_BYTES: Final = 96
 """A list is looked up by its beginning; shorter ones are not worth it."""
 MAX_SAME_HEAD: Final = 8

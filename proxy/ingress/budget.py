@@ -54,7 +54,7 @@ class BodyBudget:
 
 
 class BodyShare:
-    """What one request of an account holds of a budget. Whoever makes it must call `release` in the end."""
+    """The bytes that one request of an account holds of a budget. Its maker must call `release` in the end."""
 
     __slots__ = ("account", "budget", "bytes")
 

@@ -87,7 +87,7 @@ class Inspector:
     # --- what the page asks -----------------------------------------------------------------------------------------
 
     def _setup(self, key: ApiKey | None) -> dict[str, Any]:
-        """What the gateway has, as far as the key may use it."""
+        """The routes, formats and APIs of the gateway, as far as the key may use them."""
         routes = [
             {
                 "model": route.model,

@@ -127,7 +127,7 @@ def _text_of_part(part: Part) -> str:
 
 
 def _shown(written: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:
-    """Those of the messages that are shown: the first and the last ones."""
+    """Returns the messages that are shown: the first and the last ones."""
     if len(written) <= MOST_MESSAGES:
         return written
     return [*written[: MOST_MESSAGES // 2], *written[-(MOST_MESSAGES // 2) :]]
@@ -217,7 +217,7 @@ class _Finder:
             if LEAST_CHARS <= len(one) <= COMPARED_CHARS and self._afford(len(one)):
                 own = self._words_of(one)
                 if len(own & words) > 0.8 * len(own) and len(own) > 2:
-                    # What a comparison costs is the square of its length, by a hundredth: see `_compared`.
+                    # A comparison costs a hundredth of the square of its length: see `_compared`.
                     return one if self._afford(len(text) * len(one) // 20) else None
         return None
 

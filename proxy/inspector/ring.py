@@ -41,7 +41,7 @@ _NOTES: Final = ("route", "backend", "format", "key", "input_tokens", "output_to
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What is new since `version` was another one: rows, exchange ids of rows that are not kept any more, and how many
+    """Returns the changes since `version`: rows, exchange ids of rows that are not kept any more, and how many
     came and went in between."""
 
     version: int

@@ -1,4 +1,4 @@
-"""What a request becomes has the limits of a body (R33.2): its own bytes, and all that the gateway puts in."""
+"""Limits of a request with all that the gateway puts in: those of a body (R33.2)."""
 
 from __future__ import annotations
 

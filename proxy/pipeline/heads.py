@@ -33,7 +33,7 @@ OWN_MIDDLEWARES: Final = web.AppKey("toolwire.own_middlewares", int)
 """How many middlewares of aiohttp's the gateway's application has by itself."""
 SERVER: Final = "toolwire"
 SLICE_BYTES: Final = 64 * 1024
-"""So much of a whole answer is written at once."""
+"""Bytes of a whole answer that are written at once."""
 USAGE_SOURCE: Final = "x-usage-source"
 """Says who counted the tokens of an answer: `backend` or `estimate` (R11.3)."""
 TOKENIZER: Final = "x-usage-tokenizer"

@@ -115,7 +115,7 @@ class PassThrough:
         return out
 
     def _look(self, data: bytes) -> tuple[bytes, list[Event]]:
-        """What of `data` can go out, and the events in it for those who look on. Called in a thread."""
+        """Returns the bytes of `data` that can be sent, and their events for observers. Called in a thread."""
         out = self._relay.feed(data)
         return out, self._side.reader.feed(out) if self._side is not None and out else []
 
@@ -126,7 +126,7 @@ class PassThrough:
         return self._conclude(error, *self._look_at_end(error))
 
     def _look_at_end(self, error: GatewayError | None) -> tuple[bytes, list[Event], list[Event]]:
-        """What can still go out, the events in it, and those of the end. May be called in a thread."""
+        """Returns the bytes that can still be sent, their events, and those of the end. May be called in a thread."""
         out = b"" if error is not None else self._relay.finish()
         side = self._side
         if side is None:

@@ -33,7 +33,7 @@ Forbids = Callable[[Names], bool]
 
 
 class Permission:
-    """What the middlewares of one route forbid."""
+    """The tools that the middlewares of one route forbid."""
 
     def __init__(self, rules: Iterable[Forbids] = ()) -> None:
         self._rules = tuple(rules)

@@ -333,7 +333,7 @@ def _answers(messages: Sequence[Message]) -> tuple[dict[_Place, list[ToolResult]
 
 
 def split_at(text: str, markers: Sequence[str]) -> list[str]:
-    """What stands between the markers, and these in the odd places. Of several that begin at one place the first in
+    """The texts between the markers, and the markers in the odd places. Of several that begin at one place the first in
     `markers` counts, which are sorted by length, longest first. No search looks at much more than `SLICE_CHARS`."""
     if not markers:
         return [text]

@@ -36,7 +36,7 @@ _RUN_ELSEWHERE: Final = frozenset({"code_interpreter", "file_search", "image_gen
 
 
 def names_of(tool: ToolSpec | ToolUse) -> Names:
-    """Those of a tool on offer, or of a call; rules 1 and 2."""
+    """The names of a tool on offer, or of a call; rules 1 and 2."""
     names = (tool.name, prompt_name(tool)) if tool.namespace is not None else (tool.name,)
     if isinstance(tool, ToolSpec) and tool.kind == "hosted" and isinstance(kind := tool.received.get("type"), str):
         return (*names, *_of_type(kind))
@@ -78,8 +78,8 @@ def brought_by_server(server: Any, tools: Iterable[ToolSpec]) -> list[Names] | N
 
 
 def names_of_item(payload: Mapping[str, Any]) -> Names:
-    """Those of the tool that a client is asked to run by something which is not modelled: an item of an answer, or an
-    event that tells of one. Nothing if it asks for no call."""
+    """The names of the tool that a client is asked to run by an item which is not modelled, or by an event of
+    one. Nothing if it asks for no call."""
     if isinstance(item := payload.get("item"), Mapping):
         return names_of_item(item)
     kind = payload.get("type")

@@ -31,7 +31,7 @@ MAX_VALUES: Final = 1_000_000
 of some thousand tokens."""
 
 MAX_CONTAINERS: Final = 200_000
-"""So many of them may be arrays and objects."""
+"""Arrays and objects among these values, at most."""
 
 BOUNDS: Final = Bounds(MAX_VALUES, MAX_DEPTH, MAX_CONTAINERS)
 

@@ -65,7 +65,7 @@ class Admission:
         task.add_done_callback(self._tasks.discard)
 
     def slot_bounds(self, key: ApiKey | None) -> tuple[Bound, ...]:
-        """What limits the requests of this key at the same time, whatever their route."""
+        """The limit on simultaneous requests of this key, whatever their route."""
         owner = ANONYMOUS if key is None else key.owner
         known = self._slots.get(owner)
         if known is None:
@@ -78,7 +78,7 @@ class Admission:
         return known
 
     def bounds(self, key: ApiKey | None, route: RouteConfig) -> tuple[Bound, ...]:
-        """What else limits this key on this route."""
+        """The other limits of this key on this route."""
         owner = ANONYMOUS if key is None else key.owner
         known = self._bounds.get((owner, route.model))
         if known is None:

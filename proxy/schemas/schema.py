@@ -62,7 +62,7 @@ _ROOT: Final = "urn:toolwire:tool"
 _NODE_BYTES: Final = 2_500
 _VALUE_BYTES: Final = 300
 _TEXT_COPIES: Final = 4
-"""What a compiled schema keeps, measured in the same way: at most so many bytes for each subschema, for each JSON
+"""Memory of a compiled schema, measured in the same way: at most so many bytes for each subschema, for each JSON
 value, and for each byte of its text."""
 _FIXED_BYTES: Final = 4_096
 _PRIVATE_BYTES: Final = 8 * 1024 * 1024

@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 SETTLE_S = 1.0
-"""So long nothing has been freed: until then the last answer may be on its way, or the next burst."""
+"""Seconds without freed memory before it is given back: the last answer may still be on its way."""
 EVERY_S = 10.0
 """The longest that a burst puts it off. The pages have to be fetched again, so it must not come often."""
 

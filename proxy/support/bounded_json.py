@@ -32,7 +32,7 @@ PIECE_BYTES: Final = 64 * 1024
 PIECE_VALUES: Final = 40_000
 """A text that may hold as many values is cut into pieces."""
 LARGE_BYTES: Final = 2 * 1024 * 1024
-"""So is a longer text; below, the parser needs less than 5 ms for its bytes."""
+"""A longer text is cut as well; below, the parser needs less than 5 ms for its bytes."""
 UNBROKEN_BYTES: Final = 1024 * 1024
 """The most that is given to the parser where no comma allows a cut. Beyond: blanks, which are left out, or no JSON."""
 WIDEST_STRING_BYTES: Final = 48 * 1024 * 1024
@@ -464,7 +464,7 @@ def _put_back(value: Any, mark: str, strings: dict[str, str]) -> Any:
 
 
 def _malformed(text: bytes, offset: int, error: ValueError) -> MalformedJson:
-    """What is wrong with `text`, which stands at `offset` of the whole one."""
+    """The error of `text`, which stands at `offset` of the whole one."""
     reason = str(error)
     where = f", near byte {offset}" if offset else ""
     if isinstance(error, orjson.JSONDecodeError):

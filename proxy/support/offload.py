@@ -60,7 +60,7 @@ _HELD: Final[Mapping[type, Callable[[Any], tuple[object, ...]]]] = {
     ToolSpec: attrgetter("parameters", "description", "name"),
     **dict.fromkeys((Text, Attempt, Refusal, Reasoning), attrgetter("text", "extra")),
 }
-"""What of a message, an answer or a tool may be long."""
+"""Fields of a message, an answer or a tool that may be long."""
 _SHORT: Final = frozenset({int, float, bool})
 
 

@@ -15,7 +15,7 @@ import yaml
 MOST_ALIASED: Final = 20_000
 """Values that the aliases of a document may stand for, all together."""
 SCALAR_CHARS: Final = 64
-"""So many characters of a text count as one value more."""
+"""Characters of a text that count as one value more."""
 
 
 class PlainLoader(yaml.SafeLoader):

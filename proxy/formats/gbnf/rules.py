@@ -22,7 +22,7 @@ MAX_STEPS: Final = 10_000
 CHARS_PER_STEP: Final = 50
 """A longer constant counts as several."""
 STEPS_PER_RANGE: Final = 10
-"""So does a number with bounds: it takes ten times as long as other subschemas."""
+"""Steps of a number with bounds: it takes ten times as long as other subschemas."""
 MAX_COUNTING: Final = 5_000
 """Rules of one grammar that only count: characters of strings that cannot hold certain texts, remainders of a
 division."""

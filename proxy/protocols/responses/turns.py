@@ -56,7 +56,7 @@ class ResponsesTurns(TurnForm):
         return response_of(item_id)
 
     def items(self, turn: Turn) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """Those of input and output."""
+        """The items of input and output."""
         for item in (*self.listed(turn), *self.shown(turn)["output"]):
             if isinstance(ident := item.get("id"), str):
                 yield ident, item

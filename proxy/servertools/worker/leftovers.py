@@ -17,7 +17,7 @@ import time
 from typing import Final
 
 ROUNDS: Final = 200
-"""So often is looked for what runs, before it is left to the guardian: a program may start others faster than they are
+"""Searches for running processes, before they are left to the guardian: a program may start others faster than they are
 killed."""
 PAUSE_S: Final = 0.001
 
@@ -31,7 +31,7 @@ class Leftovers:
         self._kept: set[int] = set()
 
     def keep(self) -> None:
-        """What runs now belongs to a module."""
+        """Counts the processes that run now as a module's."""
         self._kept |= self._found() or set()
 
     def end(self) -> bool:
