@@ -18,6 +18,7 @@ from ..ingress.receiving import read_body
 from ..ratelimit.admission import ADMISSION
 from ..ratelimit.slots import Slot
 from .delivery import API_KEY, CLIENTS, OWNER
+from .heads import SLICE_BYTES
 
 
 class AdmittedRequest:
@@ -42,10 +43,16 @@ class AdmittedRequest:
     async def send(self, response: web.Response) -> web.Response:
         """Sends an answer, whose bytes count in the body budget until the client has taken them: a client that reads
         slowly cannot have the gateway hold any number of answers. Raises `Unavailable` if there is no room for it."""
-        if isinstance(response.body, bytes):
-            self._share.take(len(response.body))
+        body = response.body
+        if isinstance(body, bytes):
+            self._share.take(len(body))
         await response.prepare(self._request)
-        await response.write_eof()
+        if isinstance(body, bytes) and len(body) > SLICE_BYTES and self._request.method != "HEAD":
+            for at in range(0, len(body), SLICE_BYTES):  # aiohttp writes all of a body at once
+                await self._request.writer.write(body[at : at + SLICE_BYTES])
+            await web.StreamResponse.write_eof(response)
+        else:
+            await response.write_eof()
         return response
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import aiohttp
 import orjson
 import pytest
+from aiohttp.http import StreamWriter
 from aiohttp.test_utils import TestServer
 
 from proxy.config import LimitsConfig
@@ -300,3 +301,23 @@ async def test_large_turns_that_are_looked_at_have_a_budget(gateway: Gateway) ->
             others.release()
             await get(session, f"{large['id']}/input_items")
         assert budget.bytes == 0
+
+
+async def test_a_large_page_is_written_in_slices(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One write of 30 MB holds the event loop."""
+    sizes: list[int] = []
+    real = StreamWriter.write
+
+    async def write(self: StreamWriter, chunk: bytes, **options: Any) -> None:
+        sizes.append(len(chunk))
+        await real(self, chunk, **options)
+
+    async with Upstream([Say("Yes.")]) as upstream:
+        server = await gateway(upstream_config(upstream.url))
+        async with client(server) as session:
+            large = await ask(session, input="x" * 4 * OFFLOAD_BYTES)
+            monkeypatch.setattr(StreamWriter, "write", write)
+            (item,) = (await get(session, f"{large['id']}/input_items"))["data"]
+    assert item["content"][0]["text"] == "x" * 4 * OFFLOAD_BYTES
+    assert len(sizes) > 4
+    assert max(sizes) <= OFFLOAD_BYTES
