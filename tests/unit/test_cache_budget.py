@@ -288,6 +288,7 @@ UNBUDGETED: Final[Mapping[str, str]] = {
     "proxy/scanner.py:triggers": _FORMATS,
     "proxy/support/conversion.py:hints_of": "keyed by types of the code",
     "proxy/tuning/cases.py:_shipped": "files of the package",
+    "proxy/support/allocator.py:_trim": "one function of the C library",
 }
 """Functions that remember their results, and why that is bounded."""
 _STATE: Final = "what one answer or one text has still to say, not a cache"
