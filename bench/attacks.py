@@ -220,7 +220,7 @@ async def run(attack: Attack, gateway: Gateway, line: Connection, answered: int,
     timeout = aiohttp.ClientTimeout(total=120)
     connector = aiohttp.TCPConnector(limit=0)
     sizes = {"max_line_size": 1 << 20, "max_field_size": 1 << 20}
-    async with aiohttp.ClientSession(connector=connector, timeout=timeout, **sizes) as session:  # type: ignore[arg-type]
+    async with aiohttp.ClientSession(connector=connector, timeout=timeout, **sizes) as session:  # type: ignore[arg-type]  # mypy takes `sizes` for any option
         sender = Sender(session, f"http://127.0.0.1:{gateway.port}", show)
         await sender.send(Request("/v1/chat/completions", chat()))
         for request in attack.before():

@@ -45,8 +45,8 @@ from proxy.protocols.turn import Turn
 from proxy.protocols.wire import dump_in_pieces
 from proxy.record import AccessField
 from proxy.store.base import BudgetExceeded, ReadBudget, StoreUnavailable
-from proxy.store.encoding import count_values
 from proxy.store.opening import described
+from proxy.support.bounded_json import count_values
 from proxy.support.offload import OFFLOAD_BYTES, OFFLOAD_MESSAGES, is_large, is_long, offload
 
 LOG: Final = logging.getLogger("toolwire.conversation")

@@ -8,7 +8,7 @@ from ..capture.files import Captured, read_capture
 from ..capture.recorder import MOST_ENTRIES
 from ..capture.recording import RecordingError
 from ..config import LimitsConfig
-from ..support.bounded_json import BoundExceeded, Bounds, loads
+from ..support.bounded_json import BoundExceeded, Bounds, count_values, loads
 from .bounds import within_bounds
 
 MOST_LINES: Final = 2 * MOST_ENTRIES
@@ -43,18 +43,5 @@ class _Lines:
             value = loads(line, Bounds(min(self._limits.json_values, self._left), self._limits.json_depth))
         except BoundExceeded as error:
             raise RecordingError(f"the capture holds too much: a line {error}") from None
-        self._left -= _count(value)
+        self._left -= count_values(value)
         return value
-
-
-def _count(value: Any) -> int:
-    """The JSON values that this one holds, itself included."""
-    found, todo = 0, [value]
-    while todo:
-        item = todo.pop()
-        found += 1
-        if isinstance(item, dict):
-            todo += item.values()
-        elif isinstance(item, list):
-            todo += item
-    return found

@@ -19,6 +19,7 @@ from typing import Any, Final
 from ..protocols.stored_form import UnknownForm, read_turn, write_turn
 from ..protocols.turn import Turn
 from ..protocols.wire import dump, dump_in_pieces, load
+from ..support.bounded_json import count_values
 from ..support.offload import OFFLOAD_BYTES, is_long, offload
 from .base import ReadBudget, StoreUnavailable
 
@@ -86,20 +87,6 @@ def _spoken(kept: Mapping[str, Any]) -> list[Any]:
     resource = said.get("resource") or kept.get("resource") or {}
     messages = (kept.get(name) for name in ("input", "output", "rounds"))
     return [*messages, said.get("input"), resource.get("output")]
-
-
-def count_values(value: Any) -> int:
-    """The JSON values in `value`, itself included."""
-    number = 0
-    todo = [value]
-    while todo:
-        item = todo.pop()
-        number += 1
-        if isinstance(item, dict):
-            todo += item.values()
-        elif isinstance(item, list):
-            todo += item
-    return number
 
 
 def key_of(turn_id: str, owner: str) -> str:

@@ -146,6 +146,20 @@ def is_deep(value: Any, most: int) -> bool:
     return bool(level)
 
 
+def count_values(value: Any) -> int:
+    """The JSON values in `value`, itself included."""
+    number = 0
+    todo = [value]
+    while todo:
+        item = todo.pop()
+        number += 1
+        if isinstance(item, dict):
+            todo += item.values()
+        elif isinstance(item, list):
+            todo += item
+    return number
+
+
 class _Pieces:
     """One text on its way to a value.
 
