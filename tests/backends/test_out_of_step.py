@@ -83,7 +83,7 @@ class Played:
         heapq.heappush(self._due, (moment, next(self._order), what))
 
     async def run(self, ask: Callable[[int], Awaitable[bytes]], requests: int) -> list[bytes]:
-        """What each of the requests got, which begin at moments of their own."""
+        """The answer of each request; the requests begin at different moments."""
         begun: list[asyncio.Task[bytes]] = []
         moment = 0.0
         for _ in range(requests):

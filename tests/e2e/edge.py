@@ -68,7 +68,7 @@ class Gateway:
 
     @property
     def body_bytes(self) -> int:
-        """What the bodies of the requests hold that arrive or run."""
+        """Bytes of the bodies of requests that arrive or run."""
         return self.host._current.app[BODY_BUDGET].bytes
 
     def number(self, name: str, *labels: str) -> float:

@@ -1,4 +1,4 @@
-"""What a request becomes has the limits of a body, whatever it refers to and goes on from (R33.2), and what is large by
+"""A request has the limits of a body, whatever it refers to and goes on from (R33.2), and what is large by
 then is worked on in threads (R33.4)."""
 
 from __future__ import annotations

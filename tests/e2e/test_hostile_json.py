@@ -50,7 +50,7 @@ FINE = orjson.dumps([{"token": "ab", "top": [{"token": "ab", "bytes": [97, 98]}]
 
 
 class Parser:
-    """What `orjson.loads` got at once: the most bytes in the loop's thread, and in others."""
+    """The largest input of `orjson.loads`, in bytes: in the loop's thread, and in others."""
 
     def __init__(self) -> None:
         self.on_loop = self.elsewhere = 0

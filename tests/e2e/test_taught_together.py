@@ -1,4 +1,4 @@
-"""What one request is taught by a server's refusal: requests that were under way together each learn it for themselves,
+"""Facts that a server's refusal teaches: requests that were under way together each learn it for themselves,
 and one client's refusal says nothing to others (R24.1, R33.6)."""
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ async def tools_shown(server: Any) -> Any:
 
 
 async def decided(server: Any, model: str = "m") -> Any:
-    """What is known of the servers' tools, once a probe has shown that the gateway does those of this model."""
+    """The verdict on the servers' tools, once a probe has shown that the gateway does those of this model."""
     async with asyncio.timeout(60):
         while ((await tools_shown(server) or {}).get("up", {}).get(model) or {}).get("mode") != "prompt":  # noqa: ASYNC110  # nobody announces it
             await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""What looking at exchanges may cost: bodies of every route, how many requests at once, and what is shown of an
+"""Bounds on looking at exchanges: bodies of every route, how many requests at once, and what is shown of an
 exchange that is large in some way. Sizes and objects are counted, never time."""
 
 from __future__ import annotations
@@ -317,7 +317,7 @@ def test_messages_beyond_the_bound_are_not_shown(monkeypatch: pytest.MonkeyPatch
 
 
 def test_comparing_a_prompt_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is not compared says so, and holds its text."""
+    """A text that is not compared says so, and is kept."""
     monkeypatch.setattr(prompt, "COMPARED_STEPS", 10_000)
     capture = captured(request=conversation(30))
     changed = tuple(
