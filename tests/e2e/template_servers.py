@@ -56,9 +56,12 @@ class TemplateServer:
 
     def __call__(self, asked: Asked) -> Answer:
         body = asked.json
-        if asked.path == "/tokenize":
+        if asked.path in ("/tokenize", "/apply-template"):
             prompt = rendered(body.get("messages", []), self._shown({**body, "tool_choice": "auto"}))
-            return page({"count": len(prompt.split()), "tokens": [1] * len(prompt.split())})
+            tokens = list(prompt.encode())
+            return page({"count": len(tokens), "tokens": tokens} if asked.path == "/tokenize" else {"prompt": prompt})
+        if asked.path == "/detokenize":
+            return page({"text" if self.kind == "sglang" else "prompt": bytes(body["tokens"]).decode()})
         choice = body.get("tool_choice", "auto")
         if self.kind == "llamacpp" and body.get("tools") and choice != "none" and "grammar" in body:
             message = "Cannot use custom grammar constraints with tools."
