@@ -31,10 +31,11 @@ LOG: Final = logging.getLogger("toolwire.tool_mode")
 
 MOST: Final = 256
 
-Mode = Literal["native", "prompt"]
-Cause = Literal["accepted", "called", "refused", "near_miss", "silent"]
+Mode = Literal["native", "prompt", "template"]
+Cause = Literal["accepted", "called", "refused", "near_miss", "silent", "shown", "unseen", "read"]
 """What a verdict follows from: the server accepted tools, or called the probe's; it refused them, its answer nearly
-called, or the probe's was not called."""
+called, or the probe's was not called. Of template probes also: the tool was in the prompt (`shown`) or not (`unseen`),
+or the server read the call itself (`read`)."""
 
 CAUSES: Final[tuple[Cause, ...]] = ("accepted", "called", "refused", "near_miss", "silent")
 
@@ -79,16 +80,24 @@ class Verdicts:
         return self._valid(_read(self._file(self._folder, backend, model)), server)
 
     def keep(
-        self, backend: str, model: str, mode: Mode, cause: Cause, seconds: float, server: str | None = None
+        self,
+        backend: str,
+        model: str,
+        mode: Mode,
+        cause: Cause,
+        seconds: float,
+        server: str | None = None,
+        *,
+        quiet: bool = False,
     ) -> None:
-        """It is so for the next `seconds`."""
+        """It is so for the next `seconds`. `quiet`: another log line says so."""
         verdict = Verdict(backend, model, mode, cause, self._clock() + seconds, server)
         self._known.pop((backend, model), None)
         if len(self._known) >= MOST:
             self._forget(min(self._known.values(), key=lambda known: known.until))
         self._known[backend, model] = verdict
         self._report(verdict)
-        if cause != "accepted":
+        if cause != "accepted" and not quiet:
             LOG.warning(
                 "backend %s, model %s: tools are done %s for %g s (%s)",
                 quote(backend),
@@ -99,6 +108,22 @@ class Verdicts:
             )
         if self._folder is not None:
             _write(self._file(self._folder, backend, model), verdict)
+
+    def claim(self, backend: str, model: str, seconds: float) -> bool:
+        """Whether this worker is the first in `seconds` that wants to find out about a model."""
+        if self._folder is None:
+            return True
+        file = self._file(self._folder, backend, model).with_suffix(".claim")
+        try:
+            file.parent.mkdir(mode=0o700, exist_ok=True)
+            if file.exists() and time.time() - file.stat().st_mtime > seconds:
+                file.unlink(missing_ok=True)
+            file.touch(exist_ok=False)
+        except FileExistsError:
+            return False
+        except OSError as error:
+            LOG.warning("other workers may probe a model as well: %s", error)
+        return True
 
     def shown(self) -> dict[str, dict[str, dict[str, Any]]]:
         """All that count now, by backend and model, for `/ready`."""
