@@ -161,8 +161,9 @@ class Injection(Middleware):
         """See `Middleware.on_request`. Raises `ClientFault` `unsupported_parameter` if `decoding.constrain: required`
         cannot be met."""
         route = exchange.route
+        held = _held(request)
         if exchange.native:
-            return _with_form(exchange, request)
+            return _with_form(exchange, held)
         by_template = exchange.templated
         wire = route.pool.protocol
         turns = wire is not None and wire.turn_markers
@@ -172,8 +173,8 @@ class Injection(Middleware):
             return request
         tool_format = route.format_for(request.model)
         # A new grammar takes as long as a large request.
-        constrains = self._constrains(request, route)
-        slow = is_large(request) or (constrains and self._noted(request, route, tool_format) is None)
+        constrains = self._constrains(held, route)
+        slow = is_large(request) or (constrains and self._noted(held, route, tool_format) is None)
         prepare = self._prepare
         form = None
         if request.response_format is not None:
@@ -227,7 +228,7 @@ class Injection(Middleware):
         elif way.turns and way.flatten == "native":
             changed = replace(changed, guarded=False)  # calls and results are as they came
         if offer is not None and constrains:
-            constraint = self._constraint(request, route, tool_format)
+            constraint = self._constraint(_held(request), route, tool_format)
             if constraint is not None:
                 changed = replace(changed, constraint=constraint)
         return changed, offer
@@ -319,7 +320,8 @@ class Injection(Middleware):
 
     def _about_constraint(self, request: ModelRequest, route: Route, tool_format: ToolFormat) -> tuple[object, ...]:
         feature = route.pool.capabilities.constrain  # which may become known, or another one
-        return self, "constraint", request.tool_choice, request.parallel_tool_calls, tool_format.name, feature
+        choice, retried = request.tool_choice, request.enforced_choice is not None
+        return self, "constraint", choice, retried, request.parallel_tool_calls, tool_format.name, feature
 
     def _constraint(self, request: ModelRequest, route: Route, tool_format: ToolFormat) -> Constraint | None:
         noted = self._noted(request, route, tool_format)
@@ -328,7 +330,7 @@ class Injection(Middleware):
             noted = _Constrained(route, made)
             weight = 0 if made is None else weight_of(made.gbnf, made.tags) + SPEC_BYTES * len(made.calls)
             note(request.tools, self._about_constraint(request, route, tool_format), noted, weight)
-        if noted.constraint is None and request.tool_choice.forces and route.options.decoding.constrain == "required":
+        if noted.constraint is None and self._is_binding(request, route):
             raise ClientFault(
                 f"This route cannot enforce `tool_choice` for the format {tool_format.name!r} and these tools.",
                 code="unsupported_parameter",
@@ -361,8 +363,14 @@ class Injection(Middleware):
             )
         if grammar is None and tags is None:
             return None
-        binding = forced and route.options.decoding.constrain == "required"
+        binding = self._is_binding(request, route)
         return Constraint(grammar or "", tuple(map(as_taught, tools)), tags, not forced, binding)
+
+    @staticmethod
+    def _is_binding(request: ModelRequest, route: Route) -> bool:
+        """Whether an answer is worth nothing if the client's choice is not enforced. A retry is worth something."""
+        demanded = request.tool_choice.forces and request.enforced_choice is None
+        return demanded and route.options.decoding.constrain == "required"
 
     @staticmethod
     def _is_schema_enough(tool_format: ToolFormat, around: Around) -> bool:
@@ -383,6 +391,12 @@ class Injection(Middleware):
             return build()
         except Inexpressible:
             return None
+
+
+def _held(request: ModelRequest) -> ModelRequest:
+    """The request with the choice that the server is held to."""
+    choice = request.enforced_choice
+    return request if choice is None else replace(request, tool_choice=choice)
 
 
 def _once(cache: Cache[tuple[str | None]], key: bytes, build: Callable[[], str | None]) -> str | None:

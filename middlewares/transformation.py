@@ -12,6 +12,8 @@ a stream: in a whole answer nothing is gained by it.
 An answer that closes thinking which nothing opened began inside of it: see `proxy.pipeline.unopened`. That is noticed
 wherever a scanner is declared, but where the server does tools.
 
+Calls inside of a thought that never closes are noticed in whole answers (`proxy.pipeline.thought_calls`).
+
 Behind the scanner, what was escaped in the prompt is undone where the model copied it, so that whoever works on the
 answer sees what was meant (R5.6a). Where nothing was escaped nothing is declared. And the client's stop sequences are
 applied where the server does not, or would not say which one matched (`proxy.pipeline.stopping`).
@@ -36,6 +38,7 @@ from proxy.pipeline.routing import Route
 from proxy.pipeline.scanners import not_taught
 from proxy.pipeline.scanning import ScanStage
 from proxy.pipeline.stopping import Stops, StopStage, divided
+from proxy.pipeline.thought_calls import ThoughtCalls
 from proxy.pipeline.undoing import UndoStage
 from proxy.pipeline.unopened import OUTCOMES, Unopened
 from proxy.record import AccessField, CounterSpec
@@ -120,6 +123,8 @@ class Transformation(Middleware):
                 unopened=None if taught is None else _unopened(exchange, reply),
             )
             reply.map(stage)
+            if offer.tools and not exchange.received.stream:
+                reply.map(ThoughtCalls(stage.factory, exchange.nearly))
             if taught is not None:
                 record.note("format", offer.format.name)
             exchange.at_end(lambda: record.count("scanned_bytes", stage.scanned_bytes))

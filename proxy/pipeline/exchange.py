@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from aiohttp import web
 
+from ..call_policy.near import NearMiss
 from ..errors import GatewayError
 from ..model import EMPTY, Message, ModelRequest, ToolChoice, ToolSpec
 from ..protocols.base import WriteOptions
@@ -52,15 +53,6 @@ class OfferedTools:
     made: dict[object, Any] = field(default_factory=dict, compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
-class NearMiss:
-    """The model tried to call and did not (R23.4): in which of its answers (`choice`), and what was wrong, in words for
-    the model."""
-
-    choice: int
-    why: str
-
-
 @dataclass(slots=True)
 class Exchange:
     """One client request.
@@ -89,7 +81,7 @@ class Exchange:
     created: int = field(default_factory=lambda: int(time.time()))
     offer: OfferedTools | None = None
     escapes: Escapes | None = None
-    near: list[NearMiss] = field(default_factory=list)
+    near: list[tuple[int, NearMiss]] = field(default_factory=list)
     state: dict[type, Any] = field(default_factory=dict)
     replies: list[Reply] = field(default_factory=list)
     over: bool = False
@@ -116,9 +108,9 @@ class Exchange:
         """No middleware changed the request (R1.6)."""
         return self.request is self.received
 
-    def nearly(self, choice: int, why: str) -> None:
+    def nearly(self, choice: int, miss: NearMiss) -> None:
         """Note a near miss in the answer number `choice`."""
-        self.near.append(NearMiss(choice, why))
+        self.near.append((choice, miss))
         self.record.count("near_misses")
 
     def at_end(self, function: Callable[[], None]) -> None:

@@ -13,14 +13,16 @@ from typing import Final, NamedTuple
 
 from ..call_policy.candidate import names_on_offer
 from ..call_policy.ids import CallIds
+from ..call_policy.near import NearMiss
 from ..call_policy.policy import CallPolicy
 from ..call_policy.recognised import Schemas
 from ..config import LimitsConfig, RouteOptions
-from ..events import Event
+from ..events import BlockKind, Event, Open
 from ..fastparse import CallScanner
 from ..formats.base import ToolFormat
 from ..formats.recognition import recognising
-from ..model import Message
+from ..formats.rendering import prompt_name
+from ..model import Message, ToolUse
 from ..scan._grammar import Grammar, without_calls
 from ..scanner import Signs, build_scanner, signs_of, triggers
 from .exchange import OfferedTools
@@ -38,12 +40,11 @@ def not_taught(tool_format: ToolFormat) -> ToolFormat:
 
 @dataclass(slots=True)
 class Counters:
-    """Who is told what a scanner comes across: a counter and a label by name, and near misses by choice and what was
-    wrong."""
+    """Who is told what a scanner comes across: a counter and a label by name, and near misses by choice."""
 
     count: Callable[[str], object]
     label: Callable[[str, str], object] = lambda name, label: None
-    near: Callable[[int, str], None] | None = None
+    near: Callable[[int, NearMiss], None] | None = None
 
 
 _UNCOUNTED: Final = Counters(lambda name: None)
@@ -146,6 +147,19 @@ class ScannerFactory:
             in_sight(self.grammar, self.options.reasoning), policy, self.options, self._limits, trim=False
         )
         return [*scanner.feed(text), *scanner.finish()]
+
+    def calls_at_end(self, text: str) -> tuple[str, ...]:
+        """The tools, by the names under which the model knows them, that a text calls which ends with calls. Nothing is
+        counted."""
+        policy = self._policy(0, self.options, _UNCOUNTED, self._schemas)
+        scanner = build_scanner(self.grammar, policy, self.options, self._limits)
+        names: list[str] = []
+        for event in (*scanner.feed(text), *scanner.finish()):
+            if isinstance(event, Open) and event.kind is BlockKind.TOOL_CALL and event.name is not None:
+                names.append(prompt_name(ToolUse("", event.name, "", namespace=event.namespace)))
+            elif isinstance(event, Open):
+                names.clear()
+        return tuple(names)
 
     def _policy(self, choice: int, options: RouteOptions, counters: Counters, schemas: Schemas | None) -> CallPolicy:
         offer = self._offer

@@ -23,6 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
+from ..call_policy.near import NearMiss
 from ..call_policy.policy import CallPolicy
 from ..call_policy.recognised import Schemas
 from ..config import LimitsConfig, RouteOptions
@@ -51,7 +52,7 @@ _MAY_END: Final = re.compile(r"[])}>:`\n]")
 
 class ScanStage(Stage):
     """Finds calls in visible text. `history` are the messages that the answer follows, before calls in them were made
-    text. `near` is told of near misses: the choice, and what was wrong.
+    text. `near` is told of near misses, with the choice.
 
     Ends the stream early after the last wanted call under `stop_after_call` (C34). A call cut off by the limit of
     length or by a fault is never emitted (R6.8); with `incremental` (R6.13) what was given out of it is closed as
@@ -67,7 +68,7 @@ class ScanStage(Stage):
         count: Callable[[str], None],
         *,
         label: Callable[[str, str], None] = lambda name, label: None,
-        near: Callable[[int, str], None] | None = None,
+        near: Callable[[int, NearMiss], None] | None = None,
         incremental: bool = False,
         history: Sequence[Message] = (),
         schemas: Schemas | None = None,
@@ -80,7 +81,7 @@ class ScanStage(Stage):
         factory = ScannerFactory(offer, options, limits, incremental=incremental, history=history, schemas=schemas)
         self._options = options
         self._grammar = factory.grammar
-        self._factory = factory
+        self.factory = factory
         self._counters = Counters(count, label, near)
         self._incremental = incremental
         self._waiting = WaitingCalls(count, label) if native else None
@@ -128,7 +129,7 @@ class ScanStage(Stage):
 
     def leaves(self, reply: ModelReply) -> bool:
         """See `Stage`: one text for each answer, in which nothing begins."""
-        plan = self._factory.plan
+        plan = self.factory.plan
         for choice in reply.choices:
             for part in choice.parts:
                 if len(choice.parts) > 1 or type(part) is not Text or len(part.text) > _LARGE:
@@ -321,7 +322,7 @@ class ScanStage(Stage):
         trim = True
         if choice not in self._inside and not self._grammar.syntaxes:
             word = head.lstrip(SPACE)
-            markers = self._factory.markers or ()
+            markers = self.factory.markers or ()
             if not word or any(marker.startswith(word) and marker != word for marker in markers):
                 return False
             trim = word.startswith(markers)
@@ -346,7 +347,7 @@ class ScanStage(Stage):
             first_block, trim = self._numbered[choice], False  # it goes on in the middle
         if called is None and self._waiting is not None:
             counters = Counters(*self._waiting.counts(choice), counters.near)
-        self._scanners[choice], self._policies[choice] = self._factory.make(
+        self._scanners[choice], self._policies[choice] = self.factory.make(
             choice, counters, trim=trim, inside=self._inside.get(choice), called=called, first_block=first_block
         )
         return self._scanners[choice]

@@ -402,17 +402,15 @@ class TranscriptWriter:
         return tuple([Text(next(whole)) if part is None else part for part in written])
 
     def _pieces(self, part: Text | str) -> Pieces:
-        """A text as it is to be put together; in an attempt the format's own markers mean what they say, but for those
-        of reasoning."""
+        """A text as it is to be put together; in an attempt all markers mean what they say, but for those of
+        reasoning."""
         if isinstance(part, str):
             return (part,)
         if not isinstance(part, Attempt):
             return (part.text,)
-        grammar = self.format.grammar
-        thoughts = {tag.strip() for tags in grammar.reasoning for tag in tags}
-        markers = sorted({*grammar.markers} - thoughts, key=len, reverse=True)
-        pieces = split_at(part.text, markers)
-        return [Markup(piece) if place % 2 else piece for place, piece in enumerate(pieces)]
+        thoughts = {tag.strip() for tags in self.format.grammar.reasoning for tag in tags}
+        pieces = split_at(part.text, sorted(thoughts, key=len, reverse=True))
+        return [piece if place % 2 else Markup(piece) for place, piece in enumerate(pieces)]
 
     def _other(self, part: Part) -> Part:
         """A part that is no visible text, without markers in what a template might write."""
