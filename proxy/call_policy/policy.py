@@ -438,8 +438,14 @@ class CallPolicy:
         """The decision on a block in a form that was not taught."""
         if self._recogniser is None:
             self._recogniser = Recogniser(self._calls, self._schemas or partial(checker, limits=self._limits))
+        before = 0
         try:
-            calls = self._recogniser.calls(block, self._offered) if self.recognises else []
+            if not self.recognises:
+                return AS_TEXT
+            if block.syntax.loose:
+                calls, before = self._recogniser.recovered(block.body, self._offered)
+            else:
+                calls = self._recogniser.calls(block, self._offered)
         except Unrecognised as unrecognised:
             self._count("unrecognised")
             self._label("unrecognised", unrecognised.reason)
@@ -461,7 +467,7 @@ class CallPolicy:
         for _ in wanted:
             self._count("recognised")
             self._label("recognised", block.syntax.family)
-        return Decision(calls=tuple(self._emit(call, None) for call in wanted), drop=not wanted)
+        return Decision(calls=tuple(self._emit(call, None) for call in wanted), drop=not wanted, before=before)
 
     def _unreadable(
         self,
