@@ -115,7 +115,7 @@ class BracesArguments:
         text = self.text.strip(SPACE)
         if text[:1] != "{":
             raise ValueError("its arguments are no object")
-        return Settled(text if parses(text) else braces_value(text, self.quote))
+        return Settled(text if parses(text) else braces_value(text, self.quote, bare=repair))
 
 
 @dataclass(slots=True)
@@ -301,7 +301,9 @@ class _Draft:
         else:
             arguments = TextArguments(self.text, syntax.arguments)
         name = name or ""
-        return Written(name, arguments, call_id, alias=name.removeprefix(_HARMONY))
+        space, _, bare = name.rpartition(":")  # Gemma writes namespaces before a name
+        otherwise = Written(bare, arguments, call_id) if space and bare else None
+        return Written(name, arguments, call_id, alias=name.removeprefix(_HARMONY), otherwise=otherwise)
 
     def _elements(self, prefix: str) -> Arguments:
         """Text behind the last value is what follows the first tag inside of that."""

@@ -35,7 +35,8 @@ from . import (
 )
 from .base import ToolFormat
 from .keys import ARGUMENTS, METADATA, NAMES, WRAPPERS
-from .syntaxes import elements, function_tags, listed, section
+from .slips import SLIPS
+from .syntaxes import elements, framing, function_tags, listed, section
 
 Mode = Literal["any", "whole", "taught"]
 
@@ -171,6 +172,7 @@ def _tagged(opener: str, closer: str) -> BlockSyntax:
 
 
 _FURTHER: Final = (
+    *SLIPS,
     BlockSyntax(
         opener="<function=",
         closer="</function>",
@@ -205,6 +207,28 @@ _FURTHER: Final = (
 """Forms of no family."""
 
 
+_WRAPPERS: Final = ("<tool_calls>", "<tool_use>", "<tool_call>", "<tml:function_calls>", "<tvoe_calls>", "<calls>")
+"""Sections around `<invoke name=...>` that models invent."""
+
+_BEHIND: Final = (
+    BlockSyntax(
+        opener="</", anchor="after", ends_section=True, body=((Branch(read="word", then=1),), (Branch(literal=">"),))
+    ),
+    *(
+        framing(literal, "after")
+        for literal in (
+            *("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<|return|>", "<|call|>", "<|eot|>", "<|eom|>"),
+            *("<|endoftext|>", "<|end_of_text|>", "<|end_of_turn|>", "<|END_OF_TURN_TOKEN|>", "<|end_of_msg|>"),
+            *("<turn|>", "<end_of_turn>", "<eos>", "<tool_call|>", "<|tool_response>", "<|tool_call_end|>"),
+            *("<|/tool_call|>", "<|tool_calls_section_end|>", "<｜end▁of▁sentence｜>", "<|observation|>", "<|user|>"),
+            *("[/TOOL_CALLS]", "[END_TOOL_REQUEST]", "[e~["),
+        )
+    ),
+)
+"""What may stand right behind a call, and then belongs to it: closers that nothing opened, whatever their name, tokens
+that end a turn. Elsewhere they are text."""
+
+
 def _reads(syntax: BlockSyntax) -> bool:
     """It is more than framing."""
     return any(branch.field not in ("", "said") for node in syntax.nodes for branch in node)
@@ -222,12 +246,16 @@ def _own(family: ToolFormat) -> Iterator[BlockSyntax]:
             yield syntax
 
 
-_INVOKE: Final = section(
-    "<function_calls>",
-    "<invoke name=",
-    lambda base: elements(base, "parameter", "</invoke>"),
-    "</function_calls>",
-    closer="</invoke>",
+def _plain(base: int) -> tuple[Node, ...]:
+    return elements(base, "parameter", "</invoke>")
+
+
+_INVOKE: Final = (
+    *section("<function_calls>", "<invoke name=", _plain, "</function_calls>", closer="</invoke>"),
+    *(
+        BlockSyntax(opener=wrapper, closer="</invoke>", body=((Branch(literal="<invoke name=", then=1),), *_plain(1)))
+        for wrapper in _WRAPPERS
+    ),
 )
 
 _OF_FAMILIES: Final = {f.name: _untaught(_own(f), f.name) for f in FAMILIES} | {"invoke": _untaught(_INVOKE, "invoke")}
@@ -273,15 +301,16 @@ def recognising(grammar: Grammar, mode: Mode) -> Grammar:
     elsewhere = (
         (_BARE, _behind_prose(), _FENCED) if mode == "any" else printed
     )  # there the opener stands before it, and is text
+    behind = _untaught(_BEHIND, "")
     families = {
         family: replace(
             grammar,
-            syntaxes=(*(syntax for syntax in taught if syntax.family in ("", family)), *syntaxes, *elsewhere),
+            syntaxes=(*(s for s in taught if s.family in ("", family)), *behind, *syntaxes, *elsewhere),
             families=None,
         )
         for family, syntaxes in _OF_FAMILIES.items()
     }
-    return replace(grammar, syntaxes=(*taught, *_MARKED, *printed), families=families)
+    return replace(grammar, syntaxes=(*taught, *behind, *_MARKED, *printed), families=families)
 
 
 @lru_cache(maxsize=8)
