@@ -25,7 +25,7 @@ from .scan._grammar import SPACE, Grammar
 from .scan._grammar import CallPolicy as AnyPolicy
 from .scan._plan import plan
 
-PRINTED_BEGINS: Final = ("{", "[", "print(", "await ", "functools")
+PRINTED_BEGINS: Final = ("{", "[", "print(", "await ", "functools", "call:", "functions.")
 """With what a call without markers begins, besides a tool's name."""
 
 Tool = ToolSpec | Mapping[str, Any] | str

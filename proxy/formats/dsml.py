@@ -1,50 +1,87 @@
 """DeepSeek from V3.2 on: tags with a prefix of their own, between bars U+FF5C. GigaChat 3.5 writes the same with
 another prefix.
 
-V3.2, V4 and V4.1 differ in the section's word; V4.1 writes a space behind the bar in every tag. All formats with one
-prefix read the same. Without a section a call counts as well.
+V3.2, V4 and V4.1 differ in the section's word; V4.1 writes a space behind the bar in every tag. Models and the servers
+between write the bars in other ways, too: doubled, in ASCII, with blanks around them; and V4 puts `r:` before the words
+of opening tags. All formats with one prefix read all of that: behind the prefix a tag is read bar by bar. Without a
+section a call counts as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
-from ..scan._grammar import BlockSyntax, Branch, Grammar
+from ..scan._grammar import END, BlockSyntax, Branch, Grammar, Node
 from .base import VERBATIM, ToolFormat, written
 from .layout import Layout, Tagged
-from .syntaxes import ELEMENTS, GIGACHAT_FRAMING, elements, framing
+from .syntaxes import GIGACHAT_FRAMING
 
-_WORDS: Final = ("function_calls", "tool_calls", "toolcalls", "tool", " calls")
-"""Of sections; the third and the fourth are slips that models make."""
+_SECTIONS: Final = (
+    *("function_calls>", "tool_calls>", "tool_call>", "toolcalls>", "toolcall>", "tool_use>", "tool>", "calls>"),
+)
+"""What names a section: V3.2, V4, slips, V4.1."""
 
-_SPACES: Final = ("", " ")
+_BARS: Final = ("｜", "|", "‖")
+_BEFORE: Final = ("｜", "｜｜", "|", "||", "‖", " | ", " ｜ ")
+"""What stands between `<` and the prefix."""
+
+_End = tuple[Branch, str]
+"""A branch, and the label of the node behind it; none: the block ends."""
 
 
-def _grammar(bar: str, words: Sequence[str], *more: BlockSyntax) -> Grammar:
-    """Sections of these words hold calls with or without the space."""
-    calls = [(f"<{bar}{space}invoke name=", f"</{bar}{space}invoke>", f"{bar}{space}parameter") for space in _SPACES]
-    nodes = [elements(1 + number * ELEMENTS, tag, closer) for number, (_, closer, tag) in enumerate(calls)]
-    inside = (
-        tuple(Branch(literal=opener, then=1 + number * ELEMENTS) for number, (opener, _, _) in enumerate(calls)),
-        *(node for call in nodes for node in call),
-    )
-    ends = [f"</{bar}{word}>" for word in words]
+def _bars(label: str, *words: _End) -> dict[str, tuple[_End, ...]]:
+    """The nodes of what follows the prefix in a tag: one bar or two, perhaps `r:`, then one of the words. Whitespace
+    does not matter."""
+    more, word = f"{label}, more", f"{label}, word"
+    marked = (Branch(literal="r:"), word)
+    return {
+        label: tuple((Branch(literal=bar), more) for bar in _BARS),
+        more: (*((Branch(literal=bar), word) for bar in _BARS), marked, *words),
+        word: (*words, marked),
+    }
+
+
+def _body(prefix: str, before: Sequence[str]) -> tuple[Node, ...]:
+    """What follows the prefix of the first tag: a section, of which the first call is read, or a call."""
+
+    def tags(slash: str, then: str) -> tuple[_End, ...]:
+        return tuple((Branch(literal=f"<{slash}{bar}{prefix}"), then) for bar in before)
+
+    invoke, close = (Branch(literal="invoke name="), "name"), (Branch(literal="invoke>"), "")
+    key = (Branch(literal="parameter name=", read="word", field="key"), "value")
+    nodes: dict[str, tuple[_End, ...]] = {
+        **_bars("first", invoke, *((Branch(literal=word), "section") for word in _SECTIONS)),
+        "section": (*tags("", "call"), *tags("/", "empty")),
+        **_bars("call", invoke),
+        **_bars("empty", *((Branch(literal=word), "") for word in _SECTIONS)),
+        "name": ((Branch(read="word", field="name"), "named"),),
+        "named": ((Branch(literal=">"), "arguments"), (Branch(literal="/>"), "")),
+        "arguments": (*tags("", "key"), *tags("/", "close"), (Branch(read="object", field="arguments"), "last")),
+        **_bars("key", key),
+        "value": ((Branch(literal=">", read="text", field="value"), "ended"),),
+        "ended": tags("/", "end"),
+        **_bars("end", (Branch(literal="parameter>"), "more")),
+        "more": (*tags("", "key"), *tags("/", "close")),
+        "last": tags("/", "close"),
+        **_bars("close", close),
+    }
+    return _placed(nodes)
+
+
+def _placed(nodes: Mapping[str, tuple[_End, ...]]) -> tuple[Node, ...]:
+    places = {label: place for place, label in enumerate(nodes)}
+    return tuple(tuple(replace(branch, then=places.get(to, END)) for branch, to in node) for node in nodes.values())
+
+
+def _grammar(prefix: str, before: Sequence[str], *more: BlockSyntax) -> Grammar:
+    body = _body(prefix, before)
+    end = _placed(_bars("end", *((Branch(literal=word), "") for word in _SECTIONS)))
     return Grammar(
         syntaxes=(
-            *(
-                BlockSyntax(
-                    opener=f"<{bar}{word}>",
-                    closer=calls[word.startswith(" ")][1],
-                    body=((*inside[0], Branch(literal=end)), *inside[1:]),
-                )
-                for word, end in zip(words, ends, strict=True)
-            ),
-            *(
-                BlockSyntax(opener=opener, closer=closer, body=elements(0, tag, closer))
-                for opener, closer, tag in calls
-            ),
-            *(framing(end, "after") for end in ends),
+            *(BlockSyntax(opener=f"<{bar}{prefix}", closer=f"</{bar}{prefix}", body=body) for bar in before),
+            *(BlockSyntax(opener=f"</{bar}{prefix}", anchor="after", body=end, ends_section=True) for bar in before),
             *more,
         )
     )
@@ -78,14 +115,14 @@ def _format(name: str, grammar: Grammar, bar: str, word: str, framing: Sequence[
     )
 
 
-GRAMMAR: Final = _grammar("｜DSML｜", _WORDS)
+GRAMMAR: Final = _grammar("DSML", _BEFORE)
 V32: Final = _format("deepseek_v32", GRAMMAR, "｜DSML｜", "function_calls")
 V4: Final = _format("deepseek_v4", GRAMMAR, "｜DSML｜", "tool_calls")
 V41: Final = _format("deepseek_v41", GRAMMAR, "｜DSML｜", " calls")
 
 GIGACHAT35: Final = _format(
     "gigachat35",
-    _grammar("｜GCML｜", ("tool_calls",), *GIGACHAT_FRAMING),
+    _grammar("GCML", ("｜",), *GIGACHAT_FRAMING),
     "｜GCML｜",
     "tool_calls",
     GIGACHAT_FRAMING,

@@ -29,6 +29,7 @@ NOT_AUTO = {
     "gigachat": "its framing is that of others' ends of turn",
     "hyperclovax": "its opener is ordinary text",
     "beam": "its header is harmony's",
+    "ui_tars": "its opener is plain words",
     "fenced_json": "a fence that was not taught counts only where nothing follows it",
 }
 """Formats that `auto` does not look for."""
