@@ -18,27 +18,14 @@ from typing import Any, Final
 import orjson
 
 from ..config import PromptConfig
-from ..formats.base import ToolFormat, escaping_for
+from ..formats.base import ToolFormat, call_form, escaping_for
 from ..formats.longjson import compact
 from ..formats.rendering import prompt_name, taught_description, with_groups
 from ..formats.values import Escape
-from ..model import ModelRequest, ToolChoice, ToolSpec, ToolUse
+from ..model import ModelRequest, ToolChoice, ToolSpec
 
 PLACEHOLDERS: Final = ("tools", "policy", "format", "examples")
 """What a template must hold, in braces."""
-
-DEFAULT_TEMPLATE: Final = """# Tools
-
-You can call tools. Each line lists one tool: its name, what it does, and its parameters as JSON Schema.
-<tools>
-{tools}
-</tools>
-
-{format}
-
-{policy}
-
-{examples}"""
 
 _SLOT: Final = re.compile(r"\{(" + "|".join(PLACEHOLDERS) + r")\}")
 
@@ -50,6 +37,9 @@ REMINDER_OF_ONE: Final = "Answer with a call of the tool {tools}, in the form th
 """Where a tool is named."""
 
 _SHORT_SLOT: Final = re.compile(r"\{(tools|format)\}")
+
+MAY: Final = "Call a tool only when it is needed to answer; otherwise answer directly in plain text."
+"""The sentence for `tool_choice: auto`."""
 
 NEVER: Final = "Do not call a tool in this answer: write no tool call block. Answer in plain text."
 """The sentence for `tool_choice: none`."""
@@ -78,7 +68,7 @@ def policy(tools: Sequence[ToolSpec], choice: ToolChoice, parallel: bool, escape
         case "named":
             sentences.append(f"You must call the tool {names} in this answer, and no other tool.")
         case _:
-            sentences.append("Call a tool when it helps; else answer in plain text.")
+            sentences.append(MAY)
     if choice.allowed is not None:
         sentences.append(f"Only these tools may be called: {names}.")
     if parallel:
@@ -110,15 +100,17 @@ def segment(request: ModelRequest, tool_format: ToolFormat, prompt: PromptConfig
             return NEVER
     if not tools:
         return ""
-    shown = tool_format.render_tools(with_groups(tools))
+    shown, listing = with_groups(tools), tool_format.listing
     values = {
-        "tools": shown if tool_format.layout is None else escaping_for(tool_format, also).json(shown),
+        "tools": tool_format.render_tools(shown)
+        if listing is None
+        else listing(shown, escaping_for(tool_format, also)),
         "policy": policy(tools, request.tool_choice, request.parallel_tool_calls, escaping_for(tool_format).value),
         "format": tool_format.instructions,
         "examples": prompt.examples,
     }
     # One pass: what was put in is never searched for placeholders.
-    return _SLOT.sub(lambda slot: values[slot[1]], prompt.template or DEFAULT_TEMPLATE).strip()
+    return _SLOT.sub(lambda slot: values[slot[1]], prompt.template or tool_format.template).strip()
 
 
 def reminder(request: ModelRequest, tool_format: ToolFormat, prompt: PromptConfig) -> str:
@@ -135,7 +127,7 @@ def reminder(request: ModelRequest, tool_format: ToolFormat, prompt: PromptConfi
     escape = escaping_for(tool_format).value
     values = {
         "tools": ", ".join(f"`{escape(prompt_name(tool))}`" for tool in tools),
-        "format": tool_format.render_call(ToolUse("", "TOOL", '{"KEY":"VALUE"}')),
+        "format": call_form(tool_format),
     }
     return _SHORT_SLOT.sub(lambda slot: values[slot[1]], str(chosen))
 
