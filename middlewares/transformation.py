@@ -41,6 +41,7 @@ from proxy.pipeline.stopping import Stops, StopStage, divided
 from proxy.pipeline.thought_calls import ThoughtCalls
 from proxy.pipeline.undoing import UndoStage
 from proxy.pipeline.unopened import OUTCOMES, Unopened
+from proxy.pipeline.unwrapping import UnwrapStage
 from proxy.record import AccessField, CounterSpec
 from proxy.schemas.schema import ToolSchema, ToolSchemas
 
@@ -145,6 +146,8 @@ class Transformation(Middleware):
                     nothing, options, route.limits, record.count, unopened=unopened, only_rewritten=passes
                 )
                 reply.map(stage)
+        if exchange.escapes is not None and exchange.escapes.results is not None:
+            reply.map(UnwrapStage(exchange.escapes))
         if exchange.escapes:
             reply.map(UndoStage(exchange.escapes))
         stops: Stops | None = exchange.state.get(Transformation)

@@ -30,12 +30,16 @@ _WORD: Final = re.compile(r"[\w-]+(?:[.:][\w-]+)*")
 _ATTRIBUTE: Final = re.compile(r"""([\w-]+)\s*[=:]\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""")
 _INLINE: Final = re.compile(r"""\s*[=:]\s*(?:"([^"]*)"?|'([^']*)'?|([^\s"'>]+))""")
 
-_KEY: Final = re.compile(r"""<\|["']\|>([\w.$-]+)<\|["']\|>|"([\w.$-]+)=(?=[\["'{\d])|"([^"\n]*)"|'([^'\n]*)'|([\w.$-]+)""")
+_KEY: Final = re.compile(
+    r"""<\|["']\|>([\w.$-]+)<\|["']\|>|"([\w.$-]+)=(?=[\["'{\d])|"([^"\n]*)"|'([^'\n]*)'|([\w.$-]+)"""
+)
 _COLON: Final = re.compile(r"\s*(?:=>|[:=])\s*")
 _SEPARATOR: Final = re.compile(r"[\s,;]*")
 _QUOTE: Final = re.compile(r"""<\|["']\|>|<escape>|["']""")
 _SCALAR: Final = re.compile(r"[^\s,}\])]+(?=\s*[,}\])])")
-_BEHIND_STRING: Final = re.compile(r"\s*(?:[}\])]|,\s*(?:<\|[\"']\|>|[\"'{\[\d}\])]|[\w.$-]+\s*[:=])|,?\s*\Z|</?[|｜\w])")
+_BEHIND_STRING: Final = re.compile(
+    r"\s*(?:[}\])]|,\s*(?:<\|[\"']\|>|[\"'{\[\d}\])]|[\w.$-]+\s*[:=])|,?\s*\Z|</?[|｜\w])"
+)
 _BEHIND_MEMBER: Final = re.compile(r"""\s*,\s*["']?([\w.$-]+)["']?\s*[:=]|([}\])])(?=[\s}\])"'`]*(?:[<‹\[]|\Z))""")
 _ZEROS: Final = re.compile(r"(?<![\w.])0+(?=\d)")
 _RAW: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
@@ -109,9 +113,7 @@ def _read_tag(found: re.Match[str]) -> Tag | None:
         if not attributes and inline is None and not closing:
             return None  # prose between brackets
     own = written if value is not None else written.rpartition(":")[2]
-    return Tag(
-        own.lower().replace("-", "_"), own, value, attributes, closing, special, found.start(), found.end()
-    )
+    return Tag(own.lower().replace("-", "_"), own, value, attributes, closing, special, found.start(), found.end())
 
 
 # --- members -------------------------------------------------------------------------------------------------------

@@ -25,4 +25,4 @@ GRAMMAR: Final = recognising(
 TAUGHT: Final = hermes.FORMAT.name
 """What a model of an unknown family is taught."""
 
-FORMAT: Final = written("auto", GRAMMAR, hermes.LAYOUT, hermes.INSTRUCTIONS)
+FORMAT: Final = written("auto", GRAMMAR, hermes.LAYOUT)

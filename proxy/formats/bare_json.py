@@ -13,10 +13,9 @@ GRAMMAR: Final = Grammar(
 )
 
 INSTRUCTIONS: Final = """To call a tool, let the whole answer be one JSON object in exactly this form, with no other text:
-{"tool_calls":[{"name":"TOOL","arguments":{"KEY":"VALUE"}}]}
-TOOL is the tool's name, `arguments` a JSON object with the tool's arguments; use {} if there are none. Each call is one
-item of the list. Put no Markdown fence around it. Only such an answer calls a tool. The result follows in the next message
-as a tool_response; never write a result yourself."""
+{"tool_calls": [{"name": <function-name>, "arguments": <args-json-object>}]}
+Each call is one item of the list. Put no Markdown fence around it. The result follows in the next message; never write a
+result yourself."""
 
 LAYOUT: Final = Layout(
     first='{"tool_calls":[', opener='{"name":', middle=',"arguments":', closer="}", separator=",", last="]}"

@@ -16,13 +16,16 @@ from ..scan._grammar import BlockSyntax, Branch, Grammar
 from .escaping import Escaping
 from .gbnf.grammar import STANDARD, Around, Bounds, Inexpressible, answer_grammar
 from .gbnf.tags import structural_tag
-from .layout import Layout, Tagged
+from .layout import FUNCTION, Layout, Tagged
+from .listing import Listing
 from .markers import MarkerSet
 from .reading_back import Fields, fields_of
-from .rendering import RESULT_MARKERS, listed_tools, prompt_name, prompt_parameters, result_pieces
+from .rendering import prompt_name, prompt_parameters
 from .restoring import Escapes
+from .results import TOOL_RESPONSE, ResultForm
 from .templates import ALL, tokens
 from .values import Syntax
+from .words import COMMON, Words, words_of
 
 __all__ = [
     "VERBATIM",
@@ -51,13 +54,15 @@ class AnswerGrammar(Protocol):
 class ToolFormat:
     """A way to write tool calls as text.
 
-    `instructions` says in the prompt how to write a call (`{format}` of the template). `render_tools` writes the offer
-    (`{tools}`), `render_call` an earlier call as the model should have written it, `render_result` the answer to one.
+    `template` is the prompt segment that teaches tools, with four placeholders: `instructions` says how to write a call
+    (`{format}`), `render_tools` writes the offer (`{tools}`). `render_call` writes an earlier call as the model should
+    have written it, `render_result` the answer to one, `results` all answers of a turn. `listing` writes the offer for
+    the markers of a whole route; None: `render_tools` writes it for the format's own.
     `render_calls` writes several calls of one answer; None: one block after the other. `gbnf` gives a grammar in
     llama.cpp's notation; None if the format has none. `layout` is how calls look, if nothing but it decides
     that: from it come the grammars of answers in which calls stand among other things (R23.2), structural tags, and
-    history, written for the markers of a whole route, as results are by `rendering.result_pieces`. `alone`: calls count
-    only where they are a whole message. `json_answer`: a JSON object with the keys `name` and `arguments` is an answer
+    history, written for the markers of a whole route, as results are by `results`. `alone`: calls count only where they
+    are a whole message. `json_answer`: a JSON object with the keys `name` and `arguments` is an answer
     that calls, so a backend that enforces JSON Schemas can enforce calls (R10.10). `own_id` is for formats whose calls
     have ids: the id of a call as a model writes it that has made so many calls in the conversation before; the call's
     own if that has such a form. `framing` is for formats whose models put markup around what they say, too: what
@@ -80,6 +85,9 @@ class ToolFormat:
     framing: Grammar | None = None
     special_tokens: bool = False
     layout: Layout | None = None
+    template: str = COMMON
+    results: ResultForm = TOOL_RESPONSE
+    listing: Listing | None = None
     template_tokens: frozenset[str] = ALL
 
     def __repr__(self) -> str:
@@ -89,7 +97,7 @@ class ToolFormat:
 @lru_cache(maxsize=256)  # a pure function of frozen values; there are few, and it is slow
 def escaping_for(tool_format: ToolFormat, also: tuple[str, ...] = ()) -> Escaping:
     """For data in a prompt that teaches the format. `also` are what else a route reads as markers."""
-    markers = (*tool_format.grammar.markers, *tool_format.template_tokens, *RESULT_MARKERS, *also)
+    markers = (*tool_format.grammar.markers, *tool_format.template_tokens, *tool_format.results.markers, *also)
     return Escaping(MarkerSet(markers, begins=tool_format.grammar))
 
 
@@ -156,16 +164,20 @@ def written(
     framing: Sequence[BlockSyntax] = (),
     special_tokens: bool = True,
     template_tokens: Iterable[str] | None = None,
+    words: Words | None = None,
 ) -> ToolFormat:
-    """A format whose calls look as `layout` says. `instructions`: see `teach`, which gets `notes`. `framing`: see
-    `ToolFormat`; the syntaxes without those that read calls. `special_tokens`: a marker that is a tag may be one; not
-    so where the tags are the gateway's own. `template_tokens`: by default those that are known for a format of this
-    name, else all."""
+    """A format whose calls look as `layout` says, in `words`: by default those of its family (`words_of`).
+
+    `instructions`: by default the family's, else those of `teach`, which gets `notes`. `framing`: see `ToolFormat`; the
+    syntaxes without those that read calls. `special_tokens`: a marker that is a tag may be one; not so where the tags
+    are the gateway's own. `template_tokens`: by default those that are known for a format of this name, else all.
+    """
+    words = words or words_of(name)
     made = ToolFormat(
         name=name,
         grammar=grammar,
-        instructions=instructions if instructions is not None else teach(layout, notes, alone=alone),
-        render_tools=lambda tools: listed_tools(tools, escaping_for(made)),
+        instructions=instructions or words.form or teach(layout, notes, alone=alone),
+        render_tools=lambda tools: words.tools(tools, escaping_for(made)),
         render_call=lambda use: earlier_calls(made, (use,)),
         render_calls=lambda uses: earlier_calls(made, uses),
         render_result=lambda result: _rendered_result(result, made),
@@ -176,6 +188,9 @@ def written(
         framing=Grammar(syntaxes=tuple(framing), reasoning=grammar.reasoning) if framing else None,
         special_tokens=special_tokens and any(marker[0] in "<[" for marker in grammar.markers),
         layout=layout,
+        template=words.template,
+        results=words.results,
+        listing=words.tools,
         template_tokens=tokens(name) if template_tokens is None else frozenset(template_tokens),
     )
     return made
@@ -183,20 +198,29 @@ def written(
 
 def _rendered_result(result: ToolResult, tool_format: ToolFormat) -> str:
     escaping = escaping_for(tool_format)
-    return escaping.compose(result_pieces(result, escaping))
+    return escaping.compose(tool_format.results.pieces((result,), escaping))
+
+
+RESULT_FOLLOWS: Final = "The result follows in the next message; never write a result yourself."
+"""What models have to know of results."""
 
 
 def teach(layout: Layout, notes: str = "", *, alone: bool = False) -> str:
     """Instructions that show a call in `layout` and say what holds for every format."""
-    example = layout.call(ToolUse("", "TOOL", '{"KEY":"VALUE"}'))
     if alone:
         form = "To call a tool, let the whole answer be in exactly this form, with no other text:"
-        only = "Put no Markdown fence around it. Only such an answer calls a tool."
+        only = "Put no Markdown fence around it."
     else:
         form = "To call a tool, write a block in exactly this form:"
-        only = "Put no Markdown fence around the block. Only such a block calls a tool."
-    said = " ".join(filter(None, ("TOOL is the tool's name, KEY and VALUE stand for its arguments.", notes, only)))
-    return f"{form}\n{example}\n{said} The result follows in the next message as a tool_response; never write a result yourself."
+        only = "Put no Markdown fence around the block."
+    said = " ".join(filter(None, (notes, only, RESULT_FOLLOWS)))
+    return f"{form}\n{layout.form()}\n{said}"
+
+
+def call_form(tool_format: ToolFormat) -> str:
+    """A call as instructions show it. A format without a layout only has calls of tools."""
+    layout = tool_format.layout
+    return tool_format.render_call(ToolUse("", FUNCTION, "{}")) if layout is None else layout.form()
 
 
 def whole_answer(

@@ -14,11 +14,15 @@ from typing import Final
 from ..scan._grammar import WORD_BYTES, BlockSyntax, Branch
 from .base import ToolFormat
 from .escaping import Escaping, spelled
+from .results import ResultForm
 
 OPENER: Final = "[function_call"
 
 MARKERS: Final = (OPENER,)
 """What opens a call and a result."""
+
+RESULTS: Final = ResultForm("[function_call_output call_id={id} output=", "]")
+"""Results beside such calls."""
 
 _CALL_ID: Final = Branch(literal="call_id=", read="word", field="id", then=2)
 _NAME: Final = Branch(literal="name=", read="word", field="name", then=3)

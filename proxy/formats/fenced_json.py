@@ -14,11 +14,10 @@ GRAMMAR: Final = Grammar(
 
 INSTRUCTIONS: Final = """To call a tool, write a block in exactly this form, on lines of its own:
 ```json
-{"tool_calls":[{"name":"TOOL","arguments":{"KEY":"VALUE"}}]}
+{"tool_calls": [{"name": <function-name>, "arguments": <args-json-object>}]}
 ```
-TOOL is the tool's name, `arguments` a JSON object with the tool's arguments; use {} if there are none. Each call is one
-item of the list. Only such a block calls a tool; put no other fence around it. The result follows in the next message as a
-tool_response; never write a result yourself."""
+Each call is one item of the list. Put no other fence around the block. The result follows in the next message; never
+write a result yourself."""
 
 LAYOUT: Final = Layout(
     first='```json\n{"tool_calls":[',

@@ -29,6 +29,10 @@ NOTHING: Final = Escaping(())
 
 _UNSAFE_IN_NAME: Final = re.compile(r"[^\w.:/-]")
 _UNSAFE_IN_KEY: Final = re.compile(r"[<>\"'=|\uff5c\t\r\n\\]|^ | $")
+FUNCTION: Final = "<function-name>"
+"""Stands for a tool's name in instructions: no name, and no JSON, so nothing is called where a model copies it."""
+_KEY: Final = "<parameter-name>"
+_VALUE: Final = "<value>"
 _NUMBER: Final = re.compile(r"[0-9]{1,9}")
 _UNSAFE_IN_KEYWORD: Final = re.compile(r"[^\w-]|^(?=[\W\d])")
 
@@ -118,6 +122,24 @@ class Layout:
     def call(self, use: ToolUse, escaping: Escaping = NOTHING) -> str:
         """An answer with one call."""
         return self.calls((use,), escaping)
+
+    def form(self) -> str:
+        """A call as instructions show it: with names for its parts that stand in pointed brackets."""
+        head = f"{self.opener}{FUNCTION}{self.numbered}{self.start if self.numbered else ''}{self.middle}"
+        match self.arguments:
+            case Tagged():
+                arguments = (
+                    f"{self.arguments.opener}{_KEY}{self.arguments.strings}{_VALUE}{self.arguments.behind(_KEY)}"
+                )
+            case Syntax():
+                arguments = f"{{{_KEY}:{self.arguments.quote}{_VALUE}{self.arguments.quote}}}"
+            case "keywords":
+                arguments = f"{_KEY}={_VALUE}"
+            case "string":
+                arguments = "<args-json-string>"
+            case _:
+                arguments = "<args-json-object>"
+        return f"{self.first}{head}{arguments}{self.closer}{self.last}"
 
     def own_id(self, use: ToolUse, number: int) -> str:
         """See `ToolFormat.own_id`."""

@@ -1,4 +1,4 @@
-"""What the built-in formats share: how tools are listed, how a result is written.
+"""What the built-in formats share: names, parameters and results as a model is shown them.
 
 Rules of this module:
 
@@ -18,13 +18,10 @@ from typing import Any, Final
 from ..model import Image, Refusal, Text, ToolResult, ToolSpec, ToolUse
 from ..model import Opaque as OpaquePart
 from ..support.legible import legible
-from .escaping import Escaping, Markup, Pieces
+from .escaping import Escaping
 from .longjson import compact
 from .toolset import NAME_BYTES, note, note_of
 from .values import read_object
-
-RESULT_MARKERS: Final = ("<tool_response", "</tool_response>")
-"""What opens and closes a result in a transcript."""
 
 CUSTOM_PARAMETERS: Final[Mapping[str, Any]] = {
     "type": "object",
@@ -126,26 +123,6 @@ def json_value(text: str) -> str:
     """JSON text as it can stand in other JSON: unchanged if it is an object, else as a string that holds it, so that a
     call with broken arguments stays a block that can be read."""
     return text.strip() if is_json_object(text) else compact(text)
-
-
-def listed_tools(tools: Sequence[ToolSpec], escaping: Escaping) -> str:
-    """One JSON object a line for each tool: name, description, parameters."""
-    lines = []
-    for tool in tools:
-        shown: dict[str, Any] = {"name": prompt_name(tool)}
-        if description := taught_description(tool):
-            shown["description"] = description
-        shown["parameters"] = prompt_parameters(tool)
-        lines.append(escaping.json(compact(shown)))
-    return "\n".join(lines)
-
-
-def result_pieces(result: ToolResult, escaping: Escaping) -> Pieces:
-    """`<tool_response call_id=... name=...>...</tool_response>` (R5.7)."""
-    name = "" if result.name is None else f" name={attribute(result.name, escaping)}"
-    error = " error=true" if result.is_error else ""
-    opener = Markup(f"<tool_response call_id={attribute(result.call_id, escaping)}{name}{error}>")
-    return opener, result_text(result), Markup("</tool_response>")
 
 
 def attribute(value: str, escaping: Escaping) -> str:

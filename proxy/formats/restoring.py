@@ -17,10 +17,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Set
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ..scan._grammar import SPACE
 from .markers import STEP_CHARS, TAIL_CHARS, MarkerSet
+
+if TYPE_CHECKING:
+    from .results import ResultForm
 
 _UNIT: Final = re.compile(rf'\\u[0-9a-fA-F]{{4}}|\\.|"|[^"\\]{{1,{STEP_CHARS}}}+', re.DOTALL)
 _CUT: Final = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?")
@@ -37,11 +40,21 @@ whole answer, which goes on in many ways."""
 
 
 class Escapes:
-    """The escapes that were made while one prompt was written. `markers` are those that its data was searched for."""
+    """The escapes that were made while one prompt was written. `markers` are those that its data was searched for.
+
+    `results` is the form in which its tool results were written, None if it holds none; `result_chars` their size.
+    """
 
     def __init__(self) -> None:
         self.forms: set[Form] = set()
         self.markers: MarkerSet | None = None
+        self.results: ResultForm | None = None
+        self.result_chars = 0
+
+    def note_results(self, form: ResultForm, chars: int) -> None:
+        """Results of one turn were written in this form, in so many characters."""
+        self.results = form
+        self.result_chars += chars
 
     def __bool__(self) -> bool:
         return bool(self.forms)

@@ -13,10 +13,10 @@ GRAMMAR: Final = Grammar(
 )
 
 INSTRUCTIONS: Final = r"""To call a tool, write a block in exactly this form:
-<tool_call>{"name":"TOOL","arguments":"{\"KEY\":\"VALUE\"}"}</tool_call>
-TOOL is the tool's name. `arguments` is a string that holds a JSON object with the tool's arguments, its quotes escaped
-by a backslash; use "{}" if there are none. Put no Markdown fence around the block. Only such a block calls a tool.
-The result follows in the next message as a tool_response; never write a result yourself."""
+<tool_call>{"name": <function-name>, "arguments": <args-json-string>}</tool_call>
+<args-json-string> is a string that holds a JSON object with the tool's arguments, its quotes escaped by a backslash; use
+"{}" if there are none. Put no Markdown fence around the block.
+The result follows in the next message; never write a result yourself."""
 
 LAYOUT: Final = Layout(
     opener='<tool_call>{"name":', middle=',"arguments":', closer="}</tool_call>", separator="\n", arguments="string"

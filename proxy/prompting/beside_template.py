@@ -13,13 +13,12 @@ Rules of this module:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from ..config import PromptConfig
 from ..formats.base import ToolFormat, escaping_for
 from ..formats.restoring import Escapes
 from ..model import Message, ModelRequest, Part, Text, ToolChoice, ToolResult, ToolSpec, replace
-from .prompt import NEVER, policy
+from .prompt import MAY, NEVER, policy
 from .transcript import (
     GO_ON,
     SYSTEM,
@@ -31,9 +30,6 @@ from .transcript import (
     user_speaks_last,
 )
 
-POLICY: Final = "Call a tool only when it is needed to answer; otherwise answer directly in plain text."
-"""The sentence where the model may choose. Without it models call tools on questions that no tool fits (R31.4)."""
-
 
 def policy_beside(request: ModelRequest, tool_format: ToolFormat, prompt: PromptConfig) -> str:
     """The sentences beside the template of `request`; empty if there is nothing to say."""
@@ -42,7 +38,7 @@ def policy_beside(request: ModelRequest, tool_format: ToolFormat, prompt: Prompt
     tools = request.callable_tools
     if not tools:
         return ""
-    free = POLICY if prompt.beside_template is None else prompt.beside_template
+    free = MAY if prompt.beside_template is None else prompt.beside_template
     escape = escaping_for(tool_format).value
     return policy(tools, request.tool_choice, request.parallel_tool_calls, escape, free=free, several="")
 

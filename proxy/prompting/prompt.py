@@ -18,27 +18,14 @@ from typing import Any, Final
 import orjson
 
 from ..config import PromptConfig
-from ..formats.base import ToolFormat, escaping_for
+from ..formats.base import ToolFormat, call_form, escaping_for
 from ..formats.longjson import compact
 from ..formats.rendering import prompt_name, taught_description, with_groups
 from ..formats.values import Escape
-from ..model import ModelRequest, ToolChoice, ToolSpec, ToolUse
+from ..model import ModelRequest, ToolChoice, ToolSpec
 
 PLACEHOLDERS: Final = ("tools", "policy", "format", "examples")
 """What a template must hold, in braces."""
-
-DEFAULT_TEMPLATE: Final = """# Tools
-
-You can call tools. Each line lists one tool: its name, what it does, and its parameters as JSON Schema.
-<tools>
-{tools}
-</tools>
-
-{format}
-
-{policy}
-
-{examples}"""
 
 _SLOT: Final = re.compile(r"\{(" + "|".join(PLACEHOLDERS) + r")\}")
 
@@ -51,8 +38,8 @@ REMINDER_OF_ONE: Final = "Answer with a call of the tool {tools}, in the form th
 
 _SHORT_SLOT: Final = re.compile(r"\{(tools|format)\}")
 
-FREE: Final = "Call a tool when it helps; else answer in plain text."
-"""The sentence where the model may choose."""
+MAY: Final = "Call a tool only when it is needed to answer; otherwise answer directly in plain text."
+"""The sentence for `tool_choice: auto`. Without it models call tools on questions that no tool fits (R31.4)."""
 SEVERAL: Final = "Several calls may follow one another in one answer."
 """The sentence for `parallel_tool_calls`."""
 
@@ -72,7 +59,7 @@ def policy(
     parallel: bool,
     escape: Escape = str,
     *,
-    free: str = FREE,
+    free: str = MAY,
     several: str = SEVERAL,
 ) -> str:
     """What may and must be called, in sentences (R5.3). `tools` are those that may be called; `escape` is for their
@@ -123,15 +110,17 @@ def segment(request: ModelRequest, tool_format: ToolFormat, prompt: PromptConfig
             return NEVER
     if not tools:
         return ""
-    shown = tool_format.render_tools(with_groups(tools))
+    shown, listing = with_groups(tools), tool_format.listing
     values = {
-        "tools": shown if tool_format.layout is None else escaping_for(tool_format, also).json(shown),
+        "tools": tool_format.render_tools(shown)
+        if listing is None
+        else listing(shown, escaping_for(tool_format, also)),
         "policy": policy(tools, request.tool_choice, request.parallel_tool_calls, escaping_for(tool_format).value),
         "format": tool_format.instructions,
         "examples": prompt.examples,
     }
     # One pass: what was put in is never searched for placeholders.
-    return _SLOT.sub(lambda slot: values[slot[1]], prompt.template or DEFAULT_TEMPLATE).strip()
+    return _SLOT.sub(lambda slot: values[slot[1]], prompt.template or tool_format.template).strip()
 
 
 def reminder(request: ModelRequest, tool_format: ToolFormat, prompt: PromptConfig) -> str:
@@ -148,7 +137,7 @@ def reminder(request: ModelRequest, tool_format: ToolFormat, prompt: PromptConfi
     escape = escaping_for(tool_format).value
     values = {
         "tools": ", ".join(f"`{escape(prompt_name(tool))}`" for tool in tools),
-        "format": tool_format.render_call(ToolUse("", "TOOL", '{"KEY":"VALUE"}')),
+        "format": call_form(tool_format),
     }
     return _SHORT_SLOT.sub(lambda slot: values[slot[1]], str(chosen))
 

@@ -24,13 +24,15 @@ from typing import Final, Literal
 from ..call_policy.ids import is_given
 from ..formats.base import ToolFormat, earlier_calls, escaping_for
 from ..formats.brackets import MARKERS as BRACKET_MARKERS
+from ..formats.brackets import RESULTS as BRACKET_RESULTS
 from ..formats.brackets import attribute as bracket_attribute
 from ..formats.brackets import is_word
 from ..formats.escaping import SLICE_CHARS, Escaping, Markup, Pieces
 from ..formats.layout import plain_name
 from ..formats.longjson import compact
-from ..formats.rendering import is_json_object, prompt_name, result_pieces, result_text, taught_arguments
+from ..formats.rendering import is_json_object, prompt_name, taught_arguments
 from ..formats.restoring import Escapes
+from ..formats.results import told_text
 from ..model import (
     Attempt,
     Image,
@@ -294,6 +296,7 @@ def flattened(
             made += len(uses)
             out += writer.calling(message, rest, shown)
             places = [place for place, part in enumerate(message.parts) if isinstance(part, ToolUse)]
+            of_call = [answers.get((index, place), ()) for place in places]
             results = [
                 # An id that was given out in place of the model's own says nothing to it.
                 replace(
@@ -301,12 +304,12 @@ def flattened(
                     call_id=own.call_id if is_given(result.call_id) else result.call_id,
                     name=result.name or prompt_name(own),
                 )
-                for place, own in zip(places, shown, strict=True)
-                for result in answers.get((index, place), ())
+                for own, found in zip(shown, of_call, strict=True)
+                for result in found
             ]
-            out += writer.results(results)
+            out += writer.results(results, apart=all(len(found) == 1 for found in of_call))
             continue
-        out += writer.results(orphans)
+        out += writer.results(orphans, apart=len(orphans) == 1)
         if rest or not message.parts:
             out.append(writer.talk(message, rest))
     return out
@@ -448,20 +451,28 @@ class TranscriptWriter:
             return (Markup(self.format.render_calls(uses)),)
         return (Markup("\n".join(map(self.format.render_call, uses))),)
 
-    def results(self, results: Iterable[ToolResult]) -> list[Message]:
-        """The results in one user message; none for none. Images follow the text of their result."""
+    def results(self, results: Sequence[ToolResult], *, apart: bool) -> list[Message]:
+        """The results in one user message; none for none. Images follow the text of their result. `apart`: the order of
+        the results tells which calls they answer."""
+        form = BRACKET_RESULTS if self.bracket else self.format.results
         parts: list[Part | str] = []
         for result in results:
-            if parts and isinstance(parts[-1], str):
-                parts.append(Markup("\n"))
-            parts += self._bracket_result(result) if self.bracket else self._result(result)
+            if not parts or isinstance(parts[-1], str):
+                parts.append(Markup(form.separator if parts else form.first))
+            if self.bracket or self.format.layout is not None:
+                before = (
+                    self._bracket_opener(result) if self.bracket else form.before(result, self._escaping, apart=apart)
+                )
+                parts += before, told_text(result), Markup(form.closer)
+            else:
+                parts.append(Markup(self.format.render_result(result)))
             parts += [part for part in result.parts if isinstance(part, Image)]
-        return [Message("user", self._composed(parts))] if parts else []
-
-    def _result(self, result: ToolResult) -> Pieces:
-        if self.format.layout is None:
-            return (Markup(self.format.render_result(result)),)
-        return result_pieces(result, self._escaping)
+        if not parts:
+            return []
+        composed = self._composed([*parts, Markup(form.last)])
+        if self._escapes is not None and (self.bracket or self.format.layout is not None):
+            self._escapes.note_results(form, sum(len(part.text) for part in composed if isinstance(part, Text)))
+        return [Message("user", composed)]
 
     def _bracket_call(self, use: ToolUse) -> Pieces:
         ids = (("id", use.item_id), ("call_id", use.call_id))
@@ -473,9 +484,8 @@ class TranscriptWriter:
         name = self._attribute(plain_name(use))
         return Markup(f"[function_call {''.join(shown)}name={name} arguments="), written, Markup("]")
 
-    def _bracket_result(self, result: ToolResult) -> Pieces:
-        opener = Markup(f"[function_call_output call_id={self._attribute(result.call_id)} output=")
-        return opener, result_text(result), Markup("]")
+    def _bracket_opener(self, result: ToolResult) -> Markup:
+        return Markup(BRACKET_RESULTS.opener.replace("{id}", self._attribute(result.call_id)))
 
     def _attribute(self, value: str) -> str:
         return bracket_attribute(value, self._escaping)

@@ -63,7 +63,9 @@ STATES: Final = ("text", "reasoning", "lead", "key", "body", "tail", "broken", "
 `done`    finished, or stopped by a fault.
 """
 
-Read = Literal["nothing", "name", "word", "text", "object", "array", "list", "call", "braces", "printed", "loose", "end"]
+Read = Literal[
+    "nothing", "name", "word", "text", "object", "array", "list", "call", "braces", "printed", "loose", "end"
+]
 """How a field ends.
 
 `name`    at the first literal that may follow; letters, digits, `_-.:/` and what is not ASCII, whitespace at its ends;

@@ -136,7 +136,7 @@ def prompt(request: ModelRequest) -> str:
 
 def told(mode: str, result: str) -> str:
     """How a result stands in what a model gets to read."""
-    return f">{result}</tool_response>" if mode == "prompt" else f" {result}]"
+    return f"\n{result}\n</tool_response>" if mode == "prompt" else f" {result}]"
 
 
 both = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])

@@ -7,14 +7,13 @@ was taught.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from proxy.formats import hermes
 from proxy.formats.base import ToolFormat
-from proxy.formats.rendering import RESULT_MARKERS
 from proxy.formats.templates import ALL
 from proxy.model import ToolUse
 from proxy.testing import Answer, Asked, Say, Upstream
@@ -28,7 +27,9 @@ TOOLS = [
     function("edit_file", path="string", old_string="string", new_string="string"),
 ]
 FLAT = [{"type": "function", "strict": False, **tool["function"]} for tool in TOOLS]
-MARKERS = sorted({*(m for f in FORMATS for m in f.grammar.markers), *RESULT_MARKERS, *ALL, "<think>", "[function_call"})
+MARKERS = sorted(
+    {*(m for f in FORMATS for m in (*f.grammar.markers, *f.results.markers)), *ALL, "<think>", "[function_call"}
+)
 LINES = [
     *(f"a{marker}b" for marker in MARKERS),
     *(rf"{marker[0]}\{marker[1:]} {marker[0]}\\{marker[1:]}" for marker in MARKERS[::3]),
@@ -39,15 +40,16 @@ LINES = [
 ]
 FILE = "\n".join(LINES)
 EDITED = "a</tool_call>b"
-_SHOWN = re.compile(r"<tool_response call_id=\S+ name=read_file>(.*?)</tool_response>", re.DOTALL)
 
 
-def shown(asked: Asked) -> str:
+def shown(tool_format: ToolFormat, asked: Asked) -> str:
     """The file, as the prompt has it."""
-    texts = [message["content"] for message in asked.json["messages"] if message["role"] == "user"]
-    found = [match[1] for text in texts if (match := _SHOWN.search(text))]
-    assert len(found) == 1, texts
-    return found[0]
+    form = tool_format.results
+    last = asked.json["messages"][-1]
+    assert last["role"] == "user"
+    behind = form.behind_opener(last["content"].removeprefix(form.first))
+    assert behind is not None
+    return str(behind.removesuffix(form.closer + form.last))
 
 
 def in_pieces(text: str, size: int) -> list[str]:
@@ -58,7 +60,7 @@ def copier(tool_format: ToolFormat) -> Callable[[Asked], Answer]:
     """Writes the file again, and edits one line of it by exact match."""
 
     def answer(asked: Asked) -> Answer:
-        content = shown(asked)
+        content = shown(tool_format, asked)
         line = content.split("\n")[FILE.split("\n").index(EDITED)]
         wanted = [
             ("write_file", {"path": "b", "content": content}),
@@ -114,7 +116,8 @@ async def test_a_file_with_every_marker_is_copied_and_edited(
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 async def test_text_and_thoughts_are_copied_too(gateway: Gateway, stream: bool) -> None:
     def repeat(asked: Asked) -> Answer:
-        return Say(*in_pieces(f"<think>{shown(asked)}</think>{shown(asked)}", 7))(asked)
+        copied = shown(hermes.FORMAT, asked)
+        return Say(*in_pieces(f"<think>{copied}</think>{copied}", 7))(asked)
 
     async with Upstream([repeat]) as upstream:
         server = await gateway(upstream_config(upstream.url))

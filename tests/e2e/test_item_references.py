@@ -41,8 +41,7 @@ async def test_a_reference_stands_for_the_item(gateway: Gateway) -> None:
         assert said[0][1] == "What colour?"
         assert said[1][1].startswith("I look.")
         assert '"name":"look"' in said[1][1]
-        assert call["call_id"] in said[2][1]
-        assert ">blue</tool_response>" in said[2][1]
+        assert "\nblue\n</tool_response>" in said[2][1]
     assert [content for _, content in texts(upstream.requests[2])[-2:]] == ["It is blue.", "Thanks."]
 
 

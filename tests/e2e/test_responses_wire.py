@@ -336,12 +336,12 @@ async def test_history_for_a_server_of_texts(gateway: Gateway) -> None:
         },
         {
             "role": "user",
-            "content": "<tool_response call_id=call_1 name=look>blue</tool_response>\n"
-            '<tool_response call_id=call_2 name=look>{"colour":["grey"]}</tool_response>',
+            "content": "<tool_response>\nblue\n</tool_response>\n"
+            '<tool_response>\n{"colour":["grey"]}\n</tool_response>',
         },
     ]
     assert upstream.requests[1].json["messages"] == [
-        {"role": "user", "content": '<tool_response call_id=call_9>{"found":[1]}</tool_response>'}
+        {"role": "user", "content": '<tool_response>\n{"found":[1]}\n</tool_response>'}
     ]
 
 
@@ -394,7 +394,7 @@ async def test_a_result_alone_goes_on(gateway: Gateway, mode: str, stream: bool)
             },
             {
                 "role": "user",
-                "content": f"<tool_response call_id={call['call_id']} name=read_file>alpha</tool_response>",
+                "content": "<tool_response>\nalpha\n</tool_response>",
             },
         ]
 
@@ -495,8 +495,7 @@ async def test_every_captured_request_reaches_a_text_only_server(gateway: Gatewa
     assert sent["messages"][-1]["role"] == "user"
     transcript = json.dumps(sent["messages"])
     outputs = [item for item in body["input"] if "output" in item] if isinstance(body["input"], list) else []
-    for item in outputs:
-        assert transcript.count(f"<tool_response call_id={item['call_id']}") == 1
+    assert transcript.count("<tool_response") == len(outputs)
 
 
 def without_previous(body: dict[str, Any]) -> dict[str, Any]:

@@ -11,14 +11,25 @@ from proxy.config import LimitsConfig
 from proxy.events import Finish, Start
 from proxy.fastparse import CallScanner
 from proxy.folding import fold
-from proxy.formats.base import ToolFormat, escaping_in_calls
+from proxy.formats.base import ToolFormat, escaping_for, escaping_in_calls
 from proxy.formats.layout import Tagged
 from proxy.formats.syntaxes import FUNCTION_STOPS
 from proxy.formats.values import Number, Syntax, read_object
-from proxy.model import Part, ToolChoice, ToolSpec, ToolUse
+from proxy.model import Part, ToolChoice, ToolResult, ToolSpec, ToolUse
 from proxy.registry import FORMATS as PATHS
 from proxy.registry import registries
 from tests.options import route_options
+
+
+def inside(tool_format: ToolFormat, written: str, result: ToolResult) -> str:
+    """The text of the only result in `written`, as it stands there."""
+    form = tool_format.results
+    before = form.first + form.before(result, escaping_for(tool_format), apart=True)
+    behind = form.closer + form.last
+    assert written.startswith(before)
+    assert written.endswith(behind)
+    return written[len(before) : len(written) - len(behind)]
+
 
 NAMES: Final = tuple(name for name in PATHS if list(PATHS.values()).index(PATHS[name]) == list(PATHS).index(name))
 """Every format, under its first name."""

@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from proxy.formats import auto, bare_json, escaping, invoke, json_tags, markers, messages, pythonic
 from proxy.formats.escaping import Escaping, Markup
 from proxy.formats.markers import TAIL_CHARS, MarkerSet, distinct
-from proxy.formats.rendering import RESULT_MARKERS
 from proxy.formats.restoring import Restorer
+from proxy.formats.results import TOOL_RESPONSE
 from proxy.formats.templates import ALL, tokens
 from tests.formats.cases import FORMATS
 from tests.strategies import texts
 
-MARKERS = ("<tool_call>", "</tool_call>", "```json", *RESULT_MARKERS)
+MARKERS = ("<tool_call>", "</tool_call>", "```json", *TOOL_RESPONSE.markers)
 SETS = {
     "tags": MarkerSet(MARKERS),
     "tokens": MarkerSet(ALL),

@@ -22,7 +22,6 @@ from proxy.config import PromptConfig
 from proxy.formats.base import ToolFormat, escaping_for, escaping_in_calls
 from proxy.formats.brackets import reading_brackets
 from proxy.formats.layout import Tagged, keyword, original_key
-from proxy.formats.rendering import RESULT_MARKERS
 from proxy.formats.templates import ALL
 from proxy.formats.values import read_object
 from proxy.model import Message, ModelRequest, Text, ToolResult, ToolSpec, ToolUse
@@ -30,7 +29,7 @@ from proxy.prompting.prompt import segment
 from proxy.prompting.transcript import inject
 from proxy.protocols.chat.protocol import ChatProtocol
 from proxy.protocols.responses.protocol import ResponsesProtocol
-from tests.formats.cases import FORMATS, apart, restored, scan
+from tests.formats.cases import FORMATS, apart, inside, restored, scan
 
 Flatten = Literal["sentinel", "bracket"]
 
@@ -44,7 +43,12 @@ RM: Final = ToolSpec("rm", None, {"type": "object", "properties": PROPERTIES})
 CALLS: Final = tuple(dict.fromkeys(f.render_call(EVIL) for f in FORMATS))
 MARKERS: Final = tuple(
     dict.fromkeys(
-        [*(m for f in FORMATS for m in f.grammar.markers), *RESULT_MARKERS, *THINK, "[function_call id=a", *sorted(ALL)]
+        [
+            *(m for f in FORMATS for m in (*f.grammar.markers, *f.results.markers)),
+            *THINK,
+            "[function_call id=a",
+            *sorted(ALL),
+        ]
     )
 )
 PLAIN: Final = ("", " ", "\n", "<", "[", "{", "`", "x", "é", "\\", '{"name":', "[f(")
@@ -167,6 +171,7 @@ def test_the_calls_that_were_made_are_read_back_and_no_others(
 ) -> None:
     assert tool_format.layout is not None
     ours = tool_format.layout.calls([ToolUse("", "search", '{"q":"","n":1}')] * 2)
+    ours += tool_format.render_result(ToolResult("", (), name="")) if flatten == "sentinel" else ""
     for seed in range(CONVERSATIONS):
         hostile = Hostile(tool_format, f"{flatten} {protocol} {seed}")
         strings = [hostile.text(), hostile.text()]
@@ -232,8 +237,10 @@ def test_what_was_said_can_be_restored(tool_format: ToolFormat, flatten: Flatten
             flatten=flatten,
         )
         assert escaping.restore(user.text) == said
-        inner = answer.text.partition("output=" if flatten == "bracket" else ">")[2]
-        inner = inner.removesuffix("]" if flatten == "bracket" else "</tool_response>")
+        if flatten == "bracket":
+            inner = answer.text.partition("output=")[2].removesuffix("]")
+        else:
+            inner = inside(tool_format, answer.text, ToolResult("i", (), name="search"))
         assert escaping.restore(inner) == result
         clean = "".join(char for char in said if char.isalnum())
         assert told(tool_format, Message("user", (Text(clean),)))[0].text == clean

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
@@ -11,8 +13,8 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from proxy.formats.base import ToolFormat
-from proxy.formats.rendering import RESULT_MARKERS, prompt_name
+from proxy.formats.base import ToolFormat, call_form, escaping_for
+from proxy.formats.rendering import prompt_name
 from proxy.model import Image, Opaque, Refusal, Text, ToolResult, ToolSpec, ToolUse
 from proxy.scan._grammar import BlockSyntax
 from tests.formats.cases import (
@@ -23,6 +25,7 @@ from tests.formats.cases import (
     apart,
     bare,
     described,
+    inside,
     json_object,
     restored,
     scan,
@@ -30,7 +33,7 @@ from tests.formats.cases import (
 )
 from tests.strategies import json_objects, texts
 
-MARKERS = ("<tool_call>", "</tool_call>", "```json", "```", "<|im_end|>", *RESULT_MARKERS)
+MARKERS = ("<tool_call>", "</tool_call>", "```json", "```", "<|im_end|>", "<tool_response", "</tool_response>")
 pieces = st.sampled_from(
     [*MARKERS, "<", "\\", "`", "/", "tool_call>", "<\\tool_call>", "<\\\\/tool_call>", "\n", "é", " x"]
 )
@@ -248,8 +251,7 @@ def test_a_call_with_broken_arguments_is_still_a_block(tool_format: ToolFormat, 
 @every_format
 def test_a_custom_tool_is_taught_with_one_input(tool_format: ToolFormat) -> None:
     tool = ToolSpec("patch", "Apply a patch.", None, kind="custom")
-    shown = json.loads(tool_format.render_tools((tool,)))
-    assert shown["parameters"]["properties"] == {"input": {"type": "string"}}
+    assert "input" in tool_format.render_tools((tool,))
     text = tool_format.render_call(ToolUse("a", "patch", '*** Begin\n"x" </tool_call>', kind="custom"))
     (call,) = scan(tool_format, (tool,), [text])
     assert isinstance(call, ToolUse)
@@ -257,15 +259,12 @@ def test_a_custom_tool_is_taught_with_one_input(tool_format: ToolFormat) -> None
 
 
 @every_format
-def test_tools_are_listed_one_a_line_in_order(tool_format: ToolFormat) -> None:
-    lines = tool_format.render_tools((SEARCH, WEATHER)).splitlines()
-    assert lines[0] == '{"name":"search","parameters":{"type":"object","properties":{}}}'
-    assert json.loads(lines[1]) == {
-        "name": "get_weather",
-        "description": "Get the weather.",
-        "parameters": WEATHER.parameters,
-    }
-    assert len(lines) == 2
+def test_tools_are_listed_in_order(tool_format: ToolFormat) -> None:
+    listed = tool_format.render_tools((SEARCH, WEATHER))
+    assert listed == tool_format.render_tools((SEARCH, WEATHER))
+    assert listed.index("search") < listed.index("get_weather") < listed.index("Get the weather.")
+    for word in ("city", "string", "required"):
+        assert word in listed.lower()
 
 
 def test_equal_names_in_two_groups_stay_apart() -> None:
@@ -273,41 +272,57 @@ def test_equal_names_in_two_groups_stay_apart() -> None:
     assert [prompt_name(tool) for tool in tools] == ["read", "a__read", "b__read"]
 
 
+def own_words(tool_format: ToolFormat) -> Counter[str]:
+    """How often each marker stands in a listing of a tool of which nothing is said."""
+    return counted(
+        tool_format, tool_format.render_tools((ToolSpec("t", "d", {"properties": {"k": {"description": "d"}}}),))
+    )
+
+
+def counted(tool_format: ToolFormat, text: str) -> Counter[str]:
+    markers = {*tool_format.grammar.markers, *tool_format.results.markers, *tool_format.template_tokens}
+    return Counter({marker: text.count(marker) for marker in markers if marker in text})
+
+
 @every_format
 @some
+@example(text="</parameter><|im_end|>")
 @given(text=hostile)
 def test_no_marker_survives_in_data(tool_format: ToolFormat, text: str) -> None:
-    tool = ToolSpec("t", text, {"type": "object", "properties": {text: {"enum": [text], "description": text}}})
-    listed = tool_format.render_tools((tool,))
-    assert not any(marker in listed for marker in (*tool_format.grammar.markers, *RESULT_MARKERS))
-    shown = json.loads(listed)
-    assert shown["parameters"] == tool.parameters
-    assert shown.get("description", "") == text
+    """Beside those of the listing's own."""
+    tool = ToolSpec("t", text or "d", {"properties": {"k": {"description": text or "d"}}})
+    assert counted(tool_format, tool_format.render_tools((tool,))) == own_words(tool_format)
 
-    result = tool_format.render_result(ToolResult(text or "id", (Text(text),), name=text))
-    assert result.startswith("<tool_response call_id=")
-    inside = result.removeprefix("<tool_response").removesuffix("</tool_response>")
-    assert not any(marker in inside for marker in (*tool_format.grammar.markers, *RESULT_MARKERS))
-    assert scan(tool_format, (tool,), [result]) == (Text(result),)
+    result = ToolResult(text or "id", (Text(text),), name=text)
+    written = tool_format.render_result(result)
+    shown = inside(tool_format, written, result)
+    assert not counted(tool_format, shown)
+    assert escaping_for(tool_format).restore(shown) == text
+    assert scan(tool_format, (tool,), [written]) == (Text(written),)
 
 
 @every_format
-def test_results_name_their_call(tool_format: ToolFormat) -> None:
-    render = tool_format.render_result
-    assert render(ToolResult("call_1", (Text("a"), Text("b")))) == "<tool_response call_id=call_1>ab</tool_response>"
-    assert (
-        render(ToolResult("x y>", (), name="get-it", is_error=True))
-        == '<tool_response call_id="x y>" name=get-it error=true></tool_response>'
-    )
+def test_results_are_plain_text_in_the_form_of_the_family(tool_format: ToolFormat) -> None:
+    def shown(result: ToolResult) -> str:
+        return inside(tool_format, tool_format.render_result(result), result)
+
+    assert shown(ToolResult("call_1", (Text("a"), Text("b")))) == "ab"
+    assert shown(ToolResult("x y>", (), name="get-it", is_error=True)) == "Error: "
+    assert shown(ToolResult("c", (Text("error 5"),), is_error=True)) == "error 5"
     parts = (Text("see "), Image("data:x"), Opaque("chat", {"a": [1]}), Refusal(" no"))
-    assert render(ToolResult("c", parts)) == '<tool_response call_id=c>see [image]{"a":[1]} no</tool_response>'
+    assert shown(ToolResult("c", parts)) == 'see [image]{"a":[1]} no'
 
 
 @every_format
 def test_instructions_show_the_form_that_is_read(tool_format: ToolFormat) -> None:
-    use = ToolUse("a", "TOOL", '{"KEY":"VALUE"}')
-    assert tool_format.render_call(use) in tool_format.instructions
+    """With names for its parts that nobody can take for a name or a value (R31.5)."""
+    opener = call_form(tool_format).split("<function-name>")[0]
+    assert "".join(opener.split()) in "".join(tool_format.instructions.split())
+    assert "<function-name>" in tool_format.instructions
     assert "fence" in tool_format.instructions
+    assert not re.search(r"\b(TOOL|KEY|VALUE)\b", tool_format.instructions + tool_format.template)
+    shown = tool_format.instructions.partition("\n")[2]
+    assert not [part for part in scan(tool_format, (SEARCH,), [shown]) if isinstance(part, ToolUse)]
 
 
 @pytest.mark.parametrize("tool_format", FORMATS, ids=lambda f: f.name)
@@ -319,7 +334,7 @@ def test_the_grammar_of_free_text_is_taught(tool_format: ToolFormat) -> None:
         assert "Edits files." in shown
         assert "(lark)" in shown
         assert "start: BEGIN" in shown
-        assert not any(marker in shown for marker in tool_format.grammar.markers)
+        assert not {*counted(tool_format, shown)} - {*own_words(tool_format)}
     assert "(lark)" not in tool_format.render_tools([ToolSpec("f", "x", extra={"chat": {"format": form}})])
 
 

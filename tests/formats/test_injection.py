@@ -17,10 +17,11 @@ from proxy.errors import ClientFault
 from proxy.formats import bare_json, hermes, pythonic, sentinel
 from proxy.formats.base import ToolFormat, whole_answer
 from proxy.formats.toolset import ToolSet
+from proxy.formats.words import COMMON
 from proxy.model import Message, ModelRequest, Origin, Text, ToolChoice, ToolResult, ToolSpec, ToolUse
 from proxy.pipeline.exchange import Exchange
 from proxy.pipeline.routing import Route
-from proxy.prompting.prompt import DEFAULT_TEMPLATE, NEVER
+from proxy.prompting.prompt import NEVER
 from proxy.protocols.chat.protocol import ChatProtocol
 from proxy.record import AccessRecord
 from proxy.support import offload
@@ -350,11 +351,11 @@ async def test_large_requests_give_the_same_result() -> None:
 
 async def test_a_template_file_is_used(tmp_path: Path) -> None:
     file = tmp_path / "template.txt"
-    file.write_text("Werkzeuge:\n" + DEFAULT_TEMPLATE, "utf-8")
+    file.write_text("Werkzeuge:\n" + COMMON, "utf-8")
     asked = request(WEATHER)
     middleware = Injection()
     prompt = PromptConfig(template_file=str(file), placement="user")
     for _ in range(2):  # read once: the second request does without the file
         changed = await middleware.on_request(exchange_for(asked, prompt=prompt), asked)
-        assert changed.messages[0].text.startswith("Werkzeuge:\n# Tools")
+        assert changed.messages[0].text.startswith("Werkzeuge:\nCall a tool only")
         file.unlink(missing_ok=True)

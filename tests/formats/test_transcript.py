@@ -38,7 +38,7 @@ from proxy.model import (
 )
 from proxy.prompting import transcript
 from proxy.prompting.prompt import (
-    DEFAULT_TEMPLATE,
+    MAY,
     NEVER,
     PLACEHOLDERS,
     check_template,
@@ -125,9 +125,11 @@ def test_the_segment_teaches_form_tools_and_policy() -> None:
     text = segment(
         request(says("user", "hi"), tools=(WEATHER, SEARCH)), SENTINEL, PromptConfig(examples="Example {tools}")
     )
-    assert '<tool_call>{"name":"TOOL","arguments":' in text
+    assert '<tool_call>{"name": <function-name>, "arguments":' in text
     assert "no Markdown fence" in text
-    assert text.index('{"name":"get_weather","description":"Get the weather."') < text.index('{"name":"search"')
+    assert text.index('"function":{"name":"get_weather","description":"Get the weather."') < text.index(
+        '{"name":"search"'
+    )
     assert "Several calls may follow" in text
     assert text.endswith("Example {tools}")  # what is put in is not searched for placeholders
 
@@ -135,9 +137,9 @@ def test_the_segment_teaches_form_tools_and_policy() -> None:
 @pytest.mark.parametrize(
     ("tools", "choice", "parallel", "said", "unsaid"),
     [
-        ((WEATHER,), ToolChoice(), True, ["when it helps", "Several calls"], ["must", "Only these"]),
+        ((WEATHER,), ToolChoice(), True, [MAY, "Several calls"], ["must", "Only these"]),
         ((WEATHER,), ToolChoice(), False, ["Make only one call"], ["Several calls"]),
-        ((WEATHER,), ToolChoice("required"), True, ["must call at least one tool"], ["when it helps"]),
+        ((WEATHER,), ToolChoice("required"), True, ["must call at least one tool"], [MAY]),
         ((WEATHER,), ToolChoice("named", "get_weather"), True, ["must call the tool `get_weather`", "no other"], []),
         ((WEATHER,), ToolChoice(allowed=("get_weather",)), True, ["Only these tools may be called: `get_weather`."], []),
         ((STRICT,), ToolChoice(), True, ["The arguments must conform exactly"], []),
@@ -174,12 +176,14 @@ def test_templates_are_not_confused_by_braces() -> None:
     tool = ToolSpec("t", "{policy} {0} {{x}}", {"type": "object", "properties": {"{tools}": {"type": "null"}}})
     prompt = PromptConfig(template="{x} {tools} | {policy} | {format} | {examples} {", examples="{format}")
     text = segment(request(tools=(tool,)), SENTINEL, prompt)
-    assert text.startswith('{x} {"name":"t","description":"{policy} {0} {{x}}","parameters":')
+    assert text.startswith(
+        '{x} {"type":"function","function":{"name":"t","description":"{policy} {0} {{x}}","parameters":'
+    )
     assert text.endswith("| {format} {")
 
 
 def test_a_template_must_hold_every_placeholder() -> None:
-    assert check_template(DEFAULT_TEMPLATE) == []
+    assert all(check_template(tool_format.template) == [] for tool_format in FORMATS)
     assert check_template("{tools}{ policy }{format}") == ["{policy}", "{examples}"]
     assert check_template("") == [f"{{{name}}}" for name in PLACEHOLDERS]
 
@@ -316,8 +320,10 @@ def test_ids_that_begin_anew_in_every_turn_belong_to_the_latest_call() -> None:
 
 
 def test_a_second_result_for_a_call_is_kept() -> None:
+    """Its call is named: the order does not tell it."""
     texts = plain(taught(request(calls("a"), result("a", "1"), result("a", "2"))))
-    assert texts[-1] == ("user", f"{answer('a', '1')}\n{answer('a', '2')}")
+    opener = "<tool_response call_id=a name=tool_a>"
+    assert texts[-1] == ("user", f"{opener}\n1\n</tool_response>\n{opener}\n2\n</tool_response>")
 
 
 def test_results_inside_a_user_message_leave_its_text() -> None:

@@ -29,7 +29,7 @@ from proxy.config import (
 from proxy.configuration.checks import effective_routes, is_loopback
 from proxy.configuration.config_schema import schema
 from proxy.configuration.settings import has_backends, load, read_section, zero_config
-from proxy.prompting.prompt import DEFAULT_TEMPLATE
+from proxy.formats.words import COMMON
 from proxy.registry import Registries, Registry, registries
 from proxy.startup.description import describe
 from proxy.startup.names import check_names
@@ -284,7 +284,7 @@ def test_a_route_without_backend_takes_the_only_one(loaded: Loader) -> None:
 def test_relative_paths_in_the_file_count_from_its_folder(loaded: Loader, tmp_path: Path) -> None:
     (tmp_path / "keys").write_text("secret\n")
     (tmp_path / "s.yaml").write_text("[hi]")
-    (tmp_path / "t.txt").write_text(DEFAULT_TEMPLATE)
+    (tmp_path / "t.txt").write_text(COMMON)
     config = loaded(
         "backends: {m: {kind: mock, script: s.yaml}}\nauth: {keys_file: keys}\n"
         "routes: [{options: {prompt: {template_file: t.txt}}}]",

@@ -19,6 +19,7 @@ from proxy.model import Message, ModelRequest, Reasoning, Text, ToolResult, Tool
 from proxy.pipeline.reply import Reply
 from proxy.pipeline.undoing import UndoStage
 from proxy.prompting.transcript import inject
+from tests.formats.cases import inside
 
 FORMATS = [sentinel.FORMAT, bare_json.FORMAT, messages.FUNCTIONARY, qwen.QWEN3_CODER, auto.FORMAT]
 every_format = pytest.mark.parametrize("tool_format", FORMATS, ids=lambda f: f.name)
@@ -34,7 +35,7 @@ def prompt(tool_format: ToolFormat, *texts: str, arguments: str = "{}") -> tuple
             Message("tool", (ToolResult("c", (Text(text),)),)),
         )
         *_, result = inject(ModelRequest("m", talk), "", tool_format, escapes=escapes).messages
-        shown.append(result.text.partition(">")[2].removesuffix("</tool_response>"))
+        shown.append(inside(tool_format, result.text, ToolResult("c", ())))
     return shown, escapes
 
 

@@ -1,0 +1,147 @@
+"""Answers that only repeat the results of their prompt (R5.8): unwrapped at every split, and nothing else is."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from proxy.events import BlockKind, Close, Delta, Event, Finish, Open, Start
+from proxy.formats.base import ToolFormat
+from proxy.formats.restoring import Escapes
+from proxy.model import Message, ModelRequest, Text, ToolResult, ToolUse
+from proxy.pipeline.undoing import UndoStage
+from proxy.pipeline.unwrapping import UnwrapStage
+from proxy.prompting.transcript import Flatten, inject
+from tests.formats.cases import FORMATS
+
+every_format = pytest.mark.parametrize("tool_format", FORMATS, ids=lambda f: f.name)
+BY_NAME = {tool_format.name: tool_format for tool_format in FORMATS}
+HERMES = BY_NAME["hermes"]
+WORDS = ["<tool_response>", "</tool_response>", "<", "\n", " ", "x", "\\", '{"a":1}', "</tool_call>", "é"]
+hostile = st.lists(st.sampled_from(WORDS) | st.text(max_size=3), max_size=8).map("".join)
+cut_places = st.lists(st.integers(0, 300), max_size=5)
+
+
+def prompt(tool_format: ToolFormat, *results: str, flatten: Flatten = "sentinel") -> tuple[str, Escapes]:
+    """The message in which these results stand, of as many calls, and what is known of the prompt."""
+    escapes = Escapes()
+    ids = [f"c{number}" for number in range(len(results))]
+    talk = (
+        Message("user", (Text("look"),)),
+        Message("assistant", tuple(ToolUse(call, "f", "{}") for call in ids)),
+        *(Message("tool", (ToolResult(call, (Text(text),)),)) for call, text in zip(ids, results, strict=True)),
+    )
+    *_, last = inject(ModelRequest("m", talk), "", tool_format, flatten=flatten, escapes=escapes).messages
+    return last.text, escapes
+
+
+def answered(escapes: Escapes, pieces: list[str]) -> str:
+    """The text of an answer that comes in these pieces, with its escapes undone."""
+    events: list[Event] = [Start("r", "m", 0), Open(1, BlockKind.TEXT)]
+    events += [Delta(1, piece) for piece in pieces]
+    events += [Close(1), Finish()]
+    stages = [UnwrapStage(escapes), *([UndoStage(escapes)] if escapes else [])]
+    for stage in stages:
+        events = [event for fed in events for event in stage.feed([fed])]
+    assert [type(event) for event in events if not isinstance(event, Delta)] == [Start, Open, Close, Finish]
+    return "".join(event.text for event in events if isinstance(event, Delta))
+
+
+def split(text: str, cuts: list[int]) -> list[str]:
+    return [text[a:b] for a, b in pairwise(sorted({0, len(text), *(cut % (len(text) + 1) for cut in cuts)}))]
+
+
+@every_format
+@settings(max_examples=15)
+@example(result="blue </tool_response> sky", cuts=[3, 14])
+@given(result=hostile.map(str.strip).filter(bool), cuts=cut_places)
+def test_a_repeated_result_is_its_text(tool_format: ToolFormat, result: str, cuts: list[int]) -> None:
+    shown, escapes = prompt(tool_format, result)
+    for pieces in ([shown], split(shown, cuts), list(shown), ["\n ", shown, "\n"]):
+        assert answered(escapes, pieces).strip() == result
+
+
+@every_format
+def test_several_repeated_results_are_their_texts(tool_format: ToolFormat) -> None:
+    shown, escapes = prompt(tool_format, "blue", "grey")
+    if tool_format.results.closer:  # without one the text of the first result has no end
+        assert answered(escapes, [shown]) == answered(escapes, list(shown)) == "blue\ngrey"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "The sky is blue.",
+        "It said:\n<tool_response>\nblue\n</tool_response>",
+        "<tool_response>\nblue\n</tool_response>\nSo it is blue.",
+        "`<tool_response>blue</tool_response>`",
+        "<tool_response>\nblue",
+        "<tool_response",
+        "<tool_responses>blue</tool_responses>",
+        "<tool_response>\nblue\n</tool_response>\n<tool_response>\ngrey",
+        "<tool_response>\nblue\n</tool_response></tool_response>",
+        "<tool_call>x</tool_call>",
+        "</tool_response>",
+        "",
+        " \n",
+    ],
+)
+def test_any_other_answer_stays(answer: str) -> None:
+    _, escapes = prompt(HERMES, "blue", "grey")
+    assert answered(escapes, [answer]) == answer
+    assert answered(escapes, list(answer)) == answer
+
+
+@settings(max_examples=200)
+@given(answer=hostile, cuts=cut_places)
+def test_splits_do_not_matter(answer: str, cuts: list[int]) -> None:
+    _, escapes = prompt(HERMES, "blue")
+    whole = answered(escapes, [answer])
+    assert answered(escapes, split(answer, cuts)) == answered(escapes, list(answer)) == whole
+    assert whole in (answer, HERMES.results.unwrapped(answer))
+
+
+def test_results_that_are_named() -> None:
+    """A call with two results: the opener says whose they are, and is taken away all the same."""
+    escapes = Escapes()
+    talk = (
+        Message("assistant", (ToolUse("c", "f", "{}"),)),
+        Message("tool", (ToolResult("c", (Text("blue"),)), ToolResult("c", (Text("grey"),)))),
+    )
+    *_, last = inject(ModelRequest("m", talk), "", HERMES, escapes=escapes).messages
+    assert last.text.startswith("<tool_response call_id=c name=f>\nblue")
+    assert answered(escapes, list(last.text)) == "blue\ngrey"
+
+
+def test_results_in_brackets() -> None:
+    shown, escapes = prompt(HERMES, "blue", flatten="bracket")
+    assert shown == "[function_call_output call_id=c0 output=blue]"
+    assert answered(escapes, list(shown)) == "blue"
+
+
+def test_prose_is_not_held() -> None:
+    """Only what may still become the block waits, and no more than the results are long."""
+    _, escapes = prompt(HERMES, "blue")
+    stage = UnwrapStage(escapes)
+    stage.feed([Open(1, BlockKind.TEXT)])
+    assert stage.feed([Delta(1, "<")]) == []
+    assert stage.feed([Delta(1, "b> is")]) == [Delta(1, "<b> is")]
+    assert stage.feed([Delta(1, " bold")]) == [Delta(1, " bold")]
+    stage.feed([Close(1), Open(2, BlockKind.TEXT)])
+    held = "<tool_response>\n"
+    assert stage.feed([Delta(2, held)]) == []
+    given = []
+    for _ in range(400):
+        given += stage.feed([Delta(2, "no end ")])
+    assert isinstance(given[0], Delta)
+    assert given[0].text.startswith(held + "no end")
+
+
+def test_thoughts_stay() -> None:
+    shown, escapes = prompt(HERMES, "blue")
+    stage = UnwrapStage(escapes)
+    events = [Open(1, BlockKind.REASONING), Delta(1, shown), Close(1), Finish()]
+    assert stage.feed(events) == events
