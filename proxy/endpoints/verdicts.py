@@ -6,7 +6,7 @@ Rules:
    shows it; a client's request that was refused, and taken in the other way, is the reason to probe.
 2. It is forgotten when its time is over, and when the server says that it is another one: servers are replaced.
 3. Workers share verdicts through small files in a folder of theirs, one for each model, of which the newest counts.
-   Whoever knows that a model needs the gateway does not look there.
+   Whoever knows that the gateway reads the calls of a model does not look there.
 4. At most `MOST` are kept; the one that would be forgotten first makes way.
 """
 
@@ -75,7 +75,7 @@ class Verdicts:
     def find(self, backend: str, model: str, server: str | None = None) -> Verdict | None:
         """What is known of a model. `server`: what the server says it is now, if it does."""
         own = self._valid(self._known.get((backend, model)), server)
-        if self._folder is None or (own is not None and own.mode == "prompt"):
+        if self._folder is None or (own is not None and own.mode != "native"):
             return own
         return self._valid(_read(self._file(self._folder, backend, model)), server)
 

@@ -251,6 +251,20 @@ async def test_workers_share_what_was_shown(tmp_path: Path) -> None:
     assert (len(probes(up)), with_tools(up)) == (1, [True, True])
 
 
+async def test_the_servers_of_a_route_have_to_agree() -> None:
+    good, bad = upstream(TemplateServer("vllm", CALL)), upstream(TemplateServer("sglang", CALL, reads=True))
+    async with good, bad:
+        backends = {"up": {"url": good.url}, "other": {"url": bad.url}}
+        routes = [{"model": "*", "backends": ["up", "other"]}]
+        config = read_config({"backends": backends, "routes": routes, "defaults": {"mode": "text"}})
+        async with serving(config) as gateway:
+            for _ in range(4):
+                answer = await post(gateway, BODY)
+                assert meant(CHAT, answer, False)[1] == [("read", {"path": "a"})]
+    assert set(with_tools(good) + with_tools(bad)) == {False}
+    assert (len(probes(good)), len(probes(bad))) == (1, 1)
+
+
 async def test_a_count_of_tokens_probes_nothing() -> None:
     up = Upstream([TemplateServer("vllm", CALL)])
     async with up, serving(asking(up)) as gateway:
