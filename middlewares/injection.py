@@ -231,6 +231,9 @@ class Injection(Middleware):
             constraint = self._constraint(_held(request), route, tool_format)
             if constraint is not None:
                 changed = replace(changed, constraint=constraint)
+                if not constraint.free and request.parallel_tool_calls:
+                    # A server can be stopped in a stream only; it may write the same call until `max_tokens` (R30.8).
+                    changed = replace(changed, stream=True, include_usage=True)
         return changed, offer
 
     @staticmethod

@@ -150,6 +150,13 @@ def count_bytes(text: str) -> int:
     return -(-len(text.encode("utf-8", "surrogatepass")) // BYTES_PER_TOKEN)
 
 
+def by_bytes(read: Usage | None, size: int, written: int) -> Usage:
+    """The crude estimate for an answer that the server was not left to count: of a request of `size` bytes, unless it
+    said at the beginning what it `read`, and so many bytes `written`."""
+    prompt = read.input_tokens if read is not None else max(1, size // BYTES_PER_TOKEN)
+    return Usage(prompt, max(1, written // BYTES_PER_TOKEN), estimated=True, tokenizer="bytes")
+
+
 def pieces(text: str) -> Iterator[str]:
     """`text` in pieces of about `PIECE_CHARS`, cut before a space, where encodings begin a new token anyway."""
     start = 0

@@ -81,7 +81,10 @@ CALL_FIELDS: Final = (
         "dropped_parallel",
     ),
     AccessField(
-        "deduped", "Calls that vanished because they repeated another one (`calls.dedupe_calls`).", OUTCOMES, "deduped"
+        "deduped",
+        "Calls that vanished because they repeated another one (`calls.dedupe_calls`), or ended an answer whose calls are demanded or enforced.",
+        OUTCOMES,
+        "deduped",
     ),
     AccessField(
         "truncated_calls",

@@ -78,7 +78,7 @@ def plan_of(offer: OfferedTools, options: RouteOptions) -> ScanPlan:
 class ScannerFactory:
     """Makes them. `history` are the messages that the answer follows, before calls in them were made text. Where no
     tool is on offer, nothing is a call, and only reasoning and framing are found. `schemas` has the checkers for the
-    tools."""
+    tools. `keeps_repeats`: calls that repeat another one are kept, whatever the options say."""
 
     def __init__(
         self,
@@ -89,6 +89,7 @@ class ScannerFactory:
         incremental: bool = False,
         history: Sequence[Message] = (),
         schemas: Schemas | None = None,
+        keeps_repeats: bool = False,
     ) -> None:
         self.plan = plan_of(offer, options)
         self.grammar = self.plan.grammar
@@ -98,6 +99,7 @@ class ScannerFactory:
         self._incremental = incremental
         self._history = history
         self._schemas = schemas
+        self._keeps_repeats = keeps_repeats
 
     @property
     def markers(self) -> tuple[str, ...] | None:
@@ -163,6 +165,8 @@ class ScannerFactory:
 
     def _policy(self, choice: int, options: RouteOptions, counters: Counters, schemas: Schemas | None) -> CallPolicy:
         offer = self._offer
+        if self._keeps_repeats and options.calls.dedupe_calls:
+            options = replace(options, calls=replace(options.calls, dedupe_calls=False))
         return CallPolicy(
             offer.known,
             choice=offer.choice,

@@ -57,7 +57,8 @@ class ScanStage(Stage):
     Ends the stream early after the last wanted call under `stop_after_call` (C34). A call cut off by the limit of
     length or by a fault is never emitted (R6.8); with `incremental` (R6.13) what was given out of it is closed as
     `truncated`. Where no tool is on offer, nothing is a call, and only reasoning and framing are found. `schemas` has
-    the checkers for the tools. `native`: see the module.
+    the checkers for the tools. `native`: see the module. `keeps_repeats`: calls that repeat another one are dealt with
+    behind it.
     """
 
     def __init__(
@@ -73,12 +74,21 @@ class ScanStage(Stage):
         history: Sequence[Message] = (),
         schemas: Schemas | None = None,
         native: bool = False,
+        keeps_repeats: bool = False,
         unopened: Unopened | None = None,
         only_rewritten: bool = False,
     ) -> None:
         self.only_rewritten = only_rewritten
         self.changes = not only_rewritten
-        factory = ScannerFactory(offer, options, limits, incremental=incremental, history=history, schemas=schemas)
+        factory = ScannerFactory(
+            offer,
+            options,
+            limits,
+            incremental=incremental,
+            history=history,
+            schemas=schemas,
+            keeps_repeats=keeps_repeats,
+        )
         self._options = options
         self._grammar = factory.grammar
         self.factory = factory
