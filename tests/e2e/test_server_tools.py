@@ -107,7 +107,7 @@ async def test_chat_with_the_real_client(folder: Path) -> None:
         assert [c.choices[0].delta.role for c in chunks if c.choices and c.choices[0].delta.role] == ["assistant"]
         assert chunks[-1].usage is not None
         assert (chunks[-1].usage.prompt_tokens, chunks[-1].usage.completion_tokens) == (30, 12)
-        assert "\n3\n</tool_response>" in texts(upstream.requests[1])
+        assert "\\n3\\n</tool_response>" in texts(upstream.requests[1])
 
 
 async def test_one_conversation_of_the_real_client_with_tools_of_both_sides(folder: Path) -> None:
@@ -151,7 +151,7 @@ async def test_responses_with_the_real_client(folder: Path, exposed: bool, ids: 
         again = await client.responses.create(model="m", input="again", previous_response_id=answer.id)
         assert again.output_text == "Still 3."
         shown = texts(upstream.requests[2])
-        assert shown.count("\n3\n</tool_response>") == 1
+        assert shown.count("\\n3\\n</tool_response>") == 1
         assert shown.count("It is 3.") == 1
 
 
@@ -197,7 +197,9 @@ async def test_responses_with_tools_of_both_sides(folder: Path, stored: bool) ->
         answer = await client.responses.create(model="m", tools=[LOOK_TOOL], **more)
         assert answer.output_text == "All done."
         shown = texts(upstream.requests[2])
-        assert [shown.count(text) for text in ("\n3\n</tool_response>", "\na tree\n</tool_response>", "Now you.")] == [
+        assert [
+            shown.count(text) for text in ("\\n3\\n</tool_response>", "\\na tree\\n</tool_response>", "Now you.")
+        ] == [
             1,
             1,
             1,

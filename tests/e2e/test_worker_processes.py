@@ -111,7 +111,7 @@ async def test_health_is_answered_while_a_tool_holds_the_interpreter(folder: Pat
         assert runs(worker)
         other = await post(server, {"messages": USER})
         assert other.json()["choices"][0]["message"]["content"] == "Fine."
-        assert "\nhelped\n</tool_response>" in told(upstream)
+        assert "\\nhelped\\n</tool_response>" in told(upstream)
         asking.cancel()  # the client leaves
         await asyncio.wait({asking})
         await until(lambda: not runs(worker) and not runs(guardian))
@@ -135,9 +135,9 @@ async def test_the_worst_costs_its_own_call(folder: Path, name: str, result: str
     ):
         answer = await post(server, {"messages": USER})
     assert answer.json()["choices"][0]["message"]["content"] == "So."
-    assert f"\n{result}\n</tool_response>" in told(upstream)
+    assert f"\\n{result}\\n</tool_response>" in told(upstream)
     if name != "hold":
-        assert "\nhelped\n</tool_response>" in told(upstream)
+        assert "\\nhelped\\n</tool_response>" in told(upstream)
 
 
 def config(upstream: Upstream, folder: Path, **tools: Any) -> dict[str, Any]:
