@@ -32,7 +32,7 @@ from .ingress.auth import Keys
 from .ingress.budget import BODY_BUDGET, BodyBudget
 from .ingress.liveness import LIVENESS, LivenessMonitors
 from .ingress.receiving import later
-from .ingress.staggering import StaggeredStart
+from .ingress.turns import Turns
 from .observability.telemetry import Metrics
 from .openapi import routes as openapi
 from .pipeline.caches import CACHES
@@ -220,7 +220,7 @@ def create_app(
     collecting = app[COLLECTING] = shared.take(COLLECTING, None, Collecting)
     make_budget = partial(BodyBudget, most, fair=fair, gauge=(metrics.cells, metrics.body_bytes.at()))
     budget = app[BODY_BUDGET] = shared.take(BODY_BUDGET, (most, fair), make_budget)
-    staggered = StaggeredStart()
+    staggered = Turns()
 
     def serving(client: ClientSide, router: Router) -> Delivery:
         return Delivery(
