@@ -3,8 +3,8 @@
 Rules of this module:
 
 1. A tag is anything short between angle brackets of any spelling, or a word in square brackets. Bars, blanks and a
-   prefix between bars or before a colon are no part of its word: `<｜｜DSML｜｜invoke name="f">`, `< | DSML | invoke ...>`,
-   `<|/tool_call|>` and `<ns:invoke ...>` are read alike.
+   prefix between bars or before a colon are no part of its word: `<｜DSML｜invoke name="f">`, `<ns:invoke name="f">`
+   and `< | DSML | invoke name="f">` are read alike.
 2. Members are `key: value`, `key = value` or `"key=value`, with quotes of any kind or none.
 3. Every reader moves forwards only, so reading is linear.
 """
@@ -30,12 +30,16 @@ _WORD: Final = re.compile(r"[\w-]+(?:[.:][\w-]+)*")
 _ATTRIBUTE: Final = re.compile(r"""([\w-]+)\s*[=:]\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""")
 _INLINE: Final = re.compile(r"""\s*[=:]\s*(?:"([^"]*)"?|'([^']*)'?|([^\s"'>]+))""")
 
-_KEY: Final = re.compile(r"""<\|["']\|>([\w.$-]+)<\|["']\|>|"([\w.$-]+)=(?=[\["'{\d])|"([^"\n]*)"|'([^'\n]*)'|([\w.$-]+)""")
+_KEY: Final = re.compile(
+    r"""<\|["']\|>([\w.$-]+)<\|["']\|>|"([\w.$-]+)=(?=[\["'{\d])|"([^"\n]*)"|'([^'\n]*)'|([\w.$-]+)"""
+)
 _COLON: Final = re.compile(r"\s*(?:=>|[:=])\s*")
 _SEPARATOR: Final = re.compile(r"[\s,;]*")
 _QUOTE: Final = re.compile(r"""<\|["']\|>|<escape>|["']""")
 _SCALAR: Final = re.compile(r"[^\s,}\])]+(?=\s*[,}\])])")
-_BEHIND_STRING: Final = re.compile(r"\s*(?:[}\])]|,\s*(?:<\|[\"']\|>|[\"'{\[\d}\])]|[\w.$-]+\s*[:=])|,?\s*\Z|</?[|｜\w])")
+_BEHIND_STRING: Final = re.compile(
+    r"\s*(?:[}\])]|,\s*(?:<\|[\"']\|>|[\"'{\[\d}\])]|[\w.$-]+\s*[:=])|,?\s*\Z|</?[|｜\w])"
+)
 _BEHIND_MEMBER: Final = re.compile(r"""\s*,\s*["']?([\w.$-]+)["']?\s*[:=]|([}\])])(?=[\s}\])"'`]*(?:[<‹\[]|\Z))""")
 _ZEROS: Final = re.compile(r"(?<![\w.])0+(?=\d)")
 _RAW: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
@@ -109,9 +113,7 @@ def _read_tag(found: re.Match[str]) -> Tag | None:
         if not attributes and inline is None and not closing:
             return None  # prose between brackets
     own = written if value is not None else written.rpartition(":")[2]
-    return Tag(
-        own.lower().replace("-", "_"), own, value, attributes, closing, special, found.start(), found.end()
-    )
+    return Tag(own.lower().replace("-", "_"), own, value, attributes, closing, special, found.start(), found.end())
 
 
 # --- members -------------------------------------------------------------------------------------------------------
@@ -139,7 +141,10 @@ def read_members(
     text: str, at: int, keys: Collection[str] | None, depth: int = 0
 ) -> tuple[list[tuple[str, Value]], int]:
     """The members of the object or call whose opening bracket stands at `at`, and where it ends. `keys` are those that
-    tell a further member from the rest of a value without quotes; None: such a value is one word. Raises `Unreadable`."""
+    tell a further member from the rest of a value without quotes; None: such a value is one word.
+
+    Raises `Unreadable`.
+    """
     if depth > MAX_DEPTH // 2:
         raise Unreadable("nested too deeply")
     closer = {"{": "}", "(": ")"}[text[at]]

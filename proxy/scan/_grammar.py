@@ -63,7 +63,9 @@ STATES: Final = ("text", "reasoning", "lead", "key", "body", "tail", "broken", "
 `done`    finished, or stopped by a fault.
 """
 
-Read = Literal["nothing", "name", "word", "text", "object", "array", "list", "call", "braces", "printed", "loose", "end"]
+Read = Literal[
+    "nothing", "name", "word", "text", "object", "array", "list", "call", "braces", "printed", "loose", "end"
+]
 """How a field ends.
 
 `name`    at the first literal that may follow; letters, digits, `_-.:/` and what is not ASCII, whitespace at its ends;
@@ -77,8 +79,8 @@ Read = Literal["nothing", "name", "word", "text", "object", "array", "list", "ca
 `braces`  `{...}` with strings between two `BlockSyntax.quote`: by depth, outside strings;
 `printed`  as it begins: an object whose first key is one of `BlockSyntax.first_keys`, in either kind of quotes; a call
           as Python writes it of a tool that may be called, perhaps awaited or printed; or a list of such things;
-`loose`   with the answer, if it begins like a call of a tool on offer in whatever form (`loose_head.py`): the one branch
-          of an untaught syntax without an opener that has no other;
+`loose`   with the answer, if it begins like a call of a tool on offer in whatever form (`loose_head.py`): the
+          one branch of an untaught syntax without an opener;
 `end`     with the answer: beside this one other branches may stand.
 """
 

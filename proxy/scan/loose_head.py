@@ -126,8 +126,10 @@ class LooseHead:
 
     def _is_name(self, word: str) -> bool:
         word = _NUMBER.sub("", word).rstrip(".:/")
-        return word in self._names or re.split("[.:/]", word)[-1] in self._names or any(
-            part in self._names for part in word.split(":")
+        return (
+            word in self._names
+            or re.split("[.:/]", word)[-1] in self._names
+            or any(part in self._names for part in word.split(":"))
         )
 
     def _punctuation(self, char: str) -> bool | None:
