@@ -3,8 +3,8 @@
 Rules of this module:
 
 1. A tag is anything short between angle brackets of any spelling, or a word in square brackets. Bars, blanks and a
-   prefix between bars or before a colon are no part of its word: `<｜｜DSML｜｜invoke name="f">`, `< | DSML | invoke ...>`,
-   `<|/tool_call|>` and `<ns:invoke ...>` are read alike.
+   prefix between bars or before a colon are no part of its word: `<｜DSML｜invoke name="f">`, `<ns:invoke name="f">`
+   and `< | DSML | invoke name="f">` are read alike.
 2. Members are `key: value`, `key = value` or `"key=value`, with quotes of any kind or none.
 3. Every reader moves forwards only, so reading is linear.
 """
@@ -141,7 +141,10 @@ def read_members(
     text: str, at: int, keys: Collection[str] | None, depth: int = 0
 ) -> tuple[list[tuple[str, Value]], int]:
     """The members of the object or call whose opening bracket stands at `at`, and where it ends. `keys` are those that
-    tell a further member from the rest of a value without quotes; None: such a value is one word. Raises `Unreadable`."""
+    tell a further member from the rest of a value without quotes; None: such a value is one word.
+
+    Raises `Unreadable`.
+    """
     if depth > MAX_DEPTH // 2:
         raise Unreadable("nested too deeply")
     closer = {"{": "}", "(": ")"}[text[at]]

@@ -10,8 +10,10 @@ Rules of this module:
    different values, makes all of it text.
 4. A value ends where its closing tag stands, if what follows may follow a value; else where the tag of a property that
    has no value yet, or the end of the call, shows that its closing tag is missing.
-5. Text without a key is the value of the only property that takes it: the one that is required, or the only one.
-6. Dots and words between angle brackets that stand for a value are no values: they explain a form.
+5. Where arguments stand in tags and nothing closes the call, it is one only if all properties have values, or another
+   call follows: else more of them may have been to come.
+6. Text without a key is the value of the only property that takes it: the one that is required, or the only one.
+7. Dots and words between angle brackets that stand for a value are no values: they explain a form.
 
 Whether the arguments fit is for the caller to say.
 """
@@ -144,6 +146,8 @@ class _Reading:
         self._names = names
         self._types_of = types_of
         self._marked = False  # a tag of tools or calls stands before
+        self._ended = False  # a tag that closes the call stands behind its arguments
+        self._tag: Tag | None = None  # in which the last name stood
         self._found: list[Written] = []
 
     def calls(self) -> list[Written]:
@@ -176,9 +180,9 @@ class _Reading:
                 self.at = closers.end()
                 continue
             tag = tag_at(self.text, self.at)
-            if tag is None or not (tag.closing or (tag.special and self._name_of(tag) is None)):
+            if tag is None or not self._found or self._name_of(tag) is not None:
                 return False
-            if not self._found and not tag.special:
+            if not (tag.closing or tag.special):
                 return False
             self.at = tag.end
         return True
@@ -303,10 +307,12 @@ class _Reading:
                 return self._in_brackets(name, known)
             self.at = start
         if self._in_tags(name, known, found):
+            self._must_be_whole(name, known, found)
             return found
         self.at = start
-        if not found and (value := self._only_value(known)) is not None:
-            return value
+        if not found and (only := self._only_value(known)) is not None:
+            self._must_be_whole(name, known, only)
+            return only
         if not found:
             return self._none(name, known)
         return found
@@ -325,9 +331,8 @@ class _Reading:
             if fence is not None:
                 self.at = fence.end()
             tag = tag_at(self.text, self.at)
-            if tag is not None and self._name_of(tag) is None and tag.inline is None and not tag.attributes:
-                if tag.closing or _is_framing(tag):
-                    self.at = tag.end
+            if tag is not None and (tag.closing or _is_framing(tag)) and not (tag.inline or tag.attributes):
+                self.at = tag.end if self._name_of(tag) is None else self.at
             if self.at == start:
                 return
 
@@ -343,6 +348,7 @@ class _Reading:
     def _in_tags(self, name: str, known: ParameterTypes, found: dict[str, str]) -> bool:
         """Arguments in tags, put into `found`; whether there were some."""
         key: str | None = None
+        self._ended = False
         while True:
             at = _past_space(self.text, self.at)
             tag = tag_at(self.text, at)
@@ -356,6 +362,7 @@ class _Reading:
                 key, self.at = word[1], behind.end if behind.closing else word.end()
                 continue
             if tag.closing:
+                self._ended = self._ended or (_ends_call(tag) and tag.word not in _BOTH)
                 self.at = tag.end
                 continue
             if key is None and self._name_of(tag) is not None and self._key_of(tag, known) is None:
@@ -383,6 +390,24 @@ class _Reading:
         if key is not None:
             raise NoCall(name)
         return bool(found)
+
+    def _must_be_whole(self, name: str, known: ParameterTypes, found: Collection[str]) -> None:
+        """Raise `NoCall` if more arguments may have been to come (rule 5)."""
+        if set(known.names) <= set(found):
+            return
+        closed = False
+        while self.at < len(self.text):
+            start = self.at
+            tag = tag_at(self.text, self.at)
+            if tag is not None and tag.closing:
+                closed = closed or (_ends_call(tag) and tag.word not in _BOTH)
+                self.at = tag.end
+            elif closers := _CLOSERS.match(self.text, self.at):
+                self.at = closers.end()
+            if self.at == start:
+                break
+        if not closed and self.at == len(self.text) and not self._ended:
+            raise NoCall(name)
 
     def _key_of(self, tag: Tag, known: ParameterTypes) -> str | None:
         """The property whose value the tag opens."""
@@ -445,10 +470,9 @@ class _Reading:
         at = start
         end = None
         while (tag := next_tag(text, at)) is not None:
-            if tag.closing and (_ends_call(tag) or tag.word in _BOTH or tag.word in _VALUE):
-                if self._may_follow(tag.end, known):
-                    end = tag
-                    break
+            if tag.closing and (_ends_call(tag) or tag.word in _VALUE) and self._may_follow(tag.end, known):
+                end = tag
+                break
             at = tag.start + 1
         if end is None:
             return None
@@ -456,12 +480,11 @@ class _Reading:
         if not value.strip(SPACE) or (types is not None and types != STRING and "string" in types):
             return None
         self.at = end.end
+        self._ended = end.word not in _BOTH | _VALUE
         return {required[0]: typed_value(value, types)}
 
     def _none(self, name: str, known: ParameterTypes) -> dict[str, str] | None:
         """No arguments: framing follows, or the next call."""
-        if not self._marked:
-            raise NoCall(name)
         while not self._at_end() and self._skip_framing():
             pass
         if self.at < len(self.text):
@@ -472,7 +495,7 @@ class _Reading:
                 raise NoCall(name)
             if again == name and (known.names or known.required):
                 return None  # the header named it already
-        if known.required:
+        if known.required or not self._marked:
             raise NoCall(name)
         return {}
 
@@ -501,24 +524,21 @@ class _Reading:
             if isinstance(inner, dict):
                 self._object({**{k: v for k, v in value.items() if k != wrapper}, **inner})
                 return
-        key = next((key for key in NAMES if isinstance(value.get(key), str) and self._named(value[key])), None)
-        if key is None:
-            if len(value) == 1 and (name := self._named(next(iter(value)))):
-                value = {"name": name, "arguments": value.popitem()[1]}
-                key = "name"
-            else:
-                raise NoCall
-        name = self._named(value[key])
-        assert name is not None
+        if len(value) == 1 and self._named(alone := next(iter(value))) is not None:
+            value = {"name": alone, "arguments": value[alone]}
+        names = {key: self._named(value[key]) for key in NAMES if isinstance(value.get(key), str)}
+        key, name = next(((key, name) for key, name in names.items() if name is not None), ("", None))
+        if name is None:
+            raise NoCall
         rest = {other: item for other, item in value.items() if other != key}
         known = self._types_of(name)
-        taught = [other for other in ARGUMENTS if other in rest]
-        arguments: Any = None
-        if taught:
-            arguments = _from_text(rest[taught[0]])
+        under = next((other for other in ARGUMENTS if other in rest), None)
+        arguments = None if under is None else _from_text(rest[under])
         if not isinstance(arguments, dict) or not arguments.keys() <= set(known.names):
-            arguments = {k: v for k, v in rest.items() if k in known.names or k not in METADATA}
-            arguments = {k: v for k, v in arguments.items() if not (k in taught and v in ({}, None, "", "{}"))}
+            empty = under if under is not None and rest[under] in (None, "", "{}", {}) else None
+            arguments = {
+                other: item for other, item in rest.items() if other in known.names or other not in (*METADATA, empty)
+            }
         members = [(key, Value(_dumps(item))) for key, item in arguments.items()]
         self._found.append(self._written(name, _settled(members, known, name)))
 

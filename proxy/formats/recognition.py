@@ -173,6 +173,9 @@ _LOOSE: Final = BlockSyntax(
 )
 """Whatever names a tool between brackets, up to the end of the answer; tried where nothing else begins."""
 
+_LOOSE_BLOCK: Final = replace(_LOOSE, anchor="after")
+"""The same, only where a block turned out to be none: after a call of a family."""
+
 
 def _tagged(opener: str, closer: str) -> BlockSyntax:
     return BlockSyntax(
@@ -312,7 +315,7 @@ def recognising(grammar: Grammar, mode: Mode) -> Grammar:
     taught = tuple(syntax for syntax in grammar.syntaxes if not syntax.untaught)
     printed = (_BARE, _behind_prose(_CLOSER), _FENCED, _LOOSE) if mode == "any" else (_BARE, _FENCED_ANSWER)
     elsewhere = (
-        (_BARE, _behind_prose(), _FENCED, _LOOSE) if mode == "any" else printed
+        (_BARE, _behind_prose(), _FENCED, _LOOSE_BLOCK) if mode == "any" else printed
     )  # there the opener stands before it, and is text
     behind = _untaught(_BEHIND, "")
     families = {

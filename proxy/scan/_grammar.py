@@ -79,8 +79,8 @@ Read = Literal[
 `braces`  `{...}` with strings between two `BlockSyntax.quote`: by depth, outside strings;
 `printed`  as it begins: an object whose first key is one of `BlockSyntax.first_keys`, in either kind of quotes; a call
           as Python writes it of a tool that may be called, perhaps awaited or printed; or a list of such things;
-`loose`   with the answer, if it begins like a call of a tool on offer in whatever form (`loose_head.py`): the one branch
-          of an untaught syntax without an opener that has no other;
+`loose`   with the answer, if it begins like a call of a tool on offer in whatever form (`loose_head.py`): the
+          one branch of an untaught syntax without an opener;
 `end`     with the answer: beside this one other branches may stand.
 """
 

@@ -101,7 +101,7 @@ class Opener:
 
     @property
     def inner(self) -> bool:
-        return self.anchor == "after" or any(syntax.ends_section for syntax in self.syntaxes)
+        return (self.anchor == "after" and not self.loose) or any(syntax.ends_section for syntax in self.syntaxes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +123,12 @@ class Marker:
 class Plan:
     """A grammar as the scanners read it. `text` are the markers of visible text, in the order in which they are tried,
     `inside` those of reasoning, one tuple for each pair of tags. `answer` is what may open an answer without an opener,
-    and `begins` the bytes with which that may begin; `printed` the same, untaught, tried behind all markers. `loose` is
-    what may open a call in any form, tried where nothing else begins. `nodes` are the nodes of each syntax, and behind
-    them one where nothing but another block may follow, or nothing; `begun` are the openers that end a short field of
-    an untaught syntax; `firsts` the bytes with which markers begin, `longest` the length of the longest opener. `quotes`: there are untaught syntaxes, so that it matters what stands in inline
-    code and fences. `native` is for the compiled scanner, which keeps its own form of the plan there."""
+    and `begins` the bytes with which that may begin; `printed` the same, untaught, tried behind all markers. `loose`
+    opens a call in any form, tried where nothing else begins. `nodes` are the nodes of each syntax, and behind them one
+    where nothing but another block may follow, or nothing; `begun` are the openers that end a short field of an
+    untaught syntax; `firsts` the bytes with which markers begin, `longest` the length of the longest opener. `quotes`:
+    there are untaught syntaxes, so that it matters what stands in inline code and fences. `native` is for the compiled
+    scanner, which keeps its own form of the plan there."""
 
     text: tuple[Marker, ...]
     inside: tuple[tuple[Marker, ...], ...]
@@ -215,7 +216,8 @@ def _begun(syntaxes: Sequence[BlockSyntax]) -> tuple[str, ...]:
 def _openers(syntaxes: Sequence[BlockSyntax], nodes: Mapping[BlockSyntax, tuple[PlanNode, ...]]) -> list[Opener]:
     by_opener: dict[tuple[str, Anchor], list[BlockSyntax]] = {}
     for syntax in syntaxes:
-        if not syntax.opener and syntax.anchor != "answer" and not (syntax.untaught and syntax.anchor == "margin"):
+        lines = syntax.untaught and (syntax.loose or syntax.anchor == "margin")
+        if not syntax.opener and syntax.anchor != "answer" and not lines:
             raise ValueError("a syntax without an opener needs anchor='answer'")
         if syntax.opener and syntax.anchor == "answer":
             raise ValueError("anchor='answer' is for syntaxes without an opener")

@@ -72,7 +72,8 @@ class Prose:
     def _enter(self, state: int) -> None:
         self.state = state
         self._markers = self.plan.text if state == TEXT else self.plan.inside[self._tags]
-        self._lines = state == TEXT and self.plan.loose is not None
+        self._loose = self.plan.loose if state == TEXT else None
+        self._lines = self._loose is not None and self._loose.anchor == "margin"
         self._firsts = self.plan.firsts + b"\n" if self._lines else self.plan.firsts
         self._output.enter(state)
 
@@ -82,7 +83,7 @@ class Prose:
         """No block and no tag can begin in it, and no quotation."""
         if self._opens and self._output.fresh:
             return False
-        for first in self._first_chars:  # noqa: SIM110  # `any` with a generator doubles the cost of a delta
+        for first in self._first_chars:  # `any` with a generator doubles the cost of a delta
             if first in text:
                 return False
         return not (self._lines and (self._margin or "\n" in text) and self._begins_line(text.encode()))
@@ -179,8 +180,8 @@ class Prose:
         at = self._next_place(pos, pos)
         while at < size:
             marker, cut = self._marker_at(pos, at)
-            loose = False
-            if marker is None and not cut and self._lines:
+            loose: Opener | None = None
+            if marker is None and not cut and self._loose is not None:
                 loose, cut = self._loose_at(pos, at)
             if cut:
                 return self._hold(pos, at)
@@ -188,11 +189,10 @@ class Prose:
                 self._buffer.steps += at + len(marker.literal) - pos
                 self._move(pos, at)
                 return self._found(marker, at)
-            if loose:
+            if loose is not None:
                 self._buffer.steps += at - pos
                 self._move(pos, at)
-                assert plan.loose is not None
-                return self._open(plan.loose, at)
+                return self._open(loose, at)
             at = self._next_place(pos, at + 1)
         self._buffer.steps += size - pos
         self._move(pos, size)
@@ -201,7 +201,7 @@ class Prose:
     def _next_place(self, pos: int, at: int) -> int:
         """Where from `at` on something may begin: at a byte that begins markers, or at the start of a line."""
         buf = self._buffer.data
-        if self._lines and (at == pos or buf[at - 1] == _NEWLINE) and self._is_margin(pos, at):
+        if self._lines and (self._margin if at == pos else buf[at - 1] == _NEWLINE):
             line = at
             while line < len(buf) and buf[line] in b" \t":
                 line += 1
@@ -209,22 +209,23 @@ class Prose:
                 return line
         return self._buffer.next_of(self._firsts, at)
 
-    def _loose_at(self, pos: int, at: int) -> tuple[bool, bool]:
-        """Whether at `at` may begin what is a call in any form, and whether it may, as far as the buffer goes."""
+    def _loose_at(self, pos: int, at: int) -> tuple[Opener | None, bool]:
+        """What opens a call in any form that may begin at `at`, and whether one may, as far as the buffer goes."""
         buf = self._buffer.data
         names = self._policy.callable_names
         if at < self.settled or not loose_firsts(names)[buf[at]]:
-            return False, False
-        if not ((self.again and at == pos) or self._is_margin(pos, at)) or self._is_quoted(pos, at):
-            return False, False
+            return None, False
+        begins = (self.again and at == pos) or (self._lines and self._is_margin(pos, at))
+        if not begins or self._is_quoted(pos, at):
+            return None, False
         words = loose_words(names)
         if any(buf.startswith(word, at) for word in words):
-            return True, False
-        return False, any(len(buf) - at < len(word) and word.startswith(buf[at:]) for word in words)
+            return self._loose, False
+        return None, any(len(buf) - at < len(word) and word.startswith(buf[at:]) for word in words)
 
     def may_be_loose(self, at: int) -> bool:
         """Whether a block that began at `at`, and was read, may be read as a call in any form."""
-        if not self._lines or at < self.settled:
+        if self._loose is None or at < self.settled:
             return False
         self._quoted = at
         return not self._is_quoted(at, at)
