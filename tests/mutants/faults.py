@@ -355,4 +355,9 @@ FAULTS: Final = (
         "        for monitor in running:\n            monitor.stop(reason)\n", "",
         "streams that still run at a stop break off without a word", ("tests/e2e/test_stopping.py", "tests/unit/test_stopping.py", "tests/unit/test_serving.py"),
     ),
+    Fault(
+        "bodies-read-out-of-turn", "proxy/server/clients.py",
+        "                self._awaits_turn = True\n                self._pause_transport_reading()\n", "                self._awaits_turn = True\n",
+        "hundreds of bodies that arrive together hold up everybody", ("tests/e2e/test_reads_in_turns.py",),
+    ),
 )  # fmt: skip
