@@ -23,15 +23,15 @@ from ..config import BackendConfig
 from ..errors import BackendFault, GatewayError
 from ..model import EMPTY, ModelRequest
 from ..protocols.base import ServerSide
-from ..protocols.wire import BOUNDS, dump
+from ..protocols.wire import BOUNDS, dumper
 from ..support.bounded_json import loads
-from ..support.offload import OFFLOAD_BYTES, offload
+from ..support.offload import OFFLOAD_BYTES, is_large, is_long, offload
 from .hops import HEADER, HOPS
 from .identity import Identity, Probe, is_stranger, probes_for, read_listed
 from .model_list import model_names, no_list, read_model_list
 from .presets import OPENAI_HOST
 from .private import Private
-from .session_client import SessionClient, broken
+from .session_client import BodyInPieces, SessionClient, broken
 from .tokenizing import Ask
 
 T = TypeVar("T")
@@ -110,7 +110,12 @@ class Asking:
         `headers`; None: it cannot say."""
         assert wire.count_path is not None
         url = self._base.joinpath(wire.count_path.lstrip("/"))
-        return await self._counted(lambda: self._post(url, wire.write_counted(request), headers), wire.read_count)
+
+        async def ask() -> Any:
+            body = await offload(is_large(request), wire.write_counted, request)
+            return await self._post(url, body, headers)
+
+        return await self._counted(ask, wire.read_count)
 
     async def of_engine(self, way: Callable[[Ask], Awaitable[T | None]], seconds: float = COUNT_S) -> T | None:
         """What the engine's own paths say in this time of the tokens of a prompt; None: they cannot."""
@@ -131,8 +136,10 @@ class Asking:
     async def _post(self, url: URL, body: Mapping[str, Any], further: Mapping[str, str] = EMPTY) -> Any:
         """The parsed answer; None for any other status than 200, and for more bytes than a list may have."""
         headers = {**further, **(self._hop_header() or {}), "Content-Type": "application/json"}
+        large = is_long(body)
+        sent = BodyInPieces(await offload(large, dumper(large), body))
         received = bytearray()
-        async with self._client.session.post(url, data=dump(body), allow_redirects=False, headers=headers) as response:
+        async with self._client.session.post(url, data=sent, allow_redirects=False, headers=headers) as response:
             async for data in response.content.iter_any():
                 received += data
                 if len(received) > self._list_bytes:

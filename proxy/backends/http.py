@@ -238,7 +238,11 @@ class HttpBackend:
         """See `TokenCounter`."""
         if self.wire.count_path is not None:
             return await self._asking.count(self.wire, request, self._said(request))
-        return await self._by_engine(lambda engine, ask: count(engine, self.wire.write_request(request), ask))
+
+        async def by_engine(engine: str | None, ask: Ask) -> int | None:
+            return await count(engine, await offload(is_large(request), self.wire.write_request, request), ask)
+
+        return await self._by_engine(by_engine)
 
     async def count_text(self, model: str, text: str) -> int | None:
         """See `TokenCounter`."""

@@ -174,11 +174,17 @@ def _text_pieces(texts: Iterable[str]) -> Iterator[str]:
     held: list[str] = []
     size = 0
     for text in texts:
-        held.append(text)
-        size += len(text) + 1
-        if size > PIECE_CHARS:
-            yield from pieces("\n".join(held))
-            held, size = [""], 0  # the line end that belongs between the pieces
+        rest = pieces(text)
+        held.append(next(rest, ""))
+        size += len(held[-1]) + 1
+        more = next(rest, None)
+        if more is None and size <= PIECE_CHARS:
+            continue
+        yield from pieces("\n".join(held))
+        held, size = [""], 0  # the line end that belongs between the pieces
+        if more is not None:
+            yield more
+            yield from rest
     yield from pieces("\n".join(held))
 
 

@@ -44,8 +44,8 @@ from .waiting import WaitingCalls
 _LARGE: Final = OFFLOAD_BYTES // 2
 """Of what a scanner holds, looked at whenever so much more has come: so a block of `OFFLOAD_BYTES` is found to be large
 before it ends."""
-_SLICE_CHARS: Final = OFFLOAD_BYTES
-"""Given to a scanner at once: one call keeps the interpreter."""
+_SLICE_CHARS: Final = OFFLOAD_BYTES // 4
+"""Given to a scanner at once: one call keeps the interpreter, for 2 ms where a marker follows the other."""
 _MAY_END: Final = re.compile(r"[])}>:`\n]")
 """With one of these the block of any format ends."""
 

@@ -392,4 +392,9 @@ FAULTS: Final = (
         'return any(verdict is not None and verdict.mode == "template" for verdict in verdicts)',
         "one server of several that cannot do it gets the tools", ("tests/e2e/test_template_probe.py",),
     ),
+    Fault(
+        "bodies-read-out-of-turn", "proxy/server/clients.py",
+        "                self._awaits_turn = True\n                self._pause_transport_reading()\n", "                self._awaits_turn = True\n",
+        "hundreds of bodies that arrive together hold up everybody", ("tests/e2e/test_reads_in_turns.py",),
+    ),
 )  # fmt: skip
