@@ -233,9 +233,11 @@ async def _from_inside(
     if model is not None:
         yield await _counting(area, endpoint, model)
         if probe_s is not None:
-            yield await _calling(area, config, endpoint, model, probe_s)
-            async for finding in _template(area, config, endpoint, model, plugins, probe_s):
-                yield finding
+            called = await _calling(area, config, endpoint, model, probe_s)
+            yield called
+            if called.level != "warning":  # a server that did not answer that will not answer this
+                async for finding in _template(area, config, endpoint, model, plugins, probe_s):
+                    yield finding
 
 
 async def _ready(backend: Backend) -> bool:
