@@ -14,6 +14,7 @@ from proxy.config import LimitsConfig, ReasoningConfig, RouteOptions
 from proxy.events import Event, Kind
 from proxy.folding import Folding
 from proxy.formats import auto, bare_json, deepseek, harmony, hermes, pythonic, qwen, sentinel
+from proxy.formats.restoring import Escapes
 from proxy.model import Message, ModelRequest, Text, ToolChoice, ToolSpec
 from proxy.pipeline.chain import Chain
 from proxy.pipeline.exchange import OfferedTools
