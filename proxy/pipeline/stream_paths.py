@@ -39,6 +39,7 @@ from .relay import Relay
 from .reply import Reply
 from .scanning import ScanStage
 from .stages import WatchStage
+from .unwrapping import UnwrapStage
 
 _VISIBLE: Final = (Delta, Open, Opaque, Finish)
 
@@ -291,12 +292,15 @@ class FastPath(Transcode):
         self._after = 0  # the stage behind the scanner
         self._watching: list[WatchStage] = []  # before the scanner,
         self._watching_shown: list[WatchStage] = []  # and behind it, or without one
+        self._waiting: list[UnwrapStage] = []
         for number, stage in enumerate(chain.stages, 1):
             if isinstance(stage, ScanStage):
                 self._scan, self._after = stage, number
                 self._watching, self._watching_shown = self._watching_shown, []
             elif isinstance(stage, WatchStage):
                 self._watching_shown.append(stage)
+            elif isinstance(stage, UnwrapStage):
+                self._waiting.append(stage)
         self._block = self._shown = -1  # where passing text belongs, before and after the scanner
         self._scans = False  # whether it goes through the scanner
 
@@ -366,6 +370,9 @@ class FastPath(Transcode):
         if self._scan is not None and self._scans:
             scanner = self._scan.scanner_of(block)
             shown = None if scanner is None else scanner.block
+        if shown is not None and any(stage.waits_in(shown) for stage in self._waiting):
+            self._gate.shut()
+            return
         frame = None if shown is None else self._texts.text_frame(shown)
         self._block = block
         if shown is not None and frame is not None:

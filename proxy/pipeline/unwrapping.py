@@ -35,6 +35,11 @@ class Unwrapper:
         self._tail = ""  # the end of what was held, in which a closer may begin
         self._behind: str | None = None  # the text behind the last closer
 
+    @property
+    def decided(self) -> bool:
+        """Whether all that follows is passed on."""
+        return self._held is None
+
     def feed(self, text: str) -> str:
         """What is certain now."""
         if self._held is None:
@@ -91,7 +96,10 @@ class Unwrapper:
 
 
 class UnwrapStage(Stage):
-    """Gives every block of text of an answer an `Unwrapper` of its own. Held is what that holds."""
+    """Gives every block of text of an answer an `Unwrapper` of its own. Held is what that holds. Text may go by it as
+    soon as its block is decided (`waits_in`)."""
+
+    passes_text = True
 
     def __init__(self, written: Escapes) -> None:
         assert written.results is not None
@@ -108,6 +116,11 @@ class UnwrapStage(Stage):
             if isinstance(part, Text)
             for head in self._form.heads
         )
+
+    def waits_in(self, block: int) -> bool:
+        """Whether this block of text may still become a repetition, so that its text has to go in."""
+        unwrapper = self._texts.get(block)
+        return unwrapper is not None and not unwrapper.decided
 
     def feed(self, events: list[Event]) -> list[Event]:
         """See `proxy.pipeline.stages.Stage`."""

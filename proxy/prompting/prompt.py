@@ -38,7 +38,7 @@ REMINDER_OF_ONE: Final = "Answer with a call of the tool {tools}, in the form th
 
 _SHORT_SLOT: Final = re.compile(r"\{(tools|format)\}")
 
-MAY: Final = "Call a tool only when it is needed to answer; otherwise answer directly in plain text."
+MAY: Final = "Call a function only if it does what the user asks; otherwise answer directly in plain text."
 """The sentence for `tool_choice: auto`. Without it models call tools on questions that no tool fits (R31.4)."""
 SEVERAL: Final = "Several calls may follow one another in one answer."
 """The sentence for `parallel_tool_calls`."""

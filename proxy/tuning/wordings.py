@@ -1,7 +1,7 @@
 """Ways to put the same thing to a model: what `toolwire tune` tries in place of the built-in prompt segment.
 
-A wording is a few route options below `prompt`. All begin with the list of tools as the built-in template does, so that
-a server with a prefix cache reads a list of tools once for all candidates.
+A wording is a few route options below `prompt`. Those that are not the standard one begin with the list of tools, so
+that a server with a prefix cache reads it once for all of them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ..model import ToolUse
 
 _LIST: Final = """# Tools
 
-You can call tools. Each line lists one tool: its name, what it does, and its parameters as JSON Schema.
+You can call these tools:
 <tools>
 {tools}
 </tools>

@@ -52,13 +52,30 @@ async def test_the_block_is_unwrapped(gateway: Gateway, name: str, tools: str) -
         assert [part.text.strip() for part in parts] == [RESULT], way
 
 
-async def test_a_block_with_words_beside_it_stays(gateway: Gateway) -> None:
-    answer = "<tool_response>\nblue\n</tool_response>\nSo it is blue."
-    async with Upstream([Say(*in_pieces(answer, 5))]) as upstream:
+BLOCK = "<tool_response>\nblue\n</tool_response>"
+
+
+@pytest.mark.parametrize("size", [1, 5, 100])
+@pytest.mark.parametrize(
+    ("answer", "shown"),
+    [
+        (BLOCK, "blue"),
+        (f"\n{BLOCK}\n", "blue"),
+        (f"{BLOCK}\nSo it is blue.", None),
+        (f"It said {BLOCK}", None),
+        ("<b>Blue</b>, and a long line behind it that goes on and on.", None),
+        ("It is blue, and a long line behind it that goes on and on.", None),
+    ],
+)
+async def test_where_text_may_pass_by(gateway: Gateway, answer: str, shown: str | None, size: int) -> None:
+    """A prompt in which nothing was escaped, so that nothing else looks at the text."""
+    *before, result = CHAT["messages"]
+    asked = {**CHAT, "messages": [*before, {**result, "content": "blue"}]}
+    async with Upstream([Say(*in_pieces(answer, size))]) as upstream:
         server = await gateway(upstream_config(upstream.url))
-        *chunks, _ = (await post(server, {**CHAT, "stream": True})).frames()
-        assert [part.text for part in chat_stream_parts(chunks)] == [answer]
-        assert [part.text for part in chat_parts((await post(server, CHAT)).json())] == [answer]
+        *chunks, _ = (await post(server, {**asked, "stream": True})).frames()
+        assert [part.text for part in chat_stream_parts(chunks)] == [shown or answer]
+        assert [part.text for part in chat_parts((await post(server, asked)).json())] == [shown or answer]
 
 
 async def test_a_block_where_no_result_was_written_stays(gateway: Gateway) -> None:

@@ -125,7 +125,7 @@ async def test_one_conversation_of_the_real_client_with_tools_of_both_sides(fold
         answer = await client.chat.completions.create(model="m", messages=messages, tools=[CHAT_LOOK])
         assert answer.choices[0].message.content == "All done."
         shown = texts(upstream.requests[2])
-        assert (shown.count(">3<"), shown.count(">a tree<"), shown.count("Now you.")) == (2, 1, 1)
+        assert (shown.count("\\n3\\n<"), shown.count("\\na tree\\n<"), shown.count("Now you.")) == (2, 1, 1)
 
 
 @pytest.mark.parametrize("exposed", [False, True])

@@ -357,5 +357,5 @@ async def test_a_template_file_is_used(tmp_path: Path) -> None:
     prompt = PromptConfig(template_file=str(file), placement="user")
     for _ in range(2):  # read once: the second request does without the file
         changed = await middleware.on_request(exchange_for(asked, prompt=prompt), asked)
-        assert changed.messages[0].text.startswith("Werkzeuge:\nCall a tool only")
+        assert changed.messages[0].text.startswith("Werkzeuge:\nCall a function only")
         file.unlink(missing_ok=True)

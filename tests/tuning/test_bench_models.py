@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import bench.models
-from bench.models import CHOICES, DEFAULT, Cell, chosen_formats, main
+from bench.models import CHOICES, DEFAULT, Cell, chosen_formats, main, with_section
 from proxy.registry import registries
 from proxy.support.conversion import ConfigError
 from proxy.tuning.cases import own_cases
@@ -43,7 +43,7 @@ def test_every_format_and_choice_has_its_row(
         model_server(only_pythonic), "--formats", "hermes,pythonic", "--publish", "--backend-key", "sesame"
     )
     assert status == 0
-    assert re.findall(r"^## (.*)$", out, re.M) == [
+    assert re.findall(r"^### (.*)$", out, re.M) == [
         Cell(choice, 1).title.replace("a tool", "A tool").replace("`tool", "`tool") for choice in CHOICES
     ]
     rows = re.findall(r"^\| (\S+) +\| +(\d+) \| +(\d+) \| +(\d+) % ", out, re.M)
@@ -53,7 +53,7 @@ def test_every_format_and_choice_has_its_row(
         (DEFAULT, "4", "0", "0"), ("hermes", "4", "0", "0"), ("pythonic", "4", "100", "100"),
     ]  # fmt: skip
     page = (tmp_path / "models.md").read_text("utf-8")
-    assert page.strip() == out.strip()
+    assert page.endswith(out.rstrip() + "\n")
     assert "python -m bench.models --backend " in page
     assert "sesame" not in page
     assert str(tmp_path / "kept.jsonl") not in page
@@ -86,6 +86,14 @@ def test_faults_are_told_and_asked_again(run: Callable[..., tuple[int, str, str]
     assert run(server, "--formats", "pythonic", "--choices", "auto", "-n", "1")[0] == 0
 
 
+def test_a_page_has_a_section_for_each_model() -> None:
+    page = with_section("", "a", "## a\n\none\n")
+    page = with_section(page, "b", "## b\n\ntwo\n")
+    page = with_section(page, "a", "## a\n\nthree\n\n### table\n")
+    assert page == with_section(page, "b", "## b\n\ntwo\n")
+    assert page.partition("## a")[2].split() == ["three", "###", "table", "##", "b", "two"]
+
+
 def test_formats_by_word() -> None:
     plugins = registries()
     every = chosen_formats(["all"], "m", plugins)
@@ -93,6 +101,7 @@ def test_formats_by_word() -> None:
     assert {"sentinel", "hermes", "auto", "kimi_k3"} <= set(every)
     assert "qwen_xml" not in every, "another name of one that is there"
     assert "dots" not in every, "a plug-in"
+    assert chosen_formats(["default"], "m", plugins) == [DEFAULT]
     assert chosen_formats(["usual"], "gemma-4-9b", plugins)[:2] == [DEFAULT, "gemma4"]
     with pytest.raises(ConfigError, match="hermse"):
         chosen_formats(["hermse"], "m", plugins)

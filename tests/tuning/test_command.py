@@ -70,7 +70,7 @@ def only_pythonic(body: dict[str, Any]) -> str:
     """A model that calls only where it is taught to write Python."""
     question = body["messages"][-1]["content"]
     city = re.search(r"Weather in (\w+)\?", question)
-    if city is None or '[TOOL(KEY="VALUE")]' not in prompt_of(body):
+    if city is None or "[<function-name>(<parameter-name>=<value>)]" not in prompt_of(body):
         return "I am only a language model."
     return f'[get_weather(city="{city[1]}")]'
 

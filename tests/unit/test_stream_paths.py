@@ -14,6 +14,7 @@ from proxy.config import LimitsConfig, ReasoningConfig, RouteOptions
 from proxy.events import Event, Kind
 from proxy.folding import Folding
 from proxy.formats import auto, bare_json, deepseek, harmony, hermes, pythonic, qwen, sentinel
+from proxy.formats.restoring import Escapes
 from proxy.model import Message, ModelRequest, Text, ToolChoice, ToolSpec
 from proxy.pipeline.chain import Chain
 from proxy.pipeline.exchange import OfferedTools
@@ -22,6 +23,7 @@ from proxy.pipeline.scanning import ScanStage
 from proxy.pipeline.stages import FinishStage, Stage, WatchStage
 from proxy.pipeline.stream_paths import FastPath, Transcode, text_may_pass
 from proxy.pipeline.unopened import Learned, Unopened, kind_of
+from proxy.pipeline.unwrapping import UnwrapStage
 from proxy.protocols.base import WriteOptions
 from proxy.protocols.chat.reader import ChatReader
 from proxy.protocols.chat.writer import ChatWriter
@@ -198,6 +200,9 @@ def test_who_wants_text_shuts_the_gate() -> None:
         OfferedTools((), ToolChoice(), True, sentinel.FORMAT, ()), RouteOptions(), LimitsConfig(), lambda name: None
     )
 
+    repeated = Escapes()
+    repeated.note_results(sentinel.FORMAT.results, 10)
+
     class Own(Stage):
         def feed(self, events: list[Event]) -> list[Event]:
             return events
@@ -209,6 +214,7 @@ def test_who_wants_text_shuts_the_gate() -> None:
         scan,
         Later(),
         WatchStage(lambda event: None, None),
+        UnwrapStage(repeated),
         FinishStage(settle, None),
         MapStage(same, Kind.FINISHED_CALL | Kind.EDGES | Kind.OPAQUE | Kind.CALL, None),
     ]
