@@ -47,6 +47,11 @@ def _syntax(tag: str, *prefixes: str) -> BlockSyntax:
     return BlockSyntax(opener=f"<{tag}>", closer=f"</{tag}>", body=tuple(nodes))
 
 
+def _grammar(tag: str, *prefixes: str) -> Grammar:
+    """Calls in this tag; JSON objects as `hermes` has them as well, which could be taken for arguments of no name."""
+    return Grammar(syntaxes=(_syntax(tag, *prefixes), BlockSyntax(opener=f"<{tag}>", closer=f"</{tag}>")))
+
+
 def _layout(
     opener: str,
     closer: str,
@@ -77,19 +82,19 @@ def _layout(
     )
 
 
-GRAMMAR: Final = Grammar(syntaxes=(_syntax("tool_call", "arg_", "param_"),))
+GRAMMAR: Final = _grammar("tool_call", "arg_", "param_")
 GLM45: Final = written("glm45", GRAMMAR, _layout("<tool_call>", "</tool_call>", "\n"), notes=VERBATIM)
 GLM47: Final = written("glm47", GRAMMAR, _layout("<tool_call>", "</tool_call>", ""), notes=VERBATIM)
 
 IQUEST: Final = written(
     "iquest",
-    Grammar(syntaxes=(_syntax("iquest_tool_call", "arg_"),)),
+    _grammar("iquest_tool_call", "arg_"),
     _layout("<iquest_tool_call>", "</iquest_tool_call>", ""),
     notes=VERBATIM,
 )
 IQUEST_CODER: Final = written(
     "iquest_coder",
-    Grammar(syntaxes=(_syntax("iquestcoder_tool_call", "arg_"),)),
+    _grammar("iquestcoder_tool_call", "arg_"),
     _layout("<iquestcoder_tool_call>", "</iquestcoder_tool_call>", "\n"),
     notes=VERBATIM,
 )

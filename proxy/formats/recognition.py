@@ -242,7 +242,7 @@ _BEHIND: Final = (
     ),
 )
 """What may stand right behind a call, and then belongs to it: closers that nothing opened, whatever their name, tokens
-that end a turn. Elsewhere they are text."""
+that end a turn (R30.3). Elsewhere they are text."""
 
 
 def _reads(syntax: BlockSyntax) -> bool:
@@ -267,7 +267,7 @@ def _plain(base: int) -> tuple[Node, ...]:
 
 
 _INVOKE: Final = (
-    *section("<function_calls>", "<invoke name=", _plain, "</function_calls>", closer="</invoke>"),
+    *section("<function_calls>", "<invoke name=", _plain, "</function_calls>", closer="</invoke>")[:2],
     *(
         BlockSyntax(opener=wrapper, closer="</invoke>", body=((Branch(literal="<invoke name=", then=1),), *_plain(1)))
         for wrapper in _WRAPPERS
@@ -321,7 +321,7 @@ def recognising(grammar: Grammar, mode: Mode) -> Grammar:
     families = {
         family: replace(
             grammar,
-            syntaxes=(*(s for s in taught if s.family in ("", family)), *behind, *syntaxes, *elsewhere),
+            syntaxes=(*(s for s in taught if s.family in ("", family)), *syntaxes, *behind, *elsewhere),
             families=None,
         )
         for family, syntaxes in _OF_FAMILIES.items()

@@ -4,7 +4,7 @@ Rules of this module:
 
 1. Only what is regular stands here: seen often, and read without a guess. Damage of one answer is for schema-guided
    recovery.
-2. Nothing here is taught, so it is a call only if it passes the call policy's test.
+2. Nothing here is taught, so it is a call only if it passes the call policy's test (R23.1, R30.6).
 """
 
 from __future__ import annotations

@@ -431,7 +431,8 @@ def mimo(calls: Sequence[Call], style: Style) -> str:
 def keys_and_values(
     call_tag: str, section: str = "", *, prefix: str = "", words: str = "arg", behind_name: str = "", line: str = ""
 ) -> Write:
-    """A name, then keys and values, whose tags begin with `words`: GLM's relatives. A variant that begins with a colon is a suffix of every tag."""
+    """A name, then keys and values, whose tags begin with `words`: GLM's relatives. A variant that begins with a colon
+    is a suffix of every tag."""
 
     def write(calls: Sequence[Call], style: Style) -> str:
         suffix = style.variant if style.variant[:1] == ":" else ""
