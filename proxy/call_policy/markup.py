@@ -25,9 +25,9 @@ from .untyped import Types, typed_value
 _TAG: Final = re.compile(
     r"""[<‹]((?:[^<>‹›\n"]|"(?:[^"\n<>]|<[|｜][^"\n<>]{0,40}>){0,200}"){1,200})[>›]|\[([A-Za-z_/]{2,40})\]"""
 )
-_BARS: Final = re.compile(r"[ \t]*[|｜‖│]+[ \t]*")
+_BARS: Final = re.compile(r"[|｜‖│]+")
 _WORD: Final = re.compile(r"[\w-]+(?:[.:][\w-]+)*")
-_ATTRIBUTE: Final = re.compile(r"""([\w-]+)\s*[=:]\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""")
+_ATTRIBUTE: Final = re.compile(r"""(?<![\w-])([\w-]++)\s*+[=:]\s*+(?:"([^"]*+)"?|'([^']*+)'?|([^\s"'>]++))""")
 _INLINE: Final = re.compile(r"""\s*[=:]\s*(?:"([^"]*)"?|'([^']*)'?|([^\s"'>]+))""")
 
 _KEY: Final = re.compile(
@@ -38,9 +38,11 @@ _SEPARATOR: Final = re.compile(r"[\s,;]*")
 _QUOTE: Final = re.compile(r"""<\|["']\|>|<escape>|["']""")
 _SCALAR: Final = re.compile(r"[^\s,}\])]+(?=\s*[,}\])])")
 _BEHIND_STRING: Final = re.compile(
-    r"\s*(?:[}\])]|,\s*(?:<\|[\"']\|>|[\"'{\[\d}\])]|[\w.$-]+\s*[:=])|,?\s*\Z|</?[|｜\w])"
+    r"""\s*+(?:[}\])]|,\s*+(?:<\|["']\|>|["'{\[\d}\])]|[\w.$-]++\s*+[:=])|,?\s*+\Z|</?[|｜\w])"""
 )
-_BEHIND_MEMBER: Final = re.compile(r"""\s*,\s*["']?([\w.$-]+)["']?\s*[:=]|([}\])])(?=[\s}\])"'`]*(?:[<‹\[]|\Z))""")
+_BEHIND_MEMBER: Final = re.compile(
+    r"""(,)\s*+["']?([\w.$-]++)["']?\s*+[:=]|[}\])](?=[\s}\])"'`]{0,64}+(?:[<‹\[]|\Z))"""
+)
 _ZEROS: Final = re.compile(r"(?<![\w.])0+(?=\d)")
 _RAW: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
@@ -180,7 +182,7 @@ def _read_member(text: str, at: int, keys: Collection[str] | None, depth: int) -
             raise Unreadable("a value has no end")
         return Value(scalar[0], bare=True), scalar.end()
     found = _BEHIND_MEMBER.search(text, at)
-    while found is not None and found[1] is not None and found[1] not in keys:
+    while found is not None and found[1] is not None and found[2] not in keys:
         found = _BEHIND_MEMBER.search(text, found.end(1))
     if found is None:
         raise Unreadable("a value has no end")

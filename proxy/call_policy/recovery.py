@@ -74,11 +74,11 @@ _OBJECT: Final = re.compile(r"""\{\s*(?:["'<]|[\w$]+\s*[:=])""")
 _NUMBERED: Final = re.compile(r":\d+\Z")
 _WORD_BEFORE_TAG: Final = re.compile(r"\s*([\w.$-]+)\s*(?=[<‹])")
 _PLACEHOLDER: Final = re.compile(
-    r"(?:\.{3}|…)|[<{\[]+\s*(?:your|the|a|an|some)?[\w .-]*?(?:value|text|string|here|name|query|path|city|command|content"
-    r"|number|argument|param)s?[\w .-]*[>}\]]+",
-    re.IGNORECASE,
+    r"your|value|text|string|here|name|query|path|city|command|content|number|argument|param", re.IGNORECASE
 )
-_STOP: Final = re.compile(r"(?:\s*(?:<\|(?:im_end|eot_id|eom_id|end|eot|endoftext)\|>|</s>))+\s*\Z")
+_PLACEHOLDER_CHARS: Final = 48
+_DOTS: Final = ("...", "…")
+_STOP_TOKENS: Final = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<|eot|>", "<|endoftext|>", "</s>")
 
 _OPENED: Final = (("<|open|>", "<"), ("<|close|>", "</"), ("<|sep|>", ">"))
 """Tokens that stand for the brackets of tags."""
@@ -137,7 +137,8 @@ class _Reading:
     """Reads one text. `at` is where."""
 
     def __init__(self, text: str, names: Collection[str], types_of: TypesOf) -> None:
-        text = _STOP.sub("", text)
+        while (end := text.rstrip(SPACE)).endswith(_STOP_TOKENS):
+            text = end[: end.rindex("<")]
         if "<|sep|>" in text:
             for token, bracket in _OPENED:
                 text = text.replace(token, bracket)
@@ -583,10 +584,12 @@ def _dumps(value: Any) -> str:
 
 
 def _explains(text: str) -> bool:
-    """A string that stands for a value."""
-    if text[:1] != '"':
+    """A string that stands for a value: dots, or one of some words between brackets."""
+    if text[:1] != '"' or len(text) > _PLACEHOLDER_CHARS:
         return False
-    return _PLACEHOLDER.fullmatch(json.loads(text).strip(SPACE)) is not None
+    said = json.loads(text).strip(SPACE)
+    between = said[:1] in ("<", "{", "[") and said[-1:] in (">", "}", "]")
+    return said in _DOTS or (between and _PLACEHOLDER.search(said) is not None)
 
 
 def _is_framing(tag: Tag) -> bool:

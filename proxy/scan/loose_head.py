@@ -28,14 +28,18 @@ BRACKETS: Final = ("<", "‹", "[", "```")
 WORDS: Final = ("call:", "functions.", "default_api.", "tool_call", "function_call", "tool_code", "to=")
 """Or with one of these, or a tool's name."""
 
-VOCABULARY: Final = re.compile(
-    r"assistant|commentary|analysis|to|json|xml|python|functools|calling|calls?|tools?|functions?|tools?_?calls?"
-    r"|function_?calls?|tool_name|tool_code|name|invoke|execute|type|using|the|arguments|parameters",
-    re.IGNORECASE,
+VOCABULARY: Final = frozenset(
+    (
+        *("assistant", "commentary", "analysis", "to", "json", "functools", "using", "the", "type"),
+        *("call", "calls", "calling", "tool", "tools", "function", "functions", "invoke", "execute", "name"),
+        *("tool_call", "tool_calls", "toolcall", "toolcalls", "toolscall", "function_call", "function_calls"),
+        *("tool_name", "tool_code", "arguments", "parameters", "default_api"),
+    )
 )
-"""Words that may stand between tags before a tool's name."""
+"""Words that may stand between tags before a tool's name, in any case."""
 
 _WORD: Final = re.compile(r"[\w.:/-]")
+_SEPARATOR: Final = re.compile(r"[.:/]")
 _BEFORE: Final = frozenset("<‹[{(/\"'=:|｜‖.>›")
 _BEHIND: Final = frozenset(">›]|｜‖\"'({:=/,\n<")
 _PUNCTUATION: Final = frozenset(":=,;*#\"'[](){}<>‹›|｜‖-`" + SPACE)
@@ -88,11 +92,21 @@ class LooseHead:
             return False
         if _WORD.match(char):
             self._word += char
-            return None
+            return None if self._bracket or self._fence or self._may_go_on() else False
         found = self._end_word(char) if self._word else self._behind_name(char) if self._pending else None
         if found is not None:
             return found
         return self._punctuation(char)
+
+    def _may_go_on(self) -> bool:
+        """Outside of brackets: the word may still become a name, perhaps behind a namespace, or one of the
+        vocabulary."""
+        word = self._word
+        if _SEPARATOR.search(word):
+            return True
+        return any(name.startswith(word) for name in self._names) or any(
+            one.startswith(word.lower()) for one in VOCABULARY
+        )
 
     def _end_word(self, char: str) -> bool | None:
         word, self._word = self._word, ""
@@ -112,7 +126,7 @@ class LooseHead:
                 return True
             self._pending = True
             return None
-        if not self._bracket and not self._fence and VOCABULARY.fullmatch(word.strip(":.")) is None:
+        if not self._bracket and not self._fence and word.strip(":.").lower() not in VOCABULARY:
             return False
         self._before = word[-1]
         return None
@@ -128,7 +142,7 @@ class LooseHead:
         word = _NUMBER.sub("", word).rstrip(".:/")
         return (
             word in self._names
-            or re.split("[.:/]", word)[-1] in self._names
+            or _SEPARATOR.split(word)[-1] in self._names
             or any(part in self._names for part in word.split(":"))
         )
 
