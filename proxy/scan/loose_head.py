@@ -66,7 +66,18 @@ def loose_firsts(names: tuple[str, ...]) -> bytes:
 class LooseHead:
     """Reads the beginning of a stretch, byte by byte."""
 
-    __slots__ = ("_attribute", "_before", "_bracket", "_chars", "_decoder", "_fence", "_names", "_pending", "_word")
+    __slots__ = (
+        "_attribute",
+        "_before",
+        "_bracket",
+        "_chars",
+        "_decoder",
+        "_fence",
+        "_names",
+        "_pending",
+        "_word",
+        "_worded",
+    )
 
     def __init__(self, names: Collection[str]) -> None:
         """`names` are those that may be called."""
@@ -81,6 +92,7 @@ class LooseHead:
         self._pending = False
         self._attribute = False
         self._fence = 0
+        self._worded = False
 
     def take(self, byte: int) -> bool | None:
         """The next byte. Whether it shows that this may be a call, or that it is none; None as long as it is open."""
@@ -92,6 +104,7 @@ class LooseHead:
             return False
         if _WORD.match(char):
             self._word += char
+            self._worded = True
             return None if self._bracket or self._fence or self._may_go_on() else False
         found = self._end_word(char) if self._word else self._behind_name(char) if self._pending else None
         if found is not None:
@@ -149,6 +162,8 @@ class LooseHead:
     def _punctuation(self, char: str) -> bool | None:
         if self._fence:
             self._fence = 0 if char == "\n" else self._fence
+        if self._bracket == "[" and char == "{" and not self._worded:
+            return False  # a list of objects is JSON, which is read without this
         if self._bracket:
             if char in {"<": ">", "‹": ">›", "[": "]", "{": "}"}[self._bracket]:
                 self._bracket = ""

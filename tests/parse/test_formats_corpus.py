@@ -144,10 +144,10 @@ def fits_or_stays(case: Case, found: list[Part]) -> bool:
     """An untaught block that breaks off is text, to its last byte (R23.1); or a call, if only its end is missing and
     all properties of the tool have values (R30.1)."""
     wanted = list(case.parts)
-    *before, last = found
-    if last.kind == "call":
-        (tool,) = [tool for tool in case.tools if tool.name == last.name]
-        return set(json.loads(last.text)) == set(tool.schemas) and before == [p for p in wanted[:-1] if p.text.strip()]
+    if found and found[-1].kind == "call":
+        (tool,) = [tool for tool in case.tools if tool.name == found[-1].name]
+        whole = set(json.loads(found[-1].text)) == set(tool.schemas)
+        return whole and found[:-1] == [part for part in wanted[:-1] if part.text.strip()]
     if len(found) >= len(wanted) and found and found[-1].kind == "text":
         rest = found[-1].text
         if case.text.endswith(rest):
