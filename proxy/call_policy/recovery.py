@@ -72,6 +72,7 @@ _BEFORE_ARGUMENTS: Final = re.compile(
 _BEFORE_OBJECT: Final = re.compile(r"[\s>:=,\"'-]*(?=[{(])|\s*[>:]?\s*")
 _OBJECT: Final = re.compile(r"""\{\s*(?:["'<]|[\w$]+\s*[:=])""")
 _NUMBERED: Final = re.compile(r":\d+\Z")
+_BEHIND_NAME: Final = re.compile(r"(?::\d+)?+>?")
 _WORD_BEFORE_TAG: Final = re.compile(r"\s*([\w.$-]+)\s*(?=[<‹])")
 _PLACEHOLDER: Final = re.compile(
     r"your|value|text|string|here|name|query|path|city|command|content|number|argument|param", re.IGNORECASE
@@ -282,8 +283,8 @@ class _Reading:
         name = self._named(written)
         if name is not None:
             self.at = word.start() + len(written)
-            if numbered := re.compile(r":\d+").match(self.text, self.at):
-                self.at = numbered.end()
+            behind = _BEHIND_NAME.match(self.text, self.at)
+            self.at = self.at if behind is None else behind.end()
         return name
 
     # --- arguments --------------------------------------------------------------------------------------------------
@@ -363,7 +364,7 @@ class _Reading:
                 key, self.at = word[1], behind.end if behind.closing else word.end()
                 continue
             if tag.closing:
-                self._ended = self._ended or (_ends_call(tag) and tag.word not in _BOTH)
+                self._ended = self._ended or self._closes_call(tag)
                 self.at = tag.end
                 continue
             if key is None and self._name_of(tag) is not None and self._key_of(tag, known) is None:
@@ -392,6 +393,10 @@ class _Reading:
             raise NoCall(name)
         return bool(found)
 
+    def _closes_call(self, tag: Tag) -> bool:
+        """Whether a closing tag is that of a call, not that of a value."""
+        return tag.word not in _BOTH and (_ends_call(tag) or self._named(tag.written) is not None)
+
     def _must_be_whole(self, name: str, known: ParameterTypes, found: Collection[str]) -> None:
         """Raise `NoCall` if more arguments may have been to come (rule 5)."""
         if set(known.names) <= set(found):
@@ -401,7 +406,7 @@ class _Reading:
             start = self.at
             tag = tag_at(self.text, self.at)
             if tag is not None and tag.closing:
-                closed = closed or (_ends_call(tag) and tag.word not in _BOTH)
+                closed = closed or self._closes_call(tag)
                 self.at = tag.end
             elif closers := _CLOSERS.match(self.text, self.at):
                 self.at = closers.end()
