@@ -43,6 +43,7 @@ _BEHIND_STRING: Final = re.compile(
 _BEHIND_MEMBER: Final = re.compile(
     r"""(,)\s*+["']?([\w.$-]++)["']?\s*+[:=]|[}\])](?=[\s}\])"'`]{0,64}+(?:[<‹\[]|\Z))"""
 )
+_FURTHER_MEMBER: Final = re.compile(r"""(?<!\\)["']\s*+["']?[\w.$-]++["']?\s*+[:=]\s*+["'\[{\d]""")
 _ZEROS: Final = re.compile(r"(?<![\w.])0+(?=\d)")
 _RAW: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
@@ -182,9 +183,7 @@ def _read_member(text: str, at: int, keys: Collection[str] | None, depth: int) -
             raise Unreadable("a value has no end")
         return Value(scalar[0], bare=True), scalar.end()
     found = _BEHIND_MEMBER.search(text, at)
-    while found is not None and found[1] is not None and found[2] not in keys:
-        found = _BEHIND_MEMBER.search(text, found.end(1))
-    if found is None:
+    if found is None or found.start() == at or (found[1] is not None and found[2] not in keys):
         raise Unreadable("a value has no end")
     return Value(text[at : found.start()].strip(SPACE), bare=True), found.start()
 
@@ -203,6 +202,8 @@ def _read_string(text: str, quote: re.Match[str]) -> tuple[Value, int]:
         while text[before - 1] == "\\":
             before -= 1
         if (end - before) % 2 == 0 and _BEHIND_STRING.match(text, end + 1):
+            if _FURTHER_MEMBER.search(text, at, end):
+                break  # it may as well be two members
             return Value(_string(text[at:end], mark)), end + 1
         end += 1
     raise Unreadable("a string has no end")

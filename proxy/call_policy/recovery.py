@@ -44,8 +44,9 @@ MAX_CALLS: Final = 256
 _CALLISH: Final = re.compile(r"tool|call|func|invoke|action|execute|use")
 _FRAMING: Final = re.compile(
     r"tool|call|func|invoke|action|execute|use|begin|end|start|stop|sep|message|channel|im_|eot|eom|eos|turn|section"
-    r"|header|constrain|arg|param|name|input|json|xml|output|response|assistant|recipient|\Aopen\Z|\Aclose\Z|\As\Z"
+    r"|header|constrain|arg|param|name|input|json|xml|assistant|recipient|\Aopen\Z|\Aclose\Z|\As\Z"
 )
+_NO_FRAMING: Final = re.compile(r"result|response|output|observation|defin|example|schema|descri")
 _PARAMETER: Final = frozenset(
     ("parameter", "parameters", "param", "arg", "argument", "property", "field", "input", "key", "arg_key")
 )
@@ -88,11 +89,13 @@ TypesOf = Callable[[str], ParameterTypes]
 
 
 class NoCall(Exception):
-    """The text is none. `name` is that of the tool which it names in the place of a call, if it does."""
+    """The text is none. `name` is that of the tool which it names in the place of a call, if it does. `begun`: calls
+    stand before what makes it text."""
 
-    def __init__(self, name: str | None = None) -> None:
+    def __init__(self, name: str | None = None, *, begun: bool = False) -> None:
         super().__init__(name)
         self.name = name
+        self.begun = begun
 
 
 @dataclass(slots=True)
@@ -112,8 +115,8 @@ def recover(text: str, names: Collection[str], types_of: TypesOf) -> Recovered:
             calls = _Reading(text[start:], names, types_of).calls()
         except NoCall as none:
             named = named or none.name
-        except Unreadable:
-            continue
+            if none.begun:
+                break
         else:
             return Recovered(start, calls)
     raise NoCall(named)
@@ -148,6 +151,7 @@ class _Reading:
         self._names = names
         self._types_of = types_of
         self._marked = False  # a tag of tools or calls stands before
+        self._labelled = False  # or a word that says so
         self._ended = False  # a tag that closes the call stands behind its arguments
         self._tag: Tag | None = None  # in which the last name stood
         self._found: list[Written] = []
@@ -169,7 +173,7 @@ class _Reading:
                 if arguments is not None:
                     self._found.append(self._written(name, arguments))
         except (NoCall, Unreadable):
-            raise NoCall(named) from None
+            raise NoCall(named, begun=bool(self._found)) from None
         if not self._found:
             raise NoCall(named)
         return self._found
@@ -222,7 +226,7 @@ class _Reading:
             label = _LABEL.match(self.text, self.at)
             if label is None:
                 break
-            self._marked = self._marked or _CALLISH.search(label[0].lower()) is not None
+            self._labelled = self._labelled or _CALLISH.search(label[0].lower()) is not None
             self.at = label.end()
         return self.at > start
 
@@ -248,7 +252,7 @@ class _Reading:
 
     def _name_of(self, tag: Tag) -> str | None:
         """The tool that a tag names."""
-        if tag.closing:
+        if tag.closing or _NO_FRAMING.search(tag.word):
             return None
         written = [tag.inline] if tag.inline is not None else []
         written += [tag.attributes[key] for key in _NAME_ATTRIBUTES if key in tag.attributes]
@@ -267,7 +271,7 @@ class _Reading:
             self._tag = tag
             if tag.attributes and self._named(tag.written) and not self._marked:
                 return None  # an element with attributes, as any document has them
-            self._marked = True
+            self._marked = self._marked or self._named(tag.written) is None
             self.at = tag.end
             return name
         word = _A_WORD.match(self.text, self.at)
@@ -305,7 +309,7 @@ class _Reading:
         if not found:
             self._skip_before_arguments()
             bracket = self.text[self.at : self.at + 1]
-            if bracket == "{" or (bracket == "(" and self._marked):
+            if bracket == "{" or (bracket == "(" and (self._marked or self._labelled)):
                 return self._in_brackets(name, known)
             self.at = start
         if self._in_tags(name, known, found):
@@ -598,7 +602,8 @@ def _explains(text: str) -> bool:
 
 
 def _is_framing(tag: Tag) -> bool:
-    return tag.special or _FRAMING.search(tag.word) is not None
+    framing = tag.special or _FRAMING.search(tag.word) is not None
+    return framing and _NO_FRAMING.search(tag.word) is None
 
 
 def _ends_call(tag: Tag) -> bool:
