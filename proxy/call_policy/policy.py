@@ -54,6 +54,7 @@ PARSE_FAILURES: Final = ("unclosed", "unreadable", "oversize", "arguments")
 JSON."""
 
 _UNTYPED: Final = ParameterTypes(None)
+_BROKEN: Final = "The model's tool call cannot be read: it is neither JSON nor a call in Python."
 _UNENDED: Final = "The answer ended inside a tool call."
 
 
@@ -219,7 +220,7 @@ class CallPolicy:
         also if it is strict (C18); else it is text or a failure."""
         if syntax.untaught:
             if why == "end" and self.recognises:
-                self._unended(syntax, body)
+                self._note_untaught(unreadable(_UNENDED, syntax, body, self._offered, ended=False))
             return AS_TEXT
         if why == "truncated" and _only_a_name(syntax, body):
             return AS_TEXT
@@ -235,9 +236,13 @@ class CallPolicy:
             detail, reason = _UNENDED, "unclosed"
         return self._refuse(self._unreadable(detail, reason, syntax, "" if why == "oversize" else body, ended=False))
 
-    def _unended(self, syntax: BlockSyntax, body: str) -> None:
-        """Note the near miss that a block in a form that was not taught is which has no end, if it is one."""
-        miss = unreadable(_UNENDED, syntax, body, self._offered, ended=False)
+    def broken(self, syntax: BlockSyntax, begun: str) -> None:
+        """See `proxy.scan._grammar.CallPolicy`."""
+        if self.recognises:
+            self._note_untaught(unreadable(_BROKEN, syntax, begun, self._offered, cut=True))
+
+    def _note_untaught(self, miss: NearMiss | None) -> None:
+        """Note the near miss that a block is whose form was not taught, if it is one."""
         if miss is not None:
             self._count("unrecognised")
             self._label("unrecognised", "arguments")
@@ -438,8 +443,14 @@ class CallPolicy:
         """The decision on a block in a form that was not taught."""
         if self._recogniser is None:
             self._recogniser = Recogniser(self._calls, self._schemas or partial(checker, limits=self._limits))
+        before = 0
         try:
-            calls = self._recogniser.calls(block, self._offered) if self.recognises else []
+            if not self.recognises:
+                return AS_TEXT
+            if block.syntax.loose:
+                calls, before = self._recogniser.recovered(block, self._offered)
+            else:
+                calls = self._recogniser.calls(block, self._offered)
         except Unrecognised as unrecognised:
             self._count("unrecognised")
             self._label("unrecognised", unrecognised.reason)
@@ -461,7 +472,7 @@ class CallPolicy:
         for _ in wanted:
             self._count("recognised")
             self._label("recognised", block.syntax.family)
-        return Decision(calls=tuple(self._emit(call, None) for call in wanted), drop=not wanted)
+        return Decision(calls=tuple(self._emit(call, None) for call in wanted), drop=not wanted, before=before)
 
     def _unreadable(
         self,

@@ -19,9 +19,10 @@ from typing import Final, Literal, get_args
 
 from ..config import CallsConfig, LimitsConfig
 from ..errors import quote
+from ..formats.recognition import RECOVERED
 from ..formats.rendering import prompt_name, prompt_parameters
 from ..model import ToolSpec
-from ..scan._grammar import Block
+from ..scan._grammar import Block, BlockSyntax
 from ..scan.repair import read_json
 from ..schemas.schema import SchemaProblem, ToolSchema, compile_schema
 from .assembly import Assembly, assemble
@@ -29,6 +30,7 @@ from .candidate import Candidate, Names, settled
 from .coercion import Coerced, coerce
 from .json_calls import MemberArguments
 from .near import NearMiss, misfit, recites, tool_of, unreadable
+from .recovery import NoCall, recover
 from .untyped import ParameterTypes
 from .written import Written
 
@@ -47,6 +49,8 @@ def checker(tool: ToolSpec, *, limits: LimitsConfig) -> ToolSchema:
 
 
 RECITED: Final = "The model wrote the definition of the tool {} in place of a call."
+
+_RECOVERED: Final = BlockSyntax(opener=RECOVERED)
 
 
 class Unrecognised(ValueError):
@@ -95,6 +99,25 @@ class Recogniser:
         if flaws and named:
             raise _together(flaws, calls)
         return calls
+
+    def recovered(self, block: Block, names: Names) -> tuple[list[Candidate], int]:
+        """The calls in a damaged or unknown form that a block ends with, and how many characters stand before them.
+        Raises `Unrecognised`: it is text, and names a tool on offer where calls name one."""
+        text = block.body
+        takes = {
+            name: tool
+            for name in names.callable
+            if (tool := names.known.get(name)) is not None and tool.kind != "custom"
+        }
+        try:
+            found = recover(text, takes, lambda name: ParameterTypes(prompt_parameters(takes[name])))
+        except NoCall as none:
+            miss = unreadable("The model's tool call cannot be read.", block.syntax, text, names, named=none.name)
+            if none.name is None and miss is None:
+                return [], 0
+            raise Unrecognised("arguments", miss) from None
+        block = Block(_RECOVERED, text[found.before :], ())
+        return [self._call(written, Assembly([]), names, block) for written in found.calls], found.before
 
     def _call(self, written: Written, found: Assembly, names: Names, block: Block) -> Candidate:
         """The first reading of a call that passes. Raises `Unrecognised`."""

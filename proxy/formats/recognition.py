@@ -42,6 +42,9 @@ BARE: Final = "bare"
 FENCE: Final = "fence"
 """Families of what has no markers: it stands there as it is, or in a Markdown fence."""
 
+RECOVERED: Final = "recovered"
+"""The family of calls in damaged and unknown forms (R30.1)."""
+
 FAMILIES: Final[tuple[ToolFormat, ...]] = (
     hermes.FORMAT,
     qwen.QWEN3_CODER,
@@ -153,6 +156,19 @@ _FENCED: Final = replace(
 _FENCED_ANSWER: Final = replace(_FENCED, anchor="answer")
 
 
+_LOOSE: Final = BlockSyntax(
+    opener="",
+    anchor="margin",
+    body=((Branch(read="loose", field="calls"),),),
+    family=RECOVERED,
+    untaught=True,
+)
+"""Whatever names a tool between brackets, up to the end of the answer; tried where nothing else begins."""
+
+_LOOSE_BLOCK: Final = replace(_LOOSE, anchor="after")
+"""The same, only where a block turned out to be none: after a call of a family."""
+
+
 def _tagged(opener: str, closer: str) -> BlockSyntax:
     return BlockSyntax(
         opener=opener,
@@ -260,9 +276,9 @@ def recognising(grammar: Grammar, mode: Mode) -> Grammar:
     if mode == "taught":
         return grammar
     taught = tuple(syntax for syntax in grammar.syntaxes if not syntax.untaught)
-    printed = (_BARE, _behind_prose(_CLOSER), _FENCED) if mode == "any" else (_BARE, _FENCED_ANSWER)
+    printed = (_BARE, _behind_prose(_CLOSER), _FENCED, _LOOSE) if mode == "any" else (_BARE, _FENCED_ANSWER)
     elsewhere = (
-        (_BARE, _behind_prose(), _FENCED) if mode == "any" else printed
+        (_BARE, _behind_prose(), _FENCED, _LOOSE_BLOCK) if mode == "any" else printed
     )  # there the opener stands before it, and is text
     families = {
         family: replace(
