@@ -27,6 +27,11 @@ CALL_FIELDS: Final = (
         CounterSpec("toolwire_tool_calls_recognised_total", "Calls in a form that was not taught", "form"),
     ),
     AccessField(
+        "recovered",
+        "Of those: in a damaged or unknown form, which only the tool's schema could tell (`calls.recognise: any`).",
+        CounterSpec("toolwire_tool_calls_recovered_total", "Calls in a damaged or unknown form"),
+    ),
+    AccessField(
         "repaired",
         "Of those: mended.",
         CounterSpec("toolwire_tool_call_repairs_total", "Repaired calls", "kind", tuple(REPAIRS)),

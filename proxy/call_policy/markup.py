@@ -25,9 +25,9 @@ from .untyped import Types, typed_value
 _TAG: Final = re.compile(
     r"""[<‹]((?:[^<>‹›\n"]|"(?:[^"\n<>]|<[|｜][^"\n<>]{0,40}>){0,200}"){1,200})[>›]|\[([A-Za-z_/]{2,40})\]"""
 )
-_BARS: Final = re.compile(r"[ \t]*[|｜‖│]+[ \t]*")
+_BARS: Final = re.compile(r"[|｜‖│]+")
 _WORD: Final = re.compile(r"[\w-]+(?:[.:][\w-]+)*")
-_ATTRIBUTE: Final = re.compile(r"""([\w-]+)\s*[=:]\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""")
+_ATTRIBUTE: Final = re.compile(r"""(?<![\w-])([\w-]++)\s*+[=:]\s*+(?:"([^"]*+)"?|'([^']*+)'?|([^\s"'>]++))""")
 _INLINE: Final = re.compile(r"""\s*[=:]\s*(?:"([^"]*)"?|'([^']*)'?|([^\s"'>]+))""")
 
 _KEY: Final = re.compile(
@@ -38,9 +38,12 @@ _SEPARATOR: Final = re.compile(r"[\s,;]*")
 _QUOTE: Final = re.compile(r"""<\|["']\|>|<escape>|["']""")
 _SCALAR: Final = re.compile(r"[^\s,}\])]+(?=\s*[,}\])])")
 _BEHIND_STRING: Final = re.compile(
-    r"\s*(?:[}\])]|,\s*(?:<\|[\"']\|>|[\"'{\[\d}\])]|[\w.$-]+\s*[:=])|,?\s*\Z|</?[|｜\w])"
+    r"""\s*+(?:[}\])]|,\s*+(?:<\|["']\|>|["'{\[\d}\])]|[\w.$-]++\s*+[:=])|,?\s*+\Z|</?[|｜\w])"""
 )
-_BEHIND_MEMBER: Final = re.compile(r"""\s*,\s*["']?([\w.$-]+)["']?\s*[:=]|([}\])])(?=[\s}\])"'`]*(?:[<‹\[]|\Z))""")
+_BEHIND_MEMBER: Final = re.compile(
+    r"""(,)\s*+["']?([\w.$-]++)["']?\s*+[:=]|[}\])](?=[\s}\])"'`]{0,64}+(?:[<‹\[]|\Z))"""
+)
+_FURTHER_MEMBER: Final = re.compile(r"""(?<!\\)["']\s*+["']?[\w.$-]++["']?\s*+[:=]\s*+["'\[{\d]""")
 _ZEROS: Final = re.compile(r"(?<![\w.])0+(?=\d)")
 _RAW: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
@@ -180,9 +183,7 @@ def _read_member(text: str, at: int, keys: Collection[str] | None, depth: int) -
             raise Unreadable("a value has no end")
         return Value(scalar[0], bare=True), scalar.end()
     found = _BEHIND_MEMBER.search(text, at)
-    while found is not None and found[1] is not None and found[1] not in keys:
-        found = _BEHIND_MEMBER.search(text, found.end(1))
-    if found is None:
+    if found is None or found.start() == at or (found[1] is not None and found[2] not in keys):
         raise Unreadable("a value has no end")
     return Value(text[at : found.start()].strip(SPACE), bare=True), found.start()
 
@@ -201,6 +202,8 @@ def _read_string(text: str, quote: re.Match[str]) -> tuple[Value, int]:
         while text[before - 1] == "\\":
             before -= 1
         if (end - before) % 2 == 0 and _BEHIND_STRING.match(text, end + 1):
+            if _FURTHER_MEMBER.search(text, at, end):
+                break  # it may as well be two members
             return Value(_string(text[at:end], mark)), end + 1
         end += 1
     raise Unreadable("a string has no end")

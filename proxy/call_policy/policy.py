@@ -104,10 +104,10 @@ class CallPolicy:
     tried to be a call (R23.4). `refused` is told why a block in the taught form is no call, and
     the name that it gave if that is none of a tool on offer. `ids` gives the calls their ids.
 
-    Of forms that were not taught: calls are counted as `recognised` besides, the label is the family of the syntax, and
-    as `coerced` if they were mended; what names a tool on offer and is none, as `unrecognised`, the label is one of
-    `REASONS`. `schemas` has the checkers for the tools; default: they are compiled here. While `recognises` is off,
-    nothing in such a form is a call.
+    Of forms that were not taught: calls are counted as `recognised` besides, the label is the family of the syntax,
+    those in a damaged or unknown form (R30.1) as `recovered` too, and as `coerced` if they were mended; what names a
+    tool on offer and is none, as `unrecognised`, the label is one of `REASONS`. `schemas` has the checkers for the
+    tools; default: they are compiled here. While `recognises` is off, nothing in such a form is a call.
     """
 
     def __init__(
@@ -472,6 +472,8 @@ class CallPolicy:
         for _ in wanted:
             self._count("recognised")
             self._label("recognised", block.syntax.family)
+            if block.syntax.loose:
+                self._count("recovered")
         return Decision(calls=tuple(self._emit(call, None) for call in wanted), drop=not wanted, before=before)
 
     def _unreadable(

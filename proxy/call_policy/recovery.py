@@ -44,8 +44,9 @@ MAX_CALLS: Final = 256
 _CALLISH: Final = re.compile(r"tool|call|func|invoke|action|execute|use")
 _FRAMING: Final = re.compile(
     r"tool|call|func|invoke|action|execute|use|begin|end|start|stop|sep|message|channel|im_|eot|eom|eos|turn|section"
-    r"|header|constrain|arg|param|name|input|json|xml|output|response|assistant|recipient|\Aopen\Z|\Aclose\Z|\As\Z"
+    r"|header|constrain|arg|param|name|input|json|xml|assistant|recipient|\Aopen\Z|\Aclose\Z|\As\Z"
 )
+_NO_FRAMING: Final = re.compile(r"result|response|output|observation|defin|example|schema|descri")
 _PARAMETER: Final = frozenset(
     ("parameter", "parameters", "param", "arg", "argument", "property", "field", "input", "key", "arg_key")
 )
@@ -72,13 +73,14 @@ _BEFORE_ARGUMENTS: Final = re.compile(
 _BEFORE_OBJECT: Final = re.compile(r"[\s>:=,\"'-]*(?=[{(])|\s*[>:]?\s*")
 _OBJECT: Final = re.compile(r"""\{\s*(?:["'<]|[\w$]+\s*[:=])""")
 _NUMBERED: Final = re.compile(r":\d+\Z")
+_BEHIND_NAME: Final = re.compile(r"(?::\d+)?+>?")
 _WORD_BEFORE_TAG: Final = re.compile(r"\s*([\w.$-]+)\s*(?=[<‹])")
 _PLACEHOLDER: Final = re.compile(
-    r"(?:\.{3}|…)|[<{\[]+\s*(?:your|the|a|an|some)?[\w .-]*?(?:value|text|string|here|name|query|path|city|command|content"
-    r"|number|argument|param)s?[\w .-]*[>}\]]+",
-    re.IGNORECASE,
+    r"your|value|text|string|here|name|query|path|city|command|content|number|argument|param", re.IGNORECASE
 )
-_STOP: Final = re.compile(r"(?:\s*(?:<\|(?:im_end|eot_id|eom_id|end|eot|endoftext)\|>|</s>))+\s*\Z")
+_PLACEHOLDER_CHARS: Final = 48
+_DOTS: Final = ("...", "…")
+_STOP_TOKENS: Final = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<|eot|>", "<|endoftext|>", "</s>")
 
 _OPENED: Final = (("<|open|>", "<"), ("<|close|>", "</"), ("<|sep|>", ">"))
 """Tokens that stand for the brackets of tags."""
@@ -87,11 +89,13 @@ TypesOf = Callable[[str], ParameterTypes]
 
 
 class NoCall(Exception):
-    """The text is none. `name` is that of the tool which it names in the place of a call, if it does."""
+    """The text is none. `name` is that of the tool which it names in the place of a call, if it does. `begun`: calls
+    stand before what makes it text."""
 
-    def __init__(self, name: str | None = None) -> None:
+    def __init__(self, name: str | None = None, *, begun: bool = False) -> None:
         super().__init__(name)
         self.name = name
+        self.begun = begun
 
 
 @dataclass(slots=True)
@@ -111,8 +115,8 @@ def recover(text: str, names: Collection[str], types_of: TypesOf) -> Recovered:
             calls = _Reading(text[start:], names, types_of).calls()
         except NoCall as none:
             named = named or none.name
-        except Unreadable:
-            continue
+            if none.begun:
+                break
         else:
             return Recovered(start, calls)
     raise NoCall(named)
@@ -137,7 +141,8 @@ class _Reading:
     """Reads one text. `at` is where."""
 
     def __init__(self, text: str, names: Collection[str], types_of: TypesOf) -> None:
-        text = _STOP.sub("", text)
+        while (end := text.rstrip(SPACE)).endswith(_STOP_TOKENS):
+            text = end[: end.rindex("<")]
         if "<|sep|>" in text:
             for token, bracket in _OPENED:
                 text = text.replace(token, bracket)
@@ -146,6 +151,7 @@ class _Reading:
         self._names = names
         self._types_of = types_of
         self._marked = False  # a tag of tools or calls stands before
+        self._labelled = False  # or a word that says so
         self._ended = False  # a tag that closes the call stands behind its arguments
         self._tag: Tag | None = None  # in which the last name stood
         self._found: list[Written] = []
@@ -167,7 +173,7 @@ class _Reading:
                 if arguments is not None:
                     self._found.append(self._written(name, arguments))
         except (NoCall, Unreadable):
-            raise NoCall(named) from None
+            raise NoCall(named, begun=bool(self._found)) from None
         if not self._found:
             raise NoCall(named)
         return self._found
@@ -220,7 +226,7 @@ class _Reading:
             label = _LABEL.match(self.text, self.at)
             if label is None:
                 break
-            self._marked = self._marked or _CALLISH.search(label[0].lower()) is not None
+            self._labelled = self._labelled or _CALLISH.search(label[0].lower()) is not None
             self.at = label.end()
         return self.at > start
 
@@ -246,7 +252,7 @@ class _Reading:
 
     def _name_of(self, tag: Tag) -> str | None:
         """The tool that a tag names."""
-        if tag.closing:
+        if tag.closing or _NO_FRAMING.search(tag.word):
             return None
         written = [tag.inline] if tag.inline is not None else []
         written += [tag.attributes[key] for key in _NAME_ATTRIBUTES if key in tag.attributes]
@@ -265,7 +271,7 @@ class _Reading:
             self._tag = tag
             if tag.attributes and self._named(tag.written) and not self._marked:
                 return None  # an element with attributes, as any document has them
-            self._marked = True
+            self._marked = self._marked or self._named(tag.written) is None
             self.at = tag.end
             return name
         word = _A_WORD.match(self.text, self.at)
@@ -281,8 +287,8 @@ class _Reading:
         name = self._named(written)
         if name is not None:
             self.at = word.start() + len(written)
-            if numbered := re.compile(r":\d+").match(self.text, self.at):
-                self.at = numbered.end()
+            behind = _BEHIND_NAME.match(self.text, self.at)
+            self.at = self.at if behind is None else behind.end()
         return name
 
     # --- arguments --------------------------------------------------------------------------------------------------
@@ -303,7 +309,7 @@ class _Reading:
         if not found:
             self._skip_before_arguments()
             bracket = self.text[self.at : self.at + 1]
-            if bracket == "{" or (bracket == "(" and self._marked):
+            if bracket == "{" or (bracket == "(" and (self._marked or self._labelled)):
                 return self._in_brackets(name, known)
             self.at = start
         if self._in_tags(name, known, found):
@@ -362,7 +368,7 @@ class _Reading:
                 key, self.at = word[1], behind.end if behind.closing else word.end()
                 continue
             if tag.closing:
-                self._ended = self._ended or (_ends_call(tag) and tag.word not in _BOTH)
+                self._ended = self._ended or self._closes_call(tag)
                 self.at = tag.end
                 continue
             if key is None and self._name_of(tag) is not None and self._key_of(tag, known) is None:
@@ -391,6 +397,10 @@ class _Reading:
             raise NoCall(name)
         return bool(found)
 
+    def _closes_call(self, tag: Tag) -> bool:
+        """Whether a closing tag is that of a call, not that of a value."""
+        return tag.word not in _BOTH and (_ends_call(tag) or self._named(tag.written) is not None)
+
     def _must_be_whole(self, name: str, known: ParameterTypes, found: Collection[str]) -> None:
         """Raise `NoCall` if more arguments may have been to come (rule 5)."""
         if set(known.names) <= set(found):
@@ -400,7 +410,7 @@ class _Reading:
             start = self.at
             tag = tag_at(self.text, self.at)
             if tag is not None and tag.closing:
-                closed = closed or (_ends_call(tag) and tag.word not in _BOTH)
+                closed = closed or self._closes_call(tag)
                 self.at = tag.end
             elif closers := _CLOSERS.match(self.text, self.at):
                 self.at = closers.end()
@@ -583,14 +593,17 @@ def _dumps(value: Any) -> str:
 
 
 def _explains(text: str) -> bool:
-    """A string that stands for a value."""
-    if text[:1] != '"':
+    """A string that stands for a value: dots, or one of some words between brackets."""
+    if text[:1] != '"' or len(text) > _PLACEHOLDER_CHARS:
         return False
-    return _PLACEHOLDER.fullmatch(json.loads(text).strip(SPACE)) is not None
+    said = json.loads(text).strip(SPACE)
+    between = said[:1] in ("<", "{", "[") and said[-1:] in (">", "}", "]")
+    return said in _DOTS or (between and _PLACEHOLDER.search(said) is not None)
 
 
 def _is_framing(tag: Tag) -> bool:
-    return tag.special or _FRAMING.search(tag.word) is not None
+    framing = tag.special or _FRAMING.search(tag.word) is not None
+    return framing and _NO_FRAMING.search(tag.word) is None
 
 
 def _ends_call(tag: Tag) -> bool:

@@ -89,12 +89,25 @@ cdef class Prose:
         while True:
             while p < end and (p[0] == c" " or p[0] == c"\t"):
                 p += 1
-            if p < end and self._word_first[p[0]]:
+            if p < end and self._word_first[p[0]] and self._word_at(p, end - p):
                 return True
             p = <Bytes>memchr(p, c"\n", end - p)
             if p == NULL:
                 return False
             p += 1
+
+    cdef int _word_at(self, Bytes p, Py_ssize_t size) except -1:
+        # 1: a word begins there, as far as the text goes; 2: it stands there.
+        cdef bytes word
+        cdef Py_ssize_t length
+        cdef int found = 0
+        for word in self._words:
+            length = PyBytes_GET_SIZE(word)
+            if memcmp(p, bytes_at(word), min(length, size)) == 0:
+                if size >= length:
+                    return 2
+                found = 1
+        return found
 
     cdef int _learn_words(self) except -1:
         names = self._policy.callable_names
@@ -209,8 +222,7 @@ cdef class Prose:
     cdef bint _loose_at(self, Py_ssize_t pos, Py_ssize_t at, bint *cut) except -1:
         cdef Bytes p = self._buffer.p + at
         cdef Py_ssize_t size = self._buffer.size - at
-        cdef Py_ssize_t length
-        cdef bytes word
+        cdef int found
         if self._words is None:
             self._learn_words()
         if at < self.settled or not self._word_first[p[0]]:
@@ -221,14 +233,9 @@ cdef class Prose:
             return False
         if self._is_quoted(pos, at):
             return False
-        for word in self._words:
-            length = PyBytes_GET_SIZE(word)
-            if memcmp(p, bytes_at(word), min(length, size)) == 0:
-                if size >= length:
-                    cut[0] = False
-                    return True
-                cut[0] = True
-        return False
+        found = self._word_at(p, size)
+        cut[0] = found == 1
+        return found == 2
 
     cdef bint may_be_loose(self, Py_ssize_t at) except -1:
         if self._loose is None or at < self.settled:

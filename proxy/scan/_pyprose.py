@@ -95,7 +95,7 @@ class Prose:
         while True:
             while at < len(raw) and raw[at] in b" \t":
                 at += 1
-            if at < len(raw) and firsts[raw[at]]:
+            if at < len(raw) and firsts[raw[at]] and any(self._word_at(raw, at)):
                 return True
             at = raw.find(b"\n", at) + 1
             if not at:
@@ -218,10 +218,15 @@ class Prose:
         begins = (self.again and at == pos) or (self._lines and self._is_margin(pos, at))
         if not begins or self._is_quoted(pos, at):
             return None, False
-        words = loose_words(names)
-        if any(buf.startswith(word, at) for word in words):
-            return self._loose, False
-        return None, any(len(buf) - at < len(word) and word.startswith(buf[at:]) for word in words)
+        whole, cut = self._word_at(buf, at)
+        return (self._loose if whole else None), cut
+
+    def _word_at(self, raw: bytes, at: int) -> tuple[bool, bool]:
+        """Whether one of the words stands at `at`, and whether one may, as far as the text goes."""
+        words = loose_words(self._policy.callable_names)
+        if any(raw.startswith(word, at) for word in words):
+            return True, False
+        return False, any(len(raw) - at < len(word) and word.startswith(raw[at:]) for word in words)
 
     def may_be_loose(self, at: int) -> bool:
         """Whether a block that began at `at`, and was read, may be read as a call in any form."""

@@ -28,14 +28,18 @@ BRACKETS: Final = ("<", "‹", "[", "```")
 WORDS: Final = ("call:", "functions.", "default_api.", "tool_call", "function_call", "tool_code", "to=")
 """Or with one of these, or a tool's name."""
 
-VOCABULARY: Final = re.compile(
-    r"assistant|commentary|analysis|to|json|xml|python|functools|calling|calls?|tools?|functions?|tools?_?calls?"
-    r"|function_?calls?|tool_name|tool_code|name|invoke|execute|type|using|the|arguments|parameters",
-    re.IGNORECASE,
+VOCABULARY: Final = frozenset(
+    (
+        *("assistant", "commentary", "analysis", "to", "json", "functools", "using", "the", "type"),
+        *("call", "calls", "calling", "tool", "tools", "function", "functions", "invoke", "execute", "name"),
+        *("tool_call", "tool_calls", "toolcall", "toolcalls", "toolscall", "function_call", "function_calls"),
+        *("tool_name", "tool_code", "arguments", "parameters", "default_api"),
+    )
 )
-"""Words that may stand between tags before a tool's name."""
+"""Words that may stand between tags before a tool's name, in any case."""
 
 _WORD: Final = re.compile(r"[\w.:/-]")
+_SEPARATOR: Final = re.compile(r"[.:/]")
 _BEFORE: Final = frozenset("<‹[{(/\"'=:|｜‖.>›")
 _BEHIND: Final = frozenset(">›]|｜‖\"'({:=/,\n<")
 _PUNCTUATION: Final = frozenset(":=,;*#\"'[](){}<>‹›|｜‖-`" + SPACE)
@@ -62,7 +66,18 @@ def loose_firsts(names: tuple[str, ...]) -> bytes:
 class LooseHead:
     """Reads the beginning of a stretch, byte by byte."""
 
-    __slots__ = ("_attribute", "_before", "_bracket", "_chars", "_decoder", "_fence", "_names", "_pending", "_word")
+    __slots__ = (
+        "_attribute",
+        "_before",
+        "_bracket",
+        "_chars",
+        "_decoder",
+        "_fence",
+        "_names",
+        "_pending",
+        "_word",
+        "_worded",
+    )
 
     def __init__(self, names: Collection[str]) -> None:
         """`names` are those that may be called."""
@@ -77,6 +92,7 @@ class LooseHead:
         self._pending = False
         self._attribute = False
         self._fence = 0
+        self._worded = False
 
     def take(self, byte: int) -> bool | None:
         """The next byte. Whether it shows that this may be a call, or that it is none; None as long as it is open."""
@@ -88,11 +104,22 @@ class LooseHead:
             return False
         if _WORD.match(char):
             self._word += char
-            return None
+            self._worded = True
+            return None if self._bracket or self._fence or self._may_go_on() else False
         found = self._end_word(char) if self._word else self._behind_name(char) if self._pending else None
         if found is not None:
             return found
         return self._punctuation(char)
+
+    def _may_go_on(self) -> bool:
+        """Outside of brackets: the word may still become a name, perhaps behind a namespace, or one of the
+        vocabulary."""
+        word = self._word
+        if _SEPARATOR.search(word):
+            return True
+        return any(name.startswith(word) for name in self._names) or any(
+            one.startswith(word.lower()) for one in VOCABULARY
+        )
 
     def _end_word(self, char: str) -> bool | None:
         word, self._word = self._word, ""
@@ -112,7 +139,7 @@ class LooseHead:
                 return True
             self._pending = True
             return None
-        if not self._bracket and not self._fence and VOCABULARY.fullmatch(word.strip(":.")) is None:
+        if not self._bracket and not self._fence and word.strip(":.").lower() not in VOCABULARY:
             return False
         self._before = word[-1]
         return None
@@ -128,13 +155,15 @@ class LooseHead:
         word = _NUMBER.sub("", word).rstrip(".:/")
         return (
             word in self._names
-            or re.split("[.:/]", word)[-1] in self._names
+            or _SEPARATOR.split(word)[-1] in self._names
             or any(part in self._names for part in word.split(":"))
         )
 
     def _punctuation(self, char: str) -> bool | None:
         if self._fence:
             self._fence = 0 if char == "\n" else self._fence
+        if self._bracket == "[" and char == "{" and not self._worded:
+            return False  # a list of objects is JSON, which is read without this
         if self._bracket:
             if char in {"<": ">", "‹": ">›", "[": "]", "{": "}"}[self._bracket]:
                 self._bracket = ""
