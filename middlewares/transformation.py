@@ -15,9 +15,9 @@ wherever a scanner is declared, but where the server does tools.
 Calls inside of a thought that never closes are noticed in whole answers (`proxy.pipeline.thought_calls`).
 
 Behind the scanner, what was escaped in the prompt is undone where the model copied it, so that whoever works on the
-answer sees what was meant (R5.6a). Where nothing was escaped nothing is declared. Where calls are demanded or enforced, an
-answer ends at the first call that repeats an earlier one (`proxy.pipeline.repeats`). And the client's stop sequences
-are applied where the server does not, or would not say which one matched (`proxy.pipeline.stopping`).
+answer sees what was meant (R5.6a). Where nothing was escaped nothing is declared. Where calls are demanded or enforced,
+an answer ends at the first repeat of one of its calls (`proxy.pipeline.repeats`). And the client's stop sequences are
+applied where the server does not, or would not say which one matched (`proxy.pipeline.stopping`).
 """
 
 from __future__ import annotations

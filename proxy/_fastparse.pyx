@@ -337,11 +337,15 @@ cdef class CallScanner:
         return self._policy.block(ended(syntax, raw, start, block.body_end, block.pieces, block.closed, block.broken))
 
     cdef Py_ssize_t _none(self, Py_ssize_t at) except -1:
-        cdef bytes opener = self._block.opener
+        cdef BlockReader block = self._block
+        cdef bytes opener = block.opener
         self._in_block = False
         if self._live is not None and self._live.opened is not None:
             self._settle(AS_TEXT, self._buffer.start)
             return self._buffer.size
+        if block.untaught and PyBytes_GET_SIZE(opener) == 0 and not block.loose and block.syntax is not None:
+            begun = self._buffer.slice(self._buffer.start, at)
+            self._policy.broken(block.syntax.syntax, begun.decode("utf-8", "replace"))
         if self._prose.plan.quotes:
             return self._read_again(at)
         self._output.fresh = False

@@ -58,7 +58,9 @@ _VARIABLE: Final = re.compile(r"[:\[,]\s*(?!(?:true|false|null|True|False|None)\
 _PARTS: Final = re.compile(r"([\"'\n])")
 _PART_CHARS: Final = 60
 """What is longer between quotes and line ends is data, whatever stands in it."""
+_CLOSING: Final = "}])>`"
 _MARKUP: Final = re.compile(r"<[^<>\n]{0,80}>|\[/?[A-Z_]{2,40}\]|```\w*")
+_SENTENCE: Final = re.compile(r"(?<!\w)(?:\w{1,40}[,;:]? ){4}\w")
 _WORD: Final = re.compile(r"[^\W\d_]{2}")
 _SCHEMAS: Final = ("parameters", "input_schema", "inputSchema", "arguments")
 """Keys under which a tool's definition has its schema."""
@@ -73,13 +75,18 @@ class NearMiss:
     structure.
 
     `place`: where in the answer it counts. `anywhere`, but between prose before and behind it; `first`, with nothing
-    before it; or `alone`.
+    before it; or `alone`. `cut`: `text` is only the beginning of the attempt.
     """
 
     why: str
     tools: tuple[str, ...] = ()
     text: str = ""
     place: Place = "anywhere"
+    cut: bool = False
+
+    def overlaps(self, other: NearMiss) -> bool:
+        """Whether both are the same text, read in two forms."""
+        return bool(self.text and other.text) and (self.text in other.text or other.text in self.text)
 
     def beside(self, *others: Iterable[str]) -> NearMiss:
         """The same with the tools of the other calls in its block."""
@@ -92,7 +99,12 @@ def stand(misses: Sequence[NearMiss], answer: str) -> bool:
     last = answer.rfind(misses[-1].text)
     if first < 0 or last < 0:  # what was escaped in it was put back
         return True
-    before, behind = _is_prose(answer[:first]), _is_prose(answer[last + len(misses[-1].text) :])
+    end = last + len(misses[-1].text)
+    if misses[-1].cut:
+        end = max(end, *(answer.rfind(bracket) + 1 for bracket in _CLOSING))
+        if is_template(answer[last:end]):
+            return False
+    before, behind = _is_prose(answer[:first]), _is_prose(answer[end:])
     if any(miss.place == "alone" for miss in misses):
         return not (before or behind)
     if any(miss.place == "first" for miss in misses):
@@ -115,8 +127,13 @@ def unreadable(
     *,
     pieces: Sequence[tuple[Field, str]] = (),
     ended: bool = True,
+    named: str | None = None,
+    cut: bool = False,
 ) -> NearMiss | None:
-    """The near miss that a block is which cannot be read, or has not `ended`; None if it was not meant as a call."""
+    """The near miss that a block is which cannot be read, or has not `ended`; None if it was not meant as a call.
+    `named` is the tool that it names where a call in an unknown form would. `cut`: the body goes on."""
+    if syntax.loose:  # it reaches to the end of the answer
+        body = body[: max(map(body.rfind, _CLOSING)) + 1]
     if is_template(body):
         return None
     if is_marked(syntax):
@@ -125,12 +142,17 @@ def unreadable(
         return NearMiss(why, tools, body, "anywhere" if whole else "first") if tools else None
     python = _PYTHON.match(body.lstrip(SPACE))
     if python is not None and (tools := _named((python[1],), names)):
-        return NearMiss(why, tools, body, "alone")
+        return NearMiss(why, tools, body, "alone", cut)
     if _ARGUMENTS.search(body) is None:
-        return None
-    alone = _DEFINITION.search(body) is not None or _VARIABLE.search(body) is not None
+        if named is None or _SENTENCE.search(body) is not None:
+            return None
+        return NearMiss(why, (named,), body, "alone")
     tools = _named((found[1] for found in _NAMED.finditer(body)), names)
-    return NearMiss(why, tools, body, "alone" if alone else "anywhere") if tools else None
+    defines = _DEFINITION.search(body) is not None
+    if defines and len(tools) > 1:  # a list of tools that was asked for
+        return None
+    alone = defines or _VARIABLE.search(body) is not None
+    return NearMiss(why, tools, body, "alone" if alone else "anywhere", cut) if tools else None
 
 
 def misfit(why: str, syntax: BlockSyntax, body: str, written: Written, *, fits_keys: bool = False) -> NearMiss | None:

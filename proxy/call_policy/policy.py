@@ -54,6 +54,7 @@ PARSE_FAILURES: Final = ("unclosed", "unreadable", "oversize", "arguments")
 JSON."""
 
 _UNTYPED: Final = ParameterTypes(None)
+_BROKEN: Final = "The model's tool call cannot be read: it is neither JSON nor a call in Python."
 _UNENDED: Final = "The answer ended inside a tool call."
 
 
@@ -219,7 +220,7 @@ class CallPolicy:
         also if it is strict (C18); else it is text or a failure."""
         if syntax.untaught:
             if why == "end" and self.recognises:
-                self._unended(syntax, body)
+                self._note_untaught(unreadable(_UNENDED, syntax, body, self._offered, ended=False))
             return AS_TEXT
         if why == "truncated" and _only_a_name(syntax, body):
             return AS_TEXT
@@ -235,9 +236,13 @@ class CallPolicy:
             detail, reason = _UNENDED, "unclosed"
         return self._refuse(self._unreadable(detail, reason, syntax, "" if why == "oversize" else body, ended=False))
 
-    def _unended(self, syntax: BlockSyntax, body: str) -> None:
-        """Note the near miss that a block in a form that was not taught is which has no end, if it is one."""
-        miss = unreadable(_UNENDED, syntax, body, self._offered, ended=False)
+    def broken(self, syntax: BlockSyntax, begun: str) -> None:
+        """See `proxy.scan._grammar.CallPolicy`."""
+        if self.recognises:
+            self._note_untaught(unreadable(_BROKEN, syntax, begun, self._offered, cut=True))
+
+    def _note_untaught(self, miss: NearMiss | None) -> None:
+        """Note the near miss that a block is whose form was not taught, if it is one."""
         if miss is not None:
             self._count("unrecognised")
             self._label("unrecognised", "arguments")
@@ -443,7 +448,7 @@ class CallPolicy:
             if not self.recognises:
                 return AS_TEXT
             if block.syntax.loose:
-                calls, before = self._recogniser.recovered(block.body, self._offered)
+                calls, before = self._recogniser.recovered(block, self._offered)
             else:
                 calls = self._recogniser.calls(block, self._offered)
         except Unrecognised as unrecognised:

@@ -100,9 +100,10 @@ class Recogniser:
             raise _together(flaws, calls)
         return calls
 
-    def recovered(self, text: str, names: Names) -> tuple[list[Candidate], int]:
-        """The calls in a damaged or unknown form that `text` ends with, and how many characters stand before them.
+    def recovered(self, block: Block, names: Names) -> tuple[list[Candidate], int]:
+        """The calls in a damaged or unknown form that a block ends with, and how many characters stand before them.
         Raises `Unrecognised`: it is text, and names a tool on offer where calls name one."""
+        text = block.body
         takes = {
             name: tool
             for name in names.callable
@@ -111,12 +112,12 @@ class Recogniser:
         try:
             found = recover(text, takes, lambda name: ParameterTypes(prompt_parameters(takes[name])))
         except NoCall as none:
-            if none.name is None:
+            miss = unreadable("The model's tool call cannot be read.", block.syntax, text, names, named=none.name)
+            if none.name is None and miss is None:
                 return [], 0
-            raise Unrecognised("arguments") from None
+            raise Unrecognised("arguments", miss) from None
         block = Block(_RECOVERED, text[found.before :], ())
-        calls = [self._call(written, Assembly([]), names, block) for written in found.calls]
-        return calls, found.before
+        return [self._call(written, Assembly([]), names, block) for written in found.calls], found.before
 
     def _call(self, written: Written, found: Assembly, names: Names, block: Block) -> Candidate:
         """The first reading of a call that passes. Raises `Unrecognised`."""

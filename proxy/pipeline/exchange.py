@@ -111,7 +111,9 @@ class Exchange:
         return self.request is self.received
 
     def nearly(self, choice: int, miss: NearMiss) -> None:
-        """Note a near miss in the answer number `choice`."""
+        """Note a near miss in the answer number `choice`, unless the same text is one in another form."""
+        if any(known == choice and earlier.overlaps(miss) for known, earlier in self.near):
+            return
         self.near.append((choice, miss))
         self.record.count("near_misses")
 

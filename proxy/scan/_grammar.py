@@ -333,6 +333,9 @@ class CallPolicy(Protocol):
     def block(self, block: Block) -> Decision:
         """CallPolicy a block that ended. It may be malformed."""
 
+    def broken(self, syntax: BlockSyntax, begun: str) -> None:
+        """Take note of an untaught block without an opener that turned out to be none behind `begun`: it is text."""
+
     unwrap: bool
     """Arguments may be an object also where a string that holds one is taught (C2)."""
 

@@ -43,6 +43,8 @@ NEAR = {
     RECITED: 'wrote the definition of the tool "look"',
     f"```json\n{RECITED}\n```": 'wrote the definition of the tool "look"',
     "look(path=2*pi)": "cannot be read",
+    '{"name":"look","arguments":{"path":"a", \'IV"]}}': "cannot be read",
+    '```json\n{"name":"look","arguments":{"path":}}\n```': "cannot be read",
     '{"name":"look","arguments":{"path":{}}}': "does not fit the tool's schema",
     '{"name":"Look","arguments":{"path":"a"}}': '"Look", which is not on offer. Its name is "look".',
 }
