@@ -1,5 +1,5 @@
 """Answers that name tools between tags and brackets and call none: explanations, quotations, documents, programs, and
-calls that do not hold what the tool needs (R30.2, R30.3). The tools are those of `damaged.py`.
+calls that do not hold what the tool needs (R30.2). The tools are those of `damaged.py`.
 
     for text in (*UNDAMAGED, *quoted()):
 """

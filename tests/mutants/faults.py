@@ -224,6 +224,24 @@ FAULTS: Final = (
         "an argument with two possible meanings is given one of them", ("tests/unit/test_coercion.py",),
     ),
     Fault(
+        "recovery-foreign-keys", "proxy/call_policy/recovery.py",
+        "        if key not in known.names:\n            raise NoCall(name)\n        text = value",
+        "        text = value",
+        "a call runs with arguments that its tool does not have", ("tests/parse/test_damaged.py",),
+    ),
+    Fault(
+        "recovery-words-behind", "proxy/call_policy/recovery.py",
+        "                if name is None or len(self._found) >= MAX_CALLS:\n                    raise NoCall(named)\n",
+        "                if name is None or len(self._found) >= MAX_CALLS:\n                    break\n",
+        "an answer that explains a call makes it", ("tests/parse/test_damaged.py",),
+    ),
+    Fault(
+        "recovery-two-values", "proxy/call_policy/recovery.py",
+        "        text = typed_value(value, types or known.of(key))\n        if found.setdefault(key, text) != text:",
+        "        text = found[key] = typed_value(value, types or known.of(key))\n        if not text:",
+        "of two values for a key one is guessed", ("tests/parse/test_damaged.py",),
+    ),
+    Fault(
         "repair-python-words", "proxy/scan/repair.py",
         "if python and (not self._single or not self._words.isdisjoint(_JSON_WORDS)):",
         "if python and not self._single:",
