@@ -127,10 +127,17 @@ def _in_capitals(value: Any) -> Any:
     """A schema whose `type` words are capitals."""
     match value:
         case Mapping():
-            return {
-                key: inner.upper() if key == "type" and isinstance(inner, str) else _in_capitals(inner)
-                for key, inner in value.items()
-            }
+            return {key: _capital(inner) if key == "type" else _in_capitals(inner) for key, inner in value.items()}
         case list() | tuple():
             return [_in_capitals(inner) for inner in value]
     return value
+
+
+def _capital(kind: Any) -> Any:
+    """The value of `type`: a word, or several; a parameter of that name has a schema there."""
+    match kind:
+        case str():
+            return kind.upper()
+        case list() | tuple():
+            return [_capital(word) for word in kind]
+    return _in_capitals(kind)
