@@ -231,7 +231,7 @@ FORMATS: Sequence[Format] = (
         _tagged(
             title,
             writers.dsml(section, bar),
-            f"<{bar}{section}>",
+            f"<{bar[:-1]}",
             f"</{bar}{space}invoke>",
             f"</{bar}{space}parameter>",
             starts=f"<{bar}{space}invoke",
