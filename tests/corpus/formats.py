@@ -235,7 +235,7 @@ FORMATS: Sequence[Format] = (
             f"</{bar}{space}invoke>",
             f"</{bar}{space}parameter>",
             starts=f"<{bar}{space}invoke",
-            end=f"</{bar}{section}>",
+            end=f"</{bar[:-1]}",
             variants=("", "tight", "self"),
             without_closer="text",
             markers=(
