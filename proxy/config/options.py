@@ -14,7 +14,8 @@ class PromptConfig:
     """How tools are written into the prompt."""
 
     template: str | None = doc(
-        "Template text with `{tools}`, `{policy}`, `{format}`, `{examples}`; default: built in.", default=None
+        "Template text with `{tools}`, `{policy}`, `{format}`, `{examples}`; default: in the words of the format's family.",
+        default=None,
     )
     template_file: str | None = doc("File that holds the template.", default=None)
     placement: Literal["append", "prepend", "separate", "user"] = doc("Where the segment goes.", default="append")
@@ -26,7 +27,7 @@ class PromptConfig:
     )
     reminder: bool | str = doc(
         "A line at the end of what the user says, where a tool can be called and no result was said since: `true` for the built-in one, or "
-        "a text, with `{tools}` (their names) and `{format}` (a call as it is written) if wanted; `false` or `off` for none.",
+        "a text, with `{tools}` (their names) and `{format}` (the form of a call) if wanted; `false` or `off` for none.",
         default=False,
     )
     flatten: Literal["auto", "sentinel", "bracket", "native"] = doc(
