@@ -147,7 +147,7 @@ cdef class CallScanner:
 
     @property
     def steps(self):
-        """Characters or bytes looked at so far: at most four times the input, seven where untaught syntaxes are looked
+        """Characters or bytes looked at so far: at most four times the input, nine where untaught syntaxes are looked
         for, and, for each delta, once what was held back of a marker, whatever the input is (R6.10)."""
         return self._buffer.steps
 

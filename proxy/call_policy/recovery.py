@@ -21,18 +21,39 @@ Whether the arguments fit is for the caller to say.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
 from ..formats.keys import ARGUMENTS, METADATA, NAMES, WRAPPERS
 from ..scan._grammar import FENCE, SPACE
-from ..scan.literals import json_string
+from .call_text import CallText
+from .call_words import (
+    BEFORE_ARGUMENTS,
+    BEFORE_OBJECT,
+    BOTH,
+    CLOSERS,
+    FENCE_LINE,
+    KEY,
+    KEY_ATTRIBUTES,
+    LINE,
+    OTHER_ATTRIBUTES,
+    PARAMETER,
+    VALUE,
+    WORD_BEFORE_TAG,
+    closes,
+    dumps,
+    ends_call,
+    explains,
+    from_text,
+    is_framing,
+    past_space,
+    types_in,
+)
 from .json_calls import TextArguments
 from .markup import Tag, Unreadable, Value, next_tag, read_json_like, read_members, tag_at
 from .tags import unframed
-from .untyped import OTHERS, STRING, ParameterTypes, Types, typed_value
+from .untyped import STRING, ParameterTypes, Types, typed_value
 from .written import Written, object_text
 
 MAX_STARTS: Final = 4
@@ -41,49 +62,6 @@ MAX_STARTS: Final = 4
 MAX_CALLS: Final = 256
 """Calls that are read in one text."""
 
-_CALLISH: Final = re.compile(r"tool|call|func|invoke|action|execute|use")
-_FRAMING: Final = re.compile(
-    r"tool|call|func|invoke|action|execute|use|begin|end|start|stop|sep|message|channel|im_|eot|eom|eos|turn|section"
-    r"|header|constrain|arg|param|name|input|json|xml|assistant|recipient|\Aopen\Z|\Aclose\Z|\As\Z"
-)
-_NO_FRAMING: Final = re.compile(r"result|response|output|observation|defin|example|schema|descri")
-_PARAMETER: Final = frozenset(
-    ("parameter", "parameters", "param", "arg", "argument", "property", "field", "input", "key", "arg_key")
-)
-_KEY: Final = frozenset(("arg_key", "key", "param_name", "parameter_name", "arg_name", "argument_name", "param_key"))
-_VALUE: Final = frozenset(("arg_value", "value", "param_value", "parameter_value", "argument_value"))
-_KEY_ATTRIBUTES: Final = ("name", "key", "param", "parameter", "arg")
-_NAME_ATTRIBUTES: Final = ("name", "tool", "tool_name", "function", "function_name", "to", "recipient", "id")
-_OTHER_ATTRIBUTES: Final = frozenset((*_NAME_ATTRIBUTES, *METADATA, "string", "version", "key"))
-
-_LINE: Final = re.compile(r"^[ \t]*", re.MULTILINE)
-_A_WORD: Final = re.compile(r"[^\W\d_][\w-]*(?:[.:/][\w-]+)*")
-_LABEL: Final = re.compile(
-    r"(?:assistant|commentary|analysis|to|json|xml|python|functools|calling|calls?|tool|tools|function|functions"
-    r"|tool_?calls?|function_?calls?|tool_name|tool_code|name|invoke|execute|type|using|the)(?![\w-])",
-    re.IGNORECASE,
-)
-_PUNCTUATION: Final = re.compile(r"[\s:=,;*#\"'\]()}>|｜‖-]+")
-_CLOSERS: Final = re.compile(r"[\s,;:\])}>\"'`|]+")
-_FENCE: Final = re.compile(r"[ \t]*```[\w-]*[ \t]*\n?")
-_BEFORE_ARGUMENTS: Final = re.compile(
-    r"(?:[\"']?(?:arguments|args|parameters|params|input|inputs|kwargs|json)[\"']?\s*[:=]?\s*)(?=[{(<`])",
-    re.IGNORECASE,
-)
-_BEFORE_OBJECT: Final = re.compile(r"[\s>:=,\"'-]*(?=[{(])|\s*[>:]?\s*")
-_OBJECT: Final = re.compile(r"""\{\s*(?:["'<]|[\w$]+\s*[:=])""")
-_NUMBERED: Final = re.compile(r":\d+\Z")
-_BEHIND_NAME: Final = re.compile(r"(?::\d+)?+>?")
-_WORD_BEFORE_TAG: Final = re.compile(r"\s*([\w.$-]+)\s*(?=[<‹])")
-_PLACEHOLDER: Final = re.compile(
-    r"your|value|text|string|here|name|query|path|city|command|content|number|argument|param", re.IGNORECASE
-)
-_PLACEHOLDER_CHARS: Final = 48
-_DOTS: Final = ("...", "…")
-_STOP_TOKENS: Final = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<|eot|>", "<|endoftext|>", "</s>")
-
-_OPENED: Final = (("<|open|>", "<"), ("<|close|>", "</"), ("<|sep|>", ">"))
-"""Tokens that stand for the brackets of tags."""
 
 TypesOf = Callable[[str], ParameterTypes]
 
@@ -126,7 +104,7 @@ def _starts(text: str) -> Iterator[int]:
     """The start of the text, and of the next lines outside of fences that may begin a call."""
     yield 0
     tried, fenced = 1, False
-    for line in _LINE.finditer(text):
+    for line in LINE.finditer(text):
         begins = text[line.end() : line.end() + 1]
         fence = text.startswith(FENCE, line.end())
         if line.end() and not fenced and (begins in ("<", "[", "‹") or fence or text.startswith("call:", line.end())):
@@ -137,24 +115,13 @@ def _starts(text: str) -> Iterator[int]:
         fenced ^= fence
 
 
-class _Reading:
+class _Reading(CallText):
     """Reads one text. `at` is where."""
 
     def __init__(self, text: str, names: Collection[str], types_of: TypesOf) -> None:
-        while (end := text.rstrip(SPACE)).endswith(_STOP_TOKENS):
-            text = end[: end.rindex("<")]
-        if "<|sep|>" in text:
-            for token, bracket in _OPENED:
-                text = text.replace(token, bracket)
-        self.text = text
-        self.at = 0
-        self._names = names
+        super().__init__(text, names)
         self._types_of = types_of
-        self._marked = False  # a tag of tools or calls stands before
-        self._labelled = False  # or a word that says so
         self._ended = False  # a tag that closes the call stands behind its arguments
-        self._tag: Tag | None = None  # in which the last name stood
-        self._found: list[Written] = []
 
     def calls(self) -> list[Written]:
         """All calls of the text. Raises `NoCall` and `Unreadable`."""
@@ -178,119 +145,6 @@ class _Reading:
             raise NoCall(named)
         return self._found
 
-    def _at_end(self) -> bool:
-        """Nothing but closers follows."""
-        while self.at < len(self.text):
-            closers = _CLOSERS.match(self.text, self.at)
-            if closers is not None:
-                self.at = closers.end()
-                continue
-            tag = tag_at(self.text, self.at)
-            if tag is None or not self._found or self._name_of(tag) is not None:
-                return False
-            if not (tag.closing or tag.special):
-                return False
-            self.at = tag.end
-        return True
-
-    # --- framing and names ------------------------------------------------------------------------------------------
-
-    def _skip_framing(self) -> bool:
-        """Pass what stands around calls; whether anything did."""
-        start = self.at
-        while self.at < len(self.text):
-            char = self.text[self.at]
-            if char in "{[" and self._begins_object():
-                break
-            if fence := _FENCE.match(self.text, self.at):
-                self.at = fence.end()
-                continue
-            tag = tag_at(self.text, self.at)
-            if tag is not None:
-                if self._name_of(tag) is not None or not (tag.closing or _is_framing(tag)):
-                    break
-                self._marked = self._marked or _CALLISH.search(tag.word) is not None
-                self.at = tag.end
-                continue
-            if char in "<‹":
-                break
-            if punctuation := _PUNCTUATION.match(self.text, self.at):
-                self.at = punctuation.end()
-                continue
-            if char == "[":
-                self.at += 1
-                continue
-            word = _A_WORD.match(self.text, self.at)
-            if word is not None and self._named(word[0]) is not None:
-                break
-            label = _LABEL.match(self.text, self.at)
-            if label is None:
-                break
-            self._labelled = self._labelled or _CALLISH.search(label[0].lower()) is not None
-            self.at = label.end()
-        return self.at > start
-
-    def _begins_object(self) -> bool:
-        """An object stands here, or a list of such."""
-        text, at = self.text, self.at
-        if text[at] == "[":
-            at = _past_space(text, at + 1)
-        return _OBJECT.match(text, at) is not None
-
-    def _named(self, written: str) -> str | None:
-        """The tool that is meant by a name as it was written."""
-        if written in self._names:
-            return written
-        plain = _NUMBERED.sub("", written.partition("<")[0].strip(" \"'")).removesuffix(":")
-        if plain in self._names:
-            return plain
-        for separator in (":", ".", "/"):
-            last = plain.rpartition(separator)[2]
-            if last in self._names:
-                return last
-        return None
-
-    def _name_of(self, tag: Tag) -> str | None:
-        """The tool that a tag names."""
-        if tag.closing or _NO_FRAMING.search(tag.word):
-            return None
-        written = [tag.inline] if tag.inline is not None else []
-        written += [tag.attributes[key] for key in _NAME_ATTRIBUTES if key in tag.attributes]
-        for name in written:
-            if (found := self._named(name)) is not None:
-                return found
-        return self._named(tag.written) if tag.inline is None and not written else None
-
-    def _name(self) -> str | None:
-        """The name of a tool that stands here, in a tag or as a word; reading goes on behind it."""
-        tag = tag_at(self.text, self.at)
-        if tag is not None:
-            name = self._name_of(tag)
-            if name is None:
-                return None
-            self._tag = tag
-            if tag.attributes and self._named(tag.written) and not self._marked:
-                return None  # an element with attributes, as any document has them
-            self._marked = self._marked or self._named(tag.written) is None
-            self.at = tag.end
-            return name
-        word = _A_WORD.match(self.text, self.at)
-        if word is None:
-            return None
-        self._tag = None
-        written = word[0]
-        while written and self._named(written) is None and written[-1] not in ".:/":
-            cut = max(written.rfind(separator) for separator in ":./")
-            if cut < 0:
-                return None
-            written = written[:cut]
-        name = self._named(written)
-        if name is not None:
-            self.at = word.start() + len(written)
-            behind = _BEHIND_NAME.match(self.text, self.at)
-            self.at = self.at if behind is None else behind.end()
-        return name
-
     # --- arguments --------------------------------------------------------------------------------------------------
 
     def _arguments(self, name: str) -> dict[str, str] | None:
@@ -299,7 +153,7 @@ class _Reading:
         found: dict[str, str] = {}
         tag = self._tag
         if tag is not None and tag.inline is None:
-            own = {key: value for key, value in tag.attributes.items() if key not in _OTHER_ATTRIBUTES}
+            own = {key: value for key, value in tag.attributes.items() if key not in OTHER_ATTRIBUTES}
             own |= {k: v for k, v in tag.attributes.items() if k in known.names and self._named(v) != name}
             for key, value in own.items():
                 if key not in known.names:
@@ -327,17 +181,17 @@ class _Reading:
         """Pass what may stand between a name and an object."""
         while True:
             start = self.at
-            before = _BEFORE_OBJECT.match(self.text, self.at)
+            before = BEFORE_OBJECT.match(self.text, self.at)
             if before is not None:
                 self.at = before.end()
-            word = _BEFORE_ARGUMENTS.match(self.text, self.at)
+            word = BEFORE_ARGUMENTS.match(self.text, self.at)
             if word is not None:
                 self.at = word.end()
-            fence = _FENCE.match(self.text, self.at)
+            fence = FENCE_LINE.match(self.text, self.at)
             if fence is not None:
                 self.at = fence.end()
             tag = tag_at(self.text, self.at)
-            if tag is not None and (tag.closing or _is_framing(tag)) and not (tag.inline or tag.attributes):
+            if tag is not None and (tag.closing or is_framing(tag)) and not (tag.inline or tag.attributes):
                 self.at = tag.end if self._name_of(tag) is None else self.at
             if self.at == start:
                 return
@@ -345,7 +199,7 @@ class _Reading:
     def _in_brackets(self, name: str, known: ParameterTypes) -> dict[str, str]:
         """Arguments in an object, or between parentheses."""
         if self.text[self.at] == "(":
-            inner = _past_space(self.text, self.at + 1)
+            inner = past_space(self.text, self.at + 1)
             if self.text[inner : inner + 1] == "{":
                 self.at = inner
         members, self.at = read_members(self.text, self.at, known.names)
@@ -356,14 +210,14 @@ class _Reading:
         key: str | None = None
         self._ended = False
         while True:
-            at = _past_space(self.text, self.at)
+            at = past_space(self.text, self.at)
             tag = tag_at(self.text, at)
             if tag is None:
-                word = _WORD_BEFORE_TAG.match(self.text, self.at)
+                word = WORD_BEFORE_TAG.match(self.text, self.at)
                 if key is not None or word is None or word[1] not in known.names:
                     break
                 behind = tag_at(self.text, word.end())
-                if behind is None or (behind.word not in _KEY | _VALUE and not behind.closing):
+                if behind is None or (behind.word not in KEY | VALUE and not behind.closing):
                     break
                 key, self.at = word[1], behind.end if behind.closing else word.end()
                 continue
@@ -375,22 +229,22 @@ class _Reading:
                 break
             declared = self._key_of(tag, known)
             if declared is not None and key is None:
-                types = _types_in(tag)
+                types = types_in(tag)
                 self._put(found, declared, self._value(tag, known, found, declared), types, known, name)
                 continue
-            if tag.word in _VALUE and key is not None:
-                self._put(found, key, self._value(tag, known, found, key), _types_in(tag), known, name)
+            if tag.word in VALUE and key is not None:
+                self._put(found, key, self._value(tag, known, found, key), types_in(tag), known, name)
                 key = None
                 continue
-            if tag.word in _PARAMETER and (tag.inline or any(k in tag.attributes for k in _KEY_ATTRIBUTES)):
+            if tag.word in PARAMETER and (tag.inline or any(k in tag.attributes for k in KEY_ATTRIBUTES)):
                 raise NoCall(name)  # a key that is not declared
-            if tag.word in _KEY:
-                word = _WORD_BEFORE_TAG.match(self.text, tag.end)
+            if tag.word in KEY:
+                word = WORD_BEFORE_TAG.match(self.text, tag.end)
                 if word is None or word[1] not in known.names:
                     raise NoCall(name)
                 self.at = tag.end
                 continue
-            if not _is_framing(tag):
+            if not is_framing(tag):
                 break
             self.at = tag.end
         if key is not None:
@@ -399,7 +253,7 @@ class _Reading:
 
     def _closes_call(self, tag: Tag) -> bool:
         """Whether a closing tag is that of a call, not that of a value."""
-        return tag.word not in _BOTH and (_ends_call(tag) or self._named(tag.written) is not None)
+        return tag.word not in BOTH and (ends_call(tag) or self._named(tag.written) is not None)
 
     def _must_be_whole(self, name: str, known: ParameterTypes, found: Collection[str]) -> None:
         """Raise `NoCall` if more arguments may have been to come (rule 5)."""
@@ -412,7 +266,7 @@ class _Reading:
             if tag is not None and tag.closing:
                 closed = closed or self._closes_call(tag)
                 self.at = tag.end
-            elif closers := _CLOSERS.match(self.text, self.at):
+            elif closers := CLOSERS.match(self.text, self.at):
                 self.at = closers.end()
             if self.at == start:
                 break
@@ -422,7 +276,7 @@ class _Reading:
     def _key_of(self, tag: Tag, known: ParameterTypes) -> str | None:
         """The property whose value the tag opens."""
         names = known.names
-        keys = [tag.inline] if tag.inline is not None else [tag.attributes.get(key) for key in _KEY_ATTRIBUTES]
+        keys = [tag.inline] if tag.inline is not None else [tag.attributes.get(key) for key in KEY_ATTRIBUTES]
         for key in keys:
             if key is not None and key.strip() in names:
                 return key.strip()
@@ -445,16 +299,16 @@ class _Reading:
         at = start
         while (tag := next_tag(text, at)) is not None:
             at = tag.start + 1
-            own = _closes(tag, opener, key)
+            own = closes(tag, opener, key)
             if tag.closing:
-                ends = (own or _ends_call(tag)) and self._may_follow(tag.end, known)
+                ends = (own or ends_call(tag)) and self._may_follow(tag.end, known)
             else:
                 other = self._key_of(tag, known)
-                ends = tag.word in _KEY or (other is not None and other != key and other not in found)
+                ends = tag.word in KEY or (other is not None and other != key and other not in found)
             if not ends:
                 continue
-            behind = tag_at(text, _past_space(text, tag.end))
-            if tag.closing and behind is not None and _closes(behind, opener, key):
+            behind = tag_at(text, past_space(text, tag.end))
+            if tag.closing and behind is not None and closes(behind, opener, key):
                 if own:
                     raise NoCall  # this one may be part of the value
                 continue
@@ -464,14 +318,14 @@ class _Reading:
 
     def _may_follow(self, at: int, known: ParameterTypes) -> bool:
         """Whether what stands at `at` may follow a value: a tag of calls, of a property or one that closes; the end."""
-        closers = _CLOSERS.match(self.text, at)
+        closers = CLOSERS.match(self.text, at)
         at = at if closers is None else closers.end()
         if at == len(self.text):
             return True
         tag = tag_at(self.text, at)
         if tag is not None:
-            return tag.closing or _is_framing(tag) or self._key_of(tag, known) is not None or bool(self._name_of(tag))
-        word = _WORD_BEFORE_TAG.match(self.text, at)
+            return tag.closing or is_framing(tag) or self._key_of(tag, known) is not None or bool(self._name_of(tag))
+        word = WORD_BEFORE_TAG.match(self.text, at)
         return word is not None and (word[1] in known.names or self._named(word[1]) is not None)
 
     def _only_value(self, known: ParameterTypes) -> dict[str, str] | None:
@@ -481,12 +335,12 @@ class _Reading:
             return None
         types = known.of(required[0])
         text, start = self.text, self.at
-        if tag_at(text, _past_space(text, start)) is not None:
+        if tag_at(text, past_space(text, start)) is not None:
             return None
         at = start
         end = None
         while (tag := next_tag(text, at)) is not None:
-            if tag.closing and (_ends_call(tag) or tag.word in _VALUE) and self._may_follow(tag.end, known):
+            if tag.closing and (ends_call(tag) or tag.word in VALUE) and self._may_follow(tag.end, known):
                 end = tag
                 break
             at = tag.start + 1
@@ -496,7 +350,7 @@ class _Reading:
         if not value.strip(SPACE) or (types is not None and types != STRING and "string" in types):
             return None
         self.at = end.end
-        self._ended = end.word not in _BOTH | _VALUE
+        self._ended = end.word not in BOTH | VALUE
         return {required[0]: typed_value(value, types)}
 
     def _none(self, name: str, known: ParameterTypes) -> dict[str, str] | None:
@@ -549,31 +403,28 @@ class _Reading:
         rest = {other: item for other, item in value.items() if other != key}
         known = self._types_of(name)
         under = next((other for other in ARGUMENTS if other in rest), None)
-        arguments = None if under is None else _from_text(rest[under])
+        arguments = None if under is None else from_text(rest[under])
         if not isinstance(arguments, dict) or not arguments.keys() <= set(known.names):
             empty = under if under is not None and rest[under] in (None, "", "{}", {}) else None
             arguments = {
                 other: item for other, item in rest.items() if other in known.names or other not in (*METADATA, empty)
             }
-        members = [(key, Value(_dumps(item))) for key, item in arguments.items()]
+        members = [(key, Value(dumps(item))) for key, item in arguments.items()]
         self._found.append(self._written(name, _settled(members, known, name)))
 
     def _written(self, name: str, arguments: dict[str, str]) -> Written:
-        if any(_explains(text) for text in arguments.values()):
+        if any(explains(text) for text in arguments.values()):
             raise NoCall
         return Written(name, TextArguments(object_text(arguments.items()), "object"))
-
-
-_BOTH: Final = frozenset((*_PARAMETER, *_VALUE)) - _KEY
 
 
 def _settled(members: list[tuple[str, Value]], known: ParameterTypes, name: str) -> dict[str, str]:
     """Members as arguments. An object that holds all of them under one of the usual keys is unwrapped."""
     keys = {key for key, _ in members}
     if len(members) == 1 and not keys <= set(known.names) and members[0][0] in ARGUMENTS:
-        value = _from_text(json.loads(members[0][1].as_json(None)))
+        value = from_text(json.loads(members[0][1].as_json(None)))
         if isinstance(value, dict):
-            members = [(key, Value(_dumps(item))) for key, item in value.items()]
+            members = [(key, Value(dumps(item))) for key, item in value.items()]
     found: dict[str, str] = {}
     for key, value in members:
         if key not in known.names:
@@ -582,52 +433,3 @@ def _settled(members: list[tuple[str, Value]], known: ParameterTypes, name: str)
         if found.setdefault(key, text) != text:
             raise NoCall(name)
     return found
-
-
-def _from_text(value: Any) -> Any:
-    """What a string of JSON holds; else the value itself."""
-    if isinstance(value, str) and value.strip(SPACE)[:1] == "{":
-        try:
-            return json.loads(value)
-        except ValueError:
-            return value
-    return value
-
-
-def _dumps(value: Any) -> str:
-    return json_string(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def _explains(text: str) -> bool:
-    """A string that stands for a value: dots, or one of some words between brackets."""
-    if text[:1] != '"' or len(text) > _PLACEHOLDER_CHARS:
-        return False
-    said = json.loads(text).strip(SPACE)
-    between = said[:1] in ("<", "{", "[") and said[-1:] in (">", "}", "]")
-    return said in _DOTS or (between and _PLACEHOLDER.search(said) is not None)
-
-
-def _is_framing(tag: Tag) -> bool:
-    framing = tag.special or _FRAMING.search(tag.word) is not None
-    return framing and _NO_FRAMING.search(tag.word) is None
-
-
-def _ends_call(tag: Tag) -> bool:
-    return tag.special or _CALLISH.search(tag.word) is not None or tag.word in _BOTH
-
-
-def _closes(tag: Tag, opener: Tag, key: str) -> bool:
-    """Whether a tag is the one that closes the value of `key`, which `opener` opened."""
-    return tag.closing and (tag.word == opener.word or tag.written == key)
-
-
-def _types_in(tag: Tag) -> Types | None:
-    """The types that a tag allows: `string="true"`."""
-    said = tag.attributes.get("string")
-    return None if said is None else STRING if said == "true" else OTHERS
-
-
-def _past_space(text: str, at: int) -> int:
-    while at < len(text) and text[at] in SPACE:
-        at += 1
-    return at

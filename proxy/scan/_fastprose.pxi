@@ -67,9 +67,9 @@ cdef class Prose:
             marks = self.plan.marks
             for at in range(size):
                 found |= marks[p[at]]
-            if found & MARK:
-                return False
-            return not self._lines or not (found | self._margin) or not self._begins_line(p, size)
+            if not (found | self._margin):
+                return True
+            return not found & MARK and not (self._lines and self._begins_line(p, size))
         for index in range(self._plain_firsts):
             if memchr(p, self._buffer.firsts[index], size) != NULL:
                 return False

@@ -8,7 +8,8 @@ Rules of this module:
 3. Every byte is looked at once. Where something was taken for a block and turned out to be none, or broken, it is at
    most three times: followed as a body, searched for a closer, read as text; with a strict tool on offer four, since a
    mention is held. What nobody taught is read after that, so it may be as often again, but in no place twice: behind an
-   untaught block that was none no other one begins before the place where that was seen. The beginning of a literal
+   untaught block that was none no other one begins before the place where that was seen. What may be a call in any form
+   is read twice more: while it is held, and as text. The beginning of a literal
    that was none is looked at once more. (That cannot repeat: a closer that was passed over stood in what looked like a
    string. If a block that begins behind it looks into the same bytes, its strings are where the first block's were not,
    and there a closer would have been a syntax error.)
@@ -127,7 +128,7 @@ class CallScanner:
 
     @property
     def steps(self) -> int:
-        """Characters or bytes looked at so far: at most four times the input, seven where untaught syntaxes are looked
+        """Characters or bytes looked at so far: at most four times the input, nine where untaught syntaxes are looked
         for, and, for each delta, once what was held back of a marker, whatever the input is (R6.10)."""
         return self._buffer.steps
 

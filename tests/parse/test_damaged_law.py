@@ -19,7 +19,7 @@ KEYS = ("path", "name", "type", "query", "arguments", "input", "limit", "from", 
 NAMES = ("run", "find_page", "set-light", "a.b", "Read")
 
 TEXTS = st.one_of(
-    st.text(alphabet="abc xyz,:;.-_/\\'\"<>{}[]()=|`\n", min_size=1, max_size=24),
+    st.text(alphabet="abc xyz,:;.-_/\\'\"<>{}[]()=|`\n", min_size=1, max_size=24).filter(lambda t: t == t.strip("\n")),
     st.sampled_from(
         ("ls -la", "a, b: c", "</parameter>", "<b>x</b>", '{"a": 1}', "x = {y}", "line 1\nline 2", "run", "5", "true")
     ),

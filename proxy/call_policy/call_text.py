@@ -1,0 +1,160 @@
+"""The text of calls, with a place in it: what stands around calls is passed, names of tools are found (R30.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+from ..scan._grammar import SPACE
+from .call_words import (
+    A_WORD,
+    BEHIND_NAME,
+    CALLISH,
+    CLOSERS,
+    FENCE_LINE,
+    LABEL,
+    NAME_ATTRIBUTES,
+    NO_FRAMING,
+    NUMBERED,
+    OBJECT,
+    PUNCTUATION,
+    STOP_TOKENS,
+    is_framing,
+    past_space,
+)
+from .markup import Tag, tag_at
+from .written import Written
+
+OPENED: Final = (("<|open|>", "<"), ("<|close|>", "</"), ("<|sep|>", ">"))
+"""Tokens that stand for the brackets of tags."""
+
+
+class CallText:
+    """The text of calls, read from its start. `at` is where reading is. `names` are those that may be called."""
+
+    def __init__(self, text: str, names: Collection[str]) -> None:
+        while (end := text.rstrip(SPACE)).endswith(STOP_TOKENS):
+            text = end[: end.rindex("<")]
+        if "<|sep|>" in text:
+            for token, bracket in OPENED:
+                text = text.replace(token, bracket)
+        self.text = text
+        self.at = 0
+        self._names = names
+        self._marked = False  # a tag of tools or calls stands before
+        self._labelled = False  # or a word that says so
+        self._tag: Tag | None = None  # in which the last name stood
+        self._found: list[Written] = []
+
+    def _at_end(self) -> bool:
+        """Nothing but closers follows."""
+        while self.at < len(self.text):
+            closers = CLOSERS.match(self.text, self.at)
+            if closers is not None:
+                self.at = closers.end()
+                continue
+            tag = tag_at(self.text, self.at)
+            if tag is None or not self._found or self._name_of(tag) is not None:
+                return False
+            if not (tag.closing or tag.special):
+                return False
+            self.at = tag.end
+        return True
+
+    # --- framing and names ------------------------------------------------------------------------------------------
+
+    def _skip_framing(self) -> bool:
+        """Pass what stands around calls; whether anything did."""
+        start = self.at
+        while self.at < len(self.text):
+            char = self.text[self.at]
+            if char in "{[" and self._begins_object():
+                break
+            if fence := FENCE_LINE.match(self.text, self.at):
+                self.at = fence.end()
+                continue
+            tag = tag_at(self.text, self.at)
+            if tag is not None:
+                if self._name_of(tag) is not None or not (tag.closing or is_framing(tag)):
+                    break
+                self._marked = self._marked or CALLISH.search(tag.word) is not None
+                self.at = tag.end
+                continue
+            if char in "<‹":
+                break
+            if punctuation := PUNCTUATION.match(self.text, self.at):
+                self.at = punctuation.end()
+                continue
+            if char == "[":
+                self.at += 1
+                continue
+            word = A_WORD.match(self.text, self.at)
+            if word is not None and self._named(word[0]) is not None:
+                break
+            label = LABEL.match(self.text, self.at)
+            if label is None:
+                break
+            self._labelled = self._labelled or CALLISH.search(label[0].lower()) is not None
+            self.at = label.end()
+        return self.at > start
+
+    def _begins_object(self) -> bool:
+        """An object stands here, or a list of such."""
+        text, at = self.text, self.at
+        if text[at] == "[":
+            at = past_space(text, at + 1)
+        return OBJECT.match(text, at) is not None
+
+    def _named(self, written: str) -> str | None:
+        """The tool that is meant by a name as it was written."""
+        if written in self._names:
+            return written
+        plain = NUMBERED.sub("", written.partition("<")[0].strip(" \"'")).removesuffix(":")
+        if plain in self._names:
+            return plain
+        for separator in (":", ".", "/"):
+            last = plain.rpartition(separator)[2]
+            if last in self._names:
+                return last
+        return None
+
+    def _name_of(self, tag: Tag) -> str | None:
+        """The tool that a tag names."""
+        if tag.closing or NO_FRAMING.search(tag.word):
+            return None
+        written = [tag.inline] if tag.inline is not None else []
+        written += [tag.attributes[key] for key in NAME_ATTRIBUTES if key in tag.attributes]
+        for name in written:
+            if (found := self._named(name)) is not None:
+                return found
+        return self._named(tag.written) if tag.inline is None and not written else None
+
+    def _name(self) -> str | None:
+        """The name of a tool that stands here, in a tag or as a word; reading goes on behind it."""
+        tag = tag_at(self.text, self.at)
+        if tag is not None:
+            name = self._name_of(tag)
+            if name is None:
+                return None
+            self._tag = tag
+            if tag.attributes and self._named(tag.written) and not self._marked:
+                return None  # an element with attributes, as any document has them
+            self._marked = self._marked or self._named(tag.written) is None
+            self.at = tag.end
+            return name
+        word = A_WORD.match(self.text, self.at)
+        if word is None:
+            return None
+        self._tag = None
+        written = word[0]
+        while written and self._named(written) is None and written[-1] not in ".:/":
+            cut = max(written.rfind(separator) for separator in ":./")
+            if cut < 0:
+                return None
+            written = written[:cut]
+        name = self._named(written)
+        if name is not None:
+            self.at = word.start() + len(written)
+            behind = BEHIND_NAME.match(self.text, self.at)
+            self.at = self.at if behind is None else behind.end()
+        return name

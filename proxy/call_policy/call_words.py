@@ -1,0 +1,105 @@
+"""Words of the markup of calls, in whatever form, and what tags say by them (R30.1): roles, not models."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Final
+
+from ..formats.keys import METADATA
+from ..scan._grammar import SPACE
+from ..scan.literals import json_string
+from .markup import Tag
+from .untyped import OTHERS, STRING, Types
+
+CALLISH: Final = re.compile(r"tool|call|func|invoke|action|execute|use")
+FRAMING: Final = re.compile(
+    r"tool|call|func|invoke|action|execute|use|begin|end|start|stop|sep|message|channel|im_|eot|eom|eos|turn|section"
+    r"|header|constrain|arg|param|name|input|json|xml|assistant|recipient|\Aopen\Z|\Aclose\Z|\As\Z"
+)
+NO_FRAMING: Final = re.compile(r"result|response|output|observation|defin|example|schema|descri")
+PARAMETER: Final = frozenset(
+    ("parameter", "parameters", "param", "arg", "argument", "property", "field", "input", "key", "arg_key")
+)
+KEY: Final = frozenset(("arg_key", "key", "param_name", "parameter_name", "arg_name", "argument_name", "param_key"))
+VALUE: Final = frozenset(("arg_value", "value", "param_value", "parameter_value", "argument_value"))
+KEY_ATTRIBUTES: Final = ("name", "key", "param", "parameter", "arg")
+NAME_ATTRIBUTES: Final = ("name", "tool", "tool_name", "function", "function_name", "to", "recipient", "id")
+OTHER_ATTRIBUTES: Final = frozenset((*NAME_ATTRIBUTES, *METADATA, "string", "version", "key"))
+
+LINE: Final = re.compile(r"^[ \t]*", re.MULTILINE)
+A_WORD: Final = re.compile(r"[^\W\d_][\w-]*(?:[.:/][\w-]+)*")
+LABEL: Final = re.compile(
+    r"(?:assistant|commentary|analysis|to|json|xml|python|functools|calling|calls?|tool|tools|function|functions"
+    r"|tool_?calls?|function_?calls?|tool_name|tool_code|name|invoke|execute|type|using|the)(?![\w-])",
+    re.IGNORECASE,
+)
+PUNCTUATION: Final = re.compile(r"[\s:=,;*#\"'\]()}>|｜‖-]+")
+CLOSERS: Final = re.compile(r"[\s,;:\])}>\"'`|]+")
+FENCE_LINE: Final = re.compile(r"[ \t]*```[\w-]*[ \t]*\n?")
+BEFORE_ARGUMENTS: Final = re.compile(
+    r"(?:[\"']?(?:arguments|args|parameters|params|input|inputs|kwargs|json)[\"']?\s*[:=]?\s*)(?=[{(<`])",
+    re.IGNORECASE,
+)
+BEFORE_OBJECT: Final = re.compile(r"[\s>:=,\"'-]*(?=[{(])|\s*[>:]?\s*")
+OBJECT: Final = re.compile(r"""\{\s*(?:["'<]|[\w$]+\s*[:=])""")
+NUMBERED: Final = re.compile(r":\d+\Z")
+BEHIND_NAME: Final = re.compile(r"(?::\d+)?+>?")
+WORD_BEFORE_TAG: Final = re.compile(r"\s*([\w.$-]+)\s*(?=[<‹])")
+PLACEHOLDER: Final = re.compile(
+    r"your|value|text|string|here|name|query|path|city|command|content|number|argument|param", re.IGNORECASE
+)
+PLACEHOLDER_CHARS: Final = 48
+DOTS: Final = ("...", "…")
+STOP_TOKENS: Final = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<|eot|>", "<|endoftext|>", "</s>")
+
+BOTH: Final = frozenset((*PARAMETER, *VALUE)) - KEY
+
+
+def from_text(value: Any) -> Any:
+    """What a string of JSON holds; else the value itself."""
+    if isinstance(value, str) and value.strip(SPACE)[:1] == "{":
+        try:
+            return json.loads(value)
+        except ValueError:
+            return value
+    return value
+
+
+def dumps(value: Any) -> str:
+    return json_string(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def explains(text: str) -> bool:
+    """A string that stands for a value: dots, or one of some words between brackets."""
+    if text[:1] != '"' or len(text) > PLACEHOLDER_CHARS:
+        return False
+    said = json.loads(text).strip(SPACE)
+    between = said[:1] in ("<", "{", "[") and said[-1:] in (">", "}", "]")
+    return said in DOTS or (between and PLACEHOLDER.search(said) is not None)
+
+
+def is_framing(tag: Tag) -> bool:
+    framing = tag.special or FRAMING.search(tag.word) is not None
+    return framing and NO_FRAMING.search(tag.word) is None
+
+
+def ends_call(tag: Tag) -> bool:
+    return tag.special or CALLISH.search(tag.word) is not None or tag.word in BOTH
+
+
+def closes(tag: Tag, opener: Tag, key: str) -> bool:
+    """Whether a tag is the one that closes the value of `key`, which `opener` opened."""
+    return tag.closing and (tag.word == opener.word or tag.written == key)
+
+
+def types_in(tag: Tag) -> Types | None:
+    """The types that a tag allows: `string="true"`."""
+    said = tag.attributes.get("string")
+    return None if said is None else STRING if said == "true" else OTHERS
+
+
+def past_space(text: str, at: int) -> int:
+    while at < len(text) and text[at] in SPACE:
+        at += 1
+    return at
