@@ -21,7 +21,7 @@ Schemas of calls in the taught form are not looked at here (R9.4): they concern 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final, Literal
@@ -35,6 +35,7 @@ from ..scan._grammar import AS_TEXT, DROPPED, Block, BlockSyntax, Decision, Fiel
 from ..scan.repair import REPAIR_KINDS, compact_json
 from .assembly import Assembly, assemble, begun, begun_member, member
 from .candidate import Candidate, Names, names_on_offer, settled
+from .heads import is_object, is_only_a_name, reading_on_offer
 from .ids import CallIds
 from .json_calls import raw_arguments, settle_arguments
 from .near import NearMiss, is_marked, is_template, means_call, misfit, near_name, recites, unreadable
@@ -193,7 +194,7 @@ class CallPolicy:
         if strict or (tool is not None and tool.kind == "custom"):
             return None
         self._parameters = types = ParameterTypes(None if tool is None else prompt_parameters(tool))
-        if _is_object(syntax) and any(key in types.names for key in syntax.parameters):
+        if is_object(syntax) and any(key in types.names for key in syntax.parameters):
             return None  # whether what stands there is all arguments or one of them shows only at its end
         self._live += 1
         call_id = self._ids.settle(written.call_id)
@@ -222,7 +223,7 @@ class CallPolicy:
             if why == "end" and self.recognises:
                 self._note_untaught(unreadable(_UNENDED, syntax, body, self._offered, ended=False))
             return AS_TEXT
-        if why == "truncated" and _only_a_name(syntax, body):
+        if why == "truncated" and is_only_a_name(syntax, body):
             return AS_TEXT
         if why == "truncated":
             self._count("truncated_calls")
@@ -365,7 +366,7 @@ class CallPolicy:
         """The reading of a call that names a tool which may be called, the tool, and whether that is strict. Raises
         `_Rejected`."""
         known, allowed, *_ = self._offered
-        written = _reading(written, known)
+        written = reading_on_offer(written, known)
         name = written.name
         if not name:
             detail = "The model's tool call has no name."
@@ -497,30 +498,3 @@ class CallPolicy:
             reason=reason,
             near=near,
         )
-
-
-def _is_object(syntax: BlockSyntax) -> bool:
-    """Its calls are JSON objects, or calls in Python."""
-    return any(branch.field in ("call", "calls") for node in syntax.nodes for branch in node)
-
-
-def _only_a_name(syntax: BlockSyntax, body: str) -> bool:
-    """Of a call that an answer begins with, nothing has come but what may be the first word of a text."""
-    if syntax.opener:
-        return False
-    begun = [branch.then for node in syntax.body[:1] for branch in node if branch.read == "name" and not branch.literal]
-    return bool(begun) and not any(
-        (branch.literal or ("[" if branch.read in ("array", "list") else "{")) in body
-        for then in begun
-        for branch in syntax.body[then]
-    )
-
-
-def _reading(written: Written, known: Mapping[str, ToolSpec]) -> Written:
-    """The first reading of a call that names a tool; if there is none the first."""
-    reading: Written | None = written
-    while reading is not None and reading.name not in known:
-        if reading.alias is not None and (reading.alias in known or reading.otherwise is None):
-            return replace(reading, name=reading.alias)
-        reading = reading.otherwise
-    return written if reading is None else reading

@@ -69,6 +69,30 @@ async def test_the_tool_that_was_tried_is_enforced(gateway: Gateway, path: str, 
     assert messages[-1]["content"].endswith('Answer again: call the tool "read_file", and write nothing else.')
 
 
+@WAYS
+@pytest.mark.parametrize("size", [1, 8, 999])
+@pytest.mark.parametrize(
+    "near",
+    [
+        '{"name":"plot","arguments":{"end":2*pi}}',
+        '{"name":"plot","arguments":{"end":"I", \'V\'}}',
+        '```json\n{"name":"plot","arguments":{"end":2*pi}}\n```',
+        '{"name":"plot","arguments":{"end":{"of":"x"}}}',
+        "plot(end=2*pi)",
+    ],
+)
+async def test_nothing_of_a_broken_attempt_is_sent(gateway: Gateway, stream: bool, size: int, near: str) -> None:
+    good = '{"name":"plot","arguments":{"end":6.28}}'
+    pieces = [near[at : at + size] for at in range(0, len(near), size)]
+    async with Upstream([Say(*pieces), Say(good)]) as upstream:
+        server = await gateway(config(upstream.url))
+        answer = await post(server, {**body(CHAT, stream=stream), "tools": [function("plot", end="number")]})
+    assert b"plot" in answer.body
+    assert b"pi" not in answer.body.replace(b"completion", b"")
+    assert answer.body.count(b'"content":"') == 0
+    assert len(upstream.posts) == 2
+
+
 async def test_several_tools_are_demanded_together(gateway: Gateway) -> None:
     async with Upstream([Say(BOTH), Say(GOOD)]) as upstream:
         server = await gateway(config(upstream.url))

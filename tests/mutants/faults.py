@@ -257,6 +257,27 @@ FAULTS: Final = (
         "        spent = added(spent, trial.usage)\n", "        spent = trial.usage\n",
         "tokens of answers that were thrown away are not counted", ("tests/chain/test_reask.py", "tests/e2e/test_reask.py"),
     ),
+    Fault(
+        "near-without-a-name", "proxy/call_policy/near.py",
+        "        return NearMiss(why, tools, body, \"anywhere\" if whole else \"first\") if tools else None\n",
+        "        return NearMiss(why, tools, body)\n",
+        "answers that explain a format are thrown away", ("tests/unit/test_near.py", "tests/parse/test_explaining.py"),
+    ),
+    Fault(
+        "near-explained", "proxy/call_policy/near.py",
+        "    return not (before and behind)\n", "    return True\n",
+        "an attempt in the middle of an explanation is asked for again", ("tests/unit/test_near.py",),
+    ),
+    Fault(
+        "retry-is-free", "middlewares/injection.py",
+        "    return request if choice is None else replace(request, tool_choice=choice)\n", "    return request\n",
+        "nobody enforces the tool that was tried", ("tests/e2e/test_demanded_again.py",),
+    ),
+    Fault(
+        "repeat-is-sent", "proxy/pipeline/repeats.py",
+        "                if call.key in made:\n", "                if False:\n",
+        "a client runs the same call again and again", ("tests/unit/test_repeats.py",),
+    ),
     # --- model servers ----------------------------------------------------------------------------------------------
     Fault(
         "attempts-after-the-beginning", "proxy/endpoints/attempts.py",
