@@ -27,7 +27,7 @@ from proxy.call_policy.counted import CALL_FIELDS
 from proxy.call_policy.custom import custom_input, free_text
 from proxy.call_policy.ids import CallIds
 from proxy.call_policy.json_calls import settle_arguments
-from proxy.call_policy.near import near_name
+from proxy.call_policy.near import NearMiss, near_name
 from proxy.call_policy.policy import FailureCode, strict_failure
 from proxy.errors import ModelFault, quote
 from proxy.events import Call, Event, Finish, Kind, text_block
@@ -72,10 +72,10 @@ class _Answer:
 
 
 class _Failure(Exception):
-    """The call breaks a rule. `counter` is counted if it is soft; then it is a near miss as well if there is something
-    to say of it to the model, `near`."""
+    """The call breaks a rule. `counter` is counted if it is soft; then `near` is the near miss that it is, if it is
+    one."""
 
-    def __init__(self, code: FailureCode, detail: str, counter: str, near: str | None = None) -> None:
+    def __init__(self, code: FailureCode, detail: str, counter: str, near: NearMiss | None = None) -> None:
         super().__init__(detail)
         self.code = code
         self.detail = detail
@@ -85,7 +85,7 @@ class _Failure(Exception):
 
 def _malformed(use: ToolUse, flaw: str) -> _Failure:
     detail = f"The model's call of {quote(use.name)} is malformed: {flaw}."
-    return _Failure("malformed_tool_arguments", detail, "parse_failures", detail)
+    return _Failure("malformed_tool_arguments", detail, "parse_failures", NearMiss(detail, (prompt_name(use),)))
 
 
 def _unfit(use: ToolUse, flaw: str) -> _Failure:
@@ -201,7 +201,7 @@ class Arguments(Middleware):
         if tool is None:
             detail = f"The model called the tool {quote(use.name)}, which is not on offer."
             meant = near_name((use.name,), answer.offered, answer.offered)
-            near = None if meant is None else f"{detail} Its name is {quote(meant)}."
+            near = None if meant is None else NearMiss(f"{detail} Its name is {quote(meant)}.", (meant,))
             raise _Failure("unknown_tool_call", detail, "unknown_names", near)
         named = replace(use, name=tool.name, namespace=tool.namespace)
         if use.kind == "custom":

@@ -92,6 +92,7 @@ class Forwarding(Middleware):
 
         key = _sticky_key(exchange) if route.config.balance == "sticky" else b""
         relaxation = words = None
+        exchange.constrained = asked.constraint is not None
         if asked.constraint is not None:
             relaxation = Relaxation(asked.constraint, exchange.owner, record, exchange.id)
         if asked.tools and asked.tool_choice.names is not None:

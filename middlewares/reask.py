@@ -11,9 +11,13 @@ the last attempt is the business of `strict_failure` and `choice_miss`, as ever.
 
 Any other answer passes as it comes (`NearMisses`): the first thing in it that a client sees, be it a thought, decides
 that it is the answer. A near miss before that, or in an answer that is not streamed, holds it back from there on; it is
-asked for again unless a good call follows. Several answers to one request (`n`) are one in this: asked for again
-together, if nothing of any was sent and none has a good call. What the last attempt gives is the answer; one that the
-server fails to give leaves the answer before it.
+asked for again unless a good call follows, or the answer shows that it only explains (`proxy.call_policy.near`).
+
+The next answer after a near miss is held to the tools that were tried (R30.4): the model is told to call them, and a
+server that enforces choices enforces this one (`ModelRequest.enforced_choice`). The prompt stays as it was.
+
+Several answers to one request (`n`) are one in this: asked for again together, if nothing of any was sent and none has
+a good call. What the last attempt gives is the answer; one that the server fails to give leaves the answer before it.
 """
 
 from __future__ import annotations
@@ -26,11 +30,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar, Final
 
+from aiohttp.web import StreamResponse
+
 from proxy.backends.usage import added
+from proxy.call_policy.near import NearMiss, stand
 from proxy.config import BadAnswersConfig
-from proxy.errors import GatewayError, ModelFault
+from proxy.errors import GatewayError, ModelFault, quote
 from proxy.events import BlockKind, Delta, Event, Fault, Finish, Opaque, Open, Start, changed
-from proxy.model import Attempt, Message, ModelReply, ModelRequest, Text, Usage
+from proxy.formats.rendering import by_prompt_name
+from proxy.model import Attempt, Message, ModelReply, ModelRequest, Text, ToolChoice, Usage
 from proxy.pipeline.exchange import Exchange
 from proxy.pipeline.middleware import Ask, Middleware, Place
 from proxy.pipeline.reply import Reply
@@ -46,7 +54,18 @@ _REJECTED: Final = re.compile(r"\[tool call rejected: \w++: ([^\]]*+)(?:\]|\Z)")
 """A strict failure under `strict_failure: assistant_message`. Without a bracket it is read to the end, which keeps the
 search linear."""
 _COUNTED: Final = ("calls", "strict_failures", "choice_missed")
+_REFUSES: Final = frozenset({400, 422, 501})
+"""With these a server refuses a request as it is."""
 _VISIBLE: Final = (Open, Delta, Opaque, Finish)
+
+
+@dataclass(frozen=True, slots=True)
+class _Flaw:
+    """Why an answer is not accepted, in words for the model, and to what the next one is held; None: to what the client
+    asked for."""
+
+    why: str
+    choice: ToolChoice | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +147,7 @@ async def _accepted(
             break
         again += 1
         trial = _Trial(exchange, await trial.discard(flaw))
-        reply = await ask(trial.asked)
+        reply = await _answer(exchange, ask, trial.asked)
         if not isinstance(reply, Reply):  # somebody further in has answered in another way
             break
         trial.hold(reply)
@@ -137,6 +156,17 @@ async def _accepted(
     last = events[-1] if events else None
     # Nothing was sent, so a failure can be what it is for a whole answer: a status.
     yield [last] if isinstance(last, Fault) else events
+
+
+async def _answer(exchange: Exchange, ask: Ask, asked: ModelRequest) -> StreamResponse:
+    """The answer of everything further in. A server that does tools itself, and refuses the enforced choice, is asked
+    without it. Raises `GatewayError`."""
+    try:
+        return await ask(asked)
+    except GatewayError as error:
+        if not exchange.native or asked.enforced_choice is None or error.upstream_status not in _REFUSES:
+            raise
+    return await ask(replace(asked, enforced_choice=None))
 
 
 class NearMisses(Stage):
@@ -158,8 +188,6 @@ class NearMisses(Stage):
         self.trial = trial
         self.held: list[Event] = []
         """What the client has not got, of an answer that may be asked for again."""
-        self.opened: list[Open] = []
-        """The blocks in that."""
 
     def feed(self, events: list[Event]) -> list[Event]:
         """See `Stage`."""
@@ -169,11 +197,10 @@ class NearMisses(Stage):
             self._sent = any(isinstance(event, _VISIBLE) for event in events)
             return events
         self.held += events
-        self.opened += [event for event in events if isinstance(event, Open)]
         over = isinstance(events[-1], Finish | Fault)
         if not (over or (not self._whole and self.trial.has_call(events))):
             return []
-        if self._left and isinstance(events[-1], Finish) and self.trial.near_miss(self.opened) is not None:
+        if self._left and isinstance(events[-1], Finish) and self.trial.near_miss(self.held) is not None:
             self.missed = True
             return events[-1:]
         self._sent = True
@@ -197,7 +224,9 @@ class NearMisses(Stage):
         while True:
             held, trial = attempt.held, attempt.trial
             spent = added(spent, _usage(held))
-            trial = _Trial(self._exchange, await trial.discard(trial.near_miss(attempt.opened) or "", held))
+            flaw = trial.near_miss(held)
+            assert flaw is not None
+            trial = _Trial(self._exchange, await trial.discard(flaw, held))
             left -= 1
             attempt = NearMisses(self._exchange, self._ask, trial, left)
             begun = False
@@ -222,7 +251,7 @@ class NearMisses(Stage):
     async def _events(self, asked: ModelRequest) -> AsyncGenerator[list[Event], None]:
         """Another answer; nothing, or a `Fault`, if there is none."""
         try:
-            reply = await self._ask(asked)
+            reply = await _answer(self._exchange, self._ask, asked)
             if isinstance(reply, Reply):
                 async with aclosing(reply.events()) as batches:
                     async for batch in batches:
@@ -276,31 +305,46 @@ class _Trial:
         """The counts of this attempt, as far as they are known."""
         return _usage(self._wrote)
 
-    def flaw(self, events: list[Event], limits: _Limits, again: int) -> str | None:
-        """Why the judged answer is not accepted, in words for the model; None if it is, or if it was asked for `again`
-        often enough."""
+    def flaw(self, events: list[Event], limits: _Limits, again: int) -> _Flaw | None:
+        """Why the judged answer is not accepted; None if it is, or if it was asked for `again` often enough."""
         last = events[-1] if events else None
         error = last.error if isinstance(last, Fault) else None
         strict = again < limits.strict
         if strict and isinstance(error, ModelFault) and error.code in _STRICT:
-            return error.message
+            return _Flaw(error.message)
         if strict and self._counted("strict_failures") and error is None:
             text = "".join(event.text for event in events if isinstance(event, Delta))
-            return " ".join(_REJECTED.findall(text))
+            return _Flaw(" ".join(_REJECTED.findall(text)))
         if again < limits.near and error is None and (why := self.near_miss(events)) is not None:
             return why
         if again < limits.choice and self._counted("choice_missed"):
             choice = self.asked.tool_choice
-            return f"The tool {choice.name} has to be called." if choice.mode == "named" else "A tool has to be called."
+            wanted = f"The tool {choice.name}" if choice.mode == "named" else "A tool"
+            return _Flaw(f"{wanted} has to be called.")
         return None
 
-    def near_miss(self, events: Sequence[Event]) -> str | None:
-        """What was wrong with the calls that the model tried, in words for it; None if it did not, or made a good
-        one."""
+    def near_miss(self, events: Sequence[Event]) -> _Flaw | None:
+        """What was wrong with the calls that the model tried in these events, which are all of its answer that the
+        client has not got; None if it did not, or made a good one."""
         near = self._exchange.near
         if not near or self.has_call(events):
             return None
-        return " ".join(dict.fromkeys(miss.why for miss in near if miss.choice == near[0].choice))
+        choice = near[0][0]
+        misses = [miss for other, miss in near if other == choice]
+        if not stand(misses, _visible(events, choice)):
+            return None
+        return _Flaw(" ".join(dict.fromkeys(miss.why for miss in misses)), self._demanded(misses))
+
+    def _demanded(self, misses: Iterable[NearMiss]) -> ToolChoice | None:
+        """The choice that demands the tools that were tried; None where the answer is one of several, of which others
+        may be good."""
+        if self.asked.sampling.n > 1:
+            return None
+        known = by_prompt_name(self.asked.callable_tools)
+        tried = [known[name].name for miss in misses for name in miss.tools if name in known]
+        if len(tried) == 1:
+            return ToolChoice("named", tried[0])
+        return ToolChoice("required", allowed=tuple(dict.fromkeys(tried))) if tried else None
 
     def has_call(self, events: Iterable[Event]) -> bool:
         """Whether a call of a tool on offer begins in these events."""
@@ -314,26 +358,47 @@ class _Trial:
     def _counted(self, name: str) -> bool:
         return self._exchange.record.counts[name] > self._before[name]
 
-    async def discard(self, flaw: str, wrote: list[Event] | None = None) -> ModelRequest:
+    async def discard(self, flaw: _Flaw, wrote: list[Event] | None = None) -> ModelRequest:
         """The client gets nothing of it: what is asked next, which holds also what the model wrote, and what is wrong
         with it. What the model wrote is left out if the request would be larger than a body may be (R33.2)."""
         counts = self._exchange.record.counts
         counts["calls"] = self._before["calls"]
         counts["reasks"] += 1
-        LOG.warning("request %s: asked again: %s", self._exchange.id, flaw)
+        LOG.warning("request %s: asked again: %s", self._exchange.id, flaw.why)
         near = self._exchange.near
         wrote = self._wrote if wrote is None else wrote
-        choice = near[0].choice if near else 0
+        choice = near[0][0] if near else 0
         long = len(wrote) > OFFLOAD_MESSAGES or _chars(wrote) > OFFLOAD_BYTES
         written = await offload(long, _in_words, wrote, choice)
         why = Message(
-            "user", (Text(f"That answer was not accepted, and nothing of it was used. {flaw} Answer again."),)
+            "user",
+            (Text(f"That answer was not accepted, and nothing of it was used. {flaw.why} {_order(flaw.choice)}"),),
         )
         # Where nothing was escaped in the prompt, whatever stands in the answer is the model's own.
         own = Text(written) if self._exchange.escapes else Attempt(written)
         told = (Message("assistant", (own,)), why) if written and weight(written) <= self._room else (why,)
         grown = self.asked.grown + weight(told)
-        return replace(self.asked, messages=(*self.asked.messages, *told), grown=grown)
+        return replace(self.asked, messages=(*self.asked.messages, *told), grown=grown, enforced_choice=flaw.choice)
+
+
+def _order(choice: ToolChoice | None) -> str:
+    """What the model is to do next."""
+    if choice is None:
+        return "Answer again."
+    if choice.name is not None:
+        return f"Answer again: call the tool {quote(choice.name)}, and write nothing else."
+    return f"Answer again: call {', '.join(map(quote, choice.allowed or ()))}, and write nothing else."
+
+
+def _visible(events: Iterable[Event], choice: int) -> str:
+    """The visible text of an answer."""
+    texts: dict[int, list[str]] = {}
+    for event in events:
+        if isinstance(event, Open) and event.kind is BlockKind.TEXT and event.choice == choice:
+            texts[event.block] = []
+        elif isinstance(event, Delta) and event.block in texts:
+            texts[event.block].append(event.text)
+    return "".join(piece for pieces in texts.values() for piece in pieces)
 
 
 def _chars(events: Iterable[Event]) -> int:

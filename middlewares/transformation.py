@@ -12,8 +12,11 @@ a stream: in a whole answer nothing is gained by it.
 An answer that closes thinking which nothing opened began inside of it: see `proxy.pipeline.unopened`. That is noticed
 wherever a scanner is declared, but where the server does tools.
 
+Calls inside of a thought that never closes are noticed in whole answers (`proxy.pipeline.thought_calls`).
+
 Behind the scanner, what was escaped in the prompt is undone where the model copied it, so that whoever works on the
-answer sees what was meant (R5.6a). Where nothing was escaped nothing is declared. And the client's stop sequences are
+answer sees what was meant (R5.6a). Where nothing was escaped nothing is declared. Where calls are demanded or enforced,
+an answer ends at the first repeat of one of its calls (`proxy.pipeline.repeats`). And the client's stop sequences are
 applied where the server does not, or would not say which one matched (`proxy.pipeline.stopping`).
 """
 
@@ -26,16 +29,19 @@ from typing import ClassVar
 
 from proxy.call_policy.counted import CALL_FIELDS
 from proxy.endpoints.attempts import Attempts
+from proxy.events import Open, is_live
 from proxy.formats.base import ToolFormat
 from proxy.formats.rendering import prompt_name
 from proxy.model import ModelRequest, ToolChoice, ToolSpec
 from proxy.pipeline.exchange import Exchange, OfferedTools
 from proxy.pipeline.middleware import Middleware, Place
+from proxy.pipeline.repeats import RepeatStage
 from proxy.pipeline.reply import Reply
 from proxy.pipeline.routing import Route
 from proxy.pipeline.scanners import not_taught
 from proxy.pipeline.scanning import ScanStage
 from proxy.pipeline.stopping import Stops, StopStage, divided
+from proxy.pipeline.thought_calls import ThoughtCalls
 from proxy.pipeline.undoing import UndoStage
 from proxy.pipeline.unopened import OUTCOMES, Unopened
 from proxy.pipeline.unwrapping import UnwrapStage
@@ -106,6 +112,7 @@ class Transformation(Middleware):
         options = route.options
         taught, native = exchange.offer, exchange.native
         offer = _left_to_server(exchange) if taught is None and native else taught
+        repeats = bool(exchange.request.tools) and _ends_at_repeats(exchange)
         if offer is not None:
             stage = ScanStage(
                 offer,
@@ -118,9 +125,12 @@ class Transformation(Middleware):
                 history=exchange.request.messages,
                 schemas=partial(_schema, exchange),
                 native=taught is None,
+                keeps_repeats=repeats,
                 unopened=None if taught is None else _unopened(exchange, reply),
             )
             reply.map(stage)
+            if offer.tools and not exchange.received.stream:
+                reply.map(ThoughtCalls(stage.factory, exchange.nearly))
             if taught is not None:
                 record.note("format", offer.format.name)
             exchange.at_end(lambda: record.count("scanned_bytes", stage.scanned_bytes))
@@ -141,15 +151,35 @@ class Transformation(Middleware):
                     nothing, options, route.limits, record.count, unopened=unopened, only_rewritten=passes
                 )
                 reply.map(stage)
+        if repeats:
+            reply.map(RepeatStage(_size(exchange), partial(_repeated, exchange), choices=exchange.request.sampling.n))
         if exchange.escapes is not None and exchange.escapes.results is not None:
             reply.map(UnwrapStage(exchange.escapes))
         if exchange.escapes:
             reply.map(UndoStage(exchange.escapes))
         stops: Stops | None = exchange.state.get(Transformation)
         if stops is not None and (stops.gateway or stops.own):
-            origin = exchange.received.origin
-            size = 0 if origin is None else origin.size
-            reply.map(StopStage(stops.gateway, size, own=stops.own, choices=exchange.request.sampling.n))
+            choices = exchange.request.sampling.n
+            reply.map(StopStage(stops.gateway, _size(exchange), own=stops.own, choices=choices))
+
+
+def _size(exchange: Exchange) -> int:
+    origin = exchange.received.origin
+    return 0 if origin is None else origin.size
+
+
+def _ends_at_repeats(exchange: Exchange) -> bool:
+    """Whether an answer is over that repeats a call: a call is demanded, or the server enforces calls."""
+    request = exchange.request
+    return exchange.constrained or request.tool_choice.forces or request.enforced_choice is not None
+
+
+def _repeated(exchange: Exchange, opened: Open) -> None:
+    """Count a call that was dropped because it repeats another one, or came behind such a call."""
+    record = exchange.record
+    record.count("deduped")
+    if "source" in opened.extra or is_live(opened):  # the call policy has counted it
+        record.count("calls", -1)
 
 
 def _comes_early(exchange: Exchange) -> bool:

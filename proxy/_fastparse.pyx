@@ -32,6 +32,7 @@ from .scan.closers import CloserSearch
 from .scan.decoding import DeltaDecoder
 from .scan.first_key import FirstKey
 from .scan.live import LiveCalls
+from .scan.loose_head import LooseHead, loose_firsts, loose_words
 
 __all__ = ["CallScanner", "ChunkGate", "SecretGuard", "SseFramer"]
 
@@ -87,7 +88,7 @@ cdef class CallScanner:
 
     cdef object _grammar, _policy, _reasoning, _live, _decoder
     cdef bint _scan_calls, _in_block, _done, _half
-    cdef Py_ssize_t _block_bytes
+    cdef Py_ssize_t _block_bytes, _failed
     cdef Buffer _buffer
     cdef Output _output
     cdef Prose _prose
@@ -119,7 +120,7 @@ cdef class CallScanner:
         self._decoder = None  # made when it is needed
         self._buffer = Buffer()
         self._output = Output(trim_edges, choice, first_block)
-        self._prose = Prose(self._buffer, self._output, found, preopened and len(reasoning) > 0)
+        self._prose = Prose(self._buffer, self._output, policy, found, preopened and len(reasoning) > 0)
         self._block = BlockReader(self._buffer, self._output, policy, self._live)
         self._read_as(found)
 
@@ -295,9 +296,31 @@ cdef class CallScanner:
                 return self._read_again(upto)
             if block.inner:
                 self._output.join_section()
+        elif decision is AS_TEXT and self._may_be_loose():
+            return self._open_failed(upto)
+        if decision.before:
+            self._say_before(decision.before)
+        self._failed = 0
         self._output.fresh = False
         self._settle(decision, upto)
         return upto
+
+    cdef bint _may_be_loose(self) except -1:
+        if PyBytes_GET_SIZE(self._block.opener) == 0 or (self._live is not None and self._live.opened is not None):
+            return False
+        return self._prose.may_be_loose(self._buffer.start)
+
+    cdef Py_ssize_t _open_failed(self, Py_ssize_t upto) except -1:
+        self._failed = upto - self._buffer.start
+        return self._open_block(self._prose.plan.loose, self._buffer.start)
+
+    cdef int _say_before(self, Py_ssize_t chars) except -1:
+        cdef str text = self._buffer.slice(self._buffer.start, self._buffer.size).decode()[:chars]
+        cdef bytes raw = text.encode()
+        self._prose.pass_text(bytes_at(raw), PyBytes_GET_SIZE(raw))
+        self._output.say(bytes_at(raw), PyBytes_GET_SIZE(raw), None)
+        self._buffer.start += PyBytes_GET_SIZE(raw)
+        return 0
 
     cdef object _decision(self, Py_ssize_t upto):
         cdef BlockReader block = self._block
@@ -314,11 +337,15 @@ cdef class CallScanner:
         return self._policy.block(ended(syntax, raw, start, block.body_end, block.pieces, block.closed, block.broken))
 
     cdef Py_ssize_t _none(self, Py_ssize_t at) except -1:
-        cdef bytes opener = self._block.opener
+        cdef BlockReader block = self._block
+        cdef bytes opener = block.opener
         self._in_block = False
         if self._live is not None and self._live.opened is not None:
             self._settle(AS_TEXT, self._buffer.start)
             return self._buffer.size
+        if block.untaught and PyBytes_GET_SIZE(opener) == 0 and not block.loose and block.syntax is not None:
+            begun = self._buffer.slice(self._buffer.start, at)
+            self._policy.broken(block.syntax.syntax, begun.decode("utf-8", "replace"))
         if self._prose.plan.quotes:
             return self._read_again(at)
         self._output.fresh = False
@@ -328,10 +355,20 @@ cdef class CallScanner:
 
     cdef Py_ssize_t _read_again(self, Py_ssize_t at) except -1:
         cdef Py_ssize_t start = self._buffer.start
-        if self._block.untaught:
-            self._prose.quiet = max(self._prose.quiet, at, start + 1)
+        cdef Py_ssize_t upto
+        cdef Prose prose = self._prose
+        if self._block.loose:
+            prose.settled = max(prose.settled, at, start + 1)
+            if self._failed:
+                upto, self._failed = start + self._failed, 0
+                self._output.fresh = False
+                self._settle(AS_TEXT, upto)
+                return upto
+        elif self._block.untaught:
+            prose.quiet = max(prose.quiet, at, start + 1)
         else:
-            self._prose.refuse(self._block.opener)
+            prose.refuse(self._block.opener)
+        prose.again = prose.again or PyBytes_GET_SIZE(self._block.opener) > 0
         return start
 
     cdef int _settle(self, decision, Py_ssize_t end) except -1:

@@ -378,7 +378,8 @@ class ModelRequest:
     leave out unless they are told. `guarded`: what messages say holds nothing that begins or ends a turn in the
     server's protocol (`ServerSide.turn_markers`), but for what the gateway wrote itself. `grown` is about how many
     bytes of messages and tools were put in since it was read from `origin`: earlier turns, items in place of
-    references, rounds of tools, attempts.
+    references, rounds of tools, attempts. `enforced_choice`: the server is held to this choice in place of
+    `tool_choice`, of which the prompt speaks. A retry that demands a call keeps the prompt that the server has cached.
     """
 
     model: str
@@ -397,6 +398,7 @@ class ModelRequest:
     origin: Origin | None = None
     protocol_fields: Extra = field(default=EMPTY, hash=False)
     grown: int = field(default=0, compare=False)
+    enforced_choice: ToolChoice | None = None
 
     @property
     def size(self) -> int:

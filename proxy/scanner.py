@@ -24,8 +24,9 @@ from .registry import registries
 from .scan._grammar import SPACE, Grammar
 from .scan._grammar import CallPolicy as AnyPolicy
 from .scan._plan import plan
+from .scan.loose_head import BRACKETS, WORDS
 
-PRINTED_BEGINS: Final = ("{", "[", "print(", "await ", "functools")
+PRINTED_BEGINS: Final = ("{", "[", "print(", "await ", "functools", "call:", "functions.")
 """With what a call without markers begins, besides a tool's name."""
 
 Tool = ToolSpec | Mapping[str, Any] | str
@@ -107,18 +108,20 @@ def triggers(grammar: Grammar, config: ReasoningConfig) -> tuple[str, ...] | Non
         return None
     scan_calls = config.scan_calls or grammar.calls_in_reasoning
     looked_for = plan(grammar, reasoning_tags(grammar, config), scan_calls)
-    if looked_for.answer is not None or looked_for.printed is not None:
+    if looked_for.answer is not None or looked_for.printed is not None or looked_for.loose is not None:
         return None
     return tuple(marker.literal.decode() for marker in looked_for.text)
 
 
 class Signs(NamedTuple):
     """What finds where a text may come out of a scanner as anything but itself: the characters with which that begins,
-    and a pattern (None: in any text). `printed`: a call without markers may be all of it."""
+    and a pattern (None: in any text). `printed`: a call without markers may be all of it. `loose`: a line may begin a
+    call in any form (R30.1)."""
 
     firsts: tuple[str, ...]
     pattern: re.Pattern[str] | None
     printed: bool = False
+    loose: bool = False
 
 
 @lru_cache(maxsize=256)  # asked for every offer
@@ -129,14 +132,15 @@ def signs_of(grammar: Grammar, config: ReasoningConfig) -> Signs:
     looked_for = plan(grammar, reasoning_tags(grammar, config), config.scan_calls or grammar.calls_in_reasoning)
     if looked_for.answer is not None:
         return Signs((), None)
-    words = [marker.literal.decode() for marker in looked_for.text]
+    loose = looked_for.loose is not None
+    words = [marker.literal.decode() for marker in looked_for.text] + (list(BRACKETS) if loose else [])
     firsts = tuple(dict.fromkeys(word[0] for word in words))
-    return Signs(firsts, re.compile(any_of(words)), looked_for.printed is not None)
+    return Signs(firsts, re.compile(any_of(words)), looked_for.printed is not None, loose)
 
 
 def is_itself(text: str, signs: Signs, names: tuple[str, ...]) -> bool:
     """Whether it is quite certain that a text comes out of a scanner as it is. `names` are those that may be called."""
-    firsts, pattern, printed = signs
+    firsts, pattern, printed, loose = signs
     if pattern is None:
         return False
     at = len(text)
@@ -144,6 +148,8 @@ def is_itself(text: str, signs: Signs, names: tuple[str, ...]) -> bool:
         if first in text:  # many times faster than the pattern, and nearly always no
             at = min(at, text.index(first))
     if at < len(text) and pattern.search(text, at):
+        return False
+    if loose and any(word in text for word in (*WORDS, *(names if "\n" in text else ()))):
         return False
     if not printed:
         return True

@@ -14,7 +14,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import aiohttp
 from yarl import URL
@@ -23,16 +23,18 @@ from ..config import BackendConfig
 from ..errors import BackendFault, GatewayError
 from ..model import EMPTY, ModelRequest
 from ..protocols.base import ServerSide
-from ..protocols.wire import BOUNDS, dump
+from ..protocols.wire import BOUNDS, dumper
 from ..support.bounded_json import loads
-from ..support.offload import OFFLOAD_BYTES, offload
+from ..support.offload import OFFLOAD_BYTES, is_large, is_long, offload
 from .hops import HEADER, HOPS
 from .identity import Identity, Probe, is_stranger, probes_for, read_listed
 from .model_list import model_names, no_list, read_model_list
 from .presets import OPENAI_HOST
 from .private import Private
-from .session_client import SessionClient, broken
+from .session_client import BodyInPieces, SessionClient, broken
 from .tokenizing import Ask
+
+T = TypeVar("T")
 
 PROBE_S: Final = 2.0
 """Limit for each of the questions."""
@@ -108,15 +110,22 @@ class Asking:
         `headers`; None: it cannot say."""
         assert wire.count_path is not None
         url = self._base.joinpath(wire.count_path.lstrip("/"))
-        return await self._counted(lambda: self._post(url, wire.write_counted(request), headers), wire.read_count)
 
-    async def of_engine(self, way: Callable[[Ask], Awaitable[int | None]]) -> int | None:
-        """What the engine's own paths say of a number of tokens; None: they cannot."""
-        return await self._counted(lambda: way(self._ask_engine), lambda tokens: tokens)
+        async def ask() -> Any:
+            body = await offload(is_large(request), wire.write_counted, request)
+            return await self._post(url, body, headers)
 
-    async def _counted(self, ask: Callable[[], Awaitable[Any]], read: Callable[[Any], int | None]) -> int | None:
+        return await self._counted(ask, wire.read_count)
+
+    async def of_engine(self, way: Callable[[Ask], Awaitable[T | None]], seconds: float = COUNT_S) -> T | None:
+        """What the engine's own paths say in this time of the tokens of a prompt; None: they cannot."""
+        return await self._counted(lambda: way(self._ask_engine), lambda said: said, seconds)
+
+    async def _counted(
+        self, ask: Callable[[], Awaitable[Any]], read: Callable[[Any], T | None], seconds: float = COUNT_S
+    ) -> T | None:
         try:
-            async with asyncio.timeout(COUNT_S):
+            async with asyncio.timeout(seconds):
                 return read(await ask())
         except (aiohttp.ClientError, OSError, ValueError, GatewayError):
             return None
@@ -127,8 +136,10 @@ class Asking:
     async def _post(self, url: URL, body: Mapping[str, Any], further: Mapping[str, str] = EMPTY) -> Any:
         """The parsed answer; None for any other status than 200, and for more bytes than a list may have."""
         headers = {**further, **(self._hop_header() or {}), "Content-Type": "application/json"}
+        large = is_long(body)
+        sent = BodyInPieces(await offload(large, dumper(large), body))
         received = bytearray()
-        async with self._client.session.post(url, data=dump(body), allow_redirects=False, headers=headers) as response:
+        async with self._client.session.post(url, data=sent, allow_redirects=False, headers=headers) as response:
             async for data in response.content.iter_any():
                 received += data
                 if len(received) > self._list_bytes:

@@ -10,10 +10,10 @@ import asyncio
 import ssl
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
-from io import BytesIO
 from typing import Final
 
 import aiohttp
+from aiohttp.abc import AbstractStreamWriter
 from yarl import URL
 
 from ..config import BackendConfig, Timeouts
@@ -32,8 +32,8 @@ from .connections import (
 )
 from .tls import log_untrusted, tls_context
 
-PIECEWISE_BYTES: Final = 1024 * 1024
-"""Larger request bodies are sent in pieces."""
+PIECE_BYTES: Final = 64 * 1024
+"""Of a request body that are sent at once."""
 
 _PATROL_S: Final = 1.0
 """How often a waiting answer is looked at, at least."""
@@ -71,7 +71,9 @@ class SessionClient:
         limit, phase = shortest(self._timeouts)
         try:
             async with asyncio.timeout(limit):
-                response = await self.session.post(self._url, data=payload(body), headers=fields, allow_redirects=False)
+                response = await self.session.post(
+                    self._url, data=BodyInPieces(body), headers=fields, allow_redirects=False
+                )
         except aiohttp.ConnectionTimeoutError:
             raise timed_out(CONNECTING, self._timeouts.connect_s) from None
         except TimeoutError:
@@ -236,9 +238,24 @@ class Watch:
         content.set_exception(aiohttp.ClientPayloadError(self.fault.message))
 
 
-def payload(body: bytes) -> bytes | BytesIO:
-    """The body in the form that the client sends best: a large one in pieces, so that others are served meanwhile."""
-    return body if len(body) <= PIECEWISE_BYTES else BytesIO(body)
+class BodyInPieces(aiohttp.Payload):
+    """A request body that is sent in pieces, so that others are served meanwhile. aiohttp sends bytes at once, and
+    copies a `BytesIO` at once."""
+
+    _autoclose = True  # there is nothing to close
+
+    def __init__(self, body: bytes) -> None:
+        super().__init__(body, content_type="application/json")
+        self._size = len(body)
+
+    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        """The body as text."""
+        return str(self._value, encoding, errors)
+
+    async def write(self, writer: AbstractStreamWriter) -> None:
+        """Sends the body."""
+        for at in range(0, len(self._value), PIECE_BYTES):
+            await writer.write(self._value[at : at + PIECE_BYTES])
 
 
 def broken(error: Exception) -> BackendFault:

@@ -150,6 +150,13 @@ def count_bytes(text: str) -> int:
     return -(-len(text.encode("utf-8", "surrogatepass")) // BYTES_PER_TOKEN)
 
 
+def by_bytes(read: Usage | None, size: int, written: int) -> Usage:
+    """The crude estimate for an answer that the server was not left to count: of a request of `size` bytes, unless it
+    said at the beginning what it `read`, and so many bytes `written`."""
+    prompt = read.input_tokens if read is not None else max(1, size // BYTES_PER_TOKEN)
+    return Usage(prompt, max(1, written // BYTES_PER_TOKEN), estimated=True, tokenizer="bytes")
+
+
 def pieces(text: str) -> Iterator[str]:
     """`text` in pieces of about `PIECE_CHARS`, cut before a space, where encodings begin a new token anyway."""
     start = 0
@@ -167,11 +174,17 @@ def _text_pieces(texts: Iterable[str]) -> Iterator[str]:
     held: list[str] = []
     size = 0
     for text in texts:
-        held.append(text)
-        size += len(text) + 1
-        if size > PIECE_CHARS:
-            yield from pieces("\n".join(held))
-            held, size = [""], 0  # the line end that belongs between the pieces
+        rest = pieces(text)
+        held.append(next(rest, ""))
+        size += len(held[-1]) + 1
+        more = next(rest, None)
+        if more is None and size <= PIECE_CHARS:
+            continue
+        yield from pieces("\n".join(held))
+        held, size = [""], 0  # the line end that belongs between the pieces
+        if more is not None:
+            yield more
+            yield from rest
     yield from pieces("\n".join(held))
 
 

@@ -26,11 +26,13 @@ from ..scan.literals import (
     json_string,
     python_call,
     python_calls,
+    python_value,
     without_wrapping,
 )
 from ..scan.repair import RepairKind, parses, read_json, skip_space
 from .elements import Element, element_value, read_elements, text_value
 from .json_calls import TextArguments, json_calls, quick_call, read_nearly
+from .lines import is_line, line_call
 from .tags import key_of, name_of, unframed
 from .untyped import ParameterTypes, Types, kind_of_value, typed_value
 from .written import Arguments, Settled, Unreadable, Written, object_text
@@ -113,7 +115,7 @@ class BracesArguments:
         text = self.text.strip(SPACE)
         if text[:1] != "{":
             raise ValueError("its arguments are no object")
-        return Settled(text if parses(text) else braces_value(text, self.quote))
+        return Settled(text if parses(text) else braces_value(text, self.quote, bare=repair))
 
 
 @dataclass(slots=True)
@@ -188,6 +190,9 @@ def _whole_calls(block: Block, repair: bool) -> Assembly:
     for field, text in block.pieces:
         if field not in ("call", "calls"):
             raise ValueError(_BROKEN)
+        if is_line(syntax):
+            found.calls.append(line_call(text))
+            continue
         if _is_python(text, syntax):
             literal = syntax.untaught  # who was asked for calls means them; elsewhere they may be part of a program
             if literal:
@@ -196,6 +201,8 @@ def _whole_calls(block: Block, repair: bool) -> Assembly:
             calls = python_calls(text, literal=literal) if listed else [python_call(text, literal=literal)]
             found.calls += [Written(call.name, PythonArguments(call), source=call.source) for call in calls]
             continue
+        if _own_syntax(syntax):
+            text = _as_json(text)
         call = quick_call(text, syntax)
         if call is not None:
             found.calls.append(call)
@@ -222,6 +229,16 @@ def _is_python(text: str, syntax: BlockSyntax) -> bool:
     if text[start : start + 1] == "[":
         start = skip_space(text, start + 1)
     return text[start : start + 1] not in ("{", '"', "`", "]", "")
+
+
+def _as_json(text: str) -> str:
+    """JSON for what Python writes as a dict, or a list of dicts; `text` itself if it is neither, or JSON already."""
+    if parses(text):
+        return text
+    try:
+        return python_value(text)
+    except ValueError:
+        return text
 
 
 @lru_cache(maxsize=256)  # a pure function of a frozen value; there are few
@@ -284,7 +301,9 @@ class _Draft:
         else:
             arguments = TextArguments(self.text, syntax.arguments)
         name = name or ""
-        return Written(name, arguments, call_id, alias=name.removeprefix(_HARMONY))
+        space, _, bare = name.rpartition(":")  # Gemma writes namespaces before a name
+        otherwise = Written(bare, arguments, call_id) if space and bare else None
+        return Written(name, arguments, call_id, alias=name.removeprefix(_HARMONY), otherwise=otherwise)
 
     def _elements(self, prefix: str) -> Arguments:
         """Text behind the last value is what follows the first tag inside of that."""

@@ -27,6 +27,11 @@ CALL_FIELDS: Final = (
         CounterSpec("toolwire_tool_calls_recognised_total", "Calls in a form that was not taught", "form"),
     ),
     AccessField(
+        "recovered",
+        "Of those: in a damaged or unknown form, which only the tool's schema could tell (`calls.recognise: any`).",
+        CounterSpec("toolwire_tool_calls_recovered_total", "Calls in a damaged or unknown form"),
+    ),
+    AccessField(
         "repaired",
         "Of those: mended.",
         CounterSpec("toolwire_tool_call_repairs_total", "Repaired calls", "kind", tuple(REPAIRS)),
@@ -81,7 +86,10 @@ CALL_FIELDS: Final = (
         "dropped_parallel",
     ),
     AccessField(
-        "deduped", "Calls that vanished because they repeated another one (`calls.dedupe_calls`).", OUTCOMES, "deduped"
+        "deduped",
+        "Calls that vanished because they repeated another one (`calls.dedupe_calls`), or ended an answer whose calls are demanded or enforced.",
+        OUTCOMES,
+        "deduped",
     ),
     AccessField(
         "truncated_calls",

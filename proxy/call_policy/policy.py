@@ -37,8 +37,8 @@ from .assembly import Assembly, assemble, begun, begun_member, member
 from .candidate import Candidate, Names, names_on_offer, settled
 from .ids import CallIds
 from .json_calls import raw_arguments, settle_arguments
-from .near import is_marked, means_call, near_name, tries_to_call
-from .recognised import Recogniser, Schemas, Unrecognised, checker
+from .near import NearMiss, is_marked, is_template, means_call, near_name, recites, unreadable
+from .recognised import RECITED, Recogniser, Schemas, Unrecognised, checker
 from .untyped import ParameterTypes
 from .written import Written
 
@@ -54,6 +54,8 @@ PARSE_FAILURES: Final = ("unclosed", "unreadable", "oversize", "arguments")
 JSON."""
 
 _UNTYPED: Final = ParameterTypes(None)
+_BROKEN: Final = "The model's tool call cannot be read: it is neither JSON nor a call in Python."
+_UNENDED: Final = "The answer ended inside a tool call."
 
 
 def strict_failure(code: FailureCode, detail: str, options: BadAnswersConfig) -> ModelFault | str:
@@ -66,8 +68,7 @@ def strict_failure(code: FailureCode, detail: str, options: BadAnswersConfig) ->
 
 class _Rejected(Exception):
     """Not a call: text if soft, a failure if strict. `counter` is counted either way, `reason` is the label of it.
-    `near` is what the model is to be told if it is text that tried to be a call; None if it did not. `name` is that of
-    a tool which is not on offer."""
+    `near` is the near miss that it is, if it is one. `name` is that of a tool which is not on offer."""
 
     def __init__(
         self,
@@ -77,7 +78,7 @@ class _Rejected(Exception):
         strict: bool,
         counter: str | None = None,
         reason: str | None = None,
-        near: str | None = None,
+        near: NearMiss | None = None,
         name: str | None = None,
     ) -> None:
         super().__init__(detail)
@@ -99,14 +100,14 @@ class CallPolicy:
     `unknown_names`, `excess_calls`, `strict_failures` for blocks that are not; `dropped_parallel`, `deduped`,
     `truncated_calls` for what vanishes; `withdrawn_calls` for those that had begun to go out (R6.13). `label` is called
     with the name of a counter and what more is to be said: how a call was `repaired` (`REPAIRS`), the reason of
-    `parse_failures` (`PARSE_FAILURES`), the code of `strict_failures`. `near` is told what was wrong with text that
-    tried to be a call (R23.4), in words for the model. `refused` is told why a block in the taught form is no call, and
+    `parse_failures` (`PARSE_FAILURES`), the code of `strict_failures`. `near` is told of text that
+    tried to be a call (R23.4). `refused` is told why a block in the taught form is no call, and
     the name that it gave if that is none of a tool on offer. `ids` gives the calls their ids.
 
-    Of forms that were not taught: calls are counted as `recognised` besides, the label is the family of the syntax, and
-    as `coerced` if they were mended; what names a tool on offer and is none, as `unrecognised`, the label is one of
-    `REASONS`. `schemas` has the checkers for the tools; default: they are compiled here. While `recognises` is off,
-    nothing in such a form is a call.
+    Of forms that were not taught: calls are counted as `recognised` besides, the label is the family of the syntax,
+    those in a damaged or unknown form (R30.1) as `recovered` too, and as `coerced` if they were mended; what names a
+    tool on offer and is none, as `unrecognised`, the label is one of `REASONS`. `schemas` has the checkers for the
+    tools; default: they are compiled here. While `recognises` is off, nothing in such a form is a call.
     """
 
     def __init__(
@@ -119,7 +120,7 @@ class CallPolicy:
         limits: LimitsConfig,
         count: Callable[[str], object] | None = None,
         label: Callable[[str, str], object] | None = None,
-        near: Callable[[str], object] | None = None,
+        near: Callable[[NearMiss], object] | None = None,
         refused: Callable[[str, str | None], object] | None = None,
         ids: CallIds | None = None,
         schemas: Schemas | None = None,
@@ -135,7 +136,7 @@ class CallPolicy:
         self._limits = limits
         self._count: Callable[[str], object] = count or (lambda name: None)
         self._label: Callable[[str, str], object] = label or (lambda name, label: None)
-        self._near: Callable[[str], object] = near or (lambda why: None)
+        self._near: Callable[[NearMiss], object] = near or (lambda miss: None)
         self._refused: Callable[[str, str | None], object] = refused or (lambda why, name: None)
         self._ids = ids or CallIds()
         self._made = 0
@@ -217,7 +218,11 @@ class CallPolicy:
     def unfinished(self, syntax: BlockSyntax, body: str, why: Why) -> Decision:
         """CallPolicy a block that has no end (R6.8, R6.9). What the backend cut off for length vanishes and is counted,
         also if it is strict (C18); else it is text or a failure."""
-        if syntax.untaught or (why == "truncated" and _only_a_name(syntax, body)):
+        if syntax.untaught:
+            if why == "end" and self.recognises:
+                self._note_untaught(unreadable(_UNENDED, syntax, body, self._offered, ended=False))
+            return AS_TEXT
+        if why == "truncated" and _only_a_name(syntax, body):
             return AS_TEXT
         if why == "truncated":
             self._count("truncated_calls")
@@ -228,8 +233,20 @@ class CallPolicy:
             again = self._read_as_untaught(syntax, body)
             if again is not None:
                 return again
-            detail, reason = "The answer ended inside a tool call.", "unclosed"
-        return self._refuse(self._unreadable(detail, reason, syntax, "" if why == "oversize" else body))
+            detail, reason = _UNENDED, "unclosed"
+        return self._refuse(self._unreadable(detail, reason, syntax, "" if why == "oversize" else body, ended=False))
+
+    def broken(self, syntax: BlockSyntax, begun: str) -> None:
+        """See `proxy.scan._grammar.CallPolicy`."""
+        if self.recognises:
+            self._note_untaught(unreadable(_BROKEN, syntax, begun, self._offered, cut=True))
+
+    def _note_untaught(self, miss: NearMiss | None) -> None:
+        """Note the near miss that a block is whose form was not taught, if it is one."""
+        if miss is not None:
+            self._count("unrecognised")
+            self._label("unrecognised", "arguments")
+            self._near(miss)
 
     def _read_as_untaught(self, syntax: BlockSyntax, body: str) -> Decision | None:
         """What lacks the last brackets of the taught form, where that is JSON without markers, is as good as if nobody
@@ -304,14 +321,14 @@ class CallPolicy:
         options = self._calls
         if not block.closed and options.unclosed != "repair":
             detail = "The closing tag of the model's tool call is missing."
-            rejected = self._unreadable(detail, "unclosed", block.syntax, block.body)
+            rejected = self._unreadable(detail, "unclosed", block.syntax, block.body, block.pieces)
             rejected.strict = options.unclosed == "error"
             raise rejected
         try:
             found = assemble(block, repair=options.repair == "safe")
         except ValueError as error:
             detail = f"The model's tool call cannot be read: {error}."
-            raise self._unreadable(detail, "unreadable", block.syntax, block.body) from None
+            raise self._unreadable(detail, "unreadable", block.syntax, block.body, block.pieces) from None
         if not found.calls and block.syntax.opener and not block.syntax.first_keys:
             return []  # a list of no calls between its own tags
         if not found.calls:
@@ -320,17 +337,21 @@ class CallPolicy:
         failures: list[_Rejected] = []
         for written in found.calls:
             try:
-                calls.append(self._call(written, found, block.closed))
+                calls.append(self._call(written, found, block))
             except _Rejected as rejected:
                 unknown = self._unknown(written, rejected, block)
                 if unknown is not None:
                     calls.append(unknown)
                     continue
-                if not written.name and not tries_to_call(block.syntax, block.body, self._offered.known):
-                    rejected.near = None
                 failures.append(rejected)
         if failures:
-            raise next((failure for failure in failures if failure.strict), failures[0])
+            first = next((failure for failure in failures if failure.strict), failures[0])
+            if first.near is not None and len(found.calls) > 1:
+                others = [
+                    failure.near.tools for failure in failures if failure is not first and failure.near is not None
+                ]
+                first.near = first.near.beside(*others, [call.name for call in calls])
+            raise first
         return calls
 
     @property
@@ -348,20 +369,40 @@ class CallPolicy:
         name = written.name
         if not name:
             detail = "The model's tool call has no name."
-            raise _Rejected("unknown_tool_call", detail, strict=self.strict, counter="unknown_names", near=detail)
+            raise _Rejected("unknown_tool_call", detail, strict=self.strict, counter="unknown_names")
         tool = known.get(name)
         strict = self.strict if tool is None else tool.strict is True
         if allowed is not None and name not in allowed:
             detail = f"The model called the tool {quote(name)}, which is not on offer."
             meant = near_name((name, written.alias), known, allowed)
-            near = None if meant is None else f"{detail} Its name is {quote(meant)}."
+            near = None if meant is None else NearMiss(f"{detail} Its name is {quote(meant)}.", (meant,))
             raise _Rejected("unknown_tool_call", detail, strict=strict, counter="unknown_names", near=near, name=name)
         return written, tool, strict
 
-    def _call(self, written: Written, found: Assembly, closed: bool) -> Candidate:
+    def _call(self, written: Written, found: Assembly, block: Block) -> Candidate:
         """The call of a tool that may be called, with its arguments. Raises `_Rejected`."""
+        try:
+            return self._read_call(written, found, closed=block.closed)
+        except _Rejected as rejected:
+            if rejected.near is not None:
+                near = replace(rejected.near, text=block.body)
+                rejected.near = None if is_template(block.body) else near
+            raise
+
+    def _read_call(self, written: Written, found: Assembly, *, closed: bool) -> Candidate:
         written, tool, strict = self._named(written)
         name = written.name
+        if tool is not None and recites(written, ParameterTypes(prompt_parameters(tool)).names):
+            detail = RECITED.format(quote(name))
+            near = NearMiss(detail, (name,))
+            raise _Rejected(
+                "malformed_tool_arguments",
+                detail,
+                strict=strict,
+                counter="parse_failures",
+                reason="arguments",
+                near=near,
+            )
         try:
             if strict and found.flaw is not None:
                 raise ValueError(found.flaw)
@@ -377,7 +418,7 @@ class CallPolicy:
                 strict=strict,
                 counter="parse_failures",
                 reason="arguments",
-                near=detail,
+                near=NearMiss(detail, (name,)),
             ) from None
         mended = dict.fromkeys((*found.repaired, *repaired, *(() if closed else ("closer",))))
         return Candidate(name, arguments, tool, strict, mended, unwrapped, written.call_id, written.source)
@@ -402,8 +443,14 @@ class CallPolicy:
         """The decision on a block in a form that was not taught."""
         if self._recogniser is None:
             self._recogniser = Recogniser(self._calls, self._schemas or partial(checker, limits=self._limits))
+        before = 0
         try:
-            calls = self._recogniser.calls(block, self._offered) if self.recognises else []
+            if not self.recognises:
+                return AS_TEXT
+            if block.syntax.loose:
+                calls, before = self._recogniser.recovered(block, self._offered)
+            else:
+                calls = self._recogniser.calls(block, self._offered)
         except Unrecognised as unrecognised:
             self._count("unrecognised")
             self._label("unrecognised", unrecognised.reason)
@@ -425,10 +472,21 @@ class CallPolicy:
         for _ in wanted:
             self._count("recognised")
             self._label("recognised", block.syntax.family)
-        return Decision(calls=tuple(self._emit(call, None) for call in wanted), drop=not wanted)
+            if block.syntax.loose:
+                self._count("recovered")
+        return Decision(calls=tuple(self._emit(call, None) for call in wanted), drop=not wanted, before=before)
 
-    def _unreadable(self, detail: str, reason: str, syntax: BlockSyntax, body: str) -> _Rejected:
-        near = detail if body and tries_to_call(syntax, body, self._offered.known) else None
+    def _unreadable(
+        self,
+        detail: str,
+        reason: str,
+        syntax: BlockSyntax,
+        body: str,
+        pieces: Sequence[tuple[Field, str]] = (),
+        *,
+        ended: bool = True,
+    ) -> _Rejected:
+        near = unreadable(detail, syntax, body, self._offered, pieces=pieces, ended=ended)
         return _Rejected(
             "malformed_tool_arguments",
             detail,

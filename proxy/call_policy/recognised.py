@@ -19,15 +19,18 @@ from typing import Final, Literal, get_args
 
 from ..config import CallsConfig, LimitsConfig
 from ..errors import quote
+from ..formats.recognition import RECOVERED
 from ..formats.rendering import prompt_name, prompt_parameters
 from ..model import ToolSpec
-from ..scan._grammar import Block
+from ..scan._grammar import Block, BlockSyntax
 from ..scan.repair import read_json
 from ..schemas.schema import SchemaProblem, ToolSchema, compile_schema
 from .assembly import Assembly, assemble
 from .candidate import Candidate, Names, settled
 from .coercion import Coerced, coerce
 from .json_calls import MemberArguments
+from .near import NearMiss, misfit, recites, tool_of, unreadable
+from .recovery import NoCall, recover
 from .untyped import ParameterTypes
 from .written import Written
 
@@ -45,11 +48,15 @@ def checker(tool: ToolSpec, *, limits: LimitsConfig) -> ToolSchema:
     return compile_schema(tool.parameters, limits)
 
 
-class Unrecognised(ValueError):
-    """A block that names a tool on offer fails the test. `near` is what the model is to be told if it tried to call
-    (R23.4): what stands there has markers, or no other keys than the tool's arguments."""
+RECITED: Final = "The model wrote the definition of the tool {} in place of a call."
 
-    def __init__(self, reason: Reason, near: str | None = None) -> None:
+_RECOVERED: Final = BlockSyntax(opener=RECOVERED)
+
+
+class Unrecognised(ValueError):
+    """A block that names a tool on offer fails the test. `near` is the near miss that it is, if it is one (R23.4)."""
+
+    def __init__(self, reason: Reason, near: NearMiss | None = None) -> None:
         super().__init__(reason)
         self.reason = reason
         self.near = near
@@ -71,29 +78,50 @@ class Recogniser:
             return []
         try:
             found = assemble(block, repair=options.repair == "safe")
-        except ValueError:
-            return []
+        except ValueError as error:
+            detail = f"The model's tool call cannot be read: {error}."
+            miss = unreadable(detail, block.syntax, block.body, names, pieces=block.pieces)
+            if miss is None:
+                return []
+            raise Unrecognised("arguments", miss) from None
         calls: list[Candidate] = []
-        flaw: Unrecognised | None = None
+        flaws: list[Unrecognised] = []
         named = False
         for written in found.calls:
             try:
                 call = self._call(written, found, names, block)
             except Unrecognised as unrecognised:
-                named, flaw = True, flaw or unrecognised
+                named = named or unrecognised.reason != "name" or unrecognised.near is not None
+                flaws.append(unrecognised)
                 continue
-            if call is None:
-                flaw = flaw or Unrecognised("name")
-            else:
-                named = True
-                calls.append(call)
-        if flaw is not None and named:
-            raise flaw
+            named = True
+            calls.append(call)
+        if flaws and named:
+            raise _together(flaws, calls)
         return calls
 
-    def _call(self, written: Written, found: Assembly, names: Names, block: Block) -> Candidate | None:
-        """The first reading of a call that passes; None if none names a tool that may be called."""
-        marked = bool(block.syntax.opener)
+    def recovered(self, block: Block, names: Names) -> tuple[list[Candidate], int]:
+        """The calls in a damaged or unknown form that a block ends with, and how many characters stand before them.
+        Raises `Unrecognised`: it is text, and names a tool on offer where calls name one."""
+        text = block.body
+        takes = {
+            name: tool
+            for name in names.callable
+            if (tool := names.known.get(name)) is not None and tool.kind != "custom"
+        }
+        try:
+            found = recover(text, takes, lambda name: ParameterTypes(prompt_parameters(takes[name])))
+        except NoCall as none:
+            miss = unreadable("The model's tool call cannot be read.", block.syntax, text, names, named=none.name)
+            if none.name is None and miss is None:
+                return [], 0
+            raise Unrecognised("arguments", miss) from None
+        block = Block(_RECOVERED, text[found.before :], ())
+        return [self._call(written, Assembly([]), names, block) for written in found.calls], found.before
+
+    def _call(self, written: Written, found: Assembly, names: Names, block: Block) -> Candidate:
+        """The first reading of a call that passes. Raises `Unrecognised`."""
+        syntax, body = block.syntax, block.body
         flaw: Unrecognised | None = None
         for reading in _readings(written):
             if not names.may_be_called(reading.name):
@@ -104,40 +132,42 @@ class Recogniser:
                 if strict and found.flaw is not None:
                     raise ValueError(found.flaw)
                 arguments, repaired, unwrapped = settled(reading, tool, self._options, strict=strict)
-                fitting = self._fitting(reading, tool, arguments, marked=marked)
+                fitting = self._fitting(reading, tool, arguments, block)
             except Unrecognised as unrecognised:
                 flaw = flaw or unrecognised
                 continue
             except ValueError as error:
+                if _recites(reading, tool):
+                    flaw = flaw or Unrecognised("definition", _recited(reading, block))
+                    continue
                 detail = f"The model's call of {quote(reading.name)} is malformed: {error}."
-                flaw = flaw or Unrecognised("arguments", detail if marked else None)
+                flaw = flaw or Unrecognised("arguments", misfit(detail, syntax, body, reading))
                 continue
             mended = dict.fromkeys((*found.repaired, *repaired, *(() if block.closed else ("closer",))))
             call_id, source = reading.call_id, reading.source
             return Candidate(
                 reading.name, fitting.text, tool, strict, mended, unwrapped, call_id, source, fitting.kinds
             )
-        if flaw is not None:
-            raise flaw
-        return None
+        raise flaw or Unrecognised("name", _misspelt(written, names, block))
 
-    def _fitting(self, reading: Written, tool: ToolSpec | None, arguments: str, *, marked: bool) -> Coerced:
+    def _fitting(self, reading: Written, tool: ToolSpec | None, arguments: str, block: Block) -> Coerced:
         """The arguments as they come out, and how they were mended. Raises `Unrecognised`."""
         if tool is None or tool.kind == "custom":
             return Coerced(arguments, ())
         if _defines(reading, tool, arguments):
-            raise Unrecognised("definition")
+            raise Unrecognised("definition", _recited(reading, block) if _recites(reading, tool) else None)
         schema = self._schema(tool)
         if schema is None:
             raise Unrecognised("schema")
-        misfit = schema.check(arguments)
-        if misfit is None:
+        flaw = schema.check(arguments)
+        if flaw is None:
             return Coerced(arguments, ())
         mends = self._options.coerce != "off" and tool.strict is not True
         mended = coerce(arguments, schema) if mends else None
         if mended is None or schema.check(mended.text) is not None:
-            detail = f"The model's call of {quote(reading.name)} does not fit the tool's schema: {misfit}"
-            raise Unrecognised("schema", detail if marked or _only_arguments(arguments, tool) else None)
+            detail = f"The model's call of {quote(reading.name)} does not fit the tool's schema: {flaw}"
+            keys = _only_arguments(arguments, tool)
+            raise Unrecognised("schema", misfit(detail, block.syntax, block.body, reading, fits_keys=keys))
         return mended
 
     def _schema(self, tool: ToolSpec) -> ToolSchema | None:
@@ -148,6 +178,38 @@ class Recogniser:
             except SchemaProblem:
                 self._compiled[name] = None
         return self._compiled[name]
+
+
+def _together(flaws: list[Unrecognised], calls: list[Candidate]) -> Unrecognised:
+    """What a block fails with that holds these flaws beside these calls. Several definitions are a list of tools that
+    was asked for, and no attempt."""
+    first = flaws[0]
+    if sum(flaw.reason == "definition" for flaw in flaws) > 1:
+        first.near = None
+    elif first.near is not None:
+        others = [flaw.near.tools for flaw in flaws[1:] if flaw.near is not None]
+        first.near = first.near.beside(*others, [call.name for call in calls])
+    return first
+
+
+def _misspelt(written: Written, names: Names, block: Block) -> NearMiss | None:
+    """The near miss that the call of a name is which is one edit away from that of a tool; None if it is none."""
+    for reading in _readings(written):
+        meant = tool_of(reading.name, names) if reading.name else None
+        if meant is not None:
+            detail = (
+                f"The model called the tool {quote(reading.name)}, which is not on offer. Its name is {quote(meant)}."
+            )
+            return misfit(detail, block.syntax, block.body, replace(reading, name=meant))
+    return None
+
+
+def _recites(reading: Written, tool: ToolSpec | None) -> bool:
+    return tool is not None and recites(reading, ParameterTypes(prompt_parameters(tool)).names)
+
+
+def _recited(reading: Written, block: Block) -> NearMiss:
+    return NearMiss(RECITED.format(quote(reading.name)), (reading.name,), block.body, "alone")
 
 
 def _readings(written: Written) -> Iterator[Written]:

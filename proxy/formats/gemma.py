@@ -13,7 +13,10 @@ from .values import Syntax
 
 def _call(*ends: str) -> tuple[Node, ...]:
     return (
-        tuple(Branch(literal=word, read="word", field="name", then=1) for word in ("call:", ":")),
+        (
+            *(Branch(literal=word, read="word", field="name", then=1) for word in ("call:", ":")),
+            Branch(read="name", field="name", then=1),
+        ),
         (Branch(read="braces", field="arguments", then=2),),
         (*(Branch(literal=end) for end in ends), DONE),
     )
@@ -30,7 +33,7 @@ def _layout(opener: str, quote: str, closer: str) -> Layout:
 
 
 # Gemma 4: generation stops at the closer, or at the opener of a response.
-_QUOTE: Final = '<|"|>'
+QUOTE: Final = '<|"|>'
 GEMMA4: Final = written(
     "gemma4",
     Grammar(
@@ -38,14 +41,14 @@ GEMMA4: Final = written(
             BlockSyntax(
                 opener="<|tool_call>",
                 closer="<tool_call|>",
-                quote=_QUOTE,
+                quote=QUOTE,
                 body=_call("<tool_call|>", "<|tool_response>"),
             ),
         ),
         reasoning=(("<|channel>thought\n", "<channel|>"),),
     ),
-    _layout("<|tool_call>", _QUOTE, "<tool_call|>"),
-    notes=f"Every string stands between two {_QUOTE}, without quotes; numbers, true, false and null as in JSON.",
+    _layout("<|tool_call>", QUOTE, "<tool_call|>"),
+    notes=f"Every string stands between two {QUOTE}, without quotes; numbers, true, false and null as in JSON.",
 )
 
 FUNCTIONGEMMA: Final = written(

@@ -1,7 +1,8 @@
 """A name, then a key and a value for each argument, all in tags.
 
-GLM-4.5 and 4.6 with line ends between the tags, GLM-4.7 and 5 without; both formats read both. Others write so with
-tags of their own: IQuest Q1, Hunyuan 3 and 4, K2 Horizon, Solar Open 2.
+GLM-4.5 and 4.6 with line ends between the tags, GLM-4.7 and 5 without; TeleChat 4 with other words for key and value.
+These formats have one opener, so each reads what the others write. Others have tags of their own: IQuest Q1 and Coder
+V2, Hunyuan 3 and 4, K2 Horizon, Solar Open 2.
 """
 
 from __future__ import annotations
@@ -11,43 +12,66 @@ from typing import Final
 from ..scan._grammar import BlockSyntax, Branch, Grammar, Node
 from .base import VERBATIM, written
 from .layout import Layout, Tagged
-from .syntaxes import pairs, section
+from .syntaxes import DONE, pairs, section
 
 
-def _syntax(tag: str) -> BlockSyntax:
-    return BlockSyntax(
-        opener=f"<{tag}>",
-        closer=f"</{tag}>",
-        body=(
-            (Branch(read="name", field="name", then=1),),
+def _syntax(tag: str, *prefixes: str) -> BlockSyntax:
+    """A name, then pairs whose tags are `key` and `value` behind one of the `prefixes`. GLM 5.3 also writes all
+    arguments as one JSON object, perhaps with a `>` before it, and the closer of a value behind a name alone."""
+    end = Branch(literal=f"</{tag}>")
+    over, braces, row = 2, 3, 4
+    firsts = [(row + 5 * number, f"{prefix}key", f"{prefix}value") for number, prefix in enumerate(prefixes)]
+    nodes: list[Node] = [
+        (Branch(read="name", field="name", then=1),),
+        (
+            *(Branch(literal=f"<{key}>", read="word", field="key", then=base) for base, key, _ in firsts),
+            end,
+            *(Branch(literal=f"</{value}>", then=over) for _, _, value in firsts),
+            Branch(literal=">", then=braces),
+            Branch(read="object", field="arguments", then=over),
+        ),
+        (end, DONE),
+        (Branch(read="object", field="arguments", then=over),),
+    ]
+    for base, key, value in firsts:
+        nodes += [
+            (Branch(literal=f"</{key}>", then=base + 1),),
+            (Branch(literal=f"<{value}>", read="text", field="value", then=base + 2),),
             (
-                Branch(literal="<arg_key>", read="word", field="key", then=2),
-                Branch(literal=f"</{tag}>"),
-            ),
-            (Branch(literal="</arg_key>", then=3),),
-            (Branch(literal="<arg_value>", read="text", field="value", then=4),),
-            (
-                Branch(literal="</arg_value>", then=1),
-                *(Branch(literal=f"{end}</{tag}>", then=5) for end in ("", "\n")),  # the last one's is left out by some
+                Branch(literal=f"</{value}>", then=base + 4),
+                *(Branch(literal=f"{line}</{tag}>", then=base + 3) for line in ("", "\n")),  # some leave out the last
             ),
             (),
-        ),
-    )
+            (Branch(literal=f"<{key}>", read="word", field="key", then=base), end),
+        ]
+    return BlockSyntax(opener=f"<{tag}>", closer=f"</{tag}>", body=tuple(nodes))
+
+
+def _grammar(tag: str, *prefixes: str) -> Grammar:
+    """Calls in this tag; JSON objects as `hermes` has them as well, which could be taken for arguments of no name."""
+    return Grammar(syntaxes=(_syntax(tag, *prefixes), BlockSyntax(opener=f"<{tag}>", closer=f"</{tag}>")))
 
 
 def _layout(
-    opener: str, closer: str, end: str, *, name_end: str = "", prefix: str = "", first: str = "", last: str = ""
+    opener: str,
+    closer: str,
+    end: str,
+    *,
+    name_end: str = "",
+    prefix: str = "arg_",
+    first: str = "",
+    last: str = "",
 ) -> Layout:
-    """`end` stands behind the name, after `name_end`, and behind every tag of an argument; `prefix` before their
-    words."""
-    value_end = f"</{prefix}arg_value>"
+    """`end` stands behind the name, after `name_end`, and behind every tag of an argument; `prefix` before the words
+    `key` and `value` of these tags."""
+    value_end = f"</{prefix}value>"
     return Layout(
         opener=opener,
         name="plain",
         middle=name_end + end,
         arguments=Tagged(
-            opener=f"<{prefix}arg_key>",
-            strings=f"</{prefix}arg_key>{end}<{prefix}arg_value>",
+            opener=f"<{prefix}key>",
+            strings=f"</{prefix}key>{end}<{prefix}value>",
             closer=value_end + end,
             stops=(value_end,),
         ),
@@ -58,15 +82,24 @@ def _layout(
     )
 
 
-GRAMMAR: Final = Grammar(syntaxes=(_syntax("tool_call"),))
+GRAMMAR: Final = _grammar("tool_call", "arg_", "param_")
 GLM45: Final = written("glm45", GRAMMAR, _layout("<tool_call>", "</tool_call>", "\n"), notes=VERBATIM)
 GLM47: Final = written("glm47", GRAMMAR, _layout("<tool_call>", "</tool_call>", ""), notes=VERBATIM)
 
 IQUEST: Final = written(
     "iquest",
-    Grammar(syntaxes=(_syntax("iquest_tool_call"),)),
+    _grammar("iquest_tool_call", "arg_"),
     _layout("<iquest_tool_call>", "</iquest_tool_call>", ""),
     notes=VERBATIM,
+)
+IQUEST_CODER: Final = written(
+    "iquest_coder",
+    _grammar("iquestcoder_tool_call", "arg_"),
+    _layout("<iquestcoder_tool_call>", "</iquestcoder_tool_call>", "\n"),
+    notes=VERBATIM,
+)
+TELECHAT4: Final = written(
+    "telechat4", GRAMMAR, _layout("<tool_call>", "</tool_call>", "", prefix="param_"), notes=VERBATIM
 )
 
 # --- Hunyuan 3 and 4 ------------------------------------------------------------------------------------------------
@@ -185,7 +218,7 @@ K2_HORIZON: Final = written(
         reasoning=tuple((f"<ifm|{word}>", f"</ifm|{word}>") for word in ("think", "think_fast", "think_faster")),
     ),
     _layout(
-        "<ifm|tool_call>", "</ifm|tool_call>", "\n", prefix="ifm|", first="<ifm|tool_calls>\n", last="\n</ifm|tool_calls>"
+        "<ifm|tool_call>", "</ifm|tool_call>", "\n", prefix="ifm|arg_", first="<ifm|tool_calls>\n", last="\n</ifm|tool_calls>"
     ),
     notes=VERBATIM,
 )  # fmt: skip

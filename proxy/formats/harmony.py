@@ -1,5 +1,5 @@
-"""gpt-oss: everything is a message with a header. What is thought, said and called stands on channels of its own. Beam
-does so too, with a tag for each argument.
+"""gpt-oss: everything is a message with a header. What is thought, said and called stands on channels of its own. So do
+llm-jp, with a blank behind each special token, and Beam, with a tag for each argument.
 
 A call's recipient stands behind its channel or behind the role; the first message's `<|start|>assistant` is part of the
 prompt. Recipients other than `functions.NAME` (`browser.search`, `python`) are built into the model and are no calls
@@ -14,8 +14,6 @@ from ..scan._grammar import BlockSyntax, Branch, Grammar, Node
 from .base import VERBATIM, written
 from .layout import Layout, Tagged
 from .syntaxes import DONE, framing
-
-_TO: Final = "to=functions."
 
 
 def _call(base: int) -> tuple[Node, ...]:
@@ -38,49 +36,66 @@ def _call(base: int) -> tuple[Node, ...]:
     )
 
 
+_TO: Final = "to=functions."
 _NAME: Final = Branch(read="word", field="name", then=1)
 _HEADED: Final = ((Branch(literal=_TO, read="word", field="name", then=1),), *_call(1))
 
-MESSAGE: Final = BlockSyntax(
-    opener="<|start|>assistant",
-    closer="<|call|>",
-    body=(
-        tuple(
-            Branch(literal=f"<|channel|>{channel} {_TO}", read="word", field="name", then=1)
-            for channel in ("commentary", "analysis")
-        ),
-        *_call(1),
-    ),
-)
-"""A whole message, for those who do not know its beginning as framing."""
 
-_FRAMING: Final = (
-    framing("<|start|>assistant"),
-    framing("<|channel|>commentary<|message|>"),
-    BlockSyntax(
-        opener="<|channel|>final",
+def _message(space: str) -> BlockSyntax:
+    """A whole message, for those who do not know its beginning as framing. `space` is behind special tokens."""
+    return BlockSyntax(
+        opener=f"<|start|>{space}assistant",
+        closer="<|call|>",
         body=(
-            (Branch(literal="<|message|>"), Branch(literal="<|constrain|>json", then=1)),
-            (Branch(literal="<|message|>"),),
+            tuple(
+                Branch(literal=f"<|channel|>{space}{channel} {_TO}", read="word", field="name", then=1)
+                for channel in ("commentary", "analysis")
+            ),
+            *_call(1),
         ),
-    ),
-    framing("<|end|>"),
-    framing("<|return|>"),
-)
+    )
 
-GRAMMAR: Final = Grammar(
-    syntaxes=(
-        *(
-            BlockSyntax(opener=f"<|channel|>{channel} {_TO}", closer="<|call|>", body=((_NAME,), *_call(1)))
-            for channel in ("commentary", "analysis")
+
+MESSAGE: Final = _message("")
+LLM_JP_MESSAGE: Final = _message(" ")
+
+
+def _framing(space: str) -> tuple[BlockSyntax, ...]:
+    return (
+        framing(f"<|start|>{space}assistant"),
+        framing(f"<|channel|>{space}commentary<|message|>"),
+        BlockSyntax(
+            opener=f"<|channel|>{space}final",
+            body=(
+                (Branch(literal="<|message|>"), Branch(literal="<|constrain|>", then=1)),
+                (Branch(literal="json", then=2),),
+                (Branch(literal="<|message|>"),),
+            ),
         ),
-        BlockSyntax(opener="<|start|>assistant", closer="<|call|>", body=_HEADED),
-        BlockSyntax(opener="", anchor="answer", body=_HEADED),
-        *_FRAMING,
-    ),
-    reasoning=(("<|channel|>analysis<|message|>", "<|end|>"),),
-)
+        framing("<|end|>"),
+        framing("<|return|>"),
+    )
 
+
+_FRAMING: Final = _framing("")
+
+
+def _grammar(space: str) -> Grammar:
+    return Grammar(
+        syntaxes=(
+            *(
+                BlockSyntax(opener=f"<|channel|>{space}{channel} {_TO}", closer="<|call|>", body=((_NAME,), *_call(1)))
+                for channel in ("commentary", "analysis")
+            ),
+            BlockSyntax(opener=f"<|start|>{space}assistant", closer="<|call|>", body=_HEADED),
+            BlockSyntax(opener="", anchor="answer", body=_HEADED),
+            *_framing(space),
+        ),
+        reasoning=((f"<|channel|>{space}analysis<|message|>", "<|end|>"),),
+    )
+
+
+GRAMMAR: Final = _grammar("")
 FORMAT: Final = written(
     "harmony",
     GRAMMAR,
@@ -92,6 +107,21 @@ FORMAT: Final = written(
         separator="<|start|>assistant",
     ),
     framing=_FRAMING,
+)
+
+# llm-jp 4: the same with a blank behind each special token. Of parallel calls only the last one ends with `<|call|>`.
+LLM_JP: Final = written(
+    "llm_jp",
+    _grammar(" "),
+    Layout(
+        opener=f"<|channel|> commentary {_TO}",
+        name="plain",
+        middle="<|constrain|> json<|message|> ",
+        closer="",
+        separator="<|end|><|start|> assistant",
+        last="<|call|>",
+    ),
+    framing=_framing(" "),
 )
 
 # --- Beam -----------------------------------------------------------------------------------------------------------

@@ -157,6 +157,19 @@ _RECIPIENT: Final[tuple[Node, ...]] = (
 )
 _HEADER: Final[Node] = (Branch(literal="to=", then=1), Branch(literal="<|message|>"))
 
+
+def _muse_call(base: int) -> tuple[Node, ...]:
+    """`elements`; a name may be followed by the end of the header that it is copied from."""
+    name, tag, *others = elements(base, "atem:parameter", "</atem:invoke>")
+    more = base + ELEMENTS
+    return (
+        name,
+        (*tag, Branch(literal="<|message|>", then=more)),
+        *others,
+        tuple(Branch(literal=literal, then=base + 2) for literal in ('">', ">")),
+    )
+
+
 _MUSE_FRAMING: Final = (
     BlockSyntax(opener="<|start|>assistant", body=(_HEADER, *_RECIPIENT)),
     BlockSyntax(opener="", anchor="answer", body=(_HEADER, *_RECIPIENT)),
@@ -171,7 +184,7 @@ MUSE: Final = written(
             *section(
                 "<atem:function_calls>",
                 "<atem:invoke name=",
-                lambda base: elements(base, "atem:parameter", "</atem:invoke>"),
+                _muse_call,
                 "</atem:function_calls>",
                 closer="</atem:invoke>",
             ),

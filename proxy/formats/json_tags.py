@@ -157,6 +157,39 @@ COHERE: Final = written(
     framing=_COHERE_FRAMING,
 )
 
+# MiniMax M1: one object a line.
+MINIMAX_M1: Final = written(
+    "minimax_m1",
+    Grammar(syntaxes=(BlockSyntax(opener="<tool_calls>", closer="</tool_calls>"),)),
+    Layout(
+        first="<tool_calls>\n",
+        opener='{"name":',
+        middle=',"arguments":',
+        closer="}",
+        separator="\n",
+        last="\n</tool_calls>",
+    ),
+)
+
+# Step-Audio 2: a line with the word `function`, one with the name, then the arguments.
+STEP_AUDIO2: Final = written(
+    "step_audio2",
+    Grammar(
+        syntaxes=(
+            BlockSyntax(
+                opener="<tool_call>",
+                closer="</tool_call>",
+                body=(
+                    (Branch(literal="function\n", read="name", field="name", then=1),),
+                    (Branch(read="object", field="arguments", then=2),),
+                    (Branch(literal="</tool_call>"),),
+                ),
+            ),
+        )
+    ),
+    Layout(opener="<tool_call>function\n", name="plain", middle="\n", closer="</tool_call>", separator="\n"),
+)
+
 # InternLM 2 and Intern-S1: one call.
 INTERNLM: Final = written(
     "internlm",

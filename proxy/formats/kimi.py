@@ -10,22 +10,22 @@ from .layout import Layout, Tagged
 from .syntaxes import framing, section
 
 _CALL: Final = "<|tool_call_begin|>"
-_ARGUMENTS: Final = "<|tool_call_argument_begin|>"
-_CALL_END: Final = "<|tool_call_end|>"
-_SECTION_END: Final = "<|tool_calls_section_end|>"
+ARGUMENTS: Final = "<|tool_call_argument_begin|>"
+CALL_END: Final = "<|tool_call_end|>"
+SECTION_END: Final = "<|tool_calls_section_end|>"
 
 
 def _call(base: int) -> tuple[Node, ...]:
     return (
         (Branch(read="word", field="id", then=base + 1),),  # functions.NAME:NUMBER
-        (Branch(literal=_ARGUMENTS, read="object", field="arguments", then=base + 2),),
-        (Branch(literal=_CALL_END), Branch(literal=_SECTION_END)),
+        (Branch(literal=ARGUMENTS, read="object", field="arguments", then=base + 2),),
+        (Branch(literal=CALL_END), Branch(literal=SECTION_END)),
     )
 
 
 def _section(word: str) -> list[BlockSyntax]:
     """Opener, further calls and end of a section."""
-    return section(f"<|{word}_begin|>", _CALL, _call, f"<|{word}_end|>", tokens=True, closer=_CALL_END)
+    return section(f"<|{word}_begin|>", _CALL, _call, f"<|{word}_end|>", tokens=True, closer=CALL_END)
 
 
 K2: Final = written(
@@ -44,9 +44,9 @@ K2: Final = written(
         name="plain",
         numbered=":",
         ids="functions.",
-        middle=_ARGUMENTS,
-        closer=_CALL_END,
-        last=_SECTION_END,
+        middle=ARGUMENTS,
+        closer=CALL_END,
+        last=SECTION_END,
     ),
     notes="The number behind the name counts the calls of the conversation, from 0.",
 )

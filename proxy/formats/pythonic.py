@@ -1,4 +1,5 @@
-"""Calls as Python writes them: Llama 3.2 and 4, LFM2, Olmo 3. openPangu 2 has LFM2's tags around JSON."""
+"""Calls as Python writes them: Llama 3.2 and 4, LFM2, Olmo 3, UI-TARS; Sarashina 3 lists them as Python's dicts.
+openPangu 2 has LFM2's tags around JSON."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from ..scan._grammar import BlockSyntax, Branch, Grammar
 from .base import written
 from .layout import Layout
 from .syntaxes import DONE, bare, listed
+from .values import PYTHON
 
 _NOTES: Final = "Arguments are written as Python writes them: strings in quotes, True, False, None, lists and dicts."
 
@@ -90,4 +92,41 @@ OLMO3: Final = written(
         last="\n</function_calls>",
     ),
     notes=_NOTES,
+)
+
+# Sarashina 3: one list of dicts behind a token.
+SARASHINA: Final = written(
+    "sarashina",
+    Grammar(syntaxes=(listed("<|tool_calls|>", read="list"),)),
+    Layout(
+        first="<|tool_calls|>[",
+        opener="{'name': '",
+        name="plain",
+        middle="', 'arguments': ",
+        arguments=PYTHON,
+        closer="}",
+        separator=", ",
+        last="]",
+    ),
+    notes="Arguments are written as Python writes a dict: strings in quotes, True, False, None, lists and dicts.",
+)
+
+# UI-TARS: a line with a thought, which is said, then one with the call. The opener is plain words.
+UI_TARS: Final = written(
+    "ui_tars",
+    Grammar(
+        syntaxes=(
+            BlockSyntax(opener="Action:", anchor="line", body=((Branch(read="call", field="call", then=1),), (DONE,))),
+        )
+    ),
+    Layout(
+        opener="Action: ",
+        name="plain",
+        middle="(",
+        arguments="keywords",
+        closer=")",
+        separator="\n",
+    ),
+    notes=_NOTES,
+    special_tokens=False,
 )

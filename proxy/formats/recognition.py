@@ -16,6 +16,7 @@ from typing import Final, Literal
 
 from ..scan._grammar import BlockSyntax, Branch, Grammar, Node
 from . import (
+    cwm,
     deepseek,
     dsml,
     gemma,
@@ -34,7 +35,8 @@ from . import (
 )
 from .base import ToolFormat
 from .keys import ARGUMENTS, METADATA, NAMES, WRAPPERS
-from .syntaxes import elements, function_tags, listed, section
+from .slips import SLIPS
+from .syntaxes import elements, framing, function_tags, listed, section
 
 Mode = Literal["any", "whole", "taught"]
 
@@ -42,12 +44,16 @@ BARE: Final = "bare"
 FENCE: Final = "fence"
 """Families of what has no markers: it stands there as it is, or in a Markdown fence."""
 
+RECOVERED: Final = "recovered"
+"""The family of calls in damaged and unknown forms (R30.1)."""
+
 FAMILIES: Final[tuple[ToolFormat, ...]] = (
     hermes.FORMAT,
     qwen.QWEN3_CODER,
     qwen.SEED_OSS,
     glm.GLM47,
     glm.IQUEST,
+    glm.IQUEST_CODER,
     glm.HUNYUAN3,
     glm.K2_HORIZON,
     glm.SOLAR_OPEN2,
@@ -66,14 +72,19 @@ FAMILIES: Final[tuple[ToolFormat, ...]] = (
     pythonic.PYTHONIC,
     pythonic.LFM2,
     pythonic.OLMO3,
+    pythonic.SARASHINA,
+    cwm.FORMAT,
     gemma.GEMMA4,
     gemma.FUNCTIONGEMMA,
     harmony.FORMAT,
+    harmony.LLM_JP,
     messages.INKLING,
     plamo.FORMAT,
     json_tags.LLAMA3_JSON,
     json_tags.GRANITE,
     json_tags.JAMBA,
+    json_tags.MINIMAX_M1,
+    json_tags.STEP_AUDIO2,
     json_tags.NEMOTRON,
     json_tags.APERTUS,
     json_tags.COHERE,
@@ -153,6 +164,19 @@ _FENCED: Final = replace(
 _FENCED_ANSWER: Final = replace(_FENCED, anchor="answer")
 
 
+_LOOSE: Final = BlockSyntax(
+    opener="",
+    anchor="margin",
+    body=((Branch(read="loose", field="calls"),),),
+    family=RECOVERED,
+    untaught=True,
+)
+"""Whatever names a tool between brackets, up to the end of the answer; tried where nothing else begins."""
+
+_LOOSE_BLOCK: Final = replace(_LOOSE, anchor="after")
+"""The same, only where a block turned out to be none: after a call of a family."""
+
+
 def _tagged(opener: str, closer: str) -> BlockSyntax:
     return BlockSyntax(
         opener=opener,
@@ -164,6 +188,7 @@ def _tagged(opener: str, closer: str) -> BlockSyntax:
 
 
 _FURTHER: Final = (
+    *SLIPS,
     BlockSyntax(
         opener="<function=",
         closer="</function>",
@@ -188,12 +213,36 @@ _FURTHER: Final = (
         untaught=True,
     ),
     replace(harmony.MESSAGE, family=harmony.FORMAT.name, untaught=True),
+    replace(harmony.LLM_JP_MESSAGE, family=harmony.LLM_JP.name, untaught=True),
     _tagged("<tools>", "</tools>"),
     _tagged("<|python_start|>", "<|python_end|>"),
+    _tagged("<|tool_call|>", "<|/tool_call|>"),
     _tagged("[TOOL_CALL]", "[/TOOL_CALL]"),
     _tagged("[TOOL_REQUEST]", "[END_TOOL_REQUEST]"),
 )
 """Forms of no family."""
+
+
+_WRAPPERS: Final = ("<tool_calls>", "<tool_use>", "<tool_call>", "<tml:function_calls>", "<tvoe_calls>", "<calls>")
+"""Sections around `<invoke name=...>` that models invent."""
+
+_BEHIND: Final = (
+    BlockSyntax(
+        opener="</", anchor="after", ends_section=True, body=((Branch(read="word", then=1),), (Branch(literal=">"),))
+    ),
+    *(
+        framing(literal, "after")
+        for literal in (
+            *("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<|return|>", "<|call|>", "<|eot|>", "<|eom|>"),
+            *("<|endoftext|>", "<|end_of_text|>", "<|end_of_turn|>", "<|END_OF_TURN_TOKEN|>", "<|end_of_msg|>"),
+            *("<turn|>", "<end_of_turn>", "<eos>", "<tool_call|>", "<|tool_response>", "<|tool_call_end|>"),
+            *("<|/tool_call|>", "<|tool_calls_section_end|>", "<｜end▁of▁sentence｜>", "<|observation|>", "<|user|>"),
+            *("[/TOOL_CALLS]", "[END_TOOL_REQUEST]", "[e~["),
+        )
+    ),
+)
+"""What may stand right behind a call, and then belongs to it: closers that nothing opened, whatever their name, tokens
+that end a turn (R30.3). Elsewhere they are text."""
 
 
 def _reads(syntax: BlockSyntax) -> bool:
@@ -213,12 +262,16 @@ def _own(family: ToolFormat) -> Iterator[BlockSyntax]:
             yield syntax
 
 
-_INVOKE: Final = section(
-    "<function_calls>",
-    "<invoke name=",
-    lambda base: elements(base, "parameter", "</invoke>"),
-    "</function_calls>",
-    closer="</invoke>",
+def _plain(base: int) -> tuple[Node, ...]:
+    return elements(base, "parameter", "</invoke>")
+
+
+_INVOKE: Final = (
+    *section("<function_calls>", "<invoke name=", _plain, "</function_calls>", closer="</invoke>")[:2],
+    *(
+        BlockSyntax(opener=wrapper, closer="</invoke>", body=((Branch(literal="<invoke name=", then=1),), *_plain(1)))
+        for wrapper in _WRAPPERS
+    ),
 )
 
 _OF_FAMILIES: Final = {f.name: _untaught(_own(f), f.name) for f in FAMILIES} | {"invoke": _untaught(_INVOKE, "invoke")}
@@ -260,19 +313,20 @@ def recognising(grammar: Grammar, mode: Mode) -> Grammar:
     if mode == "taught":
         return grammar
     taught = tuple(syntax for syntax in grammar.syntaxes if not syntax.untaught)
-    printed = (_BARE, _behind_prose(_CLOSER), _FENCED) if mode == "any" else (_BARE, _FENCED_ANSWER)
+    printed = (_BARE, _behind_prose(_CLOSER), _FENCED, _LOOSE) if mode == "any" else (_BARE, _FENCED_ANSWER)
     elsewhere = (
-        (_BARE, _behind_prose(), _FENCED) if mode == "any" else printed
+        (_BARE, _behind_prose(), _FENCED, _LOOSE_BLOCK) if mode == "any" else printed
     )  # there the opener stands before it, and is text
+    behind = _untaught(_BEHIND, "")
     families = {
         family: replace(
             grammar,
-            syntaxes=(*(syntax for syntax in taught if syntax.family in ("", family)), *syntaxes, *elsewhere),
+            syntaxes=(*(s for s in taught if s.family in ("", family)), *syntaxes, *behind, *elsewhere),
             families=None,
         )
         for family, syntaxes in _OF_FAMILIES.items()
     }
-    return replace(grammar, syntaxes=(*taught, *_MARKED, *printed), families=families)
+    return replace(grammar, syntaxes=(*taught, *behind, *_MARKED, *printed), families=families)
 
 
 @lru_cache(maxsize=8)

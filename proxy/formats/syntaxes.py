@@ -69,15 +69,15 @@ def section(
 
 def function_tags(base: int, *ends: Branch) -> tuple[Node, ...]:
     """What follows `<function=`: the name, `<parameter=KEY>VALUE</parameter>` for each argument or all of them in one
-    JSON object, `</function>`, and what `ends` the block. Models leave out `</parameter>`."""
+    JSON object, `</function>`, and what `ends` the block. Models leave out `</parameter>`, and write `<parameter name=`
+    as other families do."""
+    keys = tuple(
+        Branch(literal=f"<parameter{sign}", read="word", field="key", then=base + 3) for sign in ("=", " name=")
+    )
     return (
         (Branch(read="word", field="name", then=base + 1),),
         (Branch(literal=">", then=base + 2),),
-        (
-            Branch(literal="<parameter=", read="word", field="key", then=base + 3),
-            Branch(literal="</function>", then=base + 5),
-            Branch(read="object", field="arguments", then=base + 6),
-        ),
+        (*keys, Branch(literal="</function>", then=base + 5), Branch(read="object", field="arguments", then=base + 6)),
         (Branch(literal=">", read="text", field="value", then=base + 4),),
         (
             Branch(literal="</parameter>", then=base + 7),
@@ -86,10 +86,7 @@ def function_tags(base: int, *ends: Branch) -> tuple[Node, ...]:
         ),
         ends,
         (Branch(literal="</function>", then=base + 5),),
-        (
-            Branch(literal="<parameter=", read="word", field="key", then=base + 3),
-            Branch(literal="</function>", then=base + 5),
-        ),
+        (*keys, Branch(literal="</function>", then=base + 5)),
     )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from ..call_policy.near import NearMiss
 from ..errors import quote
 from ..formats.recognition import BARE, FENCE
 from ..scan._grammar import Decision
@@ -76,9 +77,9 @@ class Notes:
         """More about what was counted last under this name."""
         self.said.append((name, label))
 
-    def near(self, why: str) -> None:
+    def near(self, miss: NearMiss) -> None:
         """What stands there tried to be a call, and what was wrong with it."""
-        self.said.append(("near", why))
+        self.said.append(("near", miss.why))
 
     def refused(self, detail: str, name: str | None) -> None:
         """A block is no call, and why; the name that it gave, if that is not on offer."""

@@ -32,7 +32,7 @@ from ..ingress.bodies import read_json
 from ..ingress.budget import BodyBudget, BodyShare
 from ..ingress.liveness import LivenessMonitor, LivenessMonitors
 from ..ingress.receiving import read_body
-from ..ingress.staggering import StaggeredStart
+from ..ingress.turns import Turns
 from ..model import EMPTY, ModelRequest, merged
 from ..observability.telemetry import Metrics
 from ..protocols.base import ClientSide
@@ -164,7 +164,7 @@ class Delivery:
         monitors: LivenessMonitors,
         budget: BodyBudget,
         collecting: Collecting,
-        staggered: StaggeredStart,
+        staggered: Turns,
         admission: Admission | None,
         observe: Sequence[Observe] = (),
     ) -> None:
@@ -284,7 +284,7 @@ class Delivery:
         if len(self._monitors.running) > 1:
             await self._staggered.wait()
         if len(raw) > OFFLOAD_BYTES:
-            self._collecting.hold(request, raw)
+            await self._collecting.hold(request, raw)
         unread(request, raw)
         body = await read_json(raw, limits, self._known)
         model = body.get("model")

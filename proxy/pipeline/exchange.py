@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from aiohttp import web
 
+from ..call_policy.near import NearMiss
 from ..errors import GatewayError
 from ..model import EMPTY, Message, ModelRequest, ToolChoice, ToolSpec
 from ..protocols.base import WriteOptions
@@ -28,6 +29,11 @@ if TYPE_CHECKING:
     from .routing import Route
 
 LOG: Final = logging.getLogger("toolwire")
+
+
+ToolsBy = Literal["server", "gateway", "template"]
+"""Who does the tools of a request: the server teaches them and reads the calls; the gateway does both; or the chat
+template of the model, in the server, teaches them, and the gateway reads the calls (docs/adr/0046)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +53,6 @@ class OfferedTools:
     made: dict[object, Any] = field(default_factory=dict, compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
-class NearMiss:
-    """The model tried to call and did not (R23.4): in which of its answers (`choice`), and what was wrong, in words for
-    the model."""
-
-    choice: int
-    why: str
-
-
 @dataclass(slots=True)
 class Exchange:
     """One client request.
@@ -68,7 +65,8 @@ class Exchange:
     the near misses of the present answer. `state` belongs to middlewares, one entry per class. `replies` are all that
     came up on the way, so that each is closed at the end whatever became of it; `over` says that the end is there.
     `only_counted`: its tokens are, and no server is asked. `failure` is the error with which a stream ended.
-    `tools_by`: who does tools, where the route's `mode` leaves that open. `headers` are those of the client's request.
+    `tools_by`: who does tools, where the route's `mode` leaves that open. `constrained`: the server enforces calls.
+    `headers` are those of the client's request.
     """
 
     id: str
@@ -84,14 +82,15 @@ class Exchange:
     created: int = field(default_factory=lambda: int(time.time()))
     offer: OfferedTools | None = None
     escapes: Escapes | None = None
-    near: list[NearMiss] = field(default_factory=list)
+    near: list[tuple[int, NearMiss]] = field(default_factory=list)
     state: dict[type, Any] = field(default_factory=dict)
     replies: list[Reply] = field(default_factory=list)
     over: bool = False
     only_counted: bool = False
+    constrained: bool = False
     failure: GatewayError | None = None
     endings: list[Callable[[], None]] = field(default_factory=list)
-    tools_by: Literal["server", "gateway"] | None = None
+    tools_by: ToolsBy | None = None
     headers: Mapping[str, str] = EMPTY
     _options: WriteOptions | None = field(default=None, init=False, repr=False)
 
@@ -101,13 +100,21 @@ class Exchange:
         return self.tools_by == "server" or (self.tools_by is None and self.route.options.mode == "native")
 
     @property
+    def templated(self) -> bool:
+        """The server gets the tools, so that the model's chat template writes them, and leaves the answer's text to the
+        gateway (R31.1)."""
+        return self.tools_by == "template" or (self.tools_by is None and self.route.options.mode == "template")
+
+    @property
     def untouched(self) -> bool:
         """No middleware changed the request (R1.6)."""
         return self.request is self.received
 
-    def nearly(self, choice: int, why: str) -> None:
-        """Note a near miss in the answer number `choice`."""
-        self.near.append(NearMiss(choice, why))
+    def nearly(self, choice: int, miss: NearMiss) -> None:
+        """Note a near miss in the answer number `choice`, unless the same text is one in another form."""
+        if any(known == choice and earlier.overlaps(miss) for known, earlier in self.near):
+            return
+        self.near.append((choice, miss))
         self.record.count("near_misses")
 
     def at_end(self, function: Callable[[], None]) -> None:

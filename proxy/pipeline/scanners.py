@@ -13,14 +13,16 @@ from typing import Final, NamedTuple
 
 from ..call_policy.candidate import names_on_offer
 from ..call_policy.ids import CallIds
+from ..call_policy.near import NearMiss
 from ..call_policy.policy import CallPolicy
 from ..call_policy.recognised import Schemas
 from ..config import LimitsConfig, RouteOptions
-from ..events import Event
+from ..events import BlockKind, Event, Open
 from ..fastparse import CallScanner
 from ..formats.base import ToolFormat
 from ..formats.recognition import recognising
-from ..model import Message
+from ..formats.rendering import prompt_name
+from ..model import Message, ToolUse
 from ..scan._grammar import Grammar, without_calls
 from ..scanner import Signs, build_scanner, signs_of, triggers
 from .exchange import OfferedTools
@@ -38,12 +40,11 @@ def not_taught(tool_format: ToolFormat) -> ToolFormat:
 
 @dataclass(slots=True)
 class Counters:
-    """Who is told what a scanner comes across: a counter and a label by name, and near misses by choice and what was
-    wrong."""
+    """Who is told what a scanner comes across: a counter and a label by name, and near misses by choice."""
 
     count: Callable[[str], object]
     label: Callable[[str, str], object] = lambda name, label: None
-    near: Callable[[int, str], None] | None = None
+    near: Callable[[int, NearMiss], None] | None = None
 
 
 _UNCOUNTED: Final = Counters(lambda name: None)
@@ -77,7 +78,7 @@ def plan_of(offer: OfferedTools, options: RouteOptions) -> ScanPlan:
 class ScannerFactory:
     """Makes them. `history` are the messages that the answer follows, before calls in them were made text. Where no
     tool is on offer, nothing is a call, and only reasoning and framing are found. `schemas` has the checkers for the
-    tools."""
+    tools. `keeps_repeats`: calls that repeat another one are kept, whatever the options say."""
 
     def __init__(
         self,
@@ -88,6 +89,7 @@ class ScannerFactory:
         incremental: bool = False,
         history: Sequence[Message] = (),
         schemas: Schemas | None = None,
+        keeps_repeats: bool = False,
     ) -> None:
         self.plan = plan_of(offer, options)
         self.grammar = self.plan.grammar
@@ -97,6 +99,7 @@ class ScannerFactory:
         self._incremental = incremental
         self._history = history
         self._schemas = schemas
+        self._keeps_repeats = keeps_repeats
 
     @property
     def markers(self) -> tuple[str, ...] | None:
@@ -147,8 +150,23 @@ class ScannerFactory:
         )
         return [*scanner.feed(text), *scanner.finish()]
 
+    def calls_at_end(self, text: str) -> tuple[str, ...]:
+        """The tools, by the names under which the model knows them, that a text calls which ends with calls. Nothing is
+        counted."""
+        policy = self._policy(0, self.options, _UNCOUNTED, self._schemas)
+        scanner = build_scanner(self.grammar, policy, self.options, self._limits)
+        names: list[str] = []
+        for event in (*scanner.feed(text), *scanner.finish()):
+            if isinstance(event, Open) and event.kind is BlockKind.TOOL_CALL and event.name is not None:
+                names.append(prompt_name(ToolUse("", event.name, "", namespace=event.namespace)))
+            elif isinstance(event, Open):
+                names.clear()
+        return tuple(names)
+
     def _policy(self, choice: int, options: RouteOptions, counters: Counters, schemas: Schemas | None) -> CallPolicy:
         offer = self._offer
+        if self._keeps_repeats and options.calls.dedupe_calls:
+            options = replace(options, calls=replace(options.calls, dedupe_calls=False))
         return CallPolicy(
             offer.known,
             choice=offer.choice,

@@ -23,6 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
+from ..call_policy.near import NearMiss
 from ..call_policy.policy import CallPolicy
 from ..call_policy.recognised import Schemas
 from ..config import LimitsConfig, RouteOptions
@@ -43,20 +44,21 @@ from .waiting import WaitingCalls
 _LARGE: Final = OFFLOAD_BYTES // 2
 """Of what a scanner holds, looked at whenever so much more has come: so a block of `OFFLOAD_BYTES` is found to be large
 before it ends."""
-_SLICE_CHARS: Final = OFFLOAD_BYTES
-"""Given to a scanner at once: one call keeps the interpreter."""
+_SLICE_CHARS: Final = OFFLOAD_BYTES // 4
+"""Given to a scanner at once: one call keeps the interpreter, for 2 ms where a marker follows the other."""
 _MAY_END: Final = re.compile(r"[])}>:`\n]")
 """With one of these the block of any format ends."""
 
 
 class ScanStage(Stage):
     """Finds calls in visible text. `history` are the messages that the answer follows, before calls in them were made
-    text. `near` is told of near misses: the choice, and what was wrong.
+    text. `near` is told of near misses, with the choice.
 
     Ends the stream early after the last wanted call under `stop_after_call` (C34). A call cut off by the limit of
     length or by a fault is never emitted (R6.8); with `incremental` (R6.13) what was given out of it is closed as
     `truncated`. Where no tool is on offer, nothing is a call, and only reasoning and framing are found. `schemas` has
-    the checkers for the tools. `native`: see the module.
+    the checkers for the tools. `native`: see the module. `keeps_repeats`: calls that repeat another one are dealt with
+    behind it.
     """
 
     def __init__(
@@ -67,20 +69,29 @@ class ScanStage(Stage):
         count: Callable[[str], None],
         *,
         label: Callable[[str, str], None] = lambda name, label: None,
-        near: Callable[[int, str], None] | None = None,
+        near: Callable[[int, NearMiss], None] | None = None,
         incremental: bool = False,
         history: Sequence[Message] = (),
         schemas: Schemas | None = None,
         native: bool = False,
+        keeps_repeats: bool = False,
         unopened: Unopened | None = None,
         only_rewritten: bool = False,
     ) -> None:
         self.only_rewritten = only_rewritten
         self.changes = not only_rewritten
-        factory = ScannerFactory(offer, options, limits, incremental=incremental, history=history, schemas=schemas)
+        factory = ScannerFactory(
+            offer,
+            options,
+            limits,
+            incremental=incremental,
+            history=history,
+            schemas=schemas,
+            keeps_repeats=keeps_repeats,
+        )
         self._options = options
         self._grammar = factory.grammar
-        self._factory = factory
+        self.factory = factory
         self._counters = Counters(count, label, near)
         self._incremental = incremental
         self._waiting = WaitingCalls(count, label) if native else None
@@ -128,7 +139,7 @@ class ScanStage(Stage):
 
     def leaves(self, reply: ModelReply) -> bool:
         """See `Stage`: one text for each answer, in which nothing begins."""
-        plan = self._factory.plan
+        plan = self.factory.plan
         for choice in reply.choices:
             for part in choice.parts:
                 if len(choice.parts) > 1 or type(part) is not Text or len(part.text) > _LARGE:
@@ -321,7 +332,7 @@ class ScanStage(Stage):
         trim = True
         if choice not in self._inside and not self._grammar.syntaxes:
             word = head.lstrip(SPACE)
-            markers = self._factory.markers or ()
+            markers = self.factory.markers or ()
             if not word or any(marker.startswith(word) and marker != word for marker in markers):
                 return False
             trim = word.startswith(markers)
@@ -346,7 +357,7 @@ class ScanStage(Stage):
             first_block, trim = self._numbered[choice], False  # it goes on in the middle
         if called is None and self._waiting is not None:
             counters = Counters(*self._waiting.counts(choice), counters.near)
-        self._scanners[choice], self._policies[choice] = self._factory.make(
+        self._scanners[choice], self._policies[choice] = self.factory.make(
             choice, counters, trim=trim, inside=self._inside.get(choice), called=called, first_block=first_block
         )
         return self._scanners[choice]

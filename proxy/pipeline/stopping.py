@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from ..backends.base import Capabilities
 from ..backends.presets import ANY_NUMBER
-from ..backends.usage import BYTES_PER_TOKEN
+from ..backends.usage import by_bytes
 from ..events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start
 from ..model import FinishReason, ModelReply, Text, Usage
 from ..protocols.base import ServerSide
@@ -139,8 +139,7 @@ class StopStage(Stage):
         self._over = True
         usage = last.usage if isinstance(last, Finish) else None
         if usage is None:
-            read = self._read.input_tokens if self._read is not None else max(1, self._size // BYTES_PER_TOKEN)
-            usage = Usage(read, max(1, self._written // BYTES_PER_TOKEN), estimated=True, tokenizer="bytes")
+            usage = by_bytes(self._read, self._size, self._written)
         others = (FinishReason.STOP,) * (self._choices - 1)
         return [*shown, self._finish(Finish(FinishReason.STOP, usage, others))]
 

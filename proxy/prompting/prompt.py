@@ -39,7 +39,9 @@ REMINDER_OF_ONE: Final = "Answer with a call of the tool {tools}, in the form th
 _SHORT_SLOT: Final = re.compile(r"\{(tools|format)\}")
 
 MAY: Final = "Call a function only if it does what the user asks; otherwise answer directly in plain text."
-"""The sentence for `tool_choice: auto`."""
+"""The sentence for `tool_choice: auto`. Without it models call tools on questions that no tool fits (R31.4)."""
+SEVERAL: Final = "Several calls may follow one another in one answer."
+"""The sentence for `parallel_tool_calls`."""
 
 NEVER: Final = "Do not call a tool in this answer: write no tool call block. Answer in plain text."
 """The sentence for `tool_choice: none`."""
@@ -51,9 +53,17 @@ def check_template(text: str) -> list[str]:
     return [f"{{{name}}}" for name in PLACEHOLDERS if name not in present]
 
 
-def policy(tools: Sequence[ToolSpec], choice: ToolChoice, parallel: bool, escape: Escape = str) -> str:
+def policy(
+    tools: Sequence[ToolSpec],
+    choice: ToolChoice,
+    parallel: bool,
+    escape: Escape = str,
+    *,
+    free: str = MAY,
+    several: str = SEVERAL,
+) -> str:
     """What may and must be called, in sentences (R5.3). `tools` are those that may be called; `escape` is for their
-    names."""
+    names. `free` and `several` are the sentences where the model may choose, and where it may make several calls."""
     if choice.mode == "none":
         return NEVER
 
@@ -68,11 +78,11 @@ def policy(tools: Sequence[ToolSpec], choice: ToolChoice, parallel: bool, escape
         case "named":
             sentences.append(f"You must call the tool {names} in this answer, and no other tool.")
         case _:
-            sentences.append(MAY)
+            sentences.append(free)
     if choice.allowed is not None:
         sentences.append(f"Only these tools may be called: {names}.")
     if parallel:
-        sentences.append("Several calls may follow one another in one answer.")
+        sentences.append(several)
     else:
         sentences.append("Make only one call in an answer.")
     strict = [tool for tool in tools if tool.strict is True]
@@ -82,7 +92,7 @@ def policy(tools: Sequence[ToolSpec], choice: ToolChoice, parallel: bool, escape
             f"The arguments{those} must conform exactly to the JSON Schema: every required property, right types, "
             "nothing that is not declared."
         )
-    return " ".join(sentences)
+    return " ".join(filter(None, sentences))
 
 
 def segment(request: ModelRequest, tool_format: ToolFormat, prompt: PromptConfig, also: tuple[str, ...] = ()) -> str:

@@ -21,7 +21,7 @@ cdef class BlockReader:
     cdef int state, outcome
     cdef bytes opener, closer
     cdef _BlockSyntax syntax
-    cdef bint untaught, inner, closed, broken
+    cdef bint untaught, loose, inner, closed, broken
     cdef list pieces
     cdef Py_ssize_t body_end
     cdef str why
@@ -57,6 +57,7 @@ cdef class BlockReader:
         self.syntax = opener.syntax
         self.closer = self.syntax.closer
         self.untaught = opener.untaught
+        self.loose = opener.loose
         self.inner = opener.inner
         self.pieces.clear()
         self._buffer.start = at
@@ -105,7 +106,12 @@ cdef class BlockReader:
             return self._unfinished(end, "truncated")
         if resting and self._node.final:
             return self._whole(end, self._word_at if self._word_size else end, False, False)
-        if self.untaught and not self.opener and self.state == BODY and (fields.kind == JSON or fields.kind == CODE):
+        if (
+            self.untaught
+            and not self.opener
+            and self.state == BODY
+            and (fields.kind == JSON or fields.kind == CODE or fields.kind == LOOSE)
+        ):
             self._keep(TO_CLOSER)  # perhaps no more than a bracket is missing
             return self._whole(end, end, True, True)
         if self.state == BODY and fields.is_in_string() and self.closer:

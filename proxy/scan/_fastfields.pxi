@@ -64,7 +64,7 @@ cdef class FieldReader:
             begin(&self._json)
             if first and branch.syntax.keyed:
                 self._begin_key(branch)
-        elif branch.read == PRINTED:
+        elif branch.read == PRINTED or branch.read == LOOSE:
             self._begin_key(branch)
         elif branch.read == CODE:
             begin_code(&self._code, branch.size > 0)
@@ -82,6 +82,9 @@ cdef class FieldReader:
 
     cdef int _begin_key(self, _PlanBranch branch) except -1:
         self.in_key = True
+        if branch.read == LOOSE:
+            self._key = LooseHead(self._policy.callable_names)
+            return 0
         names = self._policy.callable_names if branch.read == PRINTED else ()
         self._key = FirstKey(branch.syntax.syntax, branch.read, names)
         return 0
@@ -169,6 +172,9 @@ cdef class FieldReader:
             mode = self._braces.mode
         elif self.kind == PROSE:
             return self._read_text(pos, end)
+        elif self.kind == LOOSE:
+            self._buffer.steps += end - pos
+            return end
         else:
             return self._read_word(pos, end)
         self._buffer.steps += after - pos
@@ -211,8 +217,11 @@ cdef class FieldReader:
         return end
 
     cdef int _go_on_behind(self, key) except -1:
-        cdef bytes begun = key.begun
+        cdef bytes begun
         self.in_key = False
+        if self.kind == LOOSE:
+            return 0
+        begun = key.begun
         self.kind = key.kind
         if self.kind == JSON:
             begin_after_first_key(&self._json, key.listed)

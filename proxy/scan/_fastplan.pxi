@@ -9,8 +9,9 @@ cdef enum:
     BRACES = 5
     NAME_ = 6  # `NAME` is what an `ObjectReader` waits for
     PRINTED = 7
+    LOOSE = 8
 
-if [getattr(_plan, name) for name in "NOTHING WORD PROSE JSON CODE BRACES NAME PRINTED".split()] != list(range(8)):
+if [getattr(_plan, name) for name in "NOTHING WORD PROSE JSON CODE BRACES NAME PRINTED LOOSE".split()] != list(range(9)):
     raise ImportError("the kinds of fields have other numbers than the compiled scanner knows")
 
 cdef enum:
@@ -26,6 +27,12 @@ cdef enum:
     LINE
     MARGIN
     AFTER
+
+
+# What a byte of text is.
+cdef enum:
+    MARK = 1  # a marker may begin
+    LINE_END = 2
 
 
 cdef class _BlockSyntax:
@@ -87,7 +94,7 @@ cdef class _Opener:
     cdef bytes literal
     cdef _BlockSyntax syntax
     cdef _PlanNode first
-    cdef bint fence, inner, untaught
+    cdef bint fence, inner, untaught, loose, at_lines
 
     def __cinit__(self, opener, dict syntaxes):
         self.literal = opener.literal
@@ -96,6 +103,8 @@ cdef class _Opener:
         self.fence = any([syntax.fence for syntax in opener.syntaxes])
         self.inner = opener.inner
         self.untaught = opener.untaught
+        self.loose = opener.loose
+        self.at_lines = opener.anchor == "margin"
 
 
 cdef class _Marker:
@@ -127,7 +136,7 @@ cdef tuple by_first(markers, dict syntaxes):
 
 cdef class _Plan:
     cdef tuple text, inside  # see `by_first`
-    cdef _Opener answer, printed
+    cdef _Opener answer, printed, loose
     cdef bint quotes
     cdef unsigned char begins[256]
     cdef unsigned char marks[256]
@@ -147,6 +156,7 @@ cdef class _Plan:
         self.inside = tuple([by_first(markers, syntaxes) for markers in found.inside])
         self.answer = None if found.answer is None else _Opener(found.answer, syntaxes)
         self.printed = None if found.printed is None else _Opener(found.printed, syntaxes)
+        self.loose = None if found.loose is None else _Opener(found.loose, syntaxes)
         self.quotes = found.quotes
         memset(self.begins, 0, 256)
         for byte in found.begins:
@@ -157,7 +167,9 @@ cdef class _Plan:
             self.begins_some[opener[0]] = 1
         memset(self.marks, 0, 256)
         for byte in found.firsts:
-            self.marks[byte] = 1
+            self.marks[byte] = MARK
+        byte = c"\n"
+        self.marks[byte] |= LINE_END
         self.firsts = found.firsts
         self.longest = found.longest
 

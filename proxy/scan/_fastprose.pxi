@@ -10,20 +10,28 @@ cdef enum:
 cdef class Prose:
     cdef Buffer _buffer
     cdef Output _output
+    cdef object _policy
     cdef _Plan plan
     cdef _Opener opened
     cdef bytes held
     cdef int state
-    cdef Py_ssize_t quiet
+    cdef Py_ssize_t quiet, settled
+    cdef bint again, _lines
+    cdef _Opener _loose
+    cdef int _plain_firsts
+    cdef tuple _words
+    cdef bytes _word_firsts
+    cdef Bytes _word_first
     cdef bint _opens, _quotes, _line_start, _margin
     cdef tuple _markers
     cdef int _tags, _refused
     cdef Quoting _quoting
     cdef Py_ssize_t _quoted
 
-    def __cinit__(self, Buffer buffer, Output output, _Plan found, bint preopened):
+    def __cinit__(self, Buffer buffer, Output output, policy, _Plan found, bint preopened):
         self._buffer = buffer
         self._output = output
+        self._policy = policy
         self.held = b""
         self._line_start = self._margin = True
         self._refused = NONE
@@ -34,8 +42,9 @@ cdef class Prose:
     cdef int read_as(self, _Plan found) except -1:
         self.plan = found
         self._quotes = found.quotes
-        self._opens = found.answer is not None or found.printed is not None
-        return self._buffer.look_for(found.firsts)
+        self._opens = found.answer is not None or found.printed is not None or found.loose is not None
+        self._plain_firsts = PyBytes_GET_SIZE(found.firsts)
+        return self._buffer.look_for(found.firsts if found.loose is None else found.firsts + b"\n")
 
     cdef int enter_again(self) except -1:
         return self._enter(self.state)
@@ -43,26 +52,69 @@ cdef class Prose:
     cdef int _enter(self, int state) except -1:
         self.state = state
         self._markers = self.plan.text if state == TEXT else self.plan.inside[self._tags]
+        self._loose = self.plan.loose if state == TEXT else None
+        self._lines = self._loose is not None and self._loose.at_lines
         return self._output.enter(state)
 
     # --- text in which nothing begins ---------------------------------------------------------------------------------
 
-    cdef inline bint is_plain(self, Bytes p, Py_ssize_t size):
+    cdef inline bint is_plain(self, Bytes p, Py_ssize_t size) except -1:
         cdef int index
         cdef Py_ssize_t at
         cdef unsigned char *marks
         cdef unsigned char found = 0
         if self._opens and self._output.fresh:
             return False
-        if size < BRIEF and self._buffer.first_count > 2:
+        if size < BRIEF and self._plain_firsts > 2:
             marks = self.plan.marks
             for at in range(size):
                 found |= marks[p[at]]
-            return not found
-        for index in range(self._buffer.first_count):
+            if found & MARK:
+                return False
+            return not self._lines or not (found | self._margin) or not self._begins_line(p, size)
+        for index in range(self._plain_firsts):
             if memchr(p, self._buffer.firsts[index], size) != NULL:
                 return False
-        return True
+        return not self._lines or not self._begins_line(p, size)
+
+    cdef bint _begins_line(self, Bytes p, Py_ssize_t size) except -1:
+        cdef Bytes end = p + size
+        if self._words is None:
+            self._learn_words()
+        if not self._margin:
+            p = <Bytes>memchr(p, c"\n", size)
+            if p == NULL:
+                return False
+            p += 1
+        while True:
+            while p < end and (p[0] == c" " or p[0] == c"\t"):
+                p += 1
+            if p < end and self._word_first[p[0]] and self._word_at(p, end - p):
+                return True
+            p = <Bytes>memchr(p, c"\n", end - p)
+            if p == NULL:
+                return False
+            p += 1
+
+    cdef int _word_at(self, Bytes p, Py_ssize_t size) except -1:
+        # 1: a word begins there, as far as the text goes; 2: it stands there.
+        cdef bytes word
+        cdef Py_ssize_t length
+        cdef int found = 0
+        for word in self._words:
+            length = PyBytes_GET_SIZE(word)
+            if memcmp(p, bytes_at(word), min(length, size)) == 0:
+                if size >= length:
+                    return 2
+                found = 1
+        return found
+
+    cdef int _learn_words(self) except -1:
+        names = self._policy.callable_names
+        self._words = loose_words(names)
+        self._word_firsts = loose_firsts(names)
+        self._word_first = bytes_at(self._word_firsts)
+        return 0
 
     cdef inline void pass_plain(self, Bytes p, Py_ssize_t size) noexcept:
         if self._quotes and is_active(&self._quoting) and self.state == TEXT:
@@ -76,10 +128,12 @@ cdef class Prose:
 
     cdef int pass_opener(self, bytes literal) except -1:
         self._line_start = self._margin = literal.endswith(b"\n")
+        self.again = False
         return 0
 
     cdef inline void _pass_line(self, Bytes p, Py_ssize_t size) noexcept:
         cdef unsigned char last = p[size - 1]
+        self.again = False
         self._line_start = last == c"\n"
         if self._quotes:
             self._margin = is_margin(p, 0, size, self._margin) if last <= c" " else False
@@ -100,8 +154,9 @@ cdef class Prose:
     cdef inline int end_delta(self, Py_ssize_t read_in_block) except -1:
         if read_in_block >= 0:
             self.quiet = max(0, self.quiet - read_in_block)
+            self.settled = max(0, self.settled - read_in_block)
         elif PyBytes_GET_SIZE(self.held) == 0:
-            self.quiet = 0
+            self.quiet = self.settled = 0
         return 0
 
     # --- reading ------------------------------------------------------------------------------------------------------
@@ -111,6 +166,7 @@ cdef class Prose:
         cdef Py_ssize_t size = self._buffer.size
         cdef Py_ssize_t at = pos
         cdef bint cut = False
+        cdef bint loose
         cdef _Marker marker
         self.opened = None
         if self._quotes:
@@ -131,20 +187,61 @@ cdef class Prose:
                         return self._open(self.plan.printed, at)
             at = pos
         while True:
-            at = self._buffer.next_first(at)
+            at = self._next_place(pos, at)
             if at >= size:
                 break
             marker = self._marker_at(pos, at, &cut)
+            loose = marker is None and not cut and self._loose is not None and self._loose_at(pos, at, &cut)
             if cut:
                 return self._hold(pos, at)
             if marker is not None:
                 self._buffer.steps += at + marker.size - pos
                 self._move(pos, at)
                 return self._found(marker, at)
+            if loose:
+                self._buffer.steps += at - pos
+                self._move(pos, at)
+                return self._open(self._loose, at)
             at += 1
         self._buffer.steps += size - pos
         self._move(pos, size)
         return size
+
+    cdef Py_ssize_t _next_place(self, Py_ssize_t pos, Py_ssize_t at) except -1:
+        cdef Bytes p = self._buffer.p
+        cdef Py_ssize_t line = at
+        if self._lines and (self._margin if at == pos else p[at - 1] == c"\n"):
+            if self._words is None:
+                self._learn_words()
+            while line < self._buffer.size and (p[line] == c" " or p[line] == c"\t"):
+                line += 1
+            if line < self._buffer.size and self._word_first[p[line]]:
+                return line
+        return self._buffer.next_first(at)
+
+    cdef bint _loose_at(self, Py_ssize_t pos, Py_ssize_t at, bint *cut) except -1:
+        cdef Bytes p = self._buffer.p + at
+        cdef Py_ssize_t size = self._buffer.size - at
+        cdef int found
+        if self._words is None:
+            self._learn_words()
+        if at < self.settled or not self._word_first[p[0]]:
+            return False
+        if not (self.again and at == pos) and not (
+            self._lines and is_margin(self._buffer.p, pos, at, self._margin)
+        ):
+            return False
+        if self._is_quoted(pos, at):
+            return False
+        found = self._word_at(p, size)
+        cut[0] = found == 1
+        return found == 2
+
+    cdef bint may_be_loose(self, Py_ssize_t at) except -1:
+        if self._loose is None or at < self.settled:
+            return False
+        self._quoted = at
+        return not self._is_quoted(at, at)
 
     cdef Py_ssize_t _found(self, _Marker marker, Py_ssize_t at) except -1:
         if marker.opens is not None:
@@ -193,12 +290,13 @@ cdef class Prose:
         return pos == at
 
     cdef bint _may_recognise(self, Py_ssize_t pos, Py_ssize_t at) noexcept:
-        if at < self.quiet:
-            return False
+        return at >= self.quiet and not self._is_quoted(pos, at)
+
+    cdef bint _is_quoted(self, Py_ssize_t pos, Py_ssize_t at) noexcept:
         self._quote(pos, at)
         if self._buffer.p[at] != TICK:
             end_run(&self._quoting, self._buffer.p[at])
-        return not is_quoted(&self._quoting)
+        return is_quoted(&self._quoting)
 
     cdef void _quote(self, Py_ssize_t pos, Py_ssize_t at) noexcept:
         """Read up to `at` what may be quoted."""
@@ -212,6 +310,7 @@ cdef class Prose:
         self.held = self._buffer.slice(at, size)
         self._move(pos, at)
         self.quiet = max(0, self.quiet - at)
+        self.settled = max(0, self.settled - at)
         return size
 
     cdef int _move(self, Py_ssize_t pos, Py_ssize_t at) except -1:
@@ -219,6 +318,7 @@ cdef class Prose:
         if at == pos:
             return 0
         self._refused = NONE
+        self.again = False
         if self._quotes:
             if self.state == TEXT:
                 self._quote(pos, at)

@@ -63,7 +63,9 @@ STATES: Final = ("text", "reasoning", "lead", "key", "body", "tail", "broken", "
 `done`    finished, or stopped by a fault.
 """
 
-Read = Literal["nothing", "name", "word", "text", "object", "array", "list", "call", "braces", "printed", "end"]
+Read = Literal[
+    "nothing", "name", "word", "text", "object", "array", "list", "call", "braces", "printed", "loose", "end"
+]
 """How a field ends.
 
 `name`    at the first literal that may follow; letters, digits, `_-.:/` and what is not ASCII, whitespace at its ends;
@@ -77,6 +79,8 @@ Read = Literal["nothing", "name", "word", "text", "object", "array", "list", "ca
 `braces`  `{...}` with strings between two `BlockSyntax.quote`: by depth, outside strings;
 `printed`  as it begins: an object whose first key is one of `BlockSyntax.first_keys`, in either kind of quotes; a call
           as Python writes it of a tool that may be called, perhaps awaited or printed; or a list of such things;
+`loose`   with the answer, if it begins like a call of a tool on offer in whatever form (`loose_head.py`): the
+          one branch of an untaught syntax without an opener;
 `end`     with the answer: beside this one other branches may stand.
 """
 
@@ -172,6 +176,11 @@ class BlockSyntax:
             return self.body
         call = Branch(read="object", field="call", then=1)
         return ((call,), (Branch(literal=self.closer), call) if self.closer else ())
+
+    @property
+    def loose(self) -> bool:
+        """It is read as `loose`."""
+        return len(self.body) == 1 and self.body[0][0].read == "loose"
 
     @property
     def whole(self) -> Field | None:
@@ -300,13 +309,14 @@ class Decision:
 
     `error` set: the answer breaks off with it. `calls` not empty: these calls. `drop`: the block vanishes, but counts
     as recognised where whitespace is trimmed. None of these: the block is visible text, `replacement` or, if that is
-    None, just as the model wrote it.
+    None, just as the model wrote it. `before`: so many of its first characters are text that stands before the calls.
     """
 
     calls: tuple[Found, ...] = ()
     drop: bool = False
     replacement: str | None = None
     error: GatewayError | None = None
+    before: int = 0
 
 
 AS_TEXT: Final = Decision()
@@ -322,6 +332,9 @@ class CallPolicy(Protocol):
 
     def block(self, block: Block) -> Decision:
         """CallPolicy a block that ended. It may be malformed."""
+
+    def broken(self, syntax: BlockSyntax, begun: str) -> None:
+        """Take note of an untaught block without an opener that turned out to be none behind `begun`: it is text."""
 
     unwrap: bool
     """Arguments may be an object also where a string that holds one is taught (C2)."""

@@ -20,6 +20,7 @@ CODE: Final = 4
 BRACES: Final = 5
 NAME: Final = 6
 PRINTED: Final = 7
+LOOSE: Final = 8
 
 NAMED: Final = bytes(range(0x80, 0x100)) + b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.:/"
 """What a `name` is made of, but for whitespace at its ends."""
@@ -38,6 +39,7 @@ _READS: Final[dict[Read, tuple[int, str]]] = {
     "call": (CODE, ""),
     "braces": (BRACES, "{"),
     "printed": (PRINTED, ""),
+    "loose": (LOOSE, ""),
 }
 """The machine that reads a field, and the bracket that it begins with."""
 
@@ -94,8 +96,12 @@ class Opener:
         return self.syntaxes[0].untaught
 
     @property
+    def loose(self) -> bool:
+        return self.syntaxes[0].loose
+
+    @property
     def inner(self) -> bool:
-        return self.anchor == "after" or any(syntax.ends_section for syntax in self.syntaxes)
+        return (self.anchor == "after" and not self.loose) or any(syntax.ends_section for syntax in self.syntaxes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,17 +123,19 @@ class Marker:
 class Plan:
     """A grammar as the scanners read it. `text` are the markers of visible text, in the order in which they are tried,
     `inside` those of reasoning, one tuple for each pair of tags. `answer` is what may open an answer without an opener,
-    and `begins` the bytes with which that may begin; `printed` the same, untaught, tried behind all markers. `nodes`
-    are the nodes of each syntax, and behind them one where nothing but another block may follow, or nothing; `begun`
-    are the openers that end a short field of an untaught syntax; `firsts` the bytes with which markers begin, `longest`
-    the length of the longest opener. `quotes`: there are untaught syntaxes, so that it matters what stands in inline
-    code and fences. `native` is for the compiled scanner, which keeps its own form of the plan there."""
+    and `begins` the bytes with which that may begin; `printed` the same, untaught, tried behind all markers. `loose`
+    opens a call in any form, tried where nothing else begins. `nodes` are the nodes of each syntax, and behind them one
+    where nothing but another block may follow, or nothing; `begun` are the openers that end a short field of an
+    untaught syntax; `firsts` the bytes with which markers begin, `longest` the length of the longest opener. `quotes`:
+    there are untaught syntaxes, so that it matters what stands in inline code and fences. `native` is for the compiled
+    scanner, which keeps its own form of the plan there."""
 
     text: tuple[Marker, ...]
     inside: tuple[tuple[Marker, ...], ...]
     answer: Opener | None
     begins: bytes
     printed: Opener | None
+    loose: Opener | None
     nodes: dict[BlockSyntax, tuple[PlanNode, ...]]
     begun: tuple[bytes, ...]
     firsts: bytes
@@ -146,7 +154,8 @@ def plan(grammar: Grammar, reasoning: tuple[tuple[str, str], ...], scan_calls: b
     one begins like the other.
     """
     taught = [syntax for syntax in grammar.syntaxes if not syntax.untaught]
-    untaught = [syntax for syntax in grammar.syntaxes if syntax.untaught]
+    untaught = [syntax for syntax in grammar.syntaxes if syntax.untaught and not syntax.loose]
+    loose = [syntax for syntax in grammar.syntaxes if syntax.loose]
     begins = _begun(taught)
     nodes = {syntax: _plan_nodes(syntax, begins) for syntax in taught}
     openers = _openers(taught, nodes)
@@ -170,7 +179,7 @@ def plan(grammar: Grammar, reasoning: tuple[tuple[str, str], ...], scan_calls: b
         raise ValueError("two markers are the same")
     apart = _apart(untaught, [marker.literal.decode() for marker in text])
     begun = tuple(dict.fromkeys((*begins, *_begun(apart))))
-    nodes |= {syntax: _plan_nodes(syntax, begun) for syntax in apart}
+    nodes |= {syntax: _plan_nodes(syntax, begun) for syntax in (*apart, *loose)}
     further = _openers(apart, nodes)
     lines = tuple(
         Marker(branch.literal, opener.anchor, opener)
@@ -180,7 +189,7 @@ def plan(grammar: Grammar, reasoning: tuple[tuple[str, str], ...], scan_calls: b
     )
     text = (*text, *(Marker(opener.literal, opener.anchor, opener) for opener in further if opener.literal), *lines)
     firsts = bytes(dict.fromkeys(marker.literal[0] for markers in (text, *inside) for marker in markers))
-    firsts = bytes(dict.fromkeys(firsts + TICK)) if apart else firsts
+    firsts = bytes(dict.fromkeys(firsts + TICK)) if apart or loose else firsts
     if len(firsts) > MAX_FIRSTS:
         raise ValueError(f"the markers begin with more than {MAX_FIRSTS} different bytes")
     answer = _of_answers(openers)
@@ -190,11 +199,12 @@ def plan(grammar: Grammar, reasoning: tuple[tuple[str, str], ...], scan_calls: b
         answer,
         _begins(answer.first) if answer is not None else b"",
         _of_answers(further),
+        next(iter(_openers(loose, nodes)), None),
         nodes,
         tuple(opener.encode() for opener in begun),
         firsts,
         max((len(opener.literal) for opener in (*openers, *further)), default=0),
-        quotes=bool(apart),
+        quotes=bool(apart or loose),
     )
 
 
@@ -206,7 +216,8 @@ def _begun(syntaxes: Sequence[BlockSyntax]) -> tuple[str, ...]:
 def _openers(syntaxes: Sequence[BlockSyntax], nodes: Mapping[BlockSyntax, tuple[PlanNode, ...]]) -> list[Opener]:
     by_opener: dict[tuple[str, Anchor], list[BlockSyntax]] = {}
     for syntax in syntaxes:
-        if not syntax.opener and syntax.anchor != "answer" and not (syntax.untaught and syntax.anchor == "margin"):
+        lines = syntax.untaught and (syntax.loose or syntax.anchor == "margin")
+        if not syntax.opener and syntax.anchor != "answer" and not lines:
             raise ValueError("a syntax without an opener needs anchor='answer'")
         if syntax.opener and syntax.anchor == "answer":
             raise ValueError("anchor='answer' is for syntaxes without an opener")

@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import Final
 
 from ._grammar import BODY, BROKEN, END, FENCE, HELD, KEY, LEAD, SPACE, TAIL, WORD_BYTES, BlockSyntax, CallPolicy, Why
-from ._plan import CODE, JSON, LIKELY, NOTHING, PROSE, SURE, UNLIKELY, Opener, Plan, PlanBranch, PlanNode
+from ._plan import CODE, JSON, LIKELY, LOOSE, NOTHING, PROSE, SURE, UNLIKELY, Opener, Plan, PlanBranch, PlanNode
 from ._pybuffer import Buffer
 from ._pyfields import AT_BRANCH, BY_ITSELF, GOES_ON, NO_FIELD, NO_KEY, FieldReader
 from ._pyoutput import Output
@@ -64,6 +64,7 @@ class BlockReader:
         self.closer = b""
         self.syntax: BlockSyntax | None = None
         self.untaught = False
+        self.loose = False
         self.inner = False
         self.pieces: list[Piece] = []
         self.outcome = OPEN
@@ -101,6 +102,7 @@ class BlockReader:
         self.syntax = opener.syntaxes[0]
         self.closer = self.syntax.closer.encode()
         self.untaught = opener.untaught
+        self.loose = opener.loose
         self.inner = opener.inner
         self.pieces.clear()
         self._buffer.start = at
@@ -147,7 +149,7 @@ class BlockReader:
             return self._unfinished(end, "truncated")
         if resting and node.final:
             return self._whole(end, self._word_at if self._word else end, closed=False)
-        if self.untaught and not self.opener and self.state == BODY and fields.kind in (JSON, CODE):
+        if self.untaught and not self.opener and self.state == BODY and fields.kind in (JSON, CODE, LOOSE):
             self._keep(TO_CLOSER)  # perhaps no more than a bracket is missing
             return self._whole(end, end, broken=True)
         if self.state == BODY and fields.in_string and self.closer:

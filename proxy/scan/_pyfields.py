@@ -16,6 +16,7 @@ from ._plan import (
     BRACES,
     CODE,
     JSON,
+    LOOSE,
     NAME,
     NAMED,
     NOTHING,
@@ -36,6 +37,7 @@ from ._pystring import NO_STRING, certain
 from .blocks import Piece
 from .first_key import FirstKey
 from .live import LiveCalls
+from .loose_head import LooseHead
 
 _SPACE: Final = SPACE.encode()
 _NEWLINE: Final = ord("\n")
@@ -85,7 +87,7 @@ class FieldReader:
         # a literal. `_worded`: of a short field something was read; `_ended`: nothing but whitespace may follow.
         self._node: PlanNode | None = None
         self._firsts = b""
-        self._key: FirstKey | None = None
+        self._key: FirstKey | LooseHead | None = None
         self._overlap = b""
         self._worded = False
         self._ended = False
@@ -120,7 +122,7 @@ class FieldReader:
             self._json.begin()
             if first and branch.syntax.first_keys:
                 self._begin_key(branch)
-        elif branch.read == PRINTED:
+        elif branch.read in (PRINTED, LOOSE):
             self._begin_key(branch)
         elif branch.read == CODE:
             self._code.begin(bool(branch.literal))
@@ -138,6 +140,9 @@ class FieldReader:
 
     def _begin_key(self, branch: PlanBranch) -> None:
         self.in_key = True
+        if branch.read == LOOSE:
+            self._key = LooseHead(self._policy.callable_names)
+            return
         self._key = FirstKey(branch.syntax, branch.read, self._policy.callable_names if branch.read == PRINTED else ())
 
     def reach_back(self, start: int, overlap: bytes) -> None:
@@ -203,6 +208,9 @@ class FieldReader:
             return self._read_text(pos, end)
         if self.kind in (NAME, WORD):
             return self._read_word(pos, end)
+        if self.kind == LOOSE:
+            self._buffer.steps += end - pos
+            return end
         buf = self._buffer.data
         reader = self._json if self.kind == JSON else self._code if self.kind == CODE else self._braces
         after = reader.read(buf, pos, end)
@@ -241,9 +249,11 @@ class FieldReader:
         self._buffer.steps += end - pos
         return end
 
-    def _go_on_behind(self, key: FirstKey) -> None:
+    def _go_on_behind(self, key: FirstKey | LooseHead) -> None:
         """The machine reads on that is meant for what began like this."""
         self.in_key = False
+        if isinstance(key, LooseHead):
+            return
         self.kind = key.kind
         if key.kind == JSON:
             self._json.begin_after_first_key(key.listed)

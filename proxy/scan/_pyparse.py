@@ -93,6 +93,7 @@ class CallScanner:
         self._scan_calls = scan_calls
         self._block_bytes = block_bytes
         self._in_block = False
+        self._failed = 0  # so long is the block of what is taught that is read once more, as any form of call
         self._done = False
 
         found = plan(grammar, reasoning, scan_calls)
@@ -100,7 +101,7 @@ class CallScanner:
         self._decoder = DeltaDecoder()
         self._buffer = Buffer()
         self._output = Output(trim_edges, choice, first_block)
-        self._prose = Prose(self._buffer, self._output, found, preopened and bool(reasoning))
+        self._prose = Prose(self._buffer, self._output, policy, found, preopened and bool(reasoning))
         self._block = BlockReader(self._buffer, self._output, policy, found, self._live)
         self._read_as(found)
 
@@ -254,9 +255,35 @@ class CallScanner:
                 return self._read_again(upto)
             if block.inner:
                 self._output.join_section()
+        elif decision is AS_TEXT and self._may_be_loose():
+            return self._open_failed(upto)
+        if decision.before:
+            self._say_before(decision.before)
+        self._failed = 0
         self._output.fresh = False
         self._settle(decision, self._buffer.data[self._buffer.start : upto])
         return upto
+
+    def _may_be_loose(self) -> bool:
+        """Whether a block of what is taught, which is text, may be a call in another form."""
+        opened = self._live is not None and self._live.opened is not None
+        return bool(self._block.opener) and not opened and self._prose.may_be_loose(self._buffer.start)
+
+    def _open_failed(self, upto: int) -> int:
+        """A block of what is taught ended at `upto` and is text, unless it is a call in any form together with what
+        follows."""
+        self._failed = upto - self._buffer.start
+        opener = self._prose.plan.loose
+        assert opener is not None
+        return self._open_block(opener, self._buffer.start)
+
+    def _say_before(self, chars: int) -> None:
+        """The block begins with so many characters of text."""
+        text = self._buffer.data[self._buffer.start :].decode()[:chars]
+        raw = text.encode()
+        self._prose.pass_text(raw)
+        self._output.say(text)
+        self._buffer.start += len(raw)
 
     def _decision(self, upto: int) -> Decision:
         """What the call policy says of the block, which is in the buffer up to `upto`."""
@@ -279,6 +306,8 @@ class CallScanner:
         if self._live is not None and self._live.opened is not None:
             self._settle(AS_TEXT, b"")
             return len(self._buffer.data)
+        if block.untaught and not block.opener and not block.loose and block.syntax is not None:
+            self._policy.broken(block.syntax, self._buffer.data[self._buffer.start : at].decode("utf-8", "replace"))
         if self._prose.plan.quotes:
             return self._read_again(at)
         self._output.fresh = False
@@ -288,11 +317,19 @@ class CallScanner:
 
     def _read_again(self, at: int) -> int:
         """What was taken for a block up to `at` is none of this kind: it is read again, as something else."""
-        start = self._buffer.start
-        if self._block.untaught:
-            self._prose.quiet = max(self._prose.quiet, at, start + 1)
+        start, prose, block = self._buffer.start, self._prose, self._block
+        if block.loose:
+            prose.settled = max(prose.settled, at, start + 1)
+            if self._failed:
+                upto, self._failed = start + self._failed, 0
+                self._output.fresh = False
+                self._settle(AS_TEXT, self._buffer.data[start:upto])
+                return upto
+        elif block.untaught:
+            prose.quiet = max(prose.quiet, at, start + 1)
         else:
-            self._prose.refuse(self._block.opener)
+            prose.refuse(block.opener)
+        prose.again = prose.again or bool(block.opener)
         return start
 
     def _settle(self, decision: Decision, raw: bytes) -> None:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from ._grammar import REASONING, SPACE, TEXT
+from ._grammar import REASONING, SPACE, TEXT, CallPolicy
 from ._plan import TICK, Marker, Opener, Plan
 from ._pybuffer import Buffer
 from ._pyoutput import Output
 from ._pyquoting import Quoting
+from .loose_head import loose_firsts, loose_words
 
 _SPACE: Final = SPACE.encode()
 _NEWLINE: Final = ord("\n")
@@ -29,12 +30,14 @@ class Prose:
 
     `plan` says what they are. `state` is where the text is, `TEXT` or `REASONING`. `opened` is what opens a block where
     reading stopped. `held` may be the beginning of a marker. For untaught syntaxes: `quiet` is up to where in the
-    buffer none begins, since one was read there already.
+    buffer none begins, since one was read there already; `settled` the same for what may be a call in any form, which
+    begins at the start of a line, or where another block was none (`again`).
     """
 
-    def __init__(self, buffer: Buffer, output: Output, plan: Plan, preopened: bool) -> None:
+    def __init__(self, buffer: Buffer, output: Output, policy: CallPolicy, plan: Plan, preopened: bool) -> None:
         self._buffer = buffer
         self._output = output
+        self._policy = policy
         self.opened: Opener | None = None
         self.held = b""
 
@@ -46,6 +49,8 @@ class Prose:
         self._quoting = Quoting()
         self._quoted = 0
         self.quiet = 0
+        self.settled = 0
+        self.again = False
         self._refused = NONE
         self.read_as(plan)
         self._enter(REASONING if preopened else TEXT)
@@ -55,7 +60,7 @@ class Prose:
         """From here on look for this. What is looked for inside reasoning changes with the next tag, or with
         `enter_again`."""
         self.plan = plan
-        self._opens = plan.answer is not None or plan.printed is not None
+        self._opens = plan.answer is not None or plan.printed is not None or plan.loose is not None
         literals = [marker.literal for markers in (plan.text, *plan.inside) for marker in markers]
         ticks = TICK.decode() if plan.quotes else ""
         self._first_chars = tuple(dict.fromkeys((*(literal.decode()[0] for literal in literals), *ticks)))
@@ -67,6 +72,9 @@ class Prose:
     def _enter(self, state: int) -> None:
         self.state = state
         self._markers = self.plan.text if state == TEXT else self.plan.inside[self._tags]
+        self._loose = self.plan.loose if state == TEXT else None
+        self._lines = self._loose is not None and self._loose.anchor == "margin"
+        self._firsts = self.plan.firsts + b"\n" if self._lines else self.plan.firsts
         self._output.enter(state)
 
     # --- text in which nothing begins ---------------------------------------------------------------------------------
@@ -75,10 +83,23 @@ class Prose:
         """No block and no tag can begin in it, and no quotation."""
         if self._opens and self._output.fresh:
             return False
-        for first in self._first_chars:  # noqa: SIM110  # `any` with a generator doubles the cost of a delta
+        for first in self._first_chars:  # `any` with a generator doubles the cost of a delta
             if first in text:
                 return False
-        return True
+        return not (self._lines and (self._margin or "\n" in text) and self._begins_line(text.encode()))
+
+    def _begins_line(self, raw: bytes) -> bool:
+        """In a line of this text, or at its start, a call in any form may begin."""
+        firsts = loose_firsts(self._policy.callable_names)
+        at = 0 if self._margin else raw.find(b"\n") + 1
+        while True:
+            while at < len(raw) and raw[at] in b" \t":
+                at += 1
+            if at < len(raw) and firsts[raw[at]] and any(self._word_at(raw, at)):
+                return True
+            at = raw.find(b"\n", at) + 1
+            if not at:
+                return False
 
     def pass_plain(self, text: str) -> None:
         """Plain text is said, by whoever asked."""
@@ -96,9 +117,11 @@ class Prose:
     def pass_opener(self, literal: bytes) -> None:
         """An opener is text, which is said by whoever found that."""
         self._line_start = self._margin = literal.endswith(b"\n")
+        self.again = False
 
     def _pass_line(self, text: str) -> None:
         """Where the text ends that is said."""
+        self.again = False
         self._line_start = text[-1] == "\n"
         if not self.plan.quotes:
             return
@@ -125,8 +148,9 @@ class Prose:
         """The delta is over, of which so much was read before the block that is open."""
         if read_in_block >= 0:
             self.quiet = max(0, self.quiet - read_in_block)
+            self.settled = max(0, self.settled - read_in_block)
         elif not self.held:
-            self.quiet = 0
+            self.quiet = self.settled = 0
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -153,19 +177,63 @@ class Prose:
                     if marker is None and self._may_recognise(pos, at):
                         self._move(pos, at)
                         return self._open(plan.printed, at)
-        at = pos
-        while (at := self._buffer.next_of(plan.firsts, at)) < size:
+        at = self._next_place(pos, pos)
+        while at < size:
             marker, cut = self._marker_at(pos, at)
+            loose: Opener | None = None
+            if marker is None and not cut and self._loose is not None:
+                loose, cut = self._loose_at(pos, at)
             if cut:
                 return self._hold(pos, at)
             if marker is not None:
                 self._buffer.steps += at + len(marker.literal) - pos
                 self._move(pos, at)
                 return self._found(marker, at)
-            at += 1
+            if loose is not None:
+                self._buffer.steps += at - pos
+                self._move(pos, at)
+                return self._open(loose, at)
+            at = self._next_place(pos, at + 1)
         self._buffer.steps += size - pos
         self._move(pos, size)
         return size
+
+    def _next_place(self, pos: int, at: int) -> int:
+        """Where from `at` on something may begin: at a byte that begins markers, or at the start of a line."""
+        buf = self._buffer.data
+        if self._lines and (self._margin if at == pos else buf[at - 1] == _NEWLINE):
+            line = at
+            while line < len(buf) and buf[line] in b" \t":
+                line += 1
+            if line < len(buf) and loose_firsts(self._policy.callable_names)[buf[line]]:
+                return line
+        return self._buffer.next_of(self._firsts, at)
+
+    def _loose_at(self, pos: int, at: int) -> tuple[Opener | None, bool]:
+        """What opens a call in any form that may begin at `at`, and whether one may, as far as the buffer goes."""
+        buf = self._buffer.data
+        names = self._policy.callable_names
+        if at < self.settled or not loose_firsts(names)[buf[at]]:
+            return None, False
+        begins = (self.again and at == pos) or (self._lines and self._is_margin(pos, at))
+        if not begins or self._is_quoted(pos, at):
+            return None, False
+        whole, cut = self._word_at(buf, at)
+        return (self._loose if whole else None), cut
+
+    def _word_at(self, raw: bytes, at: int) -> tuple[bool, bool]:
+        """Whether one of the words stands at `at`, and whether one may, as far as the text goes."""
+        words = loose_words(self._policy.callable_names)
+        if any(raw.startswith(word, at) for word in words):
+            return True, False
+        return False, any(len(raw) - at < len(word) and word.startswith(raw[at:]) for word in words)
+
+    def may_be_loose(self, at: int) -> bool:
+        """Whether a block that began at `at`, and was read, may be read as a call in any form."""
+        if self._loose is None or at < self.settled:
+            return False
+        self._quoted = at
+        return not self._is_quoted(at, at)
 
     def _found(self, marker: Marker, at: int) -> int:
         if marker.opens is not None:
@@ -212,15 +280,17 @@ class Prose:
 
     def _may_recognise(self, pos: int, at: int) -> bool:
         """Whether an untaught block may begin at `at`."""
-        if at < self.quiet:
-            return False
+        return at >= self.quiet and not self._is_quoted(pos, at)
+
+    def _is_quoted(self, pos: int, at: int) -> bool:
+        """Whether `at` is in inline code or in a fence."""
         quoting = self._quoting
         buf = self._buffer.data
         quoting.read(buf, self._quoted, at, self._is_margin(pos, self._quoted))
         self._quoted = at
         if buf[at] != TICK[0]:
             quoting.end_run(buf[at])
-        return not quoting.quotes
+        return quoting.quotes
 
     def _hold(self, pos: int, at: int) -> int:
         """What begins at `at` may be a marker: keep it until more is there."""
@@ -229,6 +299,7 @@ class Prose:
         self.held = buf[at:]
         self._move(pos, at)
         self.quiet = max(0, self.quiet - at)
+        self.settled = max(0, self.settled - at)
         return len(buf)
 
     def _move(self, pos: int, at: int) -> None:
@@ -237,6 +308,7 @@ class Prose:
             return
         buf = self._buffer.data
         self._refused = NONE
+        self.again = False
         if self.plan.quotes:
             if self.state == TEXT:
                 self._quoting.read(buf, self._quoted, at, self._is_margin(pos, self._quoted))

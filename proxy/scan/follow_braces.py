@@ -60,9 +60,9 @@ class BracesFollower(Follower):
         return at + 1
 
     def _value(self, char: str, at: int) -> int:
+        if char in ('"', "'"):
+            return self._stick(at)  # JSON after all, perhaps
         if not self._some:
-            if char == '"':
-                return self._stick(at)  # JSON after all, perhaps
             self._give("{")
             self._some = True
         if char == self._quote[0]:

@@ -119,10 +119,10 @@ def python_value(text: str) -> str:
     return "".join(reader.out)
 
 
-def braces_value(text: str, quote: str) -> str:
-    """The JSON text for an object in braces: bare keys, strings between two `quote`, which cannot stand inside of
-    one."""
-    reader = _Braces(text, quote)
+def braces_value(text: str, quote: str, *, bare: bool = False) -> str:
+    """The JSON text for an object in braces: bare keys, strings between two `quote`, which cannot stand inside of one,
+    or as Python writes them. `bare`: what is neither a number nor a constant is a string without quotes."""
+    reader = _Braces(text, quote, bare=bare)
     reader.value()
     reader.finish()
     return "".join(reader.out)
@@ -345,25 +345,31 @@ def unescape(found: re.Match[str]) -> str:
     return found[0]
 
 
-class _Braces(_Reader):
-    def __init__(self, text: str, quote: str) -> None:
+class _Braces(_Python):
+    def __init__(self, text: str, quote: str, *, bare: bool) -> None:
         super().__init__(text)
         self._mark = quote
+        self._may_be_bare = bare
 
     def value(self) -> None:
         char = self.next()
-        if self.text.startswith(self._mark, self.at):
-            self._string()
-        elif char == "{":
+        if self._quoted():
+            return
+        if char == "{":
             self.object()
         elif char == "[":
             self.array()
         else:
-            self.out.append(scalar(self._bare(_BARE_VALUE)))
+            text = self._bare(_BARE_VALUE)
+            try:
+                self.out.append(scalar(text))
+            except ValueError:
+                if not (self._may_be_bare and text):
+                    raise
+                self.out.append(json_string(text))
 
     def key(self) -> None:
-        if self.text.startswith(self._mark, self.at):
-            self._string()
+        if self._quoted():
             return
         name = self._bare(_BARE_KEY)
         if not name:
@@ -377,10 +383,18 @@ class _Braces(_Reader):
         self.at = found.end()
         return found[0].strip()
 
-    def _string(self) -> None:
+    def _quoted(self) -> bool:
+        """A string, if one comes."""
+        if not self.text.startswith(self._mark, self.at):
+            quote = _QUOTE.match(self.text, self.at)
+            if quote is None or quote[1]:
+                return False
+            self.out.append(self._string(quote))
+            return True
         start = self.at + len(self._mark)
         end = self.text.find(self._mark, start)
         if end < 0:
             raise ValueError("a string in it has no end")
         self.at = end + len(self._mark)
         self.out.append(json_string(self.text[start:end]))
+        return True

@@ -13,7 +13,9 @@ Rules of this module:
 2. A client is stuck when the system has taken nothing of what was written for it for `server.write_stall_s`. It is cut
    off; its exchange ends as that of a client that went away.
 3. One timer looks at all connections, and there is none while nothing is open. A request costs two comparisons.
-4. A client may end its side of the connection when it has asked, and gets its answer; that it is still there is for
+4. Bodies that arrive together are read in turns: at most `READS_AT_ONCE` reads of `READ_BYTES` in one iteration of the
+   event loop, whoever sends them. A slow or small request takes no turn.
+5. A client may end its side of the connection when it has asked, and gets its answer; that it is still there is for
    `proxy.ingress.liveness` to find out.
 """
 
@@ -33,6 +35,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from ..config import LimitsConfig, ServerConfig
 from ..errors import ClientFault, Defect, GatewayError, Unavailable, quote
+from ..ingress.turns import Turns
 from ..observability.logs import log_fields
 from ..observability.metrics import Counter, Gauge
 from ..pipeline.heads import request_id
@@ -63,6 +66,14 @@ UNSENT_BYTES: Final = 128 * 1024
 stopped reading is noticed only when they are full."""
 
 
+READ_BYTES: Final = 64 * 1024
+"""Read from a connection at once. asyncio reads up to 256 KiB."""
+
+READS_AT_ONCE: Final = 4
+"""Such reads in one iteration of the event loop. With the memory that the system provides for it, one may take a
+millisecond."""
+
+
 class ClientServer(web.Server):
     """aiohttp's server with bounds. `configure` must be called before the first connection."""
 
@@ -70,6 +81,8 @@ class ClientServer(web.Server):
         super().__init__(handler, **options)
         self.open: set[ClientConnection] = set()
         self._refusals: set[Refusal] = set()
+        self.reads = Turns(READS_AT_ONCE)
+        """For reads that brought `READ_BYTES`. Behind one without a turn nothing is read until its turn comes."""
         self._gauge = open
         self._refused = refused
         self._full_said = -math.inf
@@ -181,7 +194,7 @@ class ClientServer(web.Server):
 
     def _farewell(self, words: bytes) -> Refusal:
         linger_s = LINGER_S if len(self._refusals) < self._room.refused else 0.0
-        return Refusal(words, self._refusals, linger_s, self.body_bytes)
+        return Refusal(words, self._refusals, linger_s, self.body_bytes, self.reads)
 
     def _patrol(self) -> None:
         loop = asyncio.get_running_loop()
@@ -198,10 +211,11 @@ class ClientConnection(SlicingHandler):
     is no request is put into `_messages` as an error, and where it looks for each request who makes and answers it.
     """
 
-    __slots__ = ("_clients", "_head_bytes", "_head_since", "_moved", "_socket", "_unsent", "ended_at")
+    __slots__ = ("_awaits_turn", "_clients", "_head_bytes", "_head_since", "_moved", "_socket", "_unsent", "ended_at")
 
     def __init__(self, clients: ClientServer, **options: Any) -> None:
         super().__init__(clients, barren_bytes=clients.head_bytes, **options)
+        self._awaits_turn = False
         self._clients = clients
         self._socket: asyncio.Transport  # aiohttp forgets its own when it closes it
         self._head_bytes = 0
@@ -214,6 +228,8 @@ class ClientConnection(SlicingHandler):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""
         self._socket = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
+        if hasattr(transport, "max_size"):  # asyncio's
+            transport.max_size = READ_BYTES
         super().connection_made(transport)
         self._clients.opened(self)
 
@@ -278,6 +294,20 @@ class ClientConnection(SlicingHandler):
             super().data_received(data)  # aiohttp goes on with what its parser has
         elif not (self.held or len(data) > SLICE_BYTES) or not self.hold(data):
             self.take(data)
+            if len(data) >= READ_BYTES and not self._clients.reads.take():
+                self._awaits_turn = True
+                self._pause_transport_reading()
+                self._clients.reads.next().add_done_callback(self._read_on)
+
+    def _read_on(self, turn: asyncio.Future[None]) -> None:
+        self._awaits_turn = False
+        if not self._is_paused():
+            self._resume_transport_reading()
+
+    def _resume_transport_reading(self) -> None:
+        """As aiohttp's, but in turn."""
+        if not self._awaits_turn:
+            super()._resume_transport_reading()
 
     def take(self, data: bytes) -> None:
         """Parse the next bytes, and see to it that a head stays within its bounds."""

@@ -9,6 +9,7 @@ from typing import Final, cast
 from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
 
 from ..errors import ClientFault, GatewayError
+from ..ingress.turns import Turns
 
 LINGER_S: Final = 2.0
 """How long a client that was refused is given to read why."""
@@ -17,15 +18,16 @@ LINGER_S: Final = 2.0
 class Refusal(asyncio.Protocol):
     """Says one thing, and is gone after `linger_s`; with 0 it does not even say it. In `alive` meanwhile.
 
-    What the client still sends is thrown away unread, because a connection that is closed with bytes waiting is reset,
-    and the client may lose what it was told. After `bytes` of it nothing more is taken.
+    What the client still sends is read in `turns` and thrown away, because a connection that is closed with bytes
+    waiting is reset, and the client may lose what it was told. After `bytes` of it nothing more is taken.
     """
 
-    def __init__(self, words: bytes, alive: set[Refusal], linger_s: float, bytes: int) -> None:
+    def __init__(self, words: bytes, alive: set[Refusal], linger_s: float, bytes: int, turns: Turns) -> None:
         self._words = words
         self._alive = alive
         self._linger_s = linger_s
         self._room = bytes
+        self._turns = turns
         self._transport: asyncio.Transport
         self._timer: asyncio.TimerHandle | None = None
 
@@ -51,6 +53,13 @@ class Refusal(asyncio.Protocol):
         self._room -= len(data)
         if self._room < 0:
             self._transport.pause_reading()
+        elif not self._turns.take():
+            self._transport.pause_reading()
+            self._turns.next().add_done_callback(self._read_on)
+
+    def _read_on(self, turn: asyncio.Future[None]) -> None:
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """The client has gone, or time is up."""

@@ -55,6 +55,10 @@ COLLECTOR_THRESHOLDS: Final = (10_000, 3, 7)
 the oldest generation, and one that fails leaves circles there: with five times as many allocations between two full
 collections a hundred megabytes of them waited. The middle one looks at 40,000 objects, in 10 ms."""
 
+SWITCH_S: Final = 0.0005
+"""How long a busy thread keeps the interpreter while the event loop waits for it. Python's 5 ms pass after each call to
+the system, and an iteration of the loop has several for each connection."""
+
 LAST_S: Final = 2.0
 """For the last words of what had to be ended."""
 
@@ -301,7 +305,7 @@ class _Serving:
             bound_unsent(sock)
             await web.SockSite(runner, sock, backlog=ACCEPTED_AT_ONCE).start()  # asyncio takes one number for both
             sock.listen(BACKLOG)
-        with rare_collections():
+        with rare_collections(), short_turns():
             ready()
             tasks = {asyncio.create_task(self._follow_orders())}
             if self._looks:
@@ -405,6 +409,17 @@ def rare_collections() -> Iterator[None]:
     finally:
         gc.set_threshold(*thresholds)
         gc.unfreeze()
+
+
+@contextmanager
+def short_turns() -> Iterator[None]:
+    """Have threads hand the interpreter on after `SWITCH_S`. A process without busy threads does not notice."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH_S)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -54,7 +54,7 @@ def encode(turn: Turn, limit: int, long: bool | None = None) -> bytes:
     text = dump_in_pieces(kept) if long or (long is None and _is_long(turn)) else dump(kept)
     if turn.said:
         said = turn.said if isinstance(turn.said, bytes) else dump_in_pieces(turn.said)
-        text = b'%b,"said":%b}' % (text[:-1], said)
+        text = b"".join((text[:-1], b',"said":', said, b"}"))  # others run while it copies megabytes
     if len(text) > limit:
         raise TurnTooLarge(len(text), limit)
     return text

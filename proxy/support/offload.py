@@ -5,8 +5,9 @@ The interpreter gives every thread its turn between two steps of Python, but not
 called this way may give megabytes at once to a function that keeps the interpreter: see
 `proxy.protocols.wire.dump_in_pieces`.
 
-A thread that is busy gives the interpreter up after 5 ms (`sys.getswitchinterval`), so the event loop may wait that
-long for each of them. There are only `THREADS` for such work, whatever else the default executor does.
+A thread that is busy gives the interpreter up after 5 ms (`sys.getswitchinterval`; 0.5 ms under `toolwire serve`), so
+the event loop may wait that long for each of them, after each call to the system. There are only `THREADS` for such
+work, whatever else the default executor does.
 """
 
 from __future__ import annotations

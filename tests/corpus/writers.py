@@ -429,9 +429,10 @@ def mimo(calls: Sequence[Call], style: Style) -> str:
 
 
 def keys_and_values(
-    call_tag: str, section: str = "", *, prefix: str = "", behind_name: str = "", line: str = ""
+    call_tag: str, section: str = "", *, prefix: str = "", words: str = "arg", behind_name: str = "", line: str = ""
 ) -> Write:
-    """A name, then keys and values: GLM's relatives. A variant that begins with a colon is a suffix of every tag."""
+    """A name, then keys and values, whose tags begin with `words`: GLM's relatives. A variant that begins with a colon
+    is a suffix of every tag."""
 
     def write(calls: Sequence[Call], style: Style) -> str:
         suffix = style.variant if style.variant[:1] == ":" else ""
@@ -439,7 +440,7 @@ def keys_and_values(
         def tag(word: str) -> str:
             return f"<{word}{suffix}>"
 
-        key, value = f"{prefix}arg_key", f"{prefix}arg_value"
+        key, value = f"{prefix}{words}_key", f"{prefix}{words}_value"
         text = line.join(
             f"{tag(call_tag)}{call.name}{tag(behind_name) if behind_name else ''}{line}"
             + "".join(
@@ -545,6 +546,34 @@ def tagged_array(opener: str, closer: str, key: str = "arguments", name: str = "
         return f"{opener}{style.variant}{array}{style.variant}{closer}"
 
     return write
+
+
+def llm_jp(calls: Sequence[Call], style: Style) -> str:
+    """Harmony with a blank behind each special token; only the last call ends with `<|call|>`."""
+    texts = [
+        f"<|channel|> commentary to=functions.{call.name}<|constrain|> json<|message|> {arguments(call, style)}"
+        for call in calls
+    ]
+    return "<|end|><|start|> assistant".join(texts) + "<|call|>"
+
+
+def minimax_m1(calls: Sequence[Call], style: Style) -> str:
+    lines = "\n".join(call_object(call, style) for call in calls)
+    return f"<tool_calls>\n{lines}\n</tool_calls>"
+
+
+def step_audio2(calls: Sequence[Call], style: Style) -> str:
+    return "\n".join(f"<tool_call>function\n{call.name}\n{arguments(call, style)}</tool_call>" for call in calls)
+
+
+def sarashina(calls: Sequence[Call], style: Style) -> str:
+    quote = '"' if style.variant == "double" else ""
+    texts = (f"{{'name': '{call.name}', 'arguments': {python(call.arguments, quote=quote)}}}" for call in calls)
+    return f"<|tool_calls|>[{', '.join(texts)}]"
+
+
+def ui_tars(calls: Sequence[Call], style: Style) -> str:
+    return "\n".join(f"Action: {_python_call(call)}" for call in calls)
 
 
 def gigachat(calls: Sequence[Call], style: Style) -> str:

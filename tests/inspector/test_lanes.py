@@ -185,7 +185,7 @@ async def test_arguments_that_do_not_fit_in_a_form_that_nobody_taught() -> None:
 
 async def test_a_name_in_a_form_that_nobody_taught() -> None:
     """It is passed over in silence by the gateway; who looks is told."""
-    text = '```json\n{"name": "wether", "arguments": {"city": "Paris"}}\n```'
+    text = '```json\n{"name": "wethr", "arguments": {"city": "Paris"}}\n```'
     _, view = await seen(Say(text), WEATHER, **NEVER_AGAIN)
     assert any('The closest is "weather"' in words for kind, words in said(view) if kind == "refused"), said(view)
 

@@ -224,6 +224,24 @@ FAULTS: Final = (
         "an argument with two possible meanings is given one of them", ("tests/unit/test_coercion.py",),
     ),
     Fault(
+        "recovery-foreign-keys", "proxy/call_policy/recovery.py",
+        "        if key not in known.names:\n            raise NoCall(name)\n        text = value",
+        "        text = value",
+        "a call runs with arguments that its tool does not have", ("tests/parse/test_damaged.py",),
+    ),
+    Fault(
+        "recovery-words-behind", "proxy/call_policy/recovery.py",
+        "                if name is None or len(self._found) >= MAX_CALLS:\n                    raise NoCall(named)\n",
+        "                if name is None or len(self._found) >= MAX_CALLS:\n                    break\n",
+        "an answer that explains a call makes it", ("tests/parse/test_damaged.py",),
+    ),
+    Fault(
+        "recovery-two-values", "proxy/call_policy/recovery.py",
+        "        text = typed_value(value, types or known.of(key))\n        if found.setdefault(key, text) != text:",
+        "        text = found[key] = typed_value(value, types or known.of(key))\n        if not text:",
+        "of two values for a key one is guessed", ("tests/parse/test_damaged.py",),
+    ),
+    Fault(
         "repair-python-words", "proxy/scan/repair.py",
         "if python and (not self._single or not self._words.isdisjoint(_JSON_WORDS)):",
         "if python and not self._single:",
@@ -375,5 +393,47 @@ FAULTS: Final = (
         "list-of-tools-in-other-markers", "proxy/prompting/prompt.py",
         "listing(shown, escaping_for(tool_format, also))", "listing(shown, escaping_for(tool_format))",
         "a description can hold the call of another family, which is recognised where a model repeats it", ("tests/formats/test_listing.py",),
+    ),
+    # --- the model's own chat template -------------------------------------------------------------------------------
+    Fault(
+        "template-server-reads", "middlewares/injection.py",
+        "ToolChoice(route.pool.capabilities.template_choice)", 'ToolChoice("auto")',
+        "the server reads the answer, and llama.cpp refuses the constraint", ("tests/e2e/test_template_mode.py",),
+    ),
+    Fault(
+        "template-shows-every-tool", "proxy/prompting/beside_template.py",
+        "    return request.callable_tools\n\n\ndef templated", "    return request.tools\n\n\ndef templated",
+        "a tool that may not be called stands in the prompt", ("tests/e2e/test_template_mode.py",),
+    ),
+    Fault(
+        "template-data-is-markup", "proxy/prompting/beside_template.py",
+        "            parts = self._composed(part.parts)\n", "            parts = part.parts\n",
+        "a result may hold a call", ("tests/e2e/test_template_mode.py",),
+    ),
+    Fault(
+        "template-probe-by-text-alone", "proxy/endpoints/template_probing.py",
+        "    if tokens < LEAST_TOKENS:\n", "    if tokens < 0:\n",
+        "a template that leaves tools out is taken to teach them", ("tests/e2e/test_template_probe.py",),
+    ),
+    Fault(
+        "template-server-that-reads", "proxy/endpoints/template_probing.py",
+        '        return Probed("prompt", "read")\n', '        return Probed("template", "called")\n',
+        "a server that reads calls is taken to leave them", ("tests/e2e/test_template_probe.py",),
+    ),
+    Fault(
+        "template-probe-of-each-name", "proxy/endpoints/template_probing.py",
+        "        model = _served(endpoint, model)\n        key", "        key",
+        "one model is probed under every name that clients give it", ("tests/e2e/test_template_probe.py",),
+    ),
+    Fault(
+        "template-agreement", "middlewares/tool_mode.py",
+        'return all(verdict is not None and verdict.mode == "template" for verdict in verdicts)',
+        'return any(verdict is not None and verdict.mode == "template" for verdict in verdicts)',
+        "one server of several that cannot do it gets the tools", ("tests/e2e/test_template_probe.py",),
+    ),
+    Fault(
+        "bodies-read-out-of-turn", "proxy/server/clients.py",
+        "                self._awaits_turn = True\n                self._pause_transport_reading()\n", "                self._awaits_turn = True\n",
+        "hundreds of bodies that arrive together hold up everybody", ("tests/e2e/test_reads_in_turns.py",),
     ),
 )  # fmt: skip

@@ -14,6 +14,7 @@ from typing import Literal
 
 from proxy.events import BlockKind, Close, Delta, Event, Fault, Open
 from proxy.scan._grammar import (
+    AS_TEXT,
     BLOCK_BYTES,
     DROPPED,
     END,
@@ -29,6 +30,7 @@ from proxy.scan._grammar import (
     Grammar,
     only,
 )
+from proxy.scan.loose_head import LooseHead, loose_words
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 NAME = LETTERS + "0123456789_.-"
@@ -635,6 +637,7 @@ class _Reading:
     blocks: int = 0
     prose: str = ""
     quiet: int = 0
+    settled: int = 0
     line_starts: set[int] = field(default_factory=lambda: {0})
 
     @property
@@ -675,7 +678,7 @@ class _Reading:
             if decision.calls or decision.drop:
                 self.segment(edge=True)
                 self.after_block = True
-                self.calls(decision, self.text[at:end])
+                self.calls(decision, self.text[at + decision.before : end])
                 self.line_starts.add(end)
                 if decision.calls:
                     self.grammar = only(self.grammar, self.chosen.family)
@@ -689,7 +692,12 @@ class _Reading:
         """What becomes of the block that begins here, with its syntaxes; None: none does. What was not taught is tried
         where what was taught is none."""
         quoting = any(syntax.untaught for syntax in self.grammar.syntaxes)
+        again = False
         for syntaxes in self.candidates(at):
+            if syntaxes[0].loose:
+                if found := self.loose(syntaxes[0], at, again):
+                    return found
+                continue
             untaught = syntaxes[0].untaught
             if untaught and (at < self.quiet or self.inside or quotes(self.prose, self.text[at].replace("`", ""))):
                 continue
@@ -699,14 +707,61 @@ class _Reading:
             end, decision = self.block(syntaxes, at)
             if untaught and not (decision is not None and (decision.calls or decision.drop)):
                 self.quiet = max(self.quiet, end, at + 1)
+                again = again or bool(syntaxes[0].opener)
                 continue
             if decision is None and quoting:
+                again = again or bool(syntaxes[0].opener)
                 continue
+            if decision is AS_TEXT and syntaxes[0].opener:
+                others = [other for other in self.grammar.syntaxes if other.loose]
+                if found := self.loose(others[0], at, True) if others else None:
+                    return found
             if untaught:
                 self.in_section = self.in_section or is_inner(syntaxes)
             self.fresh = False
             return end, decision, syntaxes
         return None
+
+    def loose(self, syntax: BlockSyntax, at: int, again: bool) -> tuple[int, Decision | None, list[BlockSyntax]] | None:
+        """The calls in any form that begin here and go on to the end of the answer; None: there are none. `again`: a
+        block in another form was none here."""
+        if (
+            self.inside
+            or at < self.settled
+            or not (again or (syntax.anchor == "margin" and self.anchored("margin", at)))
+        ):
+            return None
+        if quotes(self.prose, self.text[at].replace("`", "")):
+            return None
+        names = self.policy.callable_names
+        words = [word.decode() for word in loose_words(names)]
+        if not any(self.text.startswith(word, at) for word in words):
+            return None
+        over = next(self.overflows(at), None)
+        head, upto = LooseHead(names), len(self.text)
+        verdict: bool | None = None
+        for where, char in enumerate(self.text[at:over], at):
+            for byte in char.encode():
+                verdict = head.take(byte)
+                if verdict is not None:
+                    break
+            if verdict is not None:
+                upto = where
+                break
+        if verdict:
+            upto = len(self.text) if over is None else over
+        self.settled = max(self.settled, upto, at + 1)
+        if not verdict or over is not None or self.truncated:
+            return None
+        body = self.text[at:]
+        decision = self.policy.block(Block(syntax, body, (("calls", body),), True, True))
+        if not (decision.calls or decision.drop):
+            return None
+        self.chosen = syntax
+        if decision.before:
+            self.say(body[: decision.before])
+        self.fresh = False
+        return upto, decision, [syntax]
 
     def candidates(self, at: int) -> list[list[BlockSyntax]]:
         """The syntaxes that may begin here, those of one opener together, in the order in which they are tried."""
@@ -717,7 +772,7 @@ class _Reading:
             return found
         groups: dict[tuple[bool, str, str], list[BlockSyntax]] = {}
         for syntax in self.grammar.syntaxes:
-            if not (self.inside and syntax.untaught):
+            if not (self.inside and syntax.untaught) and not syntax.loose:
                 groups.setdefault((syntax.untaught, syntax.opener, syntax.anchor), []).append(syntax)
         for (_, opener, anchor), syntaxes in sorted(groups.items(), key=lambda group: (group[0][0], not group[0][1])):
             literals = [opener] if opener else self.line_literals(syntaxes) if anchor == "margin" else []
@@ -728,7 +783,7 @@ class _Reading:
         if self.fresh and not self.inside and self.text[at] not in SPACE:
             printed = [syntax for syntax in self.grammar.syntaxes if syntax.untaught and syntax.anchor == "answer"]
             found += [printed] if printed else []
-        return found
+        return found + [[syntax] for syntax in self.grammar.syntaxes if syntax.loose]
 
     def line_literals(self, syntaxes: list[BlockSyntax]) -> list[str]:
         return [b.literal or BRACKETS.get(b.read, "") for syntax in syntaxes for b in syntax.nodes[0]]

@@ -39,6 +39,9 @@ class WordPolicy:
     def withdrawn(self, opened: Found) -> GatewayError:
         return ModelFault(f"{opened.name} was withdrawn")
 
+    def broken(self, syntax: BlockSyntax, begun: str) -> None:
+        self.log.append((syntax.opener, begun, "broken"))
+
     def unfinished(self, syntax: BlockSyntax, body: str, why: Why) -> Decision:
         self.log.append((syntax.opener, body, why))
         if why == "truncated":

@@ -64,6 +64,9 @@ class Believer:
     def call(self, name: str, arguments: str) -> Decision:
         return Decision(calls=(Found(name.strip(), "call_1", arguments),))
 
+    def broken(self, syntax: BlockSyntax, begun: str) -> None:
+        pass
+
     def unfinished(self, syntax: BlockSyntax, body: str, why: Why) -> Decision:
         return Decision(drop=True) if why == "truncated" else AS_TEXT
 

@@ -21,7 +21,7 @@ from tests.options import route_options
 
 TAUGHT = ("sentinel", "hermes", "bare_json", "fenced_json", "auto", "qwen3_coder", "mistral", "pythonic", "harmony")
 
-NOT_RECOGNISED = ("family/beam/", "family/functionary/", "family/phi4_mini/behind_prose")
+NOT_RECOGNISED = ("family/beam/", "family/functionary/", "family/ui_tars/", "family/phi4_mini/behind_prose")
 """Their markers are ordinary text, or mean something else elsewhere."""
 
 Read = tuple[list[tuple[str | None, Any]], str]
@@ -57,6 +57,8 @@ def read(twin: ModuleType, format: str, answer: Answer, size: int, mode: Mode = 
 @pytest.mark.parametrize("format", TAUGHT)
 def test_what_is_no_call_stays_as_it_was(twin: ModuleType, format: str) -> None:
     for answer in no_calls():
+        if format == "qwen3_coder" and answer.id.startswith("quoted/seed_oss/"):
+            continue  # the taught form is read in inline code, and what stands behind a call belongs to it
         assert read(twin, format, answer, 1 << 20) == read(twin, format, answer, 1 << 20, "taught"), answer.id
 
 

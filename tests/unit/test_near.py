@@ -3,19 +3,25 @@ tells of them."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from proxy.call_policy.near import NAME_CHARS, is_near, near_name, tries_to_call
+from proxy.call_policy.candidate import names_on_offer
+from proxy.call_policy.near import NAME_CHARS, NearMiss, is_near, near_name, stand, unreadable
 from proxy.call_policy.policy import CallPolicy
 from proxy.config import LimitsConfig, RouteOptions
-from proxy.formats import bare_json, fenced_json, hermes, sentinel
+from proxy.formats import bare_json, deepseek, fenced_json, hermes, invoke, qwen, sentinel
 from proxy.model import ToolChoice, ToolSpec
 from proxy.scan._grammar import Block, BlockSyntax, Grammar
 from tests.options import route_options
 
 READ, WRITE = ToolSpec("read_file"), ToolSpec("write_file")
+QWEN, INVOKE, DEEPSEEK = (
+    next(syntax for syntax in known.grammar.syntaxes if syntax.body and syntax.opener)
+    for known in (qwen.QWEN3_CODER, invoke.MINIMAX_M2, deepseek.V31)
+)
 BOTH = {tool.name: tool for tool in (READ, WRITE)}
 
 
@@ -52,23 +58,87 @@ def test_exactly_one_tool_has_to_be_meant() -> None:
     assert near_name(["fileX__read"], grouped, grouped) == "files__read"
 
 
-def test_text_that_was_meant_as_a_call() -> None:
-    (tag,), fence, bare = sentinel.GRAMMAR.syntaxes, fenced_json.GRAMMAR.syntaxes[0], bare_json.GRAMMAR.syntaxes[0]
-    assert tries_to_call(tag, '{"nam', BOTH)
-    assert tries_to_call(tag, '{"name":"write_file","arguments":{"text":"Well ... "so"}}', BOTH)
-    assert not tries_to_call(tag, " \n", BOTH), "a mention"
-    for explained in ("{...}", "...", '{"name": "TOOL", "arguments": {...}}', '{"name": …, "arguments": …}', "{}"):
-        assert not tries_to_call(tag, explained, BOTH)
-    for syntax in (fence, bare):
-        assert tries_to_call(syntax, '{"name": "read_file", "arguments": {"a', BOTH)
-        assert tries_to_call(syntax, "[read_file(path=", BOTH)
-        assert not tries_to_call(syntax, '{"name": "my-package", "version', BOTH)
-        assert not tries_to_call(syntax, '{"name": "the read_file of old', BOTH)
+TAG, FENCE, BARE = sentinel.GRAMMAR.syntaxes[0], fenced_json.GRAMMAR.syntaxes[0], bare_json.GRAMMAR.syntaxes[0]
+NAMES = names_on_offer((READ, WRITE), ToolChoice())
 
 
-def told(body: str, *tools: ToolSpec, grammar: Grammar = sentinel.GRAMMAR, **options: Any) -> list[str]:
+@pytest.mark.parametrize(
+    ("syntax", "body", "tools"),
+    [
+        (TAG, '{"name": "read_file", "argum', ["read_file"]),
+        (TAG, '{"name":"write_file","arguments":{"text":"Well ... "so"}}', ["write_file"]),
+        (TAG, '{"name":"write_fil","arguments":{"text":}}', ["write_file"]),
+        (TAG, "read_file(path=2*pi)", ["read_file"]),
+        (TAG, '[{"name": "read_file", "arguments": {]}, {"name": "write_file"}]', ["read_file", "write_file"]),
+        (QWEN, "<function=read_file>\n<parameter=path", ["read_file"]),
+        (INVOKE, '<invoke name="read_file">\n<param', ["read_file"]),
+        (DEEPSEEK, "<｜tool▁call▁begin｜>read_file<｜tool▁sep｜>{", ["read_file"]),
+        (BARE, '{"name": "read_file", "arguments": {"end": 2*pi}}', ["read_file"]),
+        (BARE, "{'tool': 'read_file', 'args': {'path': [\"I\", 'V']}}", ["read_file"]),
+        (FENCE, "[read_file(path=", ["read_file"]),
+        (BARE, "await read_file(path=2*pi)", ["read_file"]),
+    ],
+)
+def test_text_that_was_meant_as_a_call(syntax: BlockSyntax, body: str, tools: list[str]) -> None:
+    miss = unreadable("so", syntax, body, NAMES)
+    assert miss is not None
+    assert ([*miss.tools], miss.why, miss.text) == (tools, "so", body)
+
+
+@pytest.mark.parametrize(
+    ("syntax", "body"),
+    [
+        (TAG, " \n"),
+        (TAG, "{...}"),
+        (TAG, '{"name": "TOOL", "arguments": {"KEY": }}'),
+        (TAG, '{"name": "read_file", "arguments": {...}}'),
+        (TAG, '{"name": "read_file", "arguments": {"path": <the path>}}'),
+        (TAG, '{"name": "read_file", "arguments": {"path": string}}'),
+        (TAG, '{"name": "<name>", "arguments": {"call": read_file}}'),
+        (TAG, "then a call of read_file, as JSON"),
+        (TAG, '{"name": "delete_all", "arguments": {"name": "read_file", }, }}'),
+        (QWEN, "<function=NAME>\n<parameter=read_file"),
+        (BARE, '{"name": "read_file", "version": "1.0",, }'),
+        (BARE, '{"title": "read_file", "arguments": {,}}'),
+        (BARE, '{"name": "my-package", "arguments'),
+        (FENCE, "See read_file(path)."),
+    ],
+)
+def test_text_that_was_not(syntax: BlockSyntax, body: str) -> None:
+    assert unreadable("so", syntax, body, NAMES) is None
+
+
+ATTEMPT = NearMiss("so", ("read_file",), "{2*pi}")
+
+
+@pytest.mark.parametrize(
+    ("place", "before", "behind", "counts"),
+    [
+        ("anywhere", "", "", True),
+        ("anywhere", "Let me see.\n<tool_call>", "</tool_call>", True),
+        ("anywhere", "<tool_call>", "</tool_call>\nIt holds nothing.", True),
+        ("anywhere", "Write\n<tool_call>", "</tool_call>\nto read it.", False),
+        ("first", "", "\nIt holds nothing.", True),
+        ("first", "Write ", "", False),
+        ("alone", "```json\n", "\n```\n", True),
+        ("alone", "Like so:\n", "", False),
+        ("alone", "", "\nThat is it.", False),
+    ],
+)
+def test_where_it_stands(place: Any, before: str, behind: str, counts: bool) -> None:
+    miss = replace(ATTEMPT, place=place)
+    assert stand([miss], before + miss.text + behind) is counts
+    assert stand([miss, miss], before + miss.text + "\n" + miss.text + behind) is counts
+
+
+def test_what_is_not_in_the_text_stands_anywhere() -> None:
+    assert stand([NearMiss("so", ("read_file",))], "Said before.")
+    assert stand([ATTEMPT], "What was escaped is put back.")
+
+
+def told(body: str, *tools: ToolSpec, grammar: Grammar = sentinel.GRAMMAR, **options: Any) -> list[NearMiss]:
     """What the call policy tells of a block with this body, and that has an end."""
-    near: list[str] = []
+    near: list[NearMiss] = []
     policy = CallPolicy(
         tools or (READ, WRITE),
         choice=ToolChoice(),
@@ -81,6 +151,9 @@ def told(body: str, *tools: ToolSpec, grammar: Grammar = sentinel.GRAMMAR, **opt
     return near
 
 
+DEFINITION = '{"name":"read_file","description":"Reads.","parameters":{"type":"object","properties":{"path":{}}}}'
+
+
 @pytest.mark.parametrize(
     ("body", "said"),
     [
@@ -89,19 +162,79 @@ def told(body: str, *tools: ToolSpec, grammar: Grammar = sentinel.GRAMMAR, **opt
             '{"name":"read_file","arguments":"{a b}"}',
             'call of "read_file" is malformed: its arguments are not valid JSON',
         ),
-        ('{"name":"red_file","arguments":{}}', '"red_file", which is not on offer. Its name is "read_file".'),
-        ('{"arguments":{}}', "has no name"),
+        ('{"name":"rread_file","arguments":{}}', '"rread_file", which is not on offer. Its name is "read_file".'),
+        (DEFINITION, 'wrote the definition of the tool "read_file" in place of a call'),
+        (DEFINITION.replace("parameters", "arguments"), "wrote the definition"),
     ],
 )
 @pytest.mark.parametrize("grammar", [sentinel.GRAMMAR, hermes.GRAMMAR])
-def test_the_judge_says_what_was_wrong(body: str, said: str, grammar: Grammar) -> None:
-    (why,) = told(body, grammar=grammar)
-    assert said in why
+def test_the_policy_says_what_was_wrong(body: str, said: str, grammar: Grammar) -> None:
+    (miss,) = told(body, grammar=grammar)
+    assert said in miss.why
+    assert (miss.tools, miss.text) == (("read_file",), body)
+
+
+LOOSE = Grammar(syntaxes=(replace(bare_json.GRAMMAR.syntaxes[0], untaught=True, family="bare"),))
+NEEDS = ToolSpec(
+    "read_file",
+    parameters={"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]},
+)
+
+
+@pytest.mark.parametrize(
+    ("body", "place"),
+    [
+        ('{"name":"read_file","arguments":{"path":2*pi}}', "anywhere"),
+        ('{"name":"read_file","arguments":{"path":@,"more":path}}', "alone"),
+        ('{"name":"read_file","arguments":{"path":{}}}', "anywhere"),
+        ('{"name":"read_file","arguments":{}}', "anywhere"),
+        ('{"name":"read_file","arguments":"a b"}', "anywhere"),
+        ('{"name":"readFile","arguments":{"path":"a"}}', "anywhere"),
+        ('{"type":"function","function":{"name":"read_fil","parameters":{"path":"a"}}}', "anywhere"),
+        (DEFINITION, "alone"),
+        (DEFINITION.replace("parameters", "input_schema"), "alone"),
+        (f'{{"type":"function","function":{DEFINITION}}}', "alone"),
+    ],
+)
+def test_near_misses_without_markers(body: str, place: str) -> None:
+    (miss,) = told(body, NEEDS, WRITE, grammar=LOOSE, coerce="off")
+    assert (miss.tools, miss.place, miss.text) == (("read_file",), place, body)
 
 
 @pytest.mark.parametrize(
     "body",
-    ['{"name":"read_file","arguments":{}}', '{"name":"delete_all","arguments":{}}', '{"name":"read_file","path":1}'],
+    [
+        '{"name":"read_file","version":"1.0","description":"Reads.","scripts":{}}',
+        '{"name":"read_file","description":"Reads."}',
+        '{"name":"read_file","parameters":["path"]}',
+        '{"name":"read_file","input":"a path","output":"text"}',
+        '{"name":"reads","arguments":{"path":"a"}}',
+        '{"name":"readFile","path":"a"}',
+        '{"name":"read_file","arguments":{"path":...}}',
+        '{"name":"read_file","arguments":{"file":"<path>"}}',
+        f'{{"tool_calls":[{DEFINITION},{DEFINITION}]}}',
+    ],
+)
+def test_data_is_none(body: str) -> None:
+    assert told(body, NEEDS, WRITE, grammar=LOOSE) == []
+
+
+def test_all_tools_of_a_block_are_named() -> None:
+    body = '{"tool_calls":[{"name":"write_file","arguments":{}},{"name":"read_file","arguments":"a b"}]}'
+    for grammar in (LOOSE, hermes.GRAMMAR):
+        (miss,) = told(body, NEEDS, WRITE, grammar=grammar)
+        assert sorted(miss.tools) == ["read_file", "write_file"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"name":"read_file","arguments":{}}',
+        '{"name":"delete_all","arguments":{}}',
+        '{"name":"read_file","path":1}',
+        '{"arguments":{}}',
+        '{"arguments":{"name":"read_file"}}',
+    ],
 )
 def test_good_calls_and_calls_of_nothing_are_none(body: str) -> None:
     assert told(body, ToolSpec("read_file", parameters={"type": "object", "properties": {"path": {}}})) == []
@@ -119,7 +252,7 @@ def test_what_a_strict_tool_fails_with_is_a_failure_and_no_near_miss() -> None:
 @pytest.mark.parametrize(("why", "near"), [("end", True), ("truncated", False), ("oversize", False)])
 def test_blocks_without_an_end(why: Any, near: bool) -> None:
     syntax: BlockSyntax = sentinel.GRAMMAR.syntaxes[0]
-    said: list[str] = []
+    said: list[NearMiss] = []
     policy = CallPolicy(
         (READ,),
         choice=ToolChoice(),

@@ -24,7 +24,7 @@ from proxy.ingress import bodies
 from proxy.model import Message, ModelRequest, Origin, Text
 from proxy.protocols import wire
 from proxy.protocols.wire import PIECE_CHARS, dump, dump_in_pieces
-from proxy.support.collecting import HUGE_VALUES, RARELY, Collecting
+from proxy.support.collecting import COUNTED_BYTES, HUGE_VALUES, RARELY, Collecting
 from proxy.support.offload import OFFLOAD_BYTES, OFFLOAD_MESSAGES, in_thread, is_large, is_long
 from proxy.testing import Say, Upstream
 from tests.e2e.conftest import CHAT, function, post, serving, upstream_config
@@ -260,15 +260,15 @@ def thresholds() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("thresholds")
-def test_full_collections_are_rare_while_huge_requests_run() -> None:
+async def test_full_collections_are_rare_while_huge_requests_run() -> None:
     collecting = Collecting()
     huge = [make_mocked_request("POST", "/") for _ in range(2)]
     small = make_mocked_request("POST", "/")
     body = b'{"a":[' + b"{}," * HUGE_VALUES + b"{}]}"
-    collecting.hold(small, b'{"a":[{}]}')
+    await collecting.hold(small, b'{"a":[{}]}')
     assert gc.get_threshold() == (10_000, 3, 7)
-    for request in huge:
-        collecting.hold(request, body)
+    for request, sent in zip(huge, (body, body + b" " * COUNTED_BYTES), strict=True):
+        await collecting.hold(request, sent)
     assert gc.get_threshold() == (10_000, 3, RARELY)
     collecting.release(small)
     collecting.release(huge[0])

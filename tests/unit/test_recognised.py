@@ -113,8 +113,9 @@ def test_what_passes_is_a_call_and_its_form_is_counted() -> None:
     ("text", "reason"),
     [
         ('{"name": "other", "arguments": {"query": "x"}}', None),
-        ('{"name": "Search", "arguments": {"query": "x"}}', None),
-        ('{"name": "search ", "arguments": {"query": "x"}}', None),
+        ('{"name": "Search", "arguments": {"query": "x"}}', "name"),
+        ('{"name": "search ", "arguments": {"query": "x"}}', "name"),
+        ('{"name": "Search", "query": "x"}', None),
         ('{"arguments": {"query": "x"}}', None),
         ('{"name": 5, "arguments": {"query": "x"}}', None),
         ("{}", None),
@@ -127,8 +128,9 @@ def test_what_passes_is_a_call_and_its_form_is_counted() -> None:
         ('{"name": "search", "arguments": "all of it"}', "arguments"),
         ('{"name": "search", "arguments": ["x"]}', "arguments"),
         ('{"name": "search", "version": "1.0", "private": true}', "arguments"),
-        ('{"name": "search", "arguments": {"query": "x"}', None),  # not closed, and not said to be broken
-        ('{"name": "search", "arguments": {"query": say "x"}}', None),
+        ('{"name": "search", "arguments": {"query": "x"}', "arguments"),  # not closed, and not said to be broken
+        ('{"name": "search", "arguments": {"query": say "x"}}', "arguments"),
+        ('{"name": "search", "version": say "x"}', None),
         ('{"name": "get_time", "description": "The time.", "parameters": {}}', "definition"),
         (
             '{"name": "get_time", "parameters": {"type": "object", "properties": {"timezone": {"type": "string"}}}}',
@@ -239,8 +241,10 @@ def test_what_is_not_closed_is_repaired_only_where_that_is_wanted() -> None:
 def test_what_has_no_end_is_text(why: Why, strict: bool | None) -> None:
     bench = Bench(tool("search", strict=strict))
     assert bench.policy.unfinished(OBJECT, '{"name": "search", "argu', why) == AS_TEXT
-    assert bench.policy.unfinished(TAGS, "search", why) == AS_TEXT
+    assert bench.policy.unfinished(TAGS, "seek", why) == AS_TEXT
     assert not bench.counts
+    assert bench.policy.unfinished(TAGS, "search", why) == AS_TEXT
+    assert bench.counts == ({"unrecognised": 1} if why == "end" else {})
 
 
 # --- several calls --------------------------------------------------------------------------------------------------
@@ -336,13 +340,14 @@ def test_a_python_call(text: str) -> None:
     ("text", "reason"),
     [
         ("print('x')", None),
-        ("print(search('x'), get_time())", None),
+        ("print(search('x'), get_time())", "arguments"),
         ("search()", "schema"),
         ("search('x', 1, [], 4)", "arguments"),
         ("search('x', query='y')", "arguments"),
-        ("search(query)", None),
-        ('search(f"{query} of today")', None),
-        ("[search('x'), search(f'{y}')]", None),
+        ("search(query)", "arguments"),
+        ('search(f"{query} of today")', "arguments"),
+        ("[search('x'), search(f'{y}')]", "arguments"),
+        ("find(query)", None),
         ("print(search)", None),
     ],
 )

@@ -24,7 +24,7 @@ from aiohttp import web
 
 from proxy.config import BackendConfig, GatewayConfig, ServerConfig
 from proxy.observability.log_forms import JsonFormatter, TextFormatter
-from proxy.server.serving import base_url, bind, close
+from proxy.server.serving import SWITCH_S, base_url, bind, close
 from proxy.server.workers import Supervisor, _Worker
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals and SO_REUSEPORT")
@@ -42,6 +42,9 @@ folder = Path(sys.argv[1])
 
 async def pid(request):
     return web.Response(text=str(os.getpid()))
+
+async def turn(request):
+    return web.Response(text=str(sys.getswitchinterval()))
 
 async def slow(request):
     response = web.StreamResponse()
@@ -70,7 +73,7 @@ def create(config, metrics, before):
     app = web.Application()
     if (folder / "slow").exists():
         app.on_startup.append(start_slowly)
-    app.add_routes([web.get("/pid", pid), web.get("/slow", slow), web.get("/die", die)])
+    app.add_routes([web.get("/pid", pid), web.get("/turn", turn), web.get("/slow", slow), web.get("/die", die)])
     return app
 
 if __name__ == "__main__":
@@ -144,6 +147,14 @@ def test_announces_once_serves_and_ends_gracefully(start: Callable[..., Server],
     os.killpg(server.process.pid, number)  # as Ctrl-C and systemd do: the whole group gets it
     status, out, log = server.end()
     assert (status, out) == (0, ""), log
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_busy_threads_have_short_turns(start: Callable[..., Server], workers: int) -> None:
+    server = start(workers=workers).ready()
+    assert float(server.get("/turn")) == SWITCH_S < sys.getswitchinterval()
+    server.process.terminate()
+    assert server.end()[0] == 0
 
 
 @pytest.mark.parametrize("workers", [1, 2])

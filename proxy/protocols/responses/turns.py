@@ -218,4 +218,4 @@ def _said(options: WriteOptions, written: bytes) -> bytes:
         origin = options.request.origin
         write = dump_in_pieces if origin is not None and len(origin.body) > PIECE_CHARS else dump
         given = options.made[_said] = write(own_items(options.body))
-    return b'{"input":%b,"resource":%b}' % (given, written)
+    return b"".join((b'{"input":', given, b',"resource":', written, b"}"))  # others run while it copies megabytes

@@ -1,12 +1,13 @@
-"""Requests that come together start one after the other."""
+"""Work that comes together is done in turns."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from proxy.ingress.staggering import StaggeredStart
+from proxy.ingress.turns import Turns
 from proxy.server.played import PlayedGateway
 from proxy.server.serving import gateway
 from tests.unit.first_request import answers, asked, configured
@@ -29,7 +30,7 @@ class Passes:
 
 
 async def test_one_in_each_iteration_of_the_loop_in_their_order() -> None:
-    starts, passes = StaggeredStart(), Passes()
+    starts, passes = Turns(), Passes()
     began: list[tuple[int, int]] = []
 
     async def begin(number: int) -> None:
@@ -42,8 +43,27 @@ async def test_one_in_each_iteration_of_the_loop_in_their_order() -> None:
     assert len({at for _, at in began}) == 20
 
 
+async def test_several_in_each_iteration_and_no_more() -> None:
+    turns, passes = Turns(3), Passes()
+    began: list[tuple[int, int]] = []
+
+    async def begin(number: int) -> None:
+        await turns.wait()
+        began.append((number, passes.now))
+
+    await asyncio.gather(*map(begin, range(20)))
+    assert [number for number, _ in began] == list(range(20))
+    assert max(Counter(at for _, at in began).values()) == 3
+    assert [turns.take() for _ in range(4)] == [True, True, True, False]
+    queued = turns.next()
+    await asyncio.sleep(0)
+    assert not turns.take() or queued.done()  # nothing overtakes what waits
+    await queued
+    passes.stop()
+
+
 async def test_one_that_goes_while_it_waits_holds_up_nobody() -> None:
-    starts = StaggeredStart()
+    starts = Turns()
     began: list[int] = []
 
     async def begin(number: int) -> None:
@@ -63,7 +83,7 @@ async def test_one_that_goes_while_it_waits_holds_up_nobody() -> None:
 
 async def test_a_start_that_is_given_and_not_used_is_over() -> None:
     """A client may go in the very moment."""
-    starts = StaggeredStart()
+    starts = Turns()
     await starts.wait()
     task = asyncio.create_task(starts.wait())
     await asyncio.sleep(0)

@@ -1,0 +1,56 @@
+"""Calls that are a line of a command: the tool's name, then its arguments as one JSON object, or the text of the first
+one (CWM)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+from ..scan._grammar import SPACE, BlockSyntax
+from ..scan.literals import json_string
+from ..scan.repair import parses, read_json
+from .untyped import ParameterTypes, typed_value
+from .written import Settled, Written, object_text
+
+_NAMED: Final = re.compile(r"[ \t\r\n]*(?:function>[ \t\r\n]*)?([\w.:/-]+)(?:>|(?=[ \t\r\n])|\Z)[ \t\r\n]*")
+"""The name: behind the word that stands for every tool, or in its place."""
+_UNKNOWN: Final = "command"
+"""The argument of a tool of which nothing is known: the tools that models were trained on run commands."""
+
+
+@lru_cache(maxsize=256)  # a pure function of a frozen value; there are few
+def is_line(syntax: BlockSyntax) -> bool:
+    """Whether the calls of a syntax are lines of commands."""
+    return any(branch.read == "text" and branch.field == "call" for node in syntax.nodes for branch in node)
+
+
+def line_call(text: str) -> Written:
+    """The call that a line makes. Raises `ValueError` if it begins with no name."""
+    named = _NAMED.match(text)
+    if named is None:
+        raise ValueError("it begins with no name")
+    return Written(named[1], LineArguments(text[named.end() :].rstrip(SPACE)))
+
+
+@dataclass(slots=True)
+class LineArguments:
+    """A JSON object with parameters of the tool, or the value of the first one that is required, or else declared."""
+
+    text: str
+
+    def settle(self, parameters: Mapping[str, Any] | None, *, repair: bool, objects: bool) -> Settled:
+        """See `Arguments`."""
+        known = ParameterTypes(parameters)
+        if self.text[:1] == "{" and parses(self.text):
+            keys, own = read_json(self.text).keys(), {*known.names, *known.required}
+            if not keys or not own or not keys.isdisjoint(own):
+                return Settled(self.text)
+        if not self.text:
+            return Settled("{}")
+        names = [name for name in known.names if name in known.required] or known.names
+        if not names:
+            return Settled(object_text([(_UNKNOWN, json_string(self.text))]))
+        return Settled(object_text([(names[0], typed_value(self.text, known.of(names[0])))]))

@@ -1,0 +1,249 @@
+"""A lenient tokeniser of markup: the tags, keys and values of calls in damaged and unknown forms (R30.1).
+
+Rules of this module:
+
+1. A tag is anything short between angle brackets of any spelling, or a word in square brackets. Bars, blanks and a
+   prefix between bars or before a colon are no part of its word: `<｜DSML｜invoke name="f">`, `<ns:invoke name="f">`
+   and `< | DSML | invoke name="f">` are read alike.
+2. Members are `key: value`, `key = value` or `"key=value`, with quotes of any kind or none.
+3. Every reader moves forwards only, so reading is linear.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from ..scan._grammar import SPACE
+from ..scan.literals import json_string
+from ..scan.repair import MAX_DEPTH, read_value
+from .untyped import Types, typed_value
+
+_TAG: Final = re.compile(
+    r"""[<‹]((?:[^<>‹›\n"]|"(?:[^"\n<>]|<[|｜][^"\n<>]{0,40}>){0,200}"){1,200})[>›]|\[([A-Za-z_/]{2,40})\]"""
+)
+_BARS: Final = re.compile(r"[|｜‖│]+")
+_WORD: Final = re.compile(r"[\w-]+(?:[.:][\w-]+)*")
+_ATTRIBUTE: Final = re.compile(r"""(?<![\w-])([\w-]++)\s*+[=:]\s*+(?:"([^"]*+)"?|'([^']*+)'?|([^\s"'>]++))""")
+_INLINE: Final = re.compile(r"""\s*[=:]\s*(?:"([^"]*)"?|'([^']*)'?|([^\s"'>]+))""")
+
+_KEY: Final = re.compile(
+    r"""<\|["']\|>([\w.$-]+)<\|["']\|>|"([\w.$-]+)=(?=[\["'{\d])|"([^"\n]*)"|'([^'\n]*)'|([\w.$-]+)"""
+)
+_COLON: Final = re.compile(r"\s*(?:=>|[:=])\s*")
+_SEPARATOR: Final = re.compile(r"[\s,;]*")
+_QUOTE: Final = re.compile(r"""<\|["']\|>|<escape>|["']""")
+_SCALAR: Final = re.compile(r"[^\s,}\])]+(?=\s*[,}\])])")
+_BEHIND_STRING: Final = re.compile(
+    r"""\s*+(?:[}\])]|,\s*+(?:<\|["']\|>|["'{\[\d}\])]|[\w.$-]++\s*+[:=])|,?\s*+\Z|</?[|｜\w])"""
+)
+_BEHIND_MEMBER: Final = re.compile(
+    r"""(,)\s*+["']?([\w.$-]++)["']?\s*+[:=]|[}\])](?=[\s}\])"'`]{0,64}+(?:[<‹\[]|\Z))"""
+)
+_FURTHER_MEMBER: Final = re.compile(r"""(?<!\\)["']\s*+["']?[\w.$-]++["']?\s*+[:=]\s*+["'\[{\d]""")
+_ZEROS: Final = re.compile(r"(?<![\w.])0+(?=\d)")
+_RAW: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+@dataclass(slots=True)
+class Tag:
+    """A tag: its word, lower-case and with `_` for `-`, what stands behind a `=` or `:` (`inline`), its attributes, and
+    where it stands. `written` is the word as it was written. `special`: it stands between bars."""
+
+    word: str
+    written: str
+    inline: str | None
+    attributes: dict[str, str]
+    closing: bool
+    special: bool
+    start: int
+    end: int
+
+
+def tag_at(text: str, at: int) -> Tag | None:
+    """The tag that begins exactly at `at`, if one does."""
+    found = _TAG.match(text, at)
+    return None if found is None else _read_tag(found)
+
+
+def next_tag(text: str, at: int) -> Tag | None:
+    """The first tag that begins at `at` or behind."""
+    while (found := _TAG.search(text, at)) is not None:
+        tag = _read_tag(found)
+        if tag is not None:
+            return tag
+        at = found.start() + 1
+    return None
+
+
+def _read_tag(found: re.Match[str]) -> Tag | None:
+    content = found[1] if found[1] is not None else found[2]
+    inside = content.strip()
+    bare = inside.strip("|｜‖│ \t")
+    special = bare != inside
+    closing = bare.startswith("/")
+    if closing:
+        bare = bare[1:].lstrip("|｜‖│ \t")
+    quoted = bare.find('"')
+    before = bare if quoted < 0 else bare[:quoted]
+    parts = _BARS.split(before)
+    if len(parts) > 1:
+        special = True
+        bare = parts[-1] + bare[len(before) :]
+    bare = bare.strip()
+    if bare.startswith("/"):
+        closing, bare = True, bare[1:].lstrip()
+    word = _WORD.match(bare)
+    if word is None:
+        return None
+    written, rest = word[0], bare[word.end() :]
+    inline = _INLINE.match(rest)
+    value = None
+    attributes: dict[str, str] = {}
+    if inline is not None:
+        value = next((part for part in inline.groups() if part is not None), "")
+        rest = rest[inline.end() :]
+    elif ":" in written and written.partition(":")[0] in ("tool", "function", "call"):
+        written, _, value = written.partition(":")
+    if rest.strip(" \t/?"):
+        attributes = {
+            item[1].lower(): next((part for part in item.groups()[1:] if part is not None), "")
+            for item in _ATTRIBUTE.finditer(rest)
+        }
+        if not attributes and inline is None and not closing:
+            return None  # prose between brackets
+    own = written if value is not None else written.rpartition(":")[2]
+    return Tag(own.lower().replace("-", "_"), own, value, attributes, closing, special, found.start(), found.end())
+
+
+# --- members -------------------------------------------------------------------------------------------------------
+
+
+class Value(NamedTuple):
+    """The value of a member: JSON text, or (`bare`) text without quotes, whose type the schema says."""
+
+    text: str
+    bare: bool = False
+
+    def as_json(self, types: Types | None) -> str:
+        """The JSON text of the value, if it may be one of `types`."""
+        if not self.bare:
+            return self.text
+        number = _ZEROS.sub("", self.text)
+        return typed_value(self.text if types is None or "string" in types else number, types)
+
+
+class Unreadable(ValueError):
+    """What stands there is no object, list or value."""
+
+
+def read_members(
+    text: str, at: int, keys: Collection[str] | None, depth: int = 0
+) -> tuple[list[tuple[str, Value]], int]:
+    """The members of the object or call whose opening bracket stands at `at`, and where it ends. `keys` are those that
+    tell a further member from the rest of a value without quotes; None: such a value is one word.
+
+    Raises `Unreadable`.
+    """
+    if depth > MAX_DEPTH // 2:
+        raise Unreadable("nested too deeply")
+    closer = {"{": "}", "(": ")"}[text[at]]
+    members: list[tuple[str, Value]] = []
+    at += 1
+    while True:
+        separator = _SEPARATOR.match(text, at)
+        assert separator is not None
+        at = separator.end()
+        if text[at : at + 1] == closer:
+            return members, at + 1
+        if members and (at == len(text) or text[at] in "<]"):
+            return members, at  # the closing bracket is lost
+        key = _KEY.match(text, at)
+        colon = None if key is None or key[2] is not None else _COLON.match(text, key.end())
+        if key is None or (colon is None and key[2] is None):
+            raise Unreadable(f"no member begins at character {at}")
+        name = next(part for part in key.groups() if part is not None)
+        value, at = _read_member(text, key.end() if colon is None else colon.end(), keys, depth)
+        members.append((name, value))
+
+
+def _read_member(text: str, at: int, keys: Collection[str] | None, depth: int) -> tuple[Value, int]:
+    quote = _QUOTE.match(text, at)
+    if quote is not None:
+        return _read_string(text, quote)
+    if text[at : at + 1] in ("{", "["):
+        value, end = read_json_like(text, at, depth + 1)
+        return Value(value), end
+    if keys is None:
+        scalar = _SCALAR.match(text, at)
+        if scalar is None:
+            raise Unreadable("a value has no end")
+        return Value(scalar[0], bare=True), scalar.end()
+    found = _BEHIND_MEMBER.search(text, at)
+    if found is None or found.start() == at or (found[1] is not None and found[2] not in keys):
+        raise Unreadable("a value has no end")
+    return Value(text[at : found.start()].strip(SPACE), bare=True), found.start()
+
+
+def _read_string(text: str, quote: re.Match[str]) -> tuple[Value, int]:
+    """The string between quotes. Quotes of its own may stand in it: it ends where what may follow a value follows."""
+    mark, at = quote[0], quote.end()
+    if len(mark) > 1:
+        end = text.find(mark, at)
+        if end < 0:
+            raise Unreadable("a string has no end")
+        return Value(json_string(text[at:end])), end + len(mark)
+    end = at
+    while (end := text.find(mark, end)) >= 0:
+        before = end
+        while text[before - 1] == "\\":
+            before -= 1
+        if (end - before) % 2 == 0 and _BEHIND_STRING.match(text, end + 1):
+            if _FURTHER_MEMBER.search(text, at, end):
+                break  # it may as well be two members
+            return Value(_string(text[at:end], mark)), end + 1
+        end += 1
+    raise Unreadable("a string has no end")
+
+
+def _string(inner: str, mark: str) -> str:
+    """The JSON text of a string as it stands between quotes."""
+    if mark == "'":
+        inner = inner.replace("\\'", "'")
+    escaped = re.sub(r'\\.|["\n\r\t]', lambda one: _RAW.get(one[0], '\\"' if one[0] == '"' else one[0]), inner)
+    try:
+        json.loads(f'"{escaped}"')
+    except ValueError:
+        return json_string(inner)
+    return f'"{escaped}"'
+
+
+def read_json_like(text: str, at: int, depth: int = 0) -> tuple[str, int]:
+    """The JSON text of the object or array that begins at `at`, and where it ends. Raises `Unreadable`."""
+    try:
+        _, end = read_value(text, at)
+    except ValueError:
+        pass
+    else:
+        return text[at:end], end
+    if depth > MAX_DEPTH // 2:
+        raise Unreadable("nested too deeply")
+    if text[at] == "{":
+        members, end = read_members(text, at, None, depth)
+        body = ",".join(f"{json_string(key)}:{value.as_json(None)}" for key, value in members)
+        return f"{{{body}}}", end
+    items: list[str] = []
+    at += 1
+    while True:
+        separator = _SEPARATOR.match(text, at)
+        assert separator is not None
+        at = separator.end()
+        if at == len(text):
+            raise Unreadable("a list has no end")
+        if text[at] == "]":
+            return f"[{','.join(items)}]", at + 1
+        value, at = _read_member(text, at, None, depth)
+        items.append(value.as_json(None))

@@ -1,0 +1,180 @@
+"""How a stretch of text begins that may be a call in a damaged or unknown form (R30.1). Both scanners use this as it
+is: it is about the first bytes of such a stretch.
+
+Rules of this module:
+
+1. A stretch begins with a tag, a bracket, a fence, `call:` or the name of a tool, at the start of the answer or of a
+   line, or where a block in a known form turned out to be none.
+2. It is held from there on only while nothing but tags, brackets and a small vocabulary stands before the name of a
+   tool; then, if the name stands where names stand, to the end of the answer. Anything else is text at once.
+"""
+
+from __future__ import annotations
+
+import re
+from codecs import getincrementaldecoder
+from collections.abc import Collection
+from functools import lru_cache
+from typing import Final
+
+from ._grammar import SPACE
+
+HEAD_CHARS: Final = 320
+"""The name of a tool stands within so many characters, or nowhere."""
+
+BRACKETS: Final = ("<", "‹", "[", "```")
+"""With one of these a stretch begins."""
+
+WORDS: Final = ("call:", "functions.", "default_api.", "tool_call", "function_call", "tool_code", "to=")
+"""Or with one of these, or a tool's name."""
+
+VOCABULARY: Final = frozenset(
+    (
+        *("assistant", "commentary", "analysis", "to", "json", "functools", "using", "the", "type"),
+        *("call", "calls", "calling", "tool", "tools", "function", "functions", "invoke", "execute", "name"),
+        *("tool_call", "tool_calls", "toolcall", "toolcalls", "toolscall", "function_call", "function_calls"),
+        *("tool_name", "tool_code", "arguments", "parameters", "default_api"),
+    )
+)
+"""Words that may stand between tags before a tool's name, in any case."""
+
+_WORD: Final = re.compile(r"[\w.:/-]")
+_SEPARATOR: Final = re.compile(r"[.:/]")
+_BEFORE: Final = frozenset("<‹[{(/\"'=:|｜‖.>›")
+_BEHIND: Final = frozenset(">›]|｜‖\"'({:=/,\n<")
+_PUNCTUATION: Final = frozenset(":=,;*#\"'[](){}<>‹›|｜‖-`" + SPACE)
+_NUMBER: Final = re.compile(r":\d*\Z")
+
+
+@lru_cache(maxsize=16)  # a pure function, asked for each answer; clients choose the names of up to 128 tools
+def loose_words(names: tuple[str, ...]) -> tuple[bytes, ...]:
+    """The literals with which a stretch may begin at the start of a line. None of them begins another one."""
+    words: list[str] = []
+    for word in sorted({*BRACKETS, *WORDS, *filter(None, names)}):
+        if not words or not word.startswith(words[-1]):
+            words.append(word)
+    return tuple(word.encode("utf-8", "replace") for word in words)
+
+
+@lru_cache(maxsize=16)
+def loose_firsts(names: tuple[str, ...]) -> bytes:
+    """For each of 256 bytes whether one of `loose_words` begins with it."""
+    firsts = {word[0] for word in loose_words(names)}
+    return bytes(byte in firsts for byte in range(256))
+
+
+class LooseHead:
+    """Reads the beginning of a stretch, byte by byte."""
+
+    __slots__ = (
+        "_attribute",
+        "_before",
+        "_bracket",
+        "_chars",
+        "_decoder",
+        "_fence",
+        "_names",
+        "_pending",
+        "_word",
+        "_worded",
+    )
+
+    def __init__(self, names: Collection[str]) -> None:
+        """`names` are those that may be called."""
+        self._names = frozenset(names)
+        self._decoder = getincrementaldecoder("utf-8")("replace")
+        self._chars = 0
+        self._word = ""
+        # `_bracket`: what the text is inside of. `_before`: the last character before the word that is none of white
+        # space. `_pending`: a tool's name stands before, and what follows it decides. `_attribute`: a word follows it.
+        self._bracket = ""
+        self._before = ""
+        self._pending = False
+        self._attribute = False
+        self._fence = 0
+        self._worded = False
+
+    def take(self, byte: int) -> bool | None:
+        """The next byte. Whether it shows that this may be a call, or that it is none; None as long as it is open."""
+        char = self._decoder.decode(bytes((byte,)))
+        if not char:
+            return None
+        self._chars += 1
+        if self._chars > HEAD_CHARS:
+            return False
+        if _WORD.match(char):
+            self._word += char
+            self._worded = True
+            return None if self._bracket or self._fence or self._may_go_on() else False
+        found = self._end_word(char) if self._word else self._behind_name(char) if self._pending else None
+        if found is not None:
+            return found
+        return self._punctuation(char)
+
+    def _may_go_on(self) -> bool:
+        """Outside of brackets: the word may still become a name, perhaps behind a namespace, or one of the
+        vocabulary."""
+        word = self._word
+        if _SEPARATOR.search(word):
+            return True
+        return any(name.startswith(word) for name in self._names) or any(
+            one.startswith(word.lower()) for one in VOCABULARY
+        )
+
+    def _end_word(self, char: str) -> bool | None:
+        word, self._word = self._word, ""
+        if self._pending:  # white space stands between a name and this word
+            self._pending = False
+            if self._bracket:
+                if char == "=":
+                    return True
+            else:
+                return False
+        if self._is_name(word):
+            if self._bracket and self._before not in _BEFORE:
+                return None
+            if self._before and (char in _BEHIND or not self._bracket):
+                return True
+            if not self._before and char in "{<>":
+                return True
+            self._pending = True
+            return None
+        if not self._bracket and not self._fence and word.strip(":.").lower() not in VOCABULARY:
+            return False
+        self._before = word[-1]
+        return None
+
+    def _behind_name(self, char: str) -> bool | None:
+        """What follows a name that begins the stretch, or stands in a tag before a blank."""
+        if char in SPACE:
+            return None
+        self._pending = False
+        return char in "{<[`" if not self._bracket else char in _BEHIND
+
+    def _is_name(self, word: str) -> bool:
+        word = _NUMBER.sub("", word).rstrip(".:/")
+        return (
+            word in self._names
+            or _SEPARATOR.split(word)[-1] in self._names
+            or any(part in self._names for part in word.split(":"))
+        )
+
+    def _punctuation(self, char: str) -> bool | None:
+        if self._fence:
+            self._fence = 0 if char == "\n" else self._fence
+        if self._bracket == "[" and char == "{" and not self._worded:
+            return False  # a list of objects is JSON, which is read without this
+        if self._bracket:
+            if char in {"<": ">", "‹": ">›", "[": "]", "{": "}"}[self._bracket]:
+                self._bracket = ""
+            elif char == "\n" and self._bracket != "{":
+                return False
+        elif char in "<‹[{":
+            self._bracket = char
+        elif char == "`":
+            self._fence = 1
+        elif char not in _PUNCTUATION:
+            return False
+        if char not in SPACE:
+            self._before = char
+        return None

@@ -1,0 +1,82 @@
+"""Calls in damaged and unknown forms are recovered, and what only looks like one stays (R30.1, R30.2)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from proxy.events import BlockKind, Delta, Event, Open
+from proxy.scanner import open_scanner
+from tests.corpus.damaged import DAMAGED, Output, offered
+from tests.corpus.undamaged import UNDAMAGED, quoted
+from tests.options import route_options
+
+FORMATS = ("hermes", "qwen3_coder", "sentinel")
+
+Read = tuple[list[tuple[str | None, Any]], str]
+
+
+def read(
+    twin: ModuleType, text: str, size: int, format: str = "hermes", tools: Sequence[Any] | None = None, **options: Any
+) -> Read:
+    """The calls, and the visible text."""
+    scanner = open_scanner(
+        format, tools or offered(), options=route_options(**({"recognise": "any"} | options)), scanner=twin.CallScanner
+    )
+    events: list[Event] = []
+    for at in range(0, len(text), size):
+        events += scanner.feed(text[at : at + size])
+    events += scanner.finish()
+    calls: dict[int, list[str]] = {}
+    names: dict[int, str | None] = {}
+    visible = ""
+    for event in events:
+        if isinstance(event, Open) and event.kind is BlockKind.TOOL_CALL:
+            names[event.block], calls[event.block] = event.name, []
+        elif isinstance(event, Delta) and event.block in calls:
+            calls[event.block].append(event.text)
+        elif isinstance(event, Delta):
+            visible += event.text
+    return [(name, json.loads("".join(calls[block]) or "{}")) for block, name in names.items()], visible
+
+
+@pytest.mark.parametrize("output", DAMAGED, ids=range(len(DAMAGED)))
+def test_a_damaged_call_is_read(twin: ModuleType, output: Output) -> None:
+    for format in FORMATS:
+        for size in (1, 7, len(output.text)):
+            calls, visible = read(twin, output.text, size, format)
+            assert calls == [(name, dict(arguments)) for name, arguments in output.calls], (format, size)
+            assert visible.strip() == output.visible, (format, size)
+
+
+def recovered(twin: ModuleType, text: str, format: str, size: int) -> tuple[int, str, bool]:
+    """How many calls were recovered, the visible text, and whether there is a call in a form that is known."""
+    counted: list[str] = []
+    scanner = open_scanner(
+        format, offered(), options=route_options(recognise="any"), count=counted.append, scanner=twin.CallScanner
+    )
+    events = [event for at in range(0, len(text), size) for event in scanner.feed(text[at : at + size])]
+    events += scanner.finish()
+    texts = [event.text for event in events if isinstance(event, Delta)]
+    return counted.count("recovered"), "".join(texts), "calls" in counted
+
+
+@pytest.mark.parametrize("text", UNDAMAGED, ids=range(len(UNDAMAGED)))
+def test_a_text_that_names_a_tool_stays(twin: ModuleType, text: str) -> None:
+    for format in FORMATS:
+        for size in (1, len(text)):
+            calls, visible, known = recovered(twin, text, format, size)
+            assert not calls, (format, size)
+            assert known or "<think>" in text or visible == text, (format, size)
+
+
+def test_a_quoted_call_stays(twin: ModuleType) -> None:
+    for text in quoted():
+        for size in (5, len(text)):
+            calls, visible, known = recovered(twin, text, "sentinel", size)
+            assert not calls, text
+            assert known or visible == text

@@ -1,0 +1,141 @@
+"""What models of known families write beside their form (R30.6), and what stands behind a call (R30.3)."""
+
+from __future__ import annotations
+
+import json
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from proxy import open_scanner
+from proxy.config import CallsConfig, RouteOptions
+from proxy.events import BlockKind, Delta, Open
+from proxy.formats.families import format_for
+
+TOOLS = [
+    {"name": name, "parameters": {"type": "object", "properties": properties, "required": list(properties)[:1]}}
+    for name, properties in {
+        "look_up": {"place": {"type": "string"}, "days": {"type": "integer"}},
+        "run": {"command": {"type": "string"}},
+        "now": {},
+    }.items()
+]
+BERGEN = ("look_up", {"place": "Bergen"})
+NOW = ("now", {})
+LS = ("run", {"command": "ls -l"})
+
+
+def dsml(bar: str, word: str = "tool_calls", r: str = "") -> str:
+    """A section with one call, in this spelling of the bars."""
+    tag, end = f"<{bar}DSML{bar}{r}", f"</{bar}DSML{bar}"
+    value = f'{tag}parameter name="place" string="true">Bergen{end}parameter>'
+    return f'{tag}{word}>\n{tag}invoke name="look_up">\n{value}\n{end}invoke>\n{end}{word}>'
+
+
+INVOKE = '<invoke name="run">\n<parameter name="command">ls -l</parameter>\n</invoke>'
+HERMES = '<tool_call>\n{"name":"look_up","arguments":{"place":"Bergen"}}\n</tool_call>'
+QUOTE = '<|"|>'
+
+READ: list[tuple[str, str, list[tuple[str, dict[str, Any]]], str]] = [
+    *(
+        ("deepseek-v4", f"So.\n\n{dsml(bar, word, r)}", [BERGEN], "So.")
+        for bar in ("｜", "｜｜", "|", "||", "‖", " | ", " ｜ ")
+        for word, r in (("tool_calls", ""), ("function_calls", ""), ("tool_use", ""), ("tool_calls", "r:"))
+    ),
+    ("deepseek-v4", '<｜DSML｜invoke name="now"></｜DSML｜invoke>', [NOW], ""),
+    ("my-model", dsml("||"), [BERGEN], ""),
+    ("glm-5.3-flash", '<tool_call>look_up\n{"place":"Bergen"}</tool_call>', [BERGEN], ""),
+    ("glm-5.3-flash", '<tool_call>look_up>{"place":"Bergen"}</tool_call>', [BERGEN], ""),
+    ("glm-5.3-flash", "<tool_call>now</arg_value>", [NOW], ""),
+    ("glm-5.3-flash", "<tool_call>now</arg_value></tool_call>", [NOW], ""),
+    ("glm-4.6", f"{HERMES}</tool_call></tool_call>", [BERGEN], ""),
+    ("laguna-xs", '<tool_call>run\n{"command":"ls -l"}\n<tool_call>now</tool_call>', [LS, NOW], ""),
+    ("gemma4:12b", f"<|tool_call>call:tools:v1:look_up{{place:{QUOTE}Bergen{QUOTE}}}<tool_call|>", [BERGEN], ""),
+    ("gemma4:12b", "<|tool_call>call:look_up{place:'Bergen', days: 2}<tool_call|>", [("look_up", {"place": "Bergen", "days": 2})], ""),
+    ("gemma4:12b", '<|tool_call>call:run{"command":\'ls -l\'}<tool_call|>', [LS], ""),
+    ("gemma4:12b", "<|tool_call>call:run{command:ls -l}<tool_call|>", [LS], ""),
+    ("gemma4:12b", f"<|tool_call>:call:run{{command:{QUOTE}ls -l{QUOTE}}}<tool_call|>", [LS], ""),
+    ("gemma4:12b", f"call:run{{command:{QUOTE}ls -l{QUOTE}}}<tool_call|>", [LS], ""),
+    ("gemma4:12b", f"<|channel>thought\nWell.\n<channel|>call:run{{command:{QUOTE}ls -l{QUOTE}}}", [LS], ""),
+    ("gemma4:12b", f"<call>run{{command:{QUOTE}ls -l{QUOTE}}}</call>", [LS], ""),
+    ("gemma4:12b", "<|tool_call>call:now{}<tool_call|><tool_call|><turn|>", [NOW], ""),
+    ("kimi-k2.6", 'functions.run:0<|tool_call_argument_begin|>{"command":"ls -l"}<|tool_call_end|><|tool_calls_section_end|>', [LS], ""),
+    ("mistral:7b", '[TOOL_CALLS][{"name":"now","arguments":{}}][/TOOL_CALLS]', [NOW], ""),
+    ("qwen3.6", f"{HERMES}<|im_end|>", [BERGEN], ""),
+    ("qwen3.6", f"{HERMES}\n<|im_end|>\n<|endoftext|>", [BERGEN], ""),
+    ("qwen3.6", '<function=run>\n<parameter name="command">ls -l</parameter>\n</function>', [LS], ""),
+    ("my-model", f"<tml:function_calls>\n{INVOKE}\n</tml:function_calls>", [LS], ""),
+    ("my-model", f"<tool_calls>\n{INVOKE}\n</tool_calls>\nMore.", [LS], "More."),
+    ("my-model", f"Look.\n<tvoe_calls>\n{INVOKE}\n{INVOKE}\n</tvoe_calls>", [LS, LS], "Look."),
+    ("my-model", '<|tool_call|>{"name":"now","arguments":{}}<|/tool_call|>', [NOW], ""),
+    (
+        "muse-glimmer",
+        '<|start|>assistant to=run<|message|><atem:function_calls>\n<atem:invoke name="run<|message|>">\n'
+        '<atem:parameter name="command">ls -l</atem:parameter>\n</atem:invoke>\n</atem:function_calls><|eot|>',
+        [LS],
+        "",
+    ),
+    ("cwm", "<tool: function>\nrun ls -l\n</tool>", [LS], ""),
+    ("cwm", "<tool: run> ls -l </tool>", [LS], ""),
+    ("cwm", "So.\n<tool: run ls -l </tool>\n<tool: function>\nnow\n</tool>", [LS, NOW], "So."),
+    ("sarashina3", "<|tool_calls|>[{'name': 'look_up', 'arguments': {'place': 'Bergen', 'days': 3}}]", [("look_up", {"place": "Bergen", "days": 3})], ""),
+    ("ui-tars", "Thought: I look.\nAction: run(command='ls -l')", [LS], "Thought: I look."),
+]  # fmt: skip
+"""A model, what it wrote, the calls, the text beside them."""
+
+TEXT = [
+    ("gemma4:12b", "The tags are <tool_call|> and <turn|>."),
+    ("mistral:7b", "Before v11 [/TOOL_CALLS] was written by some."),
+    ("qwen3.6", "It ends with <|im_end|> in the template."),
+    ("my-model", "<tml:function_calls> is a tag, and so is </tml:function_calls>."),
+    ("my-model", "call:look_up is how it begins"),
+    ("my-model", "functions.run:0 is an id"),
+    ("cwm", "The <tool: tag is closed by </tool>"),
+    ("deepseek-v4", "The prefix is <｜DSML｜, the section tool_calls."),
+]
+
+
+def read(
+    twin: ModuleType, model: str, text: str, size: int, monkeypatch: pytest.MonkeyPatch
+) -> tuple[list[tuple[str | None, Any]], str]:
+    """The calls and the visible text of an answer that comes in pieces of this size."""
+    monkeypatch.setattr("proxy.scanner.CallScanner", twin.CallScanner)
+    options = RouteOptions(calls=CallsConfig(recognise="any"))
+    scanner = open_scanner(format_for(model) or "auto", TOOLS, options=options)
+    events = [event for at in range(0, len(text), size) for event in scanner.feed(text[at : at + size])]
+    names: dict[int, str | None] = {}
+    texts: dict[int, str] = {}
+    said = ""
+    reasoning = set()
+    for event in [*events, *scanner.finish()]:
+        if isinstance(event, Open) and event.kind is BlockKind.TOOL_CALL:
+            names[event.block], texts[event.block] = event.name, ""
+        elif isinstance(event, Open) and event.kind is BlockKind.REASONING:
+            reasoning.add(event.block)
+        elif isinstance(event, Delta) and event.block in names:
+            texts[event.block] += event.text
+        elif isinstance(event, Delta) and event.block not in reasoning:
+            said += event.text
+    return [(name, json.loads(texts[block])) for block, name in names.items()], said
+
+
+@pytest.mark.parametrize(("model", "text", "calls", "said"), READ)
+def test_what_models_write_beside_their_form_is_read(
+    twin: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    model: str,
+    text: str,
+    calls: list[tuple[str, dict[str, Any]]],
+    said: str,
+) -> None:
+    for size in (len(text), 1, 7):
+        assert read(twin, model, text, size, monkeypatch) == (calls, said)
+
+
+@pytest.mark.parametrize(("model", "text"), TEXT)
+def test_marks_that_frame_nothing_are_text(
+    twin: ModuleType, monkeypatch: pytest.MonkeyPatch, model: str, text: str
+) -> None:
+    for size in (len(text), 1, 7):
+        assert read(twin, model, text, size, monkeypatch) == ([], text)
