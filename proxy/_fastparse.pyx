@@ -14,6 +14,7 @@ from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyBy
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_Clear
 from cpython.object cimport PyObject, PyTypeObject
+from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from cpython.ref cimport Py_INCREF, Py_XDECREF
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdio cimport snprintf
@@ -32,7 +33,7 @@ from .scan.closers import CloserSearch
 from .scan.decoding import DeltaDecoder
 from .scan.first_key import FirstKey
 from .scan.live import LiveCalls
-from .scan.loose_head import LooseHead, loose_firsts, loose_words
+from .scan.loose_head import LooseHead, loose_words
 
 __all__ = ["CallScanner", "ChunkGate", "SecretGuard", "SseFramer"]
 

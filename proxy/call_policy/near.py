@@ -26,6 +26,7 @@ from typing import Any, Final, Literal
 from ..formats.keys import ARGUMENTS, METADATA, NAMES
 from ..model import ToolSpec
 from ..scan._grammar import FENCE, SPACE, BlockSyntax, Field
+from ..scan.repair import read_json
 from .assembly import PythonArguments
 from .candidate import Names
 from .json_calls import JsonArguments, MemberArguments
@@ -39,6 +40,7 @@ Place = Literal["anywhere", "first", "alone"]
 
 _ELLIPSIS: Final = re.compile(r"[{\[(:,>=]\s*[\"']?(?:\.\.\.|…)[\"']?\s*[}\]),<]")
 _PLACEHOLDER: Final = re.compile(r"[:=,(\[]\s*[\"']?<(?!/)[A-Za-z][\w .|-]{0,60}>[\"']?\s*[,}\])]")
+_STAND_IN: Final = re.compile(r"\{?(?:\.\.\.|…)\}?|<[A-Za-z][\w .|-]{0,60}>")
 _A_TYPE: Final = re.compile(
     r":\s*(?:string|number|integer|boolean|object|array|any|str|int|float|bool|list|dict)\s*[,}|]"
 )
@@ -201,6 +203,13 @@ def is_template(body: str) -> bool:
     """Whether something stands in place of a value (rule 2)."""
     short = "".join(part for part in _PARTS.split(body) if len(part) <= _PART_CHARS)
     return any(pattern.search(short) is not None for pattern in (_ELLIPSIS, _PLACEHOLDER, _A_TYPE))
+
+
+def stands_for_values(arguments: str) -> bool:
+    """Whether something stands in place of one of these arguments, which are JSON."""
+    value = read_json(arguments)
+    texts = value.values() if isinstance(value, dict) else ()
+    return any(isinstance(text, str) and _STAND_IN.fullmatch(text) is not None for text in texts)
 
 
 def is_marked(syntax: BlockSyntax) -> bool:

@@ -37,7 +37,7 @@ from .assembly import Assembly, assemble, begun, begun_member, member
 from .candidate import Candidate, Names, names_on_offer, settled
 from .ids import CallIds
 from .json_calls import raw_arguments, settle_arguments
-from .near import NearMiss, is_marked, is_template, means_call, near_name, recites, unreadable
+from .near import NearMiss, is_marked, is_template, means_call, misfit, near_name, recites, unreadable
 from .recognised import RECITED, Recogniser, Schemas, Unrecognised, checker
 from .untyped import ParameterTypes
 from .written import Written
@@ -346,11 +346,11 @@ class CallPolicy:
                 failures.append(rejected)
         if failures:
             first = next((failure for failure in failures if failure.strict), failures[0])
-            if first.near is not None and len(found.calls) > 1:
-                others = [
-                    failure.near.tools for failure in failures if failure is not first and failure.near is not None
-                ]
-                first.near = first.near.beside(*others, [call.name for call in calls])
+            near = [failure.near for failure in failures if failure is not first and failure.near is not None]
+            if first.near is not None and first.near.place == "alone" and near:
+                first.near = None  # a list of tools that was asked for
+            elif first.near is not None:
+                first.near = first.near.beside(*(miss.tools for miss in near), [call.name for call in calls])
             raise first
         return calls
 
@@ -382,19 +382,19 @@ class CallPolicy:
     def _call(self, written: Written, found: Assembly, block: Block) -> Candidate:
         """The call of a tool that may be called, with its arguments. Raises `_Rejected`."""
         try:
-            return self._read_call(written, found, closed=block.closed)
+            return self._read_call(written, found, block)
         except _Rejected as rejected:
-            if rejected.near is not None:
-                near = replace(rejected.near, text=block.body)
-                rejected.near = None if is_template(block.body) else near
+            if (near := rejected.near) is not None and near.place != "alone":
+                miss = misfit(near.why, block.syntax, block.body, written)
+                rejected.near = None if miss is None else replace(miss, tools=near.tools)
             raise
 
-    def _read_call(self, written: Written, found: Assembly, *, closed: bool) -> Candidate:
+    def _read_call(self, written: Written, found: Assembly, block: Block) -> Candidate:
         written, tool, strict = self._named(written)
         name = written.name
         if tool is not None and recites(written, ParameterTypes(prompt_parameters(tool)).names):
             detail = RECITED.format(quote(name))
-            near = NearMiss(detail, (name,))
+            near = NearMiss(detail, (name,), block.body, "alone")
             raise _Rejected(
                 "malformed_tool_arguments",
                 detail,
@@ -407,6 +407,8 @@ class CallPolicy:
             if strict and found.flaw is not None:
                 raise ValueError(found.flaw)
             arguments, repaired, unwrapped = settled(written, tool, self._calls, strict=strict)
+            if (repaired or found.repaired) and is_template(block.body):
+                raise ValueError("it is a template")
         except ValueError as error:
             unread = raw_arguments(written.arguments) if tool is not None and tool.server else None
             if unread is not None:  # who runs it tells the model what is wrong (R15.5)
@@ -420,7 +422,7 @@ class CallPolicy:
                 reason="arguments",
                 near=NearMiss(detail, (name,)),
             ) from None
-        mended = dict.fromkeys((*found.repaired, *repaired, *(() if closed else ("closer",))))
+        mended = dict.fromkeys((*found.repaired, *repaired, *(() if block.closed else ("closer",))))
         return Candidate(name, arguments, tool, strict, mended, unwrapped, written.call_id, written.source)
 
     def _unknown(self, written: Written, rejected: _Rejected, block: Block) -> Candidate | None:

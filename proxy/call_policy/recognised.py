@@ -7,7 +7,8 @@ Rules of this module:
    settle.
 2. All calls of a block pass, or it holds none.
 3. Judged is what comes out: where the route mends arguments of the wrong type (R23.3), they are mended first.
-4. Whoever tells what a tool takes does not call it: the tool's definition is no call, though its schema may fit itself.
+4. Whoever tells what a tool takes does not call it: the tool's definition is no call, though its schema may fit itself,
+   nor is a template, in which dots or a word in angle brackets stand for a value.
 5. A tool whose schema cannot be used cannot be recognised.
 """
 
@@ -29,7 +30,7 @@ from .assembly import Assembly, assemble
 from .candidate import Candidate, Names, settled
 from .coercion import Coerced, coerce
 from .json_calls import MemberArguments
-from .near import NearMiss, misfit, recites, tool_of, unreadable
+from .near import NearMiss, is_template, misfit, recites, stands_for_values, tool_of, unreadable
 from .recovery import NoCall, recover
 from .untyped import ParameterTypes
 from .written import Written
@@ -132,6 +133,8 @@ class Recogniser:
                 if strict and found.flaw is not None:
                     raise ValueError(found.flaw)
                 arguments, repaired, unwrapped = settled(reading, tool, self._options, strict=strict)
+                if (repaired or found.repaired) and is_template(body):
+                    raise Unrecognised("arguments")
                 fitting = self._fitting(reading, tool, arguments, block)
             except Unrecognised as unrecognised:
                 flaw = flaw or unrecognised
@@ -156,6 +159,8 @@ class Recogniser:
             return Coerced(arguments, ())
         if _defines(reading, tool, arguments):
             raise Unrecognised("definition", _recited(reading, block) if _recites(reading, tool) else None)
+        if stands_for_values(arguments):
+            raise Unrecognised("arguments")
         schema = self._schema(tool)
         if schema is None:
             raise Unrecognised("schema")

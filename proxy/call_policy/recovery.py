@@ -444,16 +444,22 @@ class _Reading:
         text, start = self.text, opener.end
         at = start
         while (tag := next_tag(text, at)) is not None:
-            own = tag.closing and (tag.word == opener.word or tag.written == key or {tag.word, opener.word} <= _BOTH)
-            other = None if tag.closing else self._key_of(tag, known)
-            lost = (tag.closing and _ends_call(tag)) or (other is not None and other != key and other not in found)
-            lost = lost or (not tag.closing and tag.word in _KEY)
-            if (own and self._may_follow(tag.end, known)) or (
-                lost and (other is not None or tag.word in _KEY or self._may_follow(tag.end, known))
-            ):
-                self.at = tag.end if own else tag.start
-                return unframed(text[start : tag.start].removesuffix(f"{opener.written}>"))
             at = tag.start + 1
+            own = _closes(tag, opener, key)
+            if tag.closing:
+                ends = (own or _ends_call(tag)) and self._may_follow(tag.end, known)
+            else:
+                other = self._key_of(tag, known)
+                ends = tag.word in _KEY or (other is not None and other != key and other not in found)
+            if not ends:
+                continue
+            behind = tag_at(text, _past_space(text, tag.end))
+            if tag.closing and behind is not None and _closes(behind, opener, key):
+                if own:
+                    raise NoCall  # this one may be part of the value
+                continue
+            self.at = tag.end if own else tag.start
+            return unframed(text[start : tag.start].removesuffix(f"{opener.written}>"))
         raise NoCall
 
     def _may_follow(self, at: int, known: ParameterTypes) -> bool:
@@ -608,6 +614,11 @@ def _is_framing(tag: Tag) -> bool:
 
 def _ends_call(tag: Tag) -> bool:
     return tag.special or _CALLISH.search(tag.word) is not None or tag.word in _BOTH
+
+
+def _closes(tag: Tag, opener: Tag, key: str) -> bool:
+    """Whether a tag is the one that closes the value of `key`, which `opener` opened."""
+    return tag.closing and (tag.word == opener.word or tag.written == key)
 
 
 def _types_in(tag: Tag) -> Types | None:

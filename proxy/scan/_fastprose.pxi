@@ -20,8 +20,6 @@ cdef class Prose:
     cdef _Opener _loose
     cdef int _plain_firsts
     cdef tuple _words
-    cdef bytes _word_firsts
-    cdef Bytes _word_first
     cdef bint _opens, _quotes, _line_start, _margin
     cdef tuple _markers
     cdef int _tags, _refused
@@ -89,7 +87,7 @@ cdef class Prose:
         while True:
             while p < end and (p[0] == c" " or p[0] == c"\t"):
                 p += 1
-            if p < end and self._word_first[p[0]] and self._word_at(p, end - p):
+            if p < end and self._begins_word(p[0]) and self._word_at(p, end - p):
                 return True
             p = <Bytes>memchr(p, c"\n", end - p)
             if p == NULL:
@@ -101,7 +99,7 @@ cdef class Prose:
         cdef bytes word
         cdef Py_ssize_t length
         cdef int found = 0
-        for word in self._words:
+        for word in <tuple>PyTuple_GET_ITEM(self._words, p[0]):
             length = PyBytes_GET_SIZE(word)
             if memcmp(p, bytes_at(word), min(length, size)) == 0:
                 if size >= length:
@@ -110,11 +108,11 @@ cdef class Prose:
         return found
 
     cdef int _learn_words(self) except -1:
-        names = self._policy.callable_names
-        self._words = loose_words(names)
-        self._word_firsts = loose_firsts(names)
-        self._word_first = bytes_at(self._word_firsts)
+        self._words = loose_words(self._policy.callable_names)
         return 0
+
+    cdef inline bint _begins_word(self, unsigned char byte) noexcept:
+        return PyTuple_GET_SIZE(<tuple>PyTuple_GET_ITEM(self._words, byte)) > 0
 
     cdef inline void pass_plain(self, Bytes p, Py_ssize_t size) noexcept:
         if self._quotes and is_active(&self._quoting) and self.state == TEXT:
@@ -215,7 +213,7 @@ cdef class Prose:
                 self._learn_words()
             while line < self._buffer.size and (p[line] == c" " or p[line] == c"\t"):
                 line += 1
-            if line < self._buffer.size and self._word_first[p[line]]:
+            if line < self._buffer.size and self._begins_word(p[line]):
                 return line
         return self._buffer.next_first(at)
 
@@ -225,7 +223,7 @@ cdef class Prose:
         cdef int found
         if self._words is None:
             self._learn_words()
-        if at < self.settled or not self._word_first[p[0]]:
+        if at < self.settled or not self._begins_word(p[0]):
             return False
         if not (self.again and at == pos) and not (
             self._lines and is_margin(self._buffer.p, pos, at, self._margin)

@@ -12,7 +12,7 @@ from ._plan import TICK, Marker, Opener, Plan
 from ._pybuffer import Buffer
 from ._pyoutput import Output
 from ._pyquoting import Quoting
-from .loose_head import loose_firsts, loose_words
+from .loose_head import loose_words
 
 _SPACE: Final = SPACE.encode()
 _NEWLINE: Final = ord("\n")
@@ -90,12 +90,12 @@ class Prose:
 
     def _begins_line(self, raw: bytes) -> bool:
         """In a line of this text, or at its start, a call in any form may begin."""
-        firsts = loose_firsts(self._policy.callable_names)
+        words = loose_words(self._policy.callable_names)
         at = 0 if self._margin else raw.find(b"\n") + 1
         while True:
             while at < len(raw) and raw[at] in b" \t":
                 at += 1
-            if at < len(raw) and firsts[raw[at]] and any(self._word_at(raw, at)):
+            if at < len(raw) and words[raw[at]] and any(self._word_at(raw, at)):
                 return True
             at = raw.find(b"\n", at) + 1
             if not at:
@@ -205,15 +205,14 @@ class Prose:
             line = at
             while line < len(buf) and buf[line] in b" \t":
                 line += 1
-            if line < len(buf) and loose_firsts(self._policy.callable_names)[buf[line]]:
+            if line < len(buf) and loose_words(self._policy.callable_names)[buf[line]]:
                 return line
         return self._buffer.next_of(self._firsts, at)
 
     def _loose_at(self, pos: int, at: int) -> tuple[Opener | None, bool]:
         """What opens a call in any form that may begin at `at`, and whether one may, as far as the buffer goes."""
         buf = self._buffer.data
-        names = self._policy.callable_names
-        if at < self.settled or not loose_firsts(names)[buf[at]]:
+        if at < self.settled or not loose_words(self._policy.callable_names)[buf[at]]:
             return None, False
         begins = (self.again and at == pos) or (self._lines and self._is_margin(pos, at))
         if not begins or self._is_quoted(pos, at):
@@ -223,7 +222,7 @@ class Prose:
 
     def _word_at(self, raw: bytes, at: int) -> tuple[bool, bool]:
         """Whether one of the words stands at `at`, and whether one may, as far as the text goes."""
-        words = loose_words(self._policy.callable_names)
+        words = loose_words(self._policy.callable_names)[raw[at]]
         if any(raw.startswith(word, at) for word in words):
             return True, False
         return False, any(len(raw) - at < len(word) and word.startswith(raw[at:]) for word in words)

@@ -47,20 +47,16 @@ _NUMBER: Final = re.compile(r":\d*\Z")
 
 
 @lru_cache(maxsize=16)  # a pure function, asked for each answer; clients choose the names of up to 128 tools
-def loose_words(names: tuple[str, ...]) -> tuple[bytes, ...]:
-    """The literals with which a stretch may begin at the start of a line. None of them begins another one."""
-    words: list[str] = []
+def loose_words(names: tuple[str, ...]) -> tuple[tuple[bytes, ...], ...]:
+    """The literals with which a stretch may begin at the start of a line, by their first byte. None of them begins
+    another one."""
+    found: list[tuple[bytes, ...]] = [()] * 256
+    before = "\0"
     for word in sorted({*BRACKETS, *WORDS, *filter(None, names)}):
-        if not words or not word.startswith(words[-1]):
-            words.append(word)
-    return tuple(word.encode("utf-8", "replace") for word in words)
-
-
-@lru_cache(maxsize=16)
-def loose_firsts(names: tuple[str, ...]) -> bytes:
-    """For each of 256 bytes whether one of `loose_words` begins with it."""
-    firsts = {word[0] for word in loose_words(names)}
-    return bytes(byte in firsts for byte in range(256))
+        if not word.startswith(before):
+            before, literal = word, word.encode("utf-8", "replace")
+            found[literal[0]] += (literal,)
+    return tuple(found)
 
 
 class LooseHead:

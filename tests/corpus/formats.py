@@ -231,11 +231,11 @@ FORMATS: Sequence[Format] = (
         _tagged(
             title,
             writers.dsml(section, bar),
-            f"<{bar}{section}>",
+            f"<{bar[:-1]}",
             f"</{bar}{space}invoke>",
             f"</{bar}{space}parameter>",
             starts=f"<{bar}{space}invoke",
-            end=f"</{bar}{section}>",
+            end=f"</{bar[:-1]}",
             variants=("", "tight", "self"),
             without_closer="text",
             markers=(

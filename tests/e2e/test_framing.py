@@ -22,6 +22,7 @@ WITHOUT: dict[str, dict[str, Any]] = {
 }
 SAID = {
     "harmony": "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Hello.<|return|>",
+    "llm_jp": "<|channel|> analysis<|message|>Hm.<|end|><|start|> assistant<|channel|> final<|message|>Hello.<|return|>",
     "beam": "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Hello.<|return|>",
     "cohere": "<|START_THINKING|>Hm.<|END_THINKING|><|START_TEXT|>Hello.<|END_TEXT|>",
     "ernie": "<think>Hm.</think><response>Hello.</response>",

@@ -373,27 +373,6 @@ FAULTS: Final = (
         "        for monitor in running:\n            monitor.stop(reason)\n", "",
         "streams that still run at a stop break off without a word", ("tests/e2e/test_stopping.py", "tests/unit/test_stopping.py", "tests/unit/test_serving.py"),
     ),
-    # --- prompts ----------------------------------------------------------------------------------------------------
-    Fault(
-        "repeated-result-and-more", "proxy/formats/results.py",
-        "            if start is None:\n                return None\n", "            if start is None:\n                break\n",
-        "words behind a result block that a model quotes are lost", ("tests/unit/test_unwrapping.py",),
-    ),
-    Fault(
-        "repeated-result-without-end", "proxy/pipeline/unwrapping.py",
-        "may_repeat = self._size <= self._limit and self._may_repeat(text)", "may_repeat = self._may_repeat(text)",
-        "an answer that begins like a result block is held back to its end", ("tests/unit/test_unwrapping.py",),
-    ),
-    Fault(
-        "results-without-their-calls", "proxy/prompting/transcript.py",
-        "apart=all(len(found) == 1 for found in of_call)", "apart=True",
-        "a model cannot tell which of its calls a result answers", ("tests/formats/test_transcript.py",),
-    ),
-    Fault(
-        "list-of-tools-in-other-markers", "proxy/prompting/prompt.py",
-        "listing(shown, escaping_for(tool_format, also))", "listing(shown, escaping_for(tool_format))",
-        "a description can hold the call of another family, which is recognised where a model repeats it", ("tests/formats/test_listing.py",),
-    ),
     # --- the model's own chat template -------------------------------------------------------------------------------
     Fault(
         "template-server-reads", "middlewares/injection.py",
@@ -435,5 +414,26 @@ FAULTS: Final = (
         "bodies-read-out-of-turn", "proxy/server/clients.py",
         "                self._awaits_turn = True\n                self._pause_transport_reading()\n", "                self._awaits_turn = True\n",
         "hundreds of bodies that arrive together hold up everybody", ("tests/e2e/test_reads_in_turns.py",),
+    ),
+    # --- prompts ----------------------------------------------------------------------------------------------------
+    Fault(
+        "repeated-result-and-more", "proxy/formats/results.py",
+        "            if start is None:\n                return None\n", "            if start is None:\n                break\n",
+        "words behind a result block that a model quotes are lost", ("tests/unit/test_unwrapping.py",),
+    ),
+    Fault(
+        "repeated-result-without-end", "proxy/pipeline/unwrapping.py",
+        "may_repeat = self._size <= self._limit and self._may_repeat(text)", "may_repeat = self._may_repeat(text)",
+        "an answer that begins like a result block is held back to its end", ("tests/unit/test_unwrapping.py",),
+    ),
+    Fault(
+        "results-without-their-calls", "proxy/prompting/transcript.py",
+        "apart=all(len(found) == 1 for found in of_call)", "apart=True",
+        "a model cannot tell which of its calls a result answers", ("tests/formats/test_transcript.py",),
+    ),
+    Fault(
+        "list-of-tools-in-other-markers", "proxy/prompting/prompt.py",
+        "listing(shown, escaping_for(tool_format, also))", "listing(shown, escaping_for(tool_format))",
+        "a description can hold the call of another family, which is recognised where a model repeats it", ("tests/formats/test_listing.py",),
     ),
 )  # fmt: skip

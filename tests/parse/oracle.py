@@ -734,7 +734,7 @@ class _Reading:
         if quotes(self.prose, self.text[at].replace("`", "")):
             return None
         names = self.policy.callable_names
-        words = [word.decode() for word in loose_words(names)]
+        words = [word.decode() for some in loose_words(names) for word in some]
         if not any(self.text.startswith(word, at) for word in words):
             return None
         over = next(self.overflows(at), None)

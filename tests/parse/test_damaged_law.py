@@ -58,7 +58,7 @@ WRITERS: dict[str, Writer] = {
     "parameter as name": lambda name, a: f"<parameter={name}>\n{tags(a, PARAMETER)}</function>",
     "mixed": lambda name, a: f"<function={name}>\n{tags(a, ATTRIBUTE)}</function>",
     "bars": lambda name, a: f'<|DSML|invoke name="{name}">\n{tags(a, BARRED)}</|DSML|invoke>',
-    "keys": lambda name, a: f"<tool_call>{name}{tags(a, PAIR)}</tool_call></tool_call>",
+    "keys": lambda name, a: f"<tool_call>{name}{tags(a, PAIR).replace('<arg_key>', '<tool_call>', 1)}</tool_call>",
     "no closers": lambda name, a: f"<tool>{name}{tags(a, PAIR)}",
     "own tags": lambda name, a: f"<{name}>\n{tags(a, OWN)}</{name}>",
     "json": lambda name, a: f"{name}\n{json.dumps(a)}",

@@ -1,0 +1,54 @@
+"""Answers that explain calls (R30.3): no call, no near miss, and the text byte for byte, whatever the route teaches and
+however the stream is cut."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import pytest
+
+from proxy.call_policy.near import NearMiss, stand
+from proxy.call_policy.policy import CallPolicy
+from proxy.config import LimitsConfig, RouteOptions
+from proxy.events import BlockKind, Delta, Event, Open
+from proxy.formats.base import ToolFormat
+from proxy.formats.recognition import FAMILIES, recognising
+from proxy.model import ToolChoice
+from proxy.registry import registries
+from proxy.scanner import build_scanner
+from tests.corpus.explaining import PLAIN, TOOLS, with_markers
+
+TAUGHT = ("sentinel", "hermes", "qwen3_coder", "mistral", "bare_json", "pythonic")
+
+
+def read(twin: ModuleType, taught: str, text: str, size: int) -> tuple[int, str, list[NearMiss]]:
+    """How many calls an answer holds, its text, and the near misses that count."""
+    near: list[NearMiss] = []
+    options = RouteOptions()
+    grammar = recognising(registries().formats.get(taught).grammar, "any")
+    policy = CallPolicy(
+        TOOLS, choice=ToolChoice(), parallel=True, options=options, limits=LimitsConfig(), near=near.append
+    )
+    scanner = build_scanner(grammar, policy, options, LimitsConfig(), scanner=twin.CallScanner)
+    events: list[Event] = []
+    for at in range(0, len(text), size):
+        events += scanner.feed(text[at : at + size])
+    events += scanner.finish()
+    calls = sum(isinstance(event, Open) and event.kind is BlockKind.TOOL_CALL for event in events)
+    visible = "".join(event.text for event in events if isinstance(event, Delta))
+    return calls, visible, near if near and stand(near, visible) else []
+
+
+@pytest.mark.parametrize("taught", TAUGHT)
+@pytest.mark.parametrize("size", [7, 1 << 20])
+def test_without_markers(twin: ModuleType, taught: str, size: int) -> None:
+    for text in PLAIN:
+        assert read(twin, taught, text, size) == (0, text, []), text
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+def test_with_the_markers_of_a_family(twin: ModuleType, family: ToolFormat) -> None:
+    for text in with_markers(family):
+        for taught in ("sentinel", "hermes"):
+            calls, _, near = read(twin, taught, text, 1 << 20)
+            assert (calls, near) == (0, []), text
