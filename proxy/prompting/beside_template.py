@@ -106,5 +106,8 @@ class _Data(TranscriptWriter):
     def _other(self, part: Part) -> Part:
         if isinstance(part, ToolResult):
             parts = self._composed(part.parts)
+            if self._escapes is not None:  # the template writes the block that a weak model repeats
+                size = sum(len(inner.text) for inner in parts if isinstance(inner, Text))
+                self._escapes.note_results(self.format.results, size)
             return part if parts == part.parts else replace(part, parts=parts)
         return super()._other(part)

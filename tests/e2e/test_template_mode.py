@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from proxy.config import GatewayConfig
-from proxy.prompting.beside_template import POLICY
-from proxy.prompting.prompt import NEVER
+from proxy.prompting.prompt import MAY, NEVER
 from proxy.support.conversion import ConfigError
 from proxy.testing import Refuse, Upstream
 from tests.e2e.conftest import CHAT, USER, function, post, serving, upstream_config
@@ -67,7 +66,7 @@ async def test_the_template_writes_the_tools_and_the_gateway_reads_the_call(kind
     assert len(all_sent) == 1
     assert [tool["function"]["name"] for tool in sent["tools"]] == ["read"]
     assert sent.get("tool_choice", "auto") == ("auto" if kind == "sglang" else "none")
-    assert sent["messages"] == [{"role": "system", "content": POLICY}, {"role": "user", "content": "hi"}]
+    assert sent["messages"] == [{"role": "system", "content": MAY}, {"role": "user", "content": "hi"}]
     assert "parallel_tool_calls" not in sent
 
 
@@ -148,7 +147,7 @@ async def test_a_demanded_call_is_enforced_beside_the_tools(kind: str, choice: A
     assert shown == (["read"] if choice is NAMED else ["read", "write"])
     said = sent["messages"][0]["content"]
     assert "must call" in said
-    assert POLICY not in said
+    assert MAY not in said
 
 
 async def test_a_free_choice_is_enforced_in_every_call_where_prompt_mode_does_it() -> None:
@@ -179,7 +178,7 @@ async def test_one_call_at_a_time() -> None:
     assert "Make only one call in an answer." in sent["messages"][0]["content"]
     answer, sent, _ = await answered(CALLS, asks(CHAT, False))
     assert calls_of(answer) == [("read", {"path": "a"}), ("read", {"path": "b"})]
-    assert sent["messages"][0]["content"] == POLICY
+    assert sent["messages"][0]["content"] == MAY
 
 
 async def test_the_policy_has_a_wording_of_its_own() -> None:
@@ -192,10 +191,10 @@ async def test_the_policy_has_a_wording_of_its_own() -> None:
 async def test_the_policy_stands_where_the_segment_would() -> None:
     body = {**asks(CHAT, False), "messages": [{"role": "system", "content": "Be brief."}, *USER]}
     for placement, wanted in {
-        "append": [f"Be brief.\n\n{POLICY}", "hi"],
-        "prepend": [f"{POLICY}\n\nBe brief.", "hi"],
-        "separate": ["Be brief.", POLICY, "hi"],
-        "user": ["Be brief.", f"{POLICY}\n\nhi"],
+        "append": [f"Be brief.\n\n{MAY}", "hi"],
+        "prepend": [f"{MAY}\n\nBe brief.", "hi"],
+        "separate": ["Be brief.", MAY, "hi"],
+        "user": ["Be brief.", f"{MAY}\n\nhi"],
     }.items():
         _, sent, _ = await answered("Hello.", body, prompt={"placement": placement})
         assert [message["content"] for message in sent["messages"]] == wanted
@@ -255,7 +254,7 @@ async def test_what_was_said_holds_no_marker_and_is_given_back_as_it_was(stream:
 async def test_instructions_stay_as_they_are() -> None:
     body = {**asks(CHAT, False), "messages": [{"role": "system", "content": f"Write {CALL}."}, *USER]}
     _, sent, _ = await answered("Hello.", body)
-    assert sent["messages"][0]["content"] == f"Write {CALL}.\n\n{POLICY}"
+    assert sent["messages"][0]["content"] == f"Write {CALL}.\n\n{MAY}"
 
 
 # --- everything holds as in prompt mode ---------------------------------------------------------------------------

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from proxy.events import BlockKind, Close, Delta, Event, Finish, Open, Start
 from proxy.formats.base import ToolFormat
 from proxy.formats.restoring import Escapes
-from proxy.model import Message, ModelRequest, Text, ToolResult, ToolUse
+from proxy.model import Message, ModelRequest, Text, ToolChoice, ToolResult, ToolUse
 from proxy.pipeline.undoing import UndoStage
 from proxy.pipeline.unwrapping import UnwrapStage
+from proxy.prompting.beside_template import templated
 from proxy.prompting.transcript import Flatten, inject
 from tests.formats.cases import FORMATS
 
@@ -120,6 +121,18 @@ def test_results_in_brackets() -> None:
     shown, escapes = prompt(HERMES, "blue", flatten="bracket")
     assert shown == "[function_call_output call_id=c0 output=blue]"
     assert answered(escapes, list(shown)) == "blue"
+
+
+def test_results_that_the_models_own_template_writes() -> None:
+    """`mode: template`: the block is the template's, which writes it as the family does."""
+    escapes = Escapes()
+    talk = (
+        Message("user", (Text("look"),)),
+        Message("assistant", (ToolUse("c", "f", "{}"),)),
+        Message("tool", (ToolResult("c", (Text("blue"),)),)),
+    )
+    templated(ModelRequest("m", talk), (), ToolChoice("none"), "", HERMES, escapes=escapes)
+    assert answered(escapes, list("<tool_response>\nblue\n</tool_response>")) == "blue"
 
 
 def test_prose_is_not_held() -> None:
