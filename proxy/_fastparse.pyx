@@ -279,10 +279,8 @@ cdef class CallScanner:
         return self._buffer.end_delta()
 
     cdef inline Py_ssize_t _step(self, Py_ssize_t pos) except -1:
-        if self._behind:
-            return self._read_behind(pos)
         if self._in_block:
-            return self._settled(self._block.read(pos))
+            return self._read_behind(pos) if self._behind else self._settled(self._block.read(pos))
         pos = self._prose.read(pos)
         return pos if self._prose.opened is None else self._open_block(self._prose.opened, pos)
 

@@ -110,6 +110,8 @@ cdef class Prose:
         return 0
 
     cdef inline int end_delta(self, Py_ssize_t read_in_block) except -1:
+        if self.quiet == 0 and self.muted == 0:
+            return 0
         if read_in_block >= 0:
             self.quiet = max(0, self.quiet - read_in_block)
             self.muted = max(0, self.muted - read_in_block)
@@ -286,7 +288,7 @@ cdef class Prose:
             cut[0] = near
             return None
         for marker in self._taught:
-            if marker.opens.frames or memcmp(p + first, marker.p, min(size - first, marker.size)) != 0:
+            if marker.opens.frames or marker.p[0] == TICK or memcmp(p + first, marker.p, min(size - first, marker.size)) != 0:
                 continue
             if size - first < marker.size:
                 cut[0] = True

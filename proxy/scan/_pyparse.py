@@ -230,10 +230,8 @@ class CallScanner:
 
     def _step(self, pos: int) -> int:
         """One stretch of text, up to a block, or of a block. Gives the position from where to go on."""
-        if self._behind:
-            return self._read_behind(pos)
         if self._in_block:
-            return self._settled(self._block.read(pos))
+            return self._read_behind(pos) if self._behind else self._settled(self._block.read(pos))
         pos = self._prose.read(pos)
         opener = self._prose.opened
         return pos if opener is None else self._open_block(opener, pos)

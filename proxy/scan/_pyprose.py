@@ -300,7 +300,7 @@ class Prose:
         if first == end:
             return None, cut
         for marker in self._taught:
-            if marker.opens is None or marker.opens.frames:
+            if marker.opens is None or marker.opens.frames or marker.literal.startswith(TICK):
                 continue
             if buf.startswith(marker.literal, first):
                 self.around, self.size, self.lead = ALONE, behind - at, first - at

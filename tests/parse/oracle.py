@@ -769,7 +769,11 @@ class _Reading:
         first = at + len(line[0].decode())
         for syntaxes in self.taught():
             frames = not any(branch.field for syntax in syntaxes for node in syntax.nodes for branch in node)
-            if not frames and self.text.startswith(syntaxes[0].opener, first):
+            if (
+                not frames
+                and not syntaxes[0].opener.startswith("`")
+                and self.text.startswith(syntaxes[0].opener, first)
+            ):
                 return self.weigh("own fence", len(line[1]), at, first, syntaxes)
         return None
 
