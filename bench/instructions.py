@@ -41,6 +41,9 @@ class _NoPolicy:
     unwrap = True
     callable_names = ("get_weather", "search_files", "write_file")
 
+    def may_call(self, name: str) -> bool:
+        return name in self.callable_names
+
     def opening(self, syntax: BlockSyntax, pieces: tuple[tuple[Field, str], ...]) -> Found:
         from proxy.scan._grammar import Found
 

@@ -22,10 +22,10 @@ from libc.string cimport memchr, memcmp, memcpy, memset
 
 import codecs
 from array import array
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from .events import BlockKind, Close, Delta, Fault, Open
-from .scan import _grammar, _plan, _pystring, blocks, closers
+from .scan import _grammar, _plan, _pystring, blocks, closers, surroundings
 from .scan._grammar import AS_TEXT, BLOCK_BYTES, DROPPED, only, too_large, valid_text
 from .scan._plan import plan
 from .scan.blocks import ended, opening
@@ -34,6 +34,7 @@ from .scan.decoding import DeltaDecoder
 from .scan.first_key import FirstKey
 from .scan.live import LiveCalls
 from .scan.loose_head import LooseHead, loose_words
+from .scan.surroundings import LAST_BYTES, Read, Surroundings
 
 __all__ = ["CallScanner", "ChunkGate", "SecretGuard", "SseFramer"]
 
@@ -56,6 +57,18 @@ cdef object REASONING_KIND = BlockKind.REASONING
 cdef Py_ssize_t TO_CLOSER = blocks.TO_CLOSER
 cdef int CLOSER = closers.CLOSER
 cdef int OPENER = closers.OPENER
+cdef int IN_CODE = surroundings.CODE
+cdef int IN_STRING = surroundings.STRING
+cdef int IN_MARKS = surroundings.MARKS
+cdef int IN_FENCE = surroundings.FENCE
+cdef int ALONE = surroundings.ALONE
+cdef int MORE_BEHIND = surroundings.GOES_ON
+cdef int IS_CALL = surroundings.IS_CALL
+cdef int IS_TEXT = surroundings.IS_TEXT
+cdef int NEXT_BLOCK = surroundings.NEXT_BLOCK
+cdef unsigned char LAST_OF_MARKS[256]
+for _byte in range(256):
+    LAST_OF_MARKS[_byte] = _byte in LAST_BYTES
 cdef bytes BOM = codecs.BOM_UTF8
 
 include "scan/_fastbytes.pxi"
@@ -69,6 +82,11 @@ include "scan/_fastprose.pxi"
 include "scan/_faststring.pxi"
 include "scan/_fastfields.pxi"
 include "scan/_fastblock.pxi"
+
+
+def dropped():
+    """What becomes of framing."""
+    return DROPPED
 
 
 cdef class CallScanner:
@@ -87,8 +105,8 @@ cdef class CallScanner:
     Raises `ValueError` if the markers contradict each other.
     """
 
-    cdef object _grammar, _policy, _reasoning, _live, _decoder
-    cdef bint _scan_calls, _in_block, _done, _half
+    cdef object _grammar, _policy, _reasoning, _live, _decoder, _around
+    cdef bint _scan_calls, _in_block, _behind, _done, _half
     cdef Py_ssize_t _block_bytes, _failed
     cdef Buffer _buffer
     cdef Output _output
@@ -115,7 +133,7 @@ cdef class CallScanner:
         self._reasoning = reasoning
         self._scan_calls = scan_calls
         self._block_bytes = block_bytes
-        self._in_block = self._done = self._half = False
+        self._in_block = self._behind = self._done = self._half = False
 
         self._live = LiveCalls(policy, self) if incremental else None
         self._decoder = None  # made when it is needed
@@ -215,20 +233,19 @@ cdef class CallScanner:
         """The answer is over; `truncated` if the backend stopped for length. Gives what was kept back, settles an
         unfinished block (R6.8, C18) and closes what is open."""
         cdef list out = []
-        cdef bytes held
         if self._done:
             return out
         self._output.events = out
         if self._half:
             self._read(self._decoder.finish().encode())
+        self._prose.final = True
+        if PyBytes_GET_SIZE(self._prose.held) > 0:
+            self._read(b"")
         while self._in_block and not self._done:
             self._buffer.begin(b"")
             self._buffer.gather()
             self._run(self._end(truncated))
         if not self._done:
-            held = self._prose.held
-            self._output.say(bytes_at(held), PyBytes_GET_SIZE(held), None)
-            self._prose.held = b""
             self._output.finish("truncated" if truncated else "complete")
             self._done = True
         return out
@@ -265,20 +282,30 @@ cdef class CallScanner:
 
     cdef inline Py_ssize_t _step(self, Py_ssize_t pos) except -1:
         if self._in_block:
-            return self._settled(self._block.read(pos))
+            return self._read_behind(pos) if self._behind else self._settled(self._block.read(pos))
         pos = self._prose.read(pos)
         return pos if self._prose.opened is None else self._open_block(self._prose.opened, pos)
 
     cdef Py_ssize_t _open_block(self, _Opener opener, Py_ssize_t at) except -1:
+        cdef Prose prose = self._prose
         self._in_block = True
-        if not opener.untaught:
-            self._output.fresh = self._output.fresh and self._prose.plan.quotes
-            if opener.inner:
-                self._output.join_section()
-        return self._settled(self._block.open(opener, at))
+        self._buffer.start = at
+        if prose.around:
+            self._around = Surroundings(prose.around, prose.size, self._openers(prose.around))
+        elif opener.inner and not opener.untaught:
+            self._output.join_section()
+        return self._settled(self._block.open(opener, at + prose.lead + PyBytes_GET_SIZE(opener.literal), prose.around))
+
+    cdef tuple _openers(self, int around):
+        cdef _Marker marker
+        if around != ALONE and around != IN_FENCE:
+            return ()
+        return tuple([marker.literal for marker in self._prose.plan.taught])
 
     cdef Py_ssize_t _end(self, bint truncated) except -1:
-        return self._settled(self._block.end(truncated))
+        if not self._behind:
+            return self._settled(self._block.end(truncated))
+        return self._known(self._around.end(), self._buffer.size)
 
     # --- what becomes of a block --------------------------------------------------------------------------------------
 
@@ -286,6 +313,8 @@ cdef class CallScanner:
         cdef int outcome = self._block.outcome
         if outcome == OPEN:
             return upto
+        if self._around is not None:
+            return self._known(IS_TEXT, upto) if outcome == NO_BLOCK else self._weighed(upto)
         return self._none(upto) if outcome == NO_BLOCK else self._judged(upto)
 
     cdef Py_ssize_t _judged(self, Py_ssize_t upto) except -1:
@@ -340,19 +369,20 @@ cdef class CallScanner:
     cdef Py_ssize_t _none(self, Py_ssize_t at) except -1:
         cdef BlockReader block = self._block
         cdef bytes opener = block.opener
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(opener)
         self._in_block = False
         if self._live is not None and self._live.opened is not None:
             self._settle(AS_TEXT, self._buffer.start)
             return self._buffer.size
-        if block.untaught and PyBytes_GET_SIZE(opener) == 0 and not block.loose and block.syntax is not None:
+        if block.untaught and size == 0 and not block.loose and block.syntax is not None:
             begun = self._buffer.slice(self._buffer.start, at)
             self._policy.broken(block.syntax.syntax, begun.decode("utf-8", "replace"))
-        if self._prose.plan.quotes:
+        if self._prose.plan.untaught:
             return self._read_again(at)
         self._output.fresh = False
-        self._prose.pass_opener(opener)
-        self._output.say(bytes_at(opener), PyBytes_GET_SIZE(opener), None)
-        return self._buffer.start + PyBytes_GET_SIZE(opener)
+        self._prose.pass_text(bytes_at(opener), size)
+        self._output.say(bytes_at(opener), size, None)
+        return self._buffer.start + size
 
     cdef Py_ssize_t _read_again(self, Py_ssize_t at) except -1:
         cdef Py_ssize_t start = self._buffer.start
@@ -381,17 +411,21 @@ cdef class CallScanner:
         elif decision.error is not None:
             self._stop_with(decision.error)
         elif decision.calls or decision.drop:
-            self._prose.edge()
-            output.after = True
-            output.give_calls(decision.calls, text_of(raw, size))
-            if decision.calls:
-                self._choose()
+            self._give(decision, text_of(raw, size), self._block.syntax.syntax.family)
         else:
             self._prose.pass_text(raw, size)
             if decision.replacement is None:
                 output.say(raw, size, None)
             else:
                 output.say_text(decision.replacement)
+        return 0
+
+    cdef int _give(self, decision, str raw, family) except -1:
+        self._prose.edge()
+        self._output.after = True
+        self._output.give_calls(decision.calls, raw)
+        if decision.calls:
+            self._choose(family)
         return 0
 
     cdef int _stop_with(self, error) except -1:
@@ -401,13 +435,94 @@ cdef class CallScanner:
         self._done = True
         return 0
 
-    cdef int _choose(self) except -1:
-        chosen = only(self._grammar, self._block.syntax.syntax.family)
+    cdef int _choose(self, family) except -1:
+        chosen = only(self._grammar, family)
         if chosen is not self._grammar:
             self._grammar = chosen
             self._read_as(plan_of(chosen, self._reasoning, self._scan_calls))
             self._prose.enter_again()
         return 0
+
+    # --- a block that may be quoted: see `surroundings` -------------------------------------------------------------
+
+    cdef Py_ssize_t _weighed(self, Py_ssize_t upto) except -1:
+        cdef BlockReader block = self._block
+        cdef bytes raw = self._buffer.slice(self._buffer.start, upto)
+        syntax = block.syntax.syntax
+        if block.outcome == FRAMING:
+            judge = dropped
+        elif block.outcome == UNFINISHED:
+            judge = partial(self._policy.unfinished, syntax, raw[block.head :].decode(), block.why)
+        else:
+            read = ended(syntax, raw, block.head, block.body_end, block.pieces, block.closed, block.broken)
+            judge = partial(self._policy.block, read)
+        start = block.head - PyBytes_GET_SIZE(block.opener)
+        self._around.blocks.append(Read(start, self._buffer.offset(upto), syntax.family, block.inner, judge))
+        self._around.begin()
+        self._behind = True
+        return upto
+
+    cdef Py_ssize_t _read_behind(self, Py_ssize_t pos) except -1:
+        cdef Py_ssize_t upto = pos
+        cdef _Marker marker
+        upto += self._around.take(self._buffer.slice(pos, self._buffer.size))
+        self._buffer.steps += upto - pos
+        if self._around.found == NEXT_BLOCK:
+            self._behind = False
+            marker = self._prose.plan.taught[self._around.opener]
+            return self._settled(self._block.open(marker.opens, upto, self._around.kind))
+        return upto if self._around.found == MORE_BEHIND else self._known(self._around.found, upto)
+
+    cdef Py_ssize_t _known(self, int found, Py_ssize_t at) except -1:
+        around = self._around
+        self._around = None
+        self._behind = self._in_block = False
+        at += self._buffer.gather()
+        if found == IS_CALL:
+            return self._judge_all(around, at)
+        self._prose.mute(max(at, self._buffer.start + 1))
+        return self._buffer.start
+
+    cdef Py_ssize_t _judge_all(self, around, Py_ssize_t upto) except -1:
+        cdef Py_ssize_t start = self._buffer.start
+        cdef Py_ssize_t at = start
+        cdef Py_ssize_t begin, end
+        cdef bint vanishes = False
+        cdef bint recognised
+        for block in around.blocks:
+            decision = block.judge()
+            begin, end = start + block.start, start + block.end
+            recognised = bool(decision.calls) or decision.drop
+            if self._block.untaught and not recognised:
+                self._prose.mute(upto)
+                return start
+            if decision.error is not None:
+                self._stop_with(decision.error)
+                return upto
+            if not (vanishes or recognised):
+                self._say_all(at, begin, None)
+            if recognised:
+                if block.inner:
+                    self._output.join_section()
+                self._give(decision, text_of(self._buffer.p + begin, end - begin), block.family)
+            else:
+                self._say_all(begin, end, decision.replacement)
+            self._output.fresh = False
+            at, vanishes = end, recognised
+        if around.kind != ALONE:
+            return at
+        if not vanishes:
+            self._say_all(at, upto, None)
+        return upto
+
+    cdef int _say_all(self, Py_ssize_t start, Py_ssize_t end, str replacement) except -1:
+        cdef Bytes raw = self._buffer.p + start
+        if end == start:
+            return 0
+        self._prose.pass_text(raw, end - start)
+        if replacement is None:
+            return self._output.say(raw, end - start, None)
+        return self._output.say_text(replacement)
 
     # --- while it comes: see `LiveCalls` ----------------------------------------------------------------------------
 
@@ -435,7 +550,7 @@ cdef class CallScanner:
         self._output.give_calls(more, "")
         self._prose.edge()
         self._output.after = True
-        return self._choose()
+        return self._choose(self._block.syntax.syntax.family)
 
 
 include "scan/_fastsse.pxi"

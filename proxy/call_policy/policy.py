@@ -175,6 +175,11 @@ class CallPolicy:
         """See `proxy.scan._grammar.CallPolicy`."""
         return self._offered.callable
 
+    def may_call(self, name: str) -> bool:
+        """See `proxy.scan._grammar.CallPolicy`."""
+        known, allowed, *_ = self._offered
+        return allowed is None or name in allowed or near_name((name,), known, allowed) is not None
+
     @property
     def strict(self) -> bool:
         """See `proxy.scan._grammar.CallPolicy`."""

@@ -33,6 +33,9 @@ class _Recorder:
         self.failed = True
         return DROPPED
 
+    def may_call(self, name: str) -> bool:
+        return True
+
     def opening(self, syntax: BlockSyntax, pieces: Any) -> Found | None:
         return None
 

@@ -23,7 +23,8 @@ cdef class BlockReader:
     cdef _BlockSyntax syntax
     cdef bint untaught, loose, inner, closed, broken
     cdef list pieces
-    cdef Py_ssize_t body_end
+    cdef Py_ssize_t body_end, head
+    cdef int _around
     cdef str why
     cdef _PlanNode _node
     cdef Py_ssize_t _gap, _word_at, _mark
@@ -50,7 +51,7 @@ cdef class BlockReader:
         self._limit = limit
         return 0
 
-    cdef Py_ssize_t open(self, _Opener opener, Py_ssize_t at) except -1:
+    cdef Py_ssize_t open(self, _Opener opener, Py_ssize_t at, int around) except -1:
         self.state = LEAD
         self.outcome = OPEN
         self.opener = opener.literal
@@ -59,15 +60,16 @@ cdef class BlockReader:
         self.untaught = opener.untaught
         self.loose = opener.loose
         self.inner = opener.inner
+        self.head = self._buffer.offset(at)
+        self._around = around
         self.pieces.clear()
-        self._buffer.start = at
         self._fence = opener.fence
         self._fenced = False
         self._may_end = False
         self._doubt = SURE
         self._proving = None
-        self._fields.begin_block(opener, self.pieces)
-        return self._go_to(opener.first, at + PyBytes_GET_SIZE(self.opener))
+        self._fields.begin_block(opener, self.pieces, around != 0)
+        return self._go_to(opener.first, at)
 
     cdef Py_ssize_t read(self, Py_ssize_t pos) except -1:
         cdef Py_ssize_t end = self._buffer.position(self._limit)
@@ -115,7 +117,7 @@ cdef class BlockReader:
             self._keep(TO_CLOSER)  # perhaps no more than a bracket is missing
             return self._whole(end, end, True, True)
         if self.state == BODY and fields.is_in_string() and self.closer:
-            at = self._buffer.find(self.closer, PyBytes_GET_SIZE(self.opener), end)
+            at = self._buffer.find(self.closer, self.head, end)
             if at >= 0:
                 self._keep(TO_CLOSER)
                 return self._given_up(at + PyBytes_GET_SIZE(self.closer))
@@ -333,7 +335,7 @@ cdef class BlockReader:
     # --------------------------------------------------------------------------------
 
     cdef Py_ssize_t _mention(self, Py_ssize_t at) except -1:
-        if self.untaught or not self._policy.strict or self.syntax.keyed or not self.closer:
+        if self.untaught or self._around or not self._policy.strict or self.syntax.keyed or not self.closer:
             return self._none(at)
         return self._look_again(HELD, 0)
 
@@ -341,7 +343,7 @@ cdef class BlockReader:
         cdef bint in_field = self.state == BODY
         cdef bint named = self._fields.is_named() if in_field else not self._has_content()
         cdef bint whole
-        if not self.closer or (self.untaught and named):
+        if not self.closer or (self.untaught and named) or (self._around and self._around != ALONE):
             return self._none(at)
         whole = self.state == TAIL and bool(self.opener and self._node.next) and self._has_content()
         if in_field:
@@ -356,7 +358,7 @@ cdef class BlockReader:
         self.state = state
         self._beyond = beyond
         self._closers.begin(self.opener, self.closer)
-        return self._buffer.start + PyBytes_GET_SIZE(self.opener)
+        return self._buffer.start + self.head
 
     cdef Py_ssize_t _search(self, Py_ssize_t pos, Py_ssize_t end) except -1:
         cdef Py_ssize_t upto = pos
@@ -380,7 +382,7 @@ cdef class BlockReader:
             return self._ends_at_mark()
         end += self._buffer.gather()
         if self.closer and not self._policy.strict:
-            at = self._buffer.find(self.closer, self._buffer.start + PyBytes_GET_SIZE(self.opener), end)
+            at = self._buffer.find(self.closer, self._buffer.start + self.head, end)
             if at >= 0:
                 return self._given_up(at + PyBytes_GET_SIZE(self.closer))
         return self._unfinished(end, "oversize")

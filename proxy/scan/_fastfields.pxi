@@ -23,7 +23,7 @@ cdef class FieldReader:
     cdef _PlanBranch branch
     cdef bytes text
     cdef bytes _opener, _overlap
-    cdef bint _untaught, _worded, _ended
+    cdef bint _untaught, _followable, _worded, _ended
     cdef _PlanNode _node
     cdef object _key
     cdef ObjectReader _json
@@ -45,13 +45,14 @@ cdef class FieldReader:
         self._opener = self._overlap = self._waiting = b""
         self._string = NO_STRING
 
-    cdef int begin_block(self, _Opener opener, list pieces) except -1:
+    cdef int begin_block(self, _Opener opener, list pieces, bint quoted) except -1:
         self.kind = NOTHING
         self.followed = False
         self.in_key = False
         self._opener = opener.literal
         self._untaught = opener.untaught
-        if self.live is not None and not self._untaught:
+        self._followable = self.live is not None and not (self._untaught or quoted)
+        if self._followable:
             self.live.begin_block(pieces)
         return 0
 
@@ -76,17 +77,19 @@ cdef class FieldReader:
             self._worded = self._ended = False
         self._string = NO_STRING
         self._waiting = b""
-        if self.live is not None and not self._untaught:
+        if self._followable:
             self.followed = self.live.begin_field(branch.syntax.syntax, branch.field, branch.read, at)
         return 0
 
     cdef int _begin_key(self, _PlanBranch branch) except -1:
         self.in_key = True
+        policy = self._policy
         if branch.read == LOOSE:
-            self._key = LooseHead(self._policy.callable_names)
+            self._key = LooseHead(policy.callable_names)
             return 0
-        names = self._policy.callable_names if branch.read == PRINTED else ()
-        self._key = FirstKey(branch.syntax.syntax, branch.read, names)
+        names = policy.callable_names if branch.read == PRINTED else ()
+        any_name = policy.strict and not branch.syntax.syntax.untaught
+        self._key = FirstKey(branch.syntax.syntax, branch.read, names, None if any_name else policy.may_call)
         return 0
 
     cdef int reach_back(self, Py_ssize_t start, bytes overlap) except -1:
@@ -208,11 +211,12 @@ cdef class FieldReader:
             if not fits:
                 return self._find(NO_KEY, at)
             self._go_on_behind(self._key)
+            at += not self._key.again
             if self.followed:
-                upto = self._buffer.offset(at + 1)
+                upto = self._buffer.offset(at)
                 begun = self._buffer.span(self.start, upto)
                 self._pass_field(bytes_at(begun), PyBytes_GET_SIZE(begun), upto)
-            return at + 1
+            return at
         self._buffer.steps += end - pos
         return end
 
@@ -224,7 +228,8 @@ cdef class FieldReader:
         begun = key.begun
         self.kind = key.kind
         if self.kind == JSON:
-            begin_after_first_key(&self._json, key.listed)
+            begin(&self._json)
+            read_object(&self._json, bytes_at(begun), 0, PyBytes_GET_SIZE(begun))
         elif bytes_at(begun)[0] == c"{":
             begin_code_object(&self._code)
             read_code(&self._code, bytes_at(begun), 1, PyBytes_GET_SIZE(begun))

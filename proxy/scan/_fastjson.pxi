@@ -35,13 +35,6 @@ cdef void begin(ObjectReader *reader) noexcept nogil:
     reader.escaped = False
 
 
-cdef void begin_after_first_key(ObjectReader *reader, bint listed) noexcept nogil:
-    begin(reader)
-    reader.mode = COLON
-    reader.depth = 1 + listed
-    reader.arrays[0] = listed  # the outermost level is the lowest bit
-
-
 cdef inline bint in_array(ObjectReader *reader) noexcept nogil:
     cdef int level = reader.depth - 1
     return level >= 0 and reader.arrays[level >> 3] >> (level & 7) & 1

@@ -111,6 +111,11 @@ cdef class Output:
             return False
         return self.trims or self._pending.size() + more <= self.limit  # more would not have waited
 
+    cdef inline bint starts(self, Py_ssize_t more) noexcept:
+        if self.fresh:
+            return True
+        return self._blank and self._touching and (self.trims or self._pending.size() + more <= self.limit)
+
     # --- text -------------------------------------------------------------------------------------------------------
 
     cdef int say(self, Bytes p, Py_ssize_t size, str whole) except -1:

@@ -27,12 +27,14 @@ cdef enum:
     LINE
     MARGIN
     AFTER
+    START
 
 
 # What a byte of text is.
 cdef enum:
-    MARK = 1  # a marker may begin
-    LINE_END = 2
+    BEGINS = 1  # a marker may begin
+    QUOTES = 2
+    LINE_END = 4
 
 
 cdef class _BlockSyntax:
@@ -94,13 +96,14 @@ cdef class _Opener:
     cdef bytes literal
     cdef _BlockSyntax syntax
     cdef _PlanNode first
-    cdef bint fence, inner, untaught, loose, at_lines
+    cdef bint fence, frames, inner, untaught, loose, at_lines
 
     def __cinit__(self, opener, dict syntaxes):
         self.literal = opener.literal
         self.syntax = syntaxes[opener.syntaxes[0]]
         self.first = _PlanNode(opener.first, syntaxes)
         self.fence = any([syntax.fence for syntax in opener.syntaxes])
+        self.frames = opener.frames
         self.inner = opener.inner
         self.untaught = opener.untaught
         self.loose = opener.loose
@@ -120,7 +123,7 @@ cdef class _Marker:
         self.literal = marker.literal
         self.p = bytes_at(self.literal)
         self.size = PyBytes_GET_SIZE(self.literal)
-        self.anchor = {"line": LINE, "margin": MARGIN, "after": AFTER}.get(marker.anchor, ANYWHERE)
+        self.anchor = {"line": LINE, "margin": MARGIN, "after": AFTER, "start": START}.get(marker.anchor, ANYWHERE)
         self.opens = None if marker.opens is None else _Opener(marker.opens, syntaxes)
         self.reasoning = -1 if marker.reasoning is None else marker.reasoning
         self.untaught = marker.untaught
@@ -137,9 +140,10 @@ cdef tuple by_first(markers, dict syntaxes):
 cdef class _Plan:
     cdef tuple text, inside  # see `by_first`
     cdef _Opener answer, printed, loose
-    cdef bint quotes
+    cdef tuple taught
+    cdef bint calls_inside, untaught
     cdef unsigned char begins[256]
-    cdef unsigned char marks[256]
+    cdef unsigned char marks[256]  # of these, what each byte is
     cdef unsigned char begins_some[256]  # of `begun`
     cdef tuple begun
     cdef bytes firsts
@@ -157,7 +161,9 @@ cdef class _Plan:
         self.answer = None if found.answer is None else _Opener(found.answer, syntaxes)
         self.printed = None if found.printed is None else _Opener(found.printed, syntaxes)
         self.loose = None if found.loose is None else _Opener(found.loose, syntaxes)
-        self.quotes = found.quotes
+        self.taught = tuple([_Marker(marker, syntaxes) for marker in found.taught])
+        self.calls_inside = found.calls_inside
+        self.untaught = found.untaught
         memset(self.begins, 0, 256)
         for byte in found.begins:
             self.begins[byte] = 1
@@ -166,8 +172,9 @@ cdef class _Plan:
         for opener in found.begun:
             self.begins_some[opener[0]] = 1
         memset(self.marks, 0, 256)
+        self.marks[c'"'] = QUOTES
         for byte in found.firsts:
-            self.marks[byte] = MARK
+            self.marks[byte] |= BEGINS
         byte = c"\n"
         self.marks[byte] |= LINE_END
         self.firsts = found.firsts

@@ -5,6 +5,12 @@ cdef enum:
     ANSWER
     LITERAL
 
+# Whether a marker counts where it stands.
+cdef enum:
+    NO
+    YES
+    LATER
+
 
 @cython.final
 cdef class Prose:
@@ -14,14 +20,14 @@ cdef class Prose:
     cdef _Plan plan
     cdef _Opener opened
     cdef bytes held
-    cdef int state
-    cdef Py_ssize_t quiet, settled
-    cdef bint again, _lines
+    cdef int state, around
+    cdef Py_ssize_t quiet, settled, muted, size, lead
+    cdef bint again, final
     cdef _Opener _loose
     cdef int _plain_firsts
-    cdef tuple _words
-    cdef bint _opens, _quotes, _line_start, _margin
-    cdef tuple _markers
+    cdef bint _opens, _quotes, _lines, _line_start, _margin, _strings
+    cdef unsigned char _last
+    cdef tuple _markers, _taught, _words
     cdef int _tags, _refused
     cdef Quoting _quoting
     cdef Py_ssize_t _quoted
@@ -39,7 +45,7 @@ cdef class Prose:
 
     cdef int read_as(self, _Plan found) except -1:
         self.plan = found
-        self._quotes = found.quotes
+        self._quotes = PyBytes_GET_SIZE(found.firsts) > 0
         self._opens = found.answer is not None or found.printed is not None or found.loose is not None
         self._plain_firsts = PyBytes_GET_SIZE(found.firsts)
         return self._buffer.look_for(found.firsts if found.loose is None else found.firsts + b"\n")
@@ -52,6 +58,7 @@ cdef class Prose:
         self._markers = self.plan.text if state == TEXT else self.plan.inside[self._tags]
         self._loose = self.plan.loose if state == TEXT else None
         self._lines = self._loose is not None and self._loose.at_lines
+        self._taught = self.plan.taught if state == TEXT or self.plan.calls_inside else ()
         return self._output.enter(state)
 
     # --- text in which nothing begins ---------------------------------------------------------------------------------
@@ -63,16 +70,20 @@ cdef class Prose:
         cdef unsigned char found = 0
         if self._opens and self._output.fresh:
             return False
-        if size < BRIEF and self._plain_firsts > 2:
+        if size < BRIEF:
             marks = self.plan.marks
             for at in range(size):
                 found |= marks[p[at]]
-            if not (found | self._margin):
+            self._strings = found & QUOTES
+            if found & BEGINS:
+                return False
+            if not self._lines or not (self._margin or found & LINE_END):
                 return True
-            return not found & MARK and not (self._lines and self._begins_line(p, size))
+            return not self._begins_line(p, size)
         for index in range(self._plain_firsts):
             if memchr(p, self._buffer.firsts[index], size) != NULL:
                 return False
+        self._strings = memchr(p, c'"', size) != NULL
         return not self._lines or not self._begins_line(p, size)
 
     cdef bint _begins_line(self, Bytes p, Py_ssize_t size) except -1:
@@ -115,46 +126,50 @@ cdef class Prose:
         return PyTuple_GET_SIZE(<tuple>PyTuple_GET_ITEM(self._words, byte)) > 0
 
     cdef inline void pass_plain(self, Bytes p, Py_ssize_t size) noexcept:
-        if self._quotes and is_active(&self._quoting) and self.state == TEXT:
+        if self._quotes and (self._strings or is_active(&self._quoting)):
             read_quoting(&self._quoting, p, 0, size, self._margin)
         self._pass_line(p, size)
 
     cdef void pass_text(self, Bytes p, Py_ssize_t size) noexcept:
-        if self._quotes and self.state == TEXT:
-            read_quoting(&self._quoting, p, 0, size, self._margin)
+        if not size:
+            return
+        read_quoting(&self._quoting, p, 0, size, self._margin)
         self._pass_line(p, size)
-
-    cdef int pass_opener(self, bytes literal) except -1:
-        self._line_start = self._margin = literal.endswith(b"\n")
-        self.again = False
-        return 0
 
     cdef inline void _pass_line(self, Bytes p, Py_ssize_t size) noexcept:
         cdef unsigned char last = p[size - 1]
         self.again = False
+        self._last = last
         self._line_start = last == c"\n"
-        if self._quotes:
-            self._margin = is_margin(p, 0, size, self._margin) if last <= c" " else False
+        self._margin = is_margin(p, 0, size, self._margin) if last <= c" " else False
 
     # --- blocks and tags ----------------------------------------------------------------------------------------------
 
     cdef int edge(self) except -1:
         self._output.edge()
         self._line_start = self._margin = True
-        if self._quotes and self.state == TEXT:
-            end_line(&self._quoting)
+        self._last = 0
+        end_line(&self._quoting)
         return 0
+
+    cdef inline void mute(self, Py_ssize_t upto) noexcept:
+        self.muted = max(self.muted, upto)
+        self.quiet = max(self.quiet, upto)
+        self.settled = max(self.settled, upto)
 
     cdef int refuse(self, bytes opener) except -1:
         self._refused = LITERAL if PyBytes_GET_SIZE(opener) else ANSWER
         return 0
 
     cdef inline int end_delta(self, Py_ssize_t read_in_block) except -1:
+        if self.quiet == 0 and self.settled == 0 and self.muted == 0:
+            return 0
         if read_in_block >= 0:
             self.quiet = max(0, self.quiet - read_in_block)
             self.settled = max(0, self.settled - read_in_block)
+            self.muted = max(0, self.muted - read_in_block)
         elif PyBytes_GET_SIZE(self.held) == 0:
-            self.quiet = self.settled = 0
+            self.quiet = self.settled = self.muted = 0
         return 0
 
     # --- reading ------------------------------------------------------------------------------------------------------
@@ -167,8 +182,7 @@ cdef class Prose:
         cdef bint loose
         cdef _Marker marker
         self.opened = None
-        if self._quotes:
-            self._quoted = pos
+        self._quoted = pos
         if self._opens and self._output.fresh and self.state == TEXT:
             while at < size and CLASS[p[at]] & SPACE:
                 at += 1
@@ -245,6 +259,7 @@ cdef class Prose:
         if marker.opens is not None:
             return self._open(marker.opens, at)
         self.edge()
+        memset(&self._quoting, 0, sizeof(Quoting))
         if marker.reasoning >= 0:
             self._tags = marker.reasoning
             self._enter(REASONING)
@@ -262,17 +277,121 @@ cdef class Prose:
         cdef Py_ssize_t size = self._buffer.size - at
         cdef bint refused = self._refused == LITERAL and at == pos
         cdef _Marker marker
+        cdef int counts
+        self.around = self.lead = 0
+        if p[0] == TICK and self._taught:
+            marker = self._fenced_at(pos, at, cut)
+            cut[0] = cut[0] and not self.final
+            if marker is not None or cut[0]:
+                return marker
         for marker in <tuple>self._markers[p[0]]:
             if refused and not marker.untaught:
                 continue
             if marker.anchor != ANYWHERE and not self._anchored(marker, pos, at):
                 continue
             if size >= marker.size:
-                if memcmp(p, marker.p, marker.size) == 0 and (not marker.untaught or self._may_recognise(pos, at)):
-                    return marker
-            elif memcmp(p, marker.p, size) == 0:
+                if memcmp(p, marker.p, marker.size) == 0:
+                    counts = self._counts(marker, pos, at)
+                    if counts == YES:
+                        return marker
+                    if counts == LATER:
+                        cut[0] = True
+                        return None
+            elif not self.final and memcmp(p, marker.p, size) == 0:
                 cut[0] = True
                 return None
+        return None
+
+    cdef int _counts(self, _Marker marker, Py_ssize_t pos, Py_ssize_t at) except -1:
+        cdef Quoting *quoting = &self._quoting
+        if marker.opens is not None and PyBytes_GET_SIZE(marker.opens.literal) == 0:
+            return YES if self._may_recognise(pos, at) else NO
+        if marker.untaught and not self._may_recognise(pos, at):
+            return NO
+        self._quote(pos, at)
+        if marker.reasoning >= 0:
+            return NO if quoting.fence else YES
+        if at < self.muted:
+            return NO
+        if marker.opens is None:
+            return self._ends_reasoning(at + marker.size)
+        if quoting.fence:
+            if marker.literal.startswith(FENCE):
+                return YES if quoting.fence <= PyBytes_GET_SIZE(FENCE) else NO
+            self.around = IN_FENCE if is_margin(self._buffer.p, pos, at, self._margin) else 0
+            return YES if self.around else NO
+        if quoting.span:
+            self.around = IN_CODE
+            self.size = quoting.span
+        else:
+            self._quoted_by(self._last if at == pos else self._buffer.p[at - 1])
+        return YES
+
+    cdef inline void _quoted_by(self, unsigned char last) noexcept:
+        self.size = 1
+        if self._quoting.string or last == c'"':
+            self.around = IN_STRING
+        elif LAST_OF_MARKS[last]:
+            self.around = IN_MARKS
+
+    cdef int _ends_reasoning(self, Py_ssize_t behind) except -1:
+        cdef Py_ssize_t end = min(self._buffer.size, behind + WORD_BYTES)
+        cdef Py_ssize_t looked
+        if self._quoting.fence:
+            return NO
+        if not self._quoting.span:
+            return YES
+        code = Surroundings(IN_CODE, self._quoting.span, ())
+        looked = code.take(self._buffer.slice(behind, end))
+        found = code.found
+        if found == MORE_BEHIND:
+            if end - behind < WORD_BYTES and not self.final:
+                return LATER
+            found = code.end()
+        if found == IS_CALL:
+            return YES
+        self.mute(behind + looked)
+        return NO
+
+    cdef _Marker _fenced_at(self, Py_ssize_t pos, Py_ssize_t at, bint *cut):
+        cdef Bytes p = self._buffer.p
+        cdef Py_ssize_t size = self._buffer.size
+        cdef Py_ssize_t end = min(size, at + WORD_BYTES)
+        cdef Py_ssize_t behind = at
+        cdef Py_ssize_t first, line_end
+        cdef Bytes found
+        cdef bint near = size < at + WORD_BYTES
+        cdef _Marker marker
+        if at < self.muted or not is_margin(p, pos, at, self._margin):
+            return None
+        self._quote(pos, at)
+        if is_quoted(&self._quoting):
+            return None
+        while behind < end and p[behind] == TICK:
+            behind += 1
+        if behind == end:
+            cut[0] = near
+            return None
+        found = <Bytes>memchr(p + behind, c"\n", end - behind)
+        line_end = end if found == NULL else found - p
+        if behind - at < PyBytes_GET_SIZE(FENCE) or memchr(p + behind, TICK, line_end - behind) != NULL:
+            return None
+        first = min(line_end + 1, end)
+        while first < end and CLASS[p[first]] & SPACE:
+            first += 1
+        if first == end:
+            cut[0] = near
+            return None
+        for marker in self._taught:
+            if marker.opens.frames or marker.p[0] == TICK or memcmp(p + first, marker.p, min(size - first, marker.size)) != 0:
+                continue
+            if size - first < marker.size:
+                cut[0] = True
+                return None
+            self.around = ALONE
+            self.size = behind - at
+            self.lead = first - at
+            return marker
         return None
 
     cdef bint _anchored(self, _Marker marker, Py_ssize_t pos, Py_ssize_t at) noexcept:
@@ -281,7 +400,12 @@ cdef class Prose:
             return self._line_start if at == pos else p[at - 1] == c"\n"
         if marker.anchor == MARGIN:
             return is_margin(p, pos, at, self._margin)
-        if not self._output.touches(at - pos):
+        if marker.anchor == START:
+            if self._line_start if at == pos else p[at - 1] == c"\n":
+                return True
+            if not self._output.starts(at - pos):
+                return False
+        elif not self._output.touches(at - pos):
             return False
         while pos < at and CLASS[p[pos]] & SPACE:
             pos += 1
@@ -292,15 +416,20 @@ cdef class Prose:
 
     cdef bint _is_quoted(self, Py_ssize_t pos, Py_ssize_t at) noexcept:
         self._quote(pos, at)
-        if self._buffer.p[at] != TICK:
-            end_run(&self._quoting, self._buffer.p[at])
         return is_quoted(&self._quoting)
 
     cdef void _quote(self, Py_ssize_t pos, Py_ssize_t at) noexcept:
         """Read up to `at` what may be quoted."""
         cdef Bytes p = self._buffer.p
-        read_quoting(&self._quoting, p, self._quoted, at, is_margin(p, pos, self._quoted, self._margin))
-        self._quoted = at
+        self._quote_up_to(pos, at)
+        if p[at] != TICK:
+            end_run(&self._quoting, p[at])
+
+    cdef inline void _quote_up_to(self, Py_ssize_t pos, Py_ssize_t at) noexcept:
+        cdef Bytes p = self._buffer.p
+        if at > self._quoted:
+            read_quoting(&self._quoting, p, self._quoted, at, is_margin(p, pos, self._quoted, self._margin))
+            self._quoted = at
 
     cdef Py_ssize_t _hold(self, Py_ssize_t pos, Py_ssize_t at) except -1:
         cdef Py_ssize_t size = self._buffer.size
@@ -309,6 +438,7 @@ cdef class Prose:
         self._move(pos, at)
         self.quiet = max(0, self.quiet - at)
         self.settled = max(0, self.settled - at)
+        self.muted = max(0, self.muted - at)
         return size
 
     cdef int _move(self, Py_ssize_t pos, Py_ssize_t at) except -1:
@@ -318,9 +448,9 @@ cdef class Prose:
         self._refused = NONE
         self.again = False
         if self._quotes:
-            if self.state == TEXT:
-                self._quote(pos, at)
+            self._quote_up_to(pos, at)
             self._margin = is_margin(self._buffer.p, pos, at, self._margin)
+        self._last = self._buffer.p[at - 1]
         self._line_start = self._buffer.p[at - 1] == c"\n"
         owner = self._buffer.owner if pos == 0 and at == self._buffer.size and type(self._buffer.owner) is str else None
         return self._output.say(self._buffer.p + pos, at - pos, owner)

@@ -7,12 +7,13 @@ cdef struct Quoting:
     Py_ssize_t fence
     Py_ssize_t span
     Py_ssize_t run
+    bint string
     bint line
     bint margin
 
 
 cdef inline bint is_active(Quoting *quoting) noexcept nogil:
-    return (quoting.run | quoting.span | quoting.line) != 0
+    return (quoting.run | quoting.span | quoting.line | quoting.string) != 0
 
 
 cdef inline bint is_quoted(Quoting *quoting) noexcept nogil:
@@ -22,23 +23,40 @@ cdef inline bint is_quoted(Quoting *quoting) noexcept nogil:
 cdef void end_line(Quoting *quoting) noexcept nogil:
     end_run(quoting, c"\n")
     quoting.span = 0
-    quoting.line = False
+    quoting.string = quoting.line = False
+
+
+cdef inline Py_ssize_t next_mark(Bytes p, Py_ssize_t at, Py_ssize_t end, bint ends) noexcept nogil:
+    """The next tick or quotation mark before `end`, or line end if it `ends` something; `end` if there is none."""
+    cdef Bytes found
+    if end - at < BRIEF:
+        while at < end and p[at] != TICK and p[at] != c'"' and not (ends and p[at] == c"\n"):
+            at += 1
+        return at
+    found = <Bytes>memchr(p + at, TICK, end - at)
+    end = end if found == NULL else found - p
+    found = <Bytes>memchr(p + at, c'"', end - at)
+    end = end if found == NULL else found - p
+    found = <Bytes>memchr(p + at, c"\n", end - at) if ends else NULL
+    return end if found == NULL else found - p
 
 
 cdef void read_quoting(Quoting *quoting, Bytes p, Py_ssize_t pos, Py_ssize_t end, bint margin) noexcept nogil:
     cdef Py_ssize_t at = pos
-    cdef Py_ssize_t stop
-    cdef Bytes tick
     while at < end:
         if not quoting.run:
-            tick = <Bytes>memchr(p + at, TICK, end - at)
-            stop = end if tick == NULL else tick - p
-            if (quoting.span or quoting.line) and memchr(p + at, c"\n", stop - at) != NULL:
-                quoting.span = 0
-                quoting.line = False
-            if tick == NULL:
+            at = next_mark(p, at, end, quoting.span or quoting.line or quoting.string)
+            if at == end:
                 return
-            at = stop
+            if p[at] == c"\n":
+                quoting.span = 0
+                quoting.string = quoting.line = False
+                at += 1
+                continue
+            if p[at] != TICK:
+                quoting.string = not (quoting.string or quoting.fence or quoting.span)
+                at += 1
+                continue
             quoting.margin = is_margin(p, pos, at, margin)
         while at < end and p[at] == TICK:
             quoting.run += 1
@@ -66,6 +84,7 @@ cdef void end_run(Quoting *quoting, unsigned char behind) noexcept nogil:
     elif quoting.margin and run >= 3:
         quoting.fence = run
         quoting.line = behind != c"\n"
+        quoting.string = False
     elif quoting.span == run:
         quoting.span = 0
     elif not quoting.span:

@@ -37,7 +37,7 @@ SPACE: Final = " \t\r\n"
 FENCE: Final = "```"
 """A Markdown fence: tolerated around a body where `BlockSyntax.fence` says so."""
 
-Anchor = Literal["anywhere", "line", "margin", "answer", "after"]
+Anchor = Literal["anywhere", "line", "margin", "answer", "after", "start"]
 Why = Literal["end", "truncated", "oversize"]
 
 TEXT: Final = 0
@@ -342,6 +342,9 @@ class CallPolicy(Protocol):
     @property
     def callable_names(self) -> tuple[str, ...]:
         """The names that may be called, for syntaxes that begin with one; none if any may."""
+
+    def may_call(self, name: str) -> bool:
+        """Whether an object without markers that gives itself this name may be a call, or a near miss (R23.4)."""
 
     def opening(self, syntax: BlockSyntax, pieces: tuple[tuple[Field, str], ...]) -> Found | None:
         """Whether a call may be given out while it comes (R6.13), when these pieces are known, a name among them, and

@@ -103,11 +103,18 @@ class Opener:
     def inner(self) -> bool:
         return (self.anchor == "after" and not self.loose) or any(syntax.ends_section for syntax in self.syntaxes)
 
+    @property
+    def frames(self) -> bool:
+        """It opens framing only: no field can follow."""
+        return not any(branch.field for syntax in self.syntaxes for node in syntax.nodes for branch in node)
+
 
 @dataclass(frozen=True, slots=True)
 class Marker:
     """A literal to look for. `opens` a block, or the reasoning that ends with the tag of index `reasoning`; neither:
-    ends it. The block of an opener that is empty begins with the literal."""
+    ends it. The block of an opener that is empty begins with the literal. `anchor` is that of a block, or `start`: at
+    the start of a line, or with nothing but whitespace between it and the beginning of the answer, a block or another
+    tag."""
 
     literal: bytes
     anchor: Anchor = "anywhere"
@@ -126,9 +133,9 @@ class Plan:
     and `begins` the bytes with which that may begin; `printed` the same, untaught, tried behind all markers. `loose`
     opens a call in any form, tried where nothing else begins. `nodes` are the nodes of each syntax, and behind them one
     where nothing but another block may follow, or nothing; `begun` are the openers that end a short field of an
-    untaught syntax; `firsts` the bytes with which markers begin, `longest` the length of the longest opener. `quotes`:
-    there are untaught syntaxes, so that it matters what stands in inline code and fences. `native` is for the compiled
-    scanner, which keeps its own form of the plan there."""
+    untaught syntax; `taught` the markers of taught blocks, which count inside reasoning too if `calls_inside`; `firsts`
+    the bytes with which markers begin, and a tick; `longest` the length of the longest opener. `untaught`: there are
+    untaught syntaxes. `native` is for the compiled scanner, which keeps its own form of the plan there."""
 
     text: tuple[Marker, ...]
     inside: tuple[tuple[Marker, ...], ...]
@@ -138,9 +145,11 @@ class Plan:
     loose: Opener | None
     nodes: dict[BlockSyntax, tuple[PlanNode, ...]]
     begun: tuple[bytes, ...]
+    taught: tuple[Marker, ...]
+    calls_inside: bool
     firsts: bytes
     longest: int
-    quotes: bool
+    untaught: bool
     native: list[object] = field(default_factory=list, compare=False)
 
 
@@ -162,7 +171,7 @@ def plan(grammar: Grammar, reasoning: tuple[tuple[str, str], ...], scan_calls: b
     marks = tuple(Marker(opener.literal, opener.anchor, opener) for opener in openers if opener.literal)
     if not all(opener and closer for opener, closer in reasoning):
         raise ValueError("reasoning tags must not be empty")
-    tags = tuple(Marker(opener.encode(), reasoning=index) for index, (opener, _) in enumerate(reasoning))
+    tags = tuple(Marker(opener.encode(), "start", reasoning=index) for index, (opener, _) in enumerate(reasoning))
     text = (*tags, *marks)
     inside = tuple((Marker(closer.encode()), *(marks if scan_calls else ())) for _, closer in reasoning)
     held = [
@@ -189,7 +198,7 @@ def plan(grammar: Grammar, reasoning: tuple[tuple[str, str], ...], scan_calls: b
     )
     text = (*text, *(Marker(opener.literal, opener.anchor, opener) for opener in further if opener.literal), *lines)
     firsts = bytes(dict.fromkeys(marker.literal[0] for markers in (text, *inside) for marker in markers))
-    firsts = bytes(dict.fromkeys(firsts + TICK)) if apart or loose else firsts
+    firsts = bytes(dict.fromkeys(firsts + TICK)) if firsts or loose else firsts
     if len(firsts) > MAX_FIRSTS:
         raise ValueError(f"the markers begin with more than {MAX_FIRSTS} different bytes")
     answer = _of_answers(openers)
@@ -202,9 +211,11 @@ def plan(grammar: Grammar, reasoning: tuple[tuple[str, str], ...], scan_calls: b
         next(iter(_openers(loose, nodes)), None),
         nodes,
         tuple(opener.encode() for opener in begun),
+        marks,
+        scan_calls,
         firsts,
         max((len(opener.literal) for opener in (*openers, *further)), default=0),
-        quotes=bool(apart or loose),
+        bool(apart or loose),
     )
 
 

@@ -25,6 +25,7 @@ from ._pyoutput import Output
 from .blocks import TO_CLOSER, Piece
 from .closers import CLOSER, OPENER, CloserSearch
 from .live import LiveCalls
+from .surroundings import ALONE
 
 _SPACE: Final = SPACE.encode()
 _FENCE: Final = FENCE.encode()
@@ -47,8 +48,8 @@ class BlockReader:
 
     `state` is one of `LEAD` to `HELD`. `outcome` is what became of the block, up to the position that was given; then
     all of it is in the buffer. Of one that is `WHOLE` the body ends at offset `body_end`, `closed` and `broken` are
-    those of the call policy's `Block`, and `pieces` its fields, with their offsets. `why` one is `UNFINISHED` is for
-    the policy as well.
+    those of the call policy's `Block`, and `pieces` its fields, with their offsets; its opener ends at offset `head`.
+    `why` one is `UNFINISHED` is for the policy as well.
     """
 
     def __init__(self, buffer: Buffer, output: Output, policy: CallPolicy, plan: Plan, live: LiveCalls | None) -> None:
@@ -66,6 +67,7 @@ class BlockReader:
         self.untaught = False
         self.loose = False
         self.inner = False
+        self.head = 0
         self.pieces: list[Piece] = []
         self.outcome = OPEN
         self.body_end = 0
@@ -76,7 +78,8 @@ class BlockReader:
         # `_node`: the node that is read. `_gap`: where it begins. `_word`: the beginning of a literal in it, at
         # `_word_at`. `_then`: the node behind the last field. `_mark`: where the block may end, if `_may_end`.
         # `_doubt`: whether the value before the node has ended; `_proving`: it has if this branch's tag is as it should
-        # be. `_fence` may come, `_fenced` has come. `_beyond`: from where another opener ends a broken block.
+        # be. `_around`: what may quote the block. `_fence` may come, `_fenced` has come. `_beyond`: from where another
+        # opener ends a broken block.
         self._node = _NO_NODE
         self._gap = 0
         self._word = b""
@@ -86,6 +89,7 @@ class BlockReader:
         self._may_end = False
         self._doubt = SURE
         self._proving: PlanBranch | None = None
+        self._around = 0
         self._fence = False
         self._fenced = False
 
@@ -94,8 +98,9 @@ class BlockReader:
         self._plan = self._fields.plan = plan
         self._limit = limit
 
-    def open(self, opener: Opener, at: int) -> int:
-        """A block begins at `at`. Gives the position from where to go on."""
+    def open(self, opener: Opener, at: int, around: int = 0) -> int:
+        """A block begins, whose opener ends at `at`; the buffer's start is where it begins, or what may quote it.
+        `around` is that, see `surroundings`. Gives the position from where to go on."""
         self.state = LEAD
         self.outcome = OPEN
         self.opener = opener.literal
@@ -104,15 +109,16 @@ class BlockReader:
         self.untaught = opener.untaught
         self.loose = opener.loose
         self.inner = opener.inner
+        self.head = self._buffer.offset(at)
+        self._around = around
         self.pieces.clear()
-        self._buffer.start = at
         self._fence = any(syntax.fence for syntax in opener.syntaxes)
         self._fenced = False
         self._may_end = False
         self._doubt = SURE
         self._proving = None
-        self._fields.begin_block(opener, self.pieces)
-        return self._go_to(opener.first, at + len(self.opener))
+        self._fields.begin_block(opener, self.pieces, bool(around))
+        return self._go_to(opener.first, at)
 
     def read(self, pos: int) -> int:
         """One stretch of the block. Stops in front of the first character that would make it too large."""
@@ -153,7 +159,7 @@ class BlockReader:
             self._keep(TO_CLOSER)  # perhaps no more than a bracket is missing
             return self._whole(end, end, broken=True)
         if self.state == BODY and fields.in_string and self.closer:
-            at = self._buffer.data.find(self.closer, len(self.opener))
+            at = self._buffer.data.find(self.closer, self.head)
             if at >= 0:
                 self._keep(TO_CLOSER)
                 return self._given_up(at + len(self.closer))
@@ -371,7 +377,7 @@ class BlockReader:
     def _mention(self, at: int) -> int:
         """No body follows the opener, as shows at `at`."""
         assert self.syntax is not None
-        if self.untaught or not self._policy.strict or self.syntax.first_keys or not self.closer:
+        if self.untaught or self._around or not self._policy.strict or self.syntax.first_keys or not self.closer:
             return self._none(at)
         return self._look_again(HELD, 0)
 
@@ -380,7 +386,7 @@ class BlockReader:
         is one that was not taught, of which no more than the name is known."""
         in_field = self.state == BODY
         named = self._fields.named if in_field else not self._has_content()
-        if not self.closer or (self.untaught and named):
+        if not self.closer or (self.untaught and named) or self._around not in (0, ALONE):
             return self._none(at)
         whole = self.state == TAIL and bool(self.opener and self._node.next) and self._has_content()
         if in_field:
@@ -396,7 +402,7 @@ class BlockReader:
         self.state = state
         self._beyond = beyond
         self._closers.begin(self.opener, self.closer)
-        return self._buffer.start + len(self.opener)
+        return self._buffer.start + self.head
 
     def _search(self, pos: int, end: int) -> int:
         closers = self._closers
@@ -416,7 +422,7 @@ class BlockReader:
             return self._ends_at_mark()
         end += self._buffer.gather()
         if self.closer and not self._policy.strict:
-            at = self._buffer.data.find(self.closer, self._buffer.start + len(self.opener), end)
+            at = self._buffer.data.find(self.closer, self._buffer.start + self.head, end)
             if at >= 0:
                 return self._given_up(at + len(self.closer))
         return self._unfinished(end, "oversize")

@@ -76,9 +76,10 @@ class FieldReader:
         self._output = output
         self._policy = policy
 
-        # The block: its opener. `_untaught`: it is of none of the taught forms. `_ways`: openers that no short field of
-        # it holds.
+        # The block: its opener. `_untaught`: it is of none of the taught forms. `_followable`: its fields may be
+        # `followed`. `_ways`: openers that no short field of it holds.
         self._opener = b""
+        self._followable = False
         self._untaught = False
         self._ways: tuple[bytes, ...] = ()
 
@@ -100,15 +101,16 @@ class FieldReader:
         self._string = NO_STRING
         self._waiting = b""
 
-    def begin_block(self, opener: Opener, pieces: Sequence[Piece]) -> None:
-        """A block begins. `pieces` will hold its fields as they end."""
+    def begin_block(self, opener: Opener, pieces: Sequence[Piece], quoted: bool) -> None:
+        """A block begins. `pieces` will hold its fields as they end. `quoted`: it may be no call, whatever it holds."""
         self.kind = NOTHING
         self.followed = False
         self.in_key = False
         self._opener = opener.literal
         self._untaught = opener.untaught
         self._ways = self.plan.begun if self._untaught else (self._opener,) if self._opener else ()
-        if self.live is not None and not self._untaught:
+        self._followable = self.live is not None and not (self._untaught or quoted)
+        if self.live is not None and self._followable:
             self.live.begin_block(pieces)
 
     def begin(self, branch: PlanBranch, node: PlanNode, at: int, first: bool) -> None:
@@ -135,15 +137,18 @@ class FieldReader:
             self._worded = self._ended = False
         self._string = NO_STRING
         self._waiting = b""
-        if self.live is not None and not self._untaught:
+        if self.live is not None and self._followable:
             self.followed = self.live.begin_field(branch.syntax, branch.field, branch.read, at)
 
     def _begin_key(self, branch: PlanBranch) -> None:
         self.in_key = True
+        policy = self._policy
         if branch.read == LOOSE:
-            self._key = LooseHead(self._policy.callable_names)
+            self._key = LooseHead(policy.callable_names)
             return
-        self._key = FirstKey(branch.syntax, branch.read, self._policy.callable_names if branch.read == PRINTED else ())
+        names = policy.callable_names if branch.read == PRINTED else ()
+        any_name = policy.strict and not branch.syntax.untaught
+        self._key = FirstKey(branch.syntax, branch.read, names, None if any_name else policy.may_call)
 
     def reach_back(self, start: int, overlap: bytes) -> None:
         """The field began before its literal, at `start`; between them stands `overlap`."""
@@ -242,10 +247,11 @@ class FieldReader:
             if not fits:
                 return self._find(NO_KEY, at)
             self._go_on_behind(key)
+            after = at + (not key.again)
             if self.followed:
-                upto = self._buffer.offset(at + 1)
+                upto = self._buffer.offset(after)
                 self._pass_field(self._buffer.span(self.start, upto), upto)
-            return at + 1
+            return after
         self._buffer.steps += end - pos
         return end
 
@@ -256,7 +262,8 @@ class FieldReader:
             return
         self.kind = key.kind
         if key.kind == JSON:
-            self._json.begin_after_first_key(key.listed)
+            self._json.begin()
+            self._json.read(key.begun, 0, len(key.begun))
         elif key.begun[0] == _BRACE:
             self._code.begin_object()
             self._code.read(key.begun, 1, len(key.begun))

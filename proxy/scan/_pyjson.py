@@ -44,15 +44,6 @@ class ObjectReader:
         self.is_name = False
         self.escaped = False
 
-    def begin_after_first_key(self, listed: bool = False) -> None:
-        """The object's brace and its first key have been read already, and before them the bracket of an array if
-        `listed`."""
-        self.mode = _COLON
-        self.depth = 1 + listed
-        self.arrays = int(listed) << 1
-        self.is_name = False
-        self.escaped = False
-
     def read(self, buf: bytes, pos: int, end: int) -> int:
         """Read from `pos` to `end`, or until `mode` is `WHOLE` (the position behind the last brace is returned) or
         `WRONG` (the position of the offending byte is returned)."""

@@ -100,6 +100,12 @@ class Output:
         near = self.trims or len(self._pending) + more <= self.limit  # more would not have waited
         return self.after and self._blank and near
 
+    def starts(self, more: int) -> bool:
+        """Whether nothing but whitespace stands between here and the beginning of the answer, a block or a tag; of that
+        `more` bytes were not said yet."""
+        near = self.trims or len(self._pending) + more <= self.limit
+        return self.fresh or (self._blank and self._touching and near)
+
     # --- text -------------------------------------------------------------------------------------------------------
 
     def say(self, text: str) -> None:

@@ -7,9 +7,10 @@ Rules of this module:
    and on the end of the answer, never on the end of a delta.
 3. Every byte is looked at once. Where something was taken for a block and turned out to be none, or broken, it is at
    most three times: followed as a body, searched for a closer, read as text; with a strict tool on offer four, since a
-   mention is held. What nobody taught is read after that, so it may be as often again, but in no place twice: behind an
-   untaught block that was none no other one begins before the place where that was seen. What may be a call in any form
-   is read twice more: while it is held, and as text. The beginning of a literal
+   mention is held. Behind a block that may be quoted up to `WORD_BYTES` are looked at once more. What nobody taught is
+   read after that, so it may be as often again, but in no place twice: behind an untaught block that was none no other
+   one begins before the place where that was seen. What may be a call in any form is read twice more: while it is held,
+   and as text. The beginning of a literal
    that was none is looked at once more. (That cannot repeat: a closer that was passed over stood in what looked like a
    string. If a block that begins behind it looks into the same bytes, its strings are where the first block's were not,
    and there a closer would have been a syntax error.)
@@ -28,6 +29,7 @@ reads with.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Literal
 
 from ..errors import GatewayError
@@ -46,7 +48,7 @@ from ._grammar import (
     valid_text,
 )
 from ._plan import Opener, Plan, plan
-from ._pyblock import FRAMING, NONE, OPEN, WHOLE, BlockReader
+from ._pyblock import FRAMING, NONE, OPEN, UNFINISHED, WHOLE, BlockReader
 from ._pybuffer import Buffer
 from ._pyoutput import Output
 from ._pyprose import Prose
@@ -54,8 +56,14 @@ from ._pysse import SseFramer
 from .blocks import ended
 from .decoding import DeltaDecoder
 from .live import LiveCalls
+from .surroundings import ALONE, FENCE, GOES_ON, IS_CALL, IS_TEXT, NEXT_BLOCK, Read, Surroundings
 
 __all__ = ["CallScanner", "SseFramer"]
+
+
+def _dropped() -> Decision:
+    """What becomes of framing."""
+    return DROPPED
 
 
 class CallScanner:
@@ -96,6 +104,10 @@ class CallScanner:
         self._in_block = False
         self._failed = 0  # so long is the block of what is taught that is read once more, as any form of call
         self._done = False
+
+        # `_around` reads on behind a block that may be quoted; `_behind`: it does so now.
+        self._around: Surroundings | None = None
+        self._behind = False
 
         found = plan(grammar, reasoning, scan_calls)
         self._live = LiveCalls(policy, self) if incremental else None
@@ -182,13 +194,14 @@ class CallScanner:
         rest = self._decoder.finish()
         if rest:
             self._read(self._prose.held + rest.encode())
+        self._prose.final = True
+        if self._prose.held:
+            self._read(self._prose.held)
         while self._in_block and not self._done:
             self._buffer.begin(b"")
             self._buffer.gather()
             self._run(self._end(truncated))
         if not self._done:
-            self._output.say(self._prose.held.decode())
-            self._prose.held = b""
             self._output.finish("truncated" if truncated else "complete")
             self._done = True
         return out
@@ -220,22 +233,28 @@ class CallScanner:
     def _step(self, pos: int) -> int:
         """One stretch of text, up to a block, or of a block. Gives the position from where to go on."""
         if self._in_block:
-            return self._settled(self._block.read(pos))
+            return self._read_behind(pos) if self._behind else self._settled(self._block.read(pos))
         pos = self._prose.read(pos)
         opener = self._prose.opened
         return pos if opener is None else self._open_block(opener, pos)
 
     def _open_block(self, opener: Opener, at: int) -> int:
         self._in_block = True
-        if not opener.untaught:
-            self._output.fresh = self._output.fresh and self._prose.plan.quotes
-            if opener.inner:
-                self._output.join_section()
-        return self._settled(self._block.open(opener, at))
+        self._buffer.start = at
+        prose = self._prose
+        if prose.around:
+            openers = tuple(marker.literal for marker in prose.plan.taught) if prose.around in (ALONE, FENCE) else ()
+            self._around = Surroundings(prose.around, prose.size, openers)
+        elif opener.inner and not opener.untaught:
+            self._output.join_section()
+        return self._settled(self._block.open(opener, at + prose.lead + len(opener.literal), prose.around))
 
     def _end(self, truncated: bool) -> int:
         """The answer ended inside the block, which is now the whole buffer. Gives the position from where to go on."""
-        return self._settled(self._block.end(truncated))
+        if not self._behind:
+            return self._settled(self._block.end(truncated))
+        assert self._around is not None
+        return self._known(self._around.end(), len(self._buffer.data))
 
     # --- what becomes of a block --------------------------------------------------------------------------------------
 
@@ -245,6 +264,8 @@ class CallScanner:
         outcome = self._block.outcome
         if outcome == OPEN:
             return upto
+        if self._around is not None:
+            return self._known(IS_TEXT, upto) if outcome == NONE else self._weighed(upto)
         return self._none(upto) if outcome == NONE else self._judged(upto)
 
     def _judged(self, upto: int) -> int:
@@ -309,10 +330,10 @@ class CallScanner:
             return len(self._buffer.data)
         if block.untaught and not block.opener and not block.loose and block.syntax is not None:
             self._policy.broken(block.syntax, self._buffer.data[self._buffer.start : at].decode("utf-8", "replace"))
-        if self._prose.plan.quotes:
+        if self._prose.plan.untaught:
             return self._read_again(at)
         self._output.fresh = False
-        self._prose.pass_opener(block.opener)
+        self._prose.pass_text(block.opener)
         self._output.say(block.opener.decode())
         return self._buffer.start + len(block.opener)
 
@@ -341,14 +362,18 @@ class CallScanner:
         elif decision.error is not None:
             self._stop_with(decision.error)
         elif decision.calls or decision.drop:
-            self._prose.edge()
-            output.after = True
-            output.give_calls(decision.calls, raw.decode())
-            if decision.calls:
-                self._choose()
+            assert self._block.syntax is not None
+            self._give(decision, raw, self._block.syntax.family)
         else:
             self._prose.pass_text(raw)
             output.say(raw.decode() if decision.replacement is None else valid_text(decision.replacement))
+
+    def _give(self, decision: Decision, raw: bytes, family: str) -> None:
+        self._prose.edge()
+        self._output.after = True
+        self._output.give_calls(decision.calls, raw.decode())
+        if decision.calls:
+            self._choose(family)
 
     def _stop_with(self, error: GatewayError) -> None:
         self._output.give_up()
@@ -356,14 +381,93 @@ class CallScanner:
         self._in_block = False
         self._done = True
 
-    def _choose(self) -> None:
+    def _choose(self, family: str) -> None:
         """The model has shown which format it writes, which may say what counts from here on."""
-        assert self._block.syntax is not None
-        chosen = only(self._grammar, self._block.syntax.family)
+        chosen = only(self._grammar, family)
         if chosen is not self._grammar:
             self._grammar = chosen
             self._read_as(plan(chosen, self._reasoning, self._scan_calls))
             self._prose.enter_again()
+
+    # --- a block that may be quoted: see `surroundings` -------------------------------------------------------------
+
+    def _weighed(self, upto: int) -> int:
+        """The block ended at `upto`. It is judged once it is known whether it is quoted."""
+        block, buffer, around = self._block, self._buffer, self._around
+        assert block.syntax is not None
+        assert around is not None
+        raw = buffer.data[buffer.start : upto]
+        if block.outcome == FRAMING:
+            judge = _dropped
+        elif block.outcome == UNFINISHED:
+            judge = partial(self._policy.unfinished, block.syntax, raw[block.head :].decode(), block.why)
+        else:
+            read = ended(block.syntax, raw, block.head, block.body_end, block.pieces, block.closed, block.broken)
+            judge = partial(self._policy.block, read)
+        start = block.head - len(block.opener)
+        around.blocks.append(Read(start, buffer.offset(upto), block.syntax.family, block.inner, judge))
+        around.begin()
+        self._behind = True
+        return upto
+
+    def _read_behind(self, pos: int) -> int:
+        around, buffer = self._around, self._buffer
+        assert around is not None
+        upto = pos + around.take(buffer.data[pos:])
+        buffer.steps += upto - pos
+        if around.found == NEXT_BLOCK:
+            self._behind = False
+            opener = self._prose.plan.taught[around.opener].opens
+            assert opener is not None
+            return self._settled(self._block.open(opener, upto, around.kind))
+        return upto if around.found == GOES_ON else self._known(around.found, upto)
+
+    def _known(self, what: int, at: int) -> int:
+        """What may be quoted is a call or text, as is known at `at`. Gives the position from where to go on."""
+        around, buffer = self._around, self._buffer
+        assert around is not None
+        self._around, self._behind, self._in_block = None, False, False
+        at += buffer.gather()
+        if what == IS_CALL:
+            return self._judge_all(around, at)
+        self._prose.mute(max(at, buffer.start + 1))
+        return buffer.start
+
+    def _judge_all(self, around: Surroundings, upto: int) -> int:
+        """No block is quoted. What stands around blocks in a fence of their own vanishes with them."""
+        data, start = self._buffer.data, self._buffer.start
+        at, vanishes = start, False
+        for block in around.blocks:
+            decision = block.judge()
+            begin, end = start + block.start, start + block.end
+            recognised = bool(decision.calls) or decision.drop
+            if self._block.untaught and not recognised:
+                self._prose.mute(upto)
+                return start
+            if decision.error is not None:
+                self._stop_with(decision.error)
+                return upto
+            if not (vanishes or recognised):
+                self._say_all(data[at:begin], None)
+            if recognised:
+                if block.inner:
+                    self._output.join_section()
+                self._give(decision, data[begin:end], block.family)
+            else:
+                self._say_all(data[begin:end], decision.replacement)
+            self._output.fresh = False
+            at, vanishes = end, recognised
+        if around.kind != ALONE:
+            return at
+        if not vanishes:
+            self._say_all(data[at:upto], None)
+        return upto
+
+    def _say_all(self, raw: bytes, replacement: str | None) -> None:
+        """What was read as a block is text, or stands around one."""
+        if raw:
+            self._prose.pass_text(raw)
+            self._output.say(raw.decode() if replacement is None else valid_text(replacement))
 
     # --- while it comes: see `LiveCalls` ----------------------------------------------------------------------------
 
@@ -392,4 +496,5 @@ class CallScanner:
         self._output.give_calls(more, "")
         self._prose.edge()
         self._output.after = True
-        self._choose()
+        assert self._block.syntax is not None
+        self._choose(self._block.syntax.family)

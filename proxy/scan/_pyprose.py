@@ -7,15 +7,18 @@ from __future__ import annotations
 
 from typing import Final
 
-from ._grammar import REASONING, SPACE, TEXT, CallPolicy
+from ._grammar import FENCE, REASONING, SPACE, TEXT, WORD_BYTES, CallPolicy
 from ._plan import TICK, Marker, Opener, Plan
 from ._pybuffer import Buffer
 from ._pyoutput import Output
 from ._pyquoting import Quoting
 from .loose_head import loose_words
+from .surroundings import ALONE, CODE, GOES_ON, IS_CALL, LAST_BYTES, MARKS, STRING, Surroundings
+from .surroundings import FENCE as IN_FENCE
 
 _SPACE: Final = SPACE.encode()
 _NEWLINE: Final = ord("\n")
+_QUOTE: Final = ord('"')
 _BLANKS: Final = " \t"
 
 NONE: Final = 0
@@ -24,14 +27,21 @@ LITERAL: Final = 2
 """What was taken for a block of what is taught and was none: nothing yet, what begins an answer, what begins with an
 opener."""
 
+NO: Final = 0
+YES: Final = 1
+LATER: Final = 2
+"""Whether a marker counts where it stands: that may depend on what follows."""
+
 
 class Prose:
     """Reads the text of one answer outside blocks: says it, and finds the markers in it.
 
     `plan` says what they are. `state` is where the text is, `TEXT` or `REASONING`. `opened` is what opens a block where
-    reading stopped. `held` may be the beginning of a marker. For untaught syntaxes: `quiet` is up to where in the
-    buffer none begins, since one was read there already; `settled` the same for what may be a call in any form, which
-    begins at the start of a line, or where another block was none (`again`).
+    reading stopped, `around` what may quote that block, with `size` ticks, and `lead` the length of the fence's line
+    before its opener (see `surroundings`). `held` may be the beginning of a marker; once the text is `final`, nothing
+    is. `quiet` is up to where in the buffer no block of an untaught syntax begins, since one was read there already;
+    `settled` the same for what may be a call in any form, which begins at the start of a line, or where another block
+    was none (`again`); up to `muted` no block at all and no end of reasoning, since what stands there is quoted.
     """
 
     def __init__(self, buffer: Buffer, output: Output, policy: CallPolicy, plan: Plan, preopened: bool) -> None:
@@ -39,17 +49,21 @@ class Prose:
         self._output = output
         self._policy = policy
         self.opened: Opener | None = None
+        self.around = 0
+        self.size = 0
+        self.lead = 0
         self.held = b""
+        self.final = False
 
         # `_tags`: the pair of tags that the text is inside of. `_line_start`: what is read begins a line; `_margin`:
-        # indentation aside. `_quoting` is what is quoted there, read up to `_quoted`, `_refused` what was tried here of
-        # what is taught.
+        # indentation aside; `_last` is the byte before it. `_quoting` is what is quoted there, read up to `_quoted`,
+        # `_refused` what was tried here of what is taught.
         self._tags = 0
         self._line_start = self._margin = True
+        self._last = 0
         self._quoting = Quoting()
         self._quoted = 0
-        self.quiet = 0
-        self.settled = 0
+        self.quiet = self.settled = self.muted = 0
         self.again = False
         self._refused = NONE
         self.read_as(plan)
@@ -62,7 +76,7 @@ class Prose:
         self.plan = plan
         self._opens = plan.answer is not None or plan.printed is not None or plan.loose is not None
         literals = [marker.literal for markers in (plan.text, *plan.inside) for marker in markers]
-        ticks = TICK.decode() if plan.quotes else ""
+        ticks = TICK.decode() if literals or plan.loose is not None else ""
         self._first_chars = tuple(dict.fromkeys((*(literal.decode()[0] for literal in literals), *ticks)))
 
     def enter_again(self) -> None:
@@ -75,6 +89,7 @@ class Prose:
         self._loose = self.plan.loose if state == TEXT else None
         self._lines = self._loose is not None and self._loose.anchor == "margin"
         self._firsts = self.plan.firsts + b"\n" if self._lines else self.plan.firsts
+        self._taught = self.plan.taught if state == TEXT or self.plan.calls_inside else ()
         self._output.enter(state)
 
     # --- text in which nothing begins ---------------------------------------------------------------------------------
@@ -103,28 +118,22 @@ class Prose:
 
     def pass_plain(self, text: str) -> None:
         """Plain text is said, by whoever asked."""
-        if self.plan.quotes and self._quoting.active and self.state == TEXT:
+        if self._first_chars and (self._quoting.active or '"' in text):
             raw = text.encode()
             self._quoting.read(raw, 0, len(raw), self._margin)
         self._pass_line(text)
 
     def pass_text(self, raw: bytes) -> None:
         """A block is text, which is said by whoever found that."""
-        if self.plan.quotes and self.state == TEXT:
+        if raw:
             self._quoting.read(raw, 0, len(raw), self._margin)
-        self._pass_line(raw.decode())
-
-    def pass_opener(self, literal: bytes) -> None:
-        """An opener is text, which is said by whoever found that."""
-        self._line_start = self._margin = literal.endswith(b"\n")
-        self.again = False
+            self._pass_line(raw.decode())
 
     def _pass_line(self, text: str) -> None:
         """Where the text ends that is said."""
         self.again = False
         self._line_start = text[-1] == "\n"
-        if not self.plan.quotes:
-            return
+        self._last = text[-1].encode()[-1]
         if text[-1] in _BLANKS:
             before = text.rstrip(_BLANKS)
             self._margin = before[-1] == "\n" if before else self._margin
@@ -137,8 +146,14 @@ class Prose:
         """Here is a recognised block or a tag."""
         self._output.edge()
         self._line_start = self._margin = True
-        if self.plan.quotes and self.state == TEXT:
-            self._quoting.end_line()
+        self._last = 0
+        self._quoting.end_line()
+
+    def mute(self, upto: int) -> None:
+        """Up to this place of the buffer no block begins: what stands there is quoted."""
+        self.muted = max(self.muted, upto)
+        self.quiet = max(self.quiet, upto)
+        self.settled = max(self.settled, upto)
 
     def refuse(self, opener: bytes) -> None:
         """Where reading goes on there is no block of what is taught: that was tried."""
@@ -149,8 +164,9 @@ class Prose:
         if read_in_block >= 0:
             self.quiet = max(0, self.quiet - read_in_block)
             self.settled = max(0, self.settled - read_in_block)
+            self.muted = max(0, self.muted - read_in_block)
         elif not self.held:
-            self.quiet = self.settled = 0
+            self.quiet = self.settled = self.muted = 0
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -238,6 +254,7 @@ class Prose:
         if marker.opens is not None:
             return self._open(marker.opens, at)
         self.edge()
+        self._quoting = Quoting()
         if marker.reasoning is not None:
             self._tags = marker.reasoning
             self._enter(REASONING)
@@ -254,6 +271,11 @@ class Prose:
         """The marker that stands at `at`, and whether one may, as far as the buffer goes. What stands between `pos` and
         there was not said yet."""
         buf = self._buffer.data
+        self.around = self.lead = 0
+        if buf[at] == TICK[0] and self._taught:
+            found, cut = self._fenced_at(pos, at)
+            if found is not None or (cut and not self.final):
+                return found, cut
         refused = self._refused == LITERAL and at == pos
         for marker in self._markers:
             literal = marker.literal
@@ -262,17 +284,113 @@ class Prose:
             if marker.anchor != "anywhere" and not self._anchored(marker, pos, at):
                 continue
             if buf.startswith(literal, at):
-                if not marker.untaught or self._may_recognise(pos, at):
+                counts = self._counts(marker, pos, at)
+                if counts == YES:
                     return marker, False
-            elif len(buf) - at < len(literal) and literal.startswith(buf[at:]):
+                if counts == LATER:
+                    return None, True
+            elif not self.final and len(buf) - at < len(literal) and literal.startswith(buf[at:]):
                 return None, True
         return None, False
+
+    def _counts(self, marker: Marker, pos: int, at: int) -> int:
+        """Whether the marker that stands at `at` is one there, and not quoted."""
+        if marker.opens is not None and not marker.opens.literal:
+            return YES if self._may_recognise(pos, at) else NO
+        if marker.untaught and not self._may_recognise(pos, at):
+            return NO
+        self._quote(pos, at)
+        quoting = self._quoting
+        if marker.reasoning is not None:
+            return NO if quoting.fence else YES
+        if at < self.muted:
+            return NO
+        if marker.opens is None:
+            return self._ends_reasoning(at + len(marker.literal))
+        if quoting.fence:
+            if marker.literal.startswith(FENCE.encode()):
+                return YES if quoting.fence <= len(FENCE) else NO
+            self.around = IN_FENCE if self._is_margin(pos, at) else 0
+            return YES if self.around else NO
+        self.around, self.size = (CODE, quoting.span) if quoting.span else self._quoted_by(pos, at)
+        return YES
+
+    def _quoted_by(self, pos: int, at: int) -> tuple[int, int]:
+        """What may quote a block at `at`, which stands in no code."""
+        last = self._last if at == pos else self._buffer.data[at - 1]
+        if self._quoting.string or last == _QUOTE:
+            return STRING, 1
+        return (MARKS, 1) if last in LAST_BYTES else (0, 0)
+
+    def _ends_reasoning(self, behind: int) -> int:
+        """Whether a closing tag ends reasoning, as far as can be said before `behind`: none does in code."""
+        if self._quoting.fence:
+            return NO
+        if not self._quoting.span:
+            return YES
+        code = Surroundings(CODE, self._quoting.span, ())
+        rest = self._buffer.data[behind : behind + WORD_BYTES]
+        looked = code.take(rest)
+        found = code.found
+        if found == GOES_ON:
+            if len(rest) < WORD_BYTES and not self.final:
+                return LATER
+            found = code.end()
+        if found == IS_CALL:
+            return YES
+        self.mute(behind + looked)
+        return NO
+
+    def _fenced_at(self, pos: int, at: int) -> tuple[Marker | None, bool]:
+        """The marker of a block with which the content of a fence begins that opens at `at`, and whether one may, as
+        far as the buffer goes."""
+        buf = self._buffer.data
+        if at < self.muted or not self._is_margin(pos, at):
+            return None, False
+        self._quote(pos, at)
+        if self._quoting.quotes:
+            return None, False
+        end = min(len(buf), at + WORD_BYTES)
+        cut = len(buf) < at + WORD_BYTES
+        behind = at
+        while behind < end and buf[behind] == TICK[0]:
+            behind += 1
+        if behind == end:
+            return None, cut
+        line_end = buf.find(b"\n", behind, end)
+        if behind - at < len(FENCE) or buf.find(TICK, behind, end if line_end < 0 else line_end) >= 0:
+            return None, False
+        first = line_end + 1 if line_end >= 0 else end
+        while first < end and buf[first] in _SPACE:
+            first += 1
+        if first == end:
+            return None, cut
+        for marker in self._taught:
+            if marker.opens is None or marker.opens.frames or marker.literal.startswith(TICK):
+                continue
+            if buf.startswith(marker.literal, first):
+                self.around, self.size, self.lead = ALONE, behind - at, first - at
+                return marker, False
+            if len(buf) - first < len(marker.literal) and marker.literal.startswith(buf[first:]):
+                return None, True
+        return None, False
+
+    def _quote(self, pos: int, at: int) -> None:
+        """Read up to `at` what may be quoted."""
+        buf = self._buffer.data
+        self._quoting.read(buf, self._quoted, at, self._is_margin(pos, self._quoted))
+        self._quoted = at
+        if buf[at] != TICK[0]:
+            self._quoting.end_run(buf[at])
 
     def _anchored(self, marker: Marker, pos: int, at: int) -> bool:
         """Whether `marker` counts at `at`; what stands between `pos` and there was not said yet."""
         buf = self._buffer.data
         if marker.anchor == "margin":
             return self._is_margin(pos, at)
+        if marker.anchor == "start":
+            starts = self._line_start if at == pos else buf[at - 1] == _NEWLINE
+            return starts or (self._output.starts(at - pos) and not buf[pos:at].strip(_SPACE))
         if marker.anchor == "after":
             return self._output.touches(at - pos) and not buf[pos:at].strip(_SPACE)
         return self._line_start if at == pos else buf[at - 1] == _NEWLINE
@@ -283,13 +401,8 @@ class Prose:
 
     def _is_quoted(self, pos: int, at: int) -> bool:
         """Whether `at` is in inline code or in a fence."""
-        quoting = self._quoting
-        buf = self._buffer.data
-        quoting.read(buf, self._quoted, at, self._is_margin(pos, self._quoted))
-        self._quoted = at
-        if buf[at] != TICK[0]:
-            quoting.end_run(buf[at])
-        return quoting.quotes
+        self._quote(pos, at)
+        return self._quoting.quotes
 
     def _hold(self, pos: int, at: int) -> int:
         """What begins at `at` may be a marker: keep it until more is there."""
@@ -299,6 +412,7 @@ class Prose:
         self._move(pos, at)
         self.quiet = max(0, self.quiet - at)
         self.settled = max(0, self.settled - at)
+        self.muted = max(0, self.muted - at)
         return len(buf)
 
     def _move(self, pos: int, at: int) -> None:
@@ -308,10 +422,11 @@ class Prose:
         buf = self._buffer.data
         self._refused = NONE
         self.again = False
-        if self.plan.quotes:
-            if self.state == TEXT:
-                self._quoting.read(buf, self._quoted, at, self._is_margin(pos, self._quoted))
+        if self._first_chars:
+            self._quoting.read(buf, self._quoted, at, self._is_margin(pos, self._quoted))
+            self._quoted = max(self._quoted, at)
             self._margin = self._is_margin(pos, at)
+            self._last = buf[at - 1]
         self._line_start = buf[at - 1] == _NEWLINE
         self._output.say(buf[pos:at].decode())
 

@@ -6,64 +6,75 @@ Rules of this module (after CommonMark, decided without looking ahead):
 1. A run of ticks opens inline code; the next run of the same length, or the end of the line, ends it.
 2. Three ticks or more at the start of a line, indentation aside, open a fence, if no other tick follows in that line.
    As many at the start of a line close it, if no word follows.
-3. What comes is read once, whatever its pieces are.
+3. Outside of both, a quotation mark opens a string; the next one, or the end of the line, ends it.
+4. What comes is read once, whatever its pieces are.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 _WORD: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 _TICK: Final = ord("`")
 _NEWLINE: Final = ord("\n")
 _FENCE: Final = 3
+_MARK: Final = re.compile(rb'[`"]')
+_MARK_OR_END: Final = re.compile(rb'[`"\n]')
 
 
 class Quoting:
-    """Whether the text that was read ends in inline code or in a fence."""
+    """Whether the text that was read ends in inline code (`span`: of so many ticks), in a fence (`fence`: of so many)
+    or in a `string`."""
 
-    __slots__ = ("_fence", "_line", "_margin", "_run", "_span")
+    __slots__ = ("_line", "_margin", "_run", "fence", "span", "string")
 
     def __init__(self) -> None:
-        # `_fence`, `_span`: ticks of what is open. `_line`: the fence was opened in this line. `_run`: ticks of the run
-        # that is read, which began at the start of a line if `_margin`.
-        self._fence = 0
-        self._span = 0
+        # `_line`: the fence was opened in this line. `_run`: ticks of the run that is read, which began at the start of
+        # a line if `_margin`.
+        self.fence = 0
+        self.span = 0
+        self.string = False
         self._line = False
         self._run = 0
         self._margin = False
 
     @property
     def active(self) -> bool:
-        """Text without ticks matters."""
-        return bool(self._run or self._span or self._line)
+        """Text without ticks and quotation marks matters."""
+        return bool(self._run or self.span or self._line or self.string)
 
     @property
     def quotes(self) -> bool:
-        """What comes next is quoted. No run is being read."""
-        return bool(self._fence or self._span)
+        """What comes next is in inline code or in a fence. No run is being read."""
+        return bool(self.fence or self.span)
 
     def end_line(self) -> None:
         """The line ends here, or what counts as one."""
         self.end_run(_NEWLINE)
-        self._span = 0
-        self._line = False
+        self.span = 0
+        self.string = self._line = False
 
     def read(self, buf: bytes, pos: int, end: int, margin: bool) -> None:
         """Take the text between `pos` and `end`. `margin`: it begins at the start of a line, indentation aside."""
         at = pos
         while at < end:
-            tick = at
             if not self._run:
-                tick = buf.find(b"`", at, end)
-                stop = tick if tick >= 0 else end
-                if (self._span or self._line) and buf.find(b"\n", at, stop) >= 0:
-                    self._span = 0
-                    self._line = False
-                if tick < 0:
+                ends = self.span or self._line or self.string
+                found = (_MARK_OR_END if ends else _MARK).search(buf, at, end)
+                if found is None:
                     return
-                self._margin = _at_margin(buf, pos, tick, margin)
-            at = tick
+                at = found.start()
+                if buf[at] == _NEWLINE:
+                    self.span = 0
+                    self.string = self._line = False
+                    at += 1
+                    continue
+                if buf[at] != _TICK:
+                    self.string = not (self.string or self.fence or self.span)
+                    at += 1
+                    continue
+                self._margin = _at_margin(buf, pos, at, margin)
             while at < end and buf[at] == _TICK:
                 self._run += 1
                 at += 1
@@ -76,15 +87,16 @@ class Quoting:
         if not run:
             return
         if self._line:  # no fence after all, since another tick stands in its line
-            self._span, self._fence, self._line = self._fence, 0, False
-        if self._fence:
-            if self._margin and run >= self._fence and behind not in _WORD:
-                self._fence = 0
+            self.span, self.fence, self._line = self.fence, 0, False
+        if self.fence:
+            if self._margin and run >= self.fence and behind not in _WORD:
+                self.fence = 0
         elif self._margin and run >= _FENCE:
-            self._fence = run
+            self.fence = run
             self._line = behind != _NEWLINE
+            self.string = False
         else:
-            self._span = 0 if self._span == run else self._span or run
+            self.span = 0 if self.span == run else self.span or run
 
 
 def _at_margin(buf: bytes, pos: int, at: int, margin: bool) -> bool:

@@ -75,6 +75,9 @@ class LooseHead:
         "_worded",
     )
 
+    again = False
+    """See `FirstKey`: the byte that decides is read here."""
+
     def __init__(self, names: Collection[str]) -> None:
         """`names` are those that may be called."""
         self._names = frozenset(names)

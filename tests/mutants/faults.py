@@ -242,6 +242,26 @@ FAULTS: Final = (
         "of two values for a key one is guessed", ("tests/parse/test_damaged.py",),
     ),
     Fault(
+        "quoted-call-in-a-string", "proxy/scan/surroundings.py",
+        "IS_TEXT if byte == _QUOTE else", "IS_CALL if byte == _QUOTE else",
+        "a call that is quoted in a string is run", ("tests/parse/test_quoted.py",),
+    ),
+    Fault(
+        "quoted-call-before-words", "proxy/scan/surroundings.py",
+        "return IS_TEXT if len(self._word) == self.size else IS_CALL", "return IS_CALL",
+        "a call that is quoted in inline code at the end of an answer is run", ("tests/parse/test_quoted.py",),
+    ),
+    Fault(
+        "fenced-call-at-the-end", "proxy/scan/surroundings.py",
+        "whole = closed or (", "whole = (",
+        "a call in a fence of its own is printed", ("tests/parse/test_quoted.py",),
+    ),
+    Fault(
+        "json-that-names-no-tool-waits", "proxy/scan/first_key.py",
+        "return None if self._key not in self._names else self._may_call(", "return None if self._key else self._may_call(",
+        "a JSON answer with a name is shown at its end only", ("tests/parse/test_quoted.py",),
+    ),
+    Fault(
         "repair-python-words", "proxy/scan/repair.py",
         "if python and (not self._single or not self._words.isdisjoint(_JSON_WORDS)):",
         "if python and not self._single:",

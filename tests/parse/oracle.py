@@ -8,8 +8,9 @@ descent what lies beyond.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal
 
 from proxy.events import BlockKind, Close, Delta, Event, Fault, Open
@@ -28,9 +29,11 @@ from proxy.scan._grammar import (
     Decision,
     Field,
     Grammar,
+    Why,
     only,
 )
 from proxy.scan.loose_head import LooseHead, loose_words
+from tests.parse.oracle_quoting import MARKS, behind_block, behind_code, name_in, quoting
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 NAME = LETTERS + "0123456789_.-"
@@ -289,8 +292,12 @@ class _Descent:
         strict: bool,
         openers: list[str],
         names: tuple[str, ...],
+        around: str = "",
+        may_call: Callable[[str], bool] | None = None,
     ) -> None:
         self.text = text
+        self.around = around
+        self.may_call = may_call
         self.names = names
         self.printing: Field | None = None
         self.openers = openers
@@ -411,6 +418,7 @@ class _Descent:
         in_code = branch.read in ("list", "call")
         if branch.read == "printed" or (branch.read in ("object", "array") and syntax.first_keys and not self.pieces):
             in_code = self.first_key(syntax, at, calls=branch.read == "printed")
+            self.first_name(syntax, at)
         self.printing = branch.field if syntax.untaught and not syntax.opener and branch.read != "braces" else None
         try:
             match branch.read:
@@ -552,10 +560,26 @@ class _Descent:
                 raise Released(where)
         raise Cut(text=True)
 
+    def first_name(self, syntax: BlockSyntax, at: int) -> None:
+        """Raise `Released` if the object at `at` gives itself a name that no call has."""
+        if self.may_call is None or not syntax.names:
+            return
+        begun = re.compile(r"""\[?[ \t\r\n]*\{[ \t\r\n]*(["'])([^"']*)\1""").match(self.text, at)
+        if begun is None or self.text[at] not in "[{":
+            return
+        rest = self.text[begun.end() :].encode()
+        place, cut = name_in(
+            rest[:WORD_BYTES], begun[1].encode(), begun[2].encode(), [n.encode() for n in syntax.names]
+        )
+        if place is not None and not self.may_call(rest[slice(*place)].decode(errors="replace")):
+            raise Released(begun.end() + len(rest[: place[1]].decode(errors="replace")))
+        if place is None and cut and len(rest) <= WORD_BYTES:
+            raise Cut(text=True)
+
     def broken(self, field: Field, begin: int, wrong: int, beyond: int | None = None) -> None:
         """The first closer ends it. Another opener does if it stands before that, and not before `beyond`."""
         closer = self.syntax.closer
-        if not closer:
+        if not closer or self.around not in ("", "own fence"):
             raise Released(wrong)
         self.keep(field, begin, None)
         found = self.text.find(closer, self.after)
@@ -583,30 +607,6 @@ class _Descent:
 def calls_in_code(begun: str) -> bool:
     """What has no markers is read as Python is, but for an object with JSON's quotes."""
     return not begun.startswith('{"')
-
-
-# --- quotation -------------------------------------------------------------------------------------------------------
-
-
-def quotes(prose: str, behind: str) -> bool:
-    """Whether what follows is in inline code or in a fence. `behind`: its first character, if that is no tick."""
-    fence = span = 0
-    for line in (prose + behind).split("\n"):
-        runs = [(found.start(), found.end()) for found in re.finditer("`+", line)]
-        span, opened = 0, False
-        for start, end in runs:
-            ticks = end - start
-            margin = not line[:start].strip(" \t")
-            if fence and opened:  # a fence has no other tick in its line
-                span, fence, opened = fence, 0, False
-            if fence:
-                if margin and ticks >= fence and not re.match("[A-Za-z0-9]", line[end:]):
-                    fence = 0
-            elif margin and ticks >= 3:
-                fence, opened = ticks, True
-            else:
-                span = 0 if span == ticks else span or ticks
-    return bool(fence or span)
 
 
 def is_inner(syntaxes: list[BlockSyntax]) -> bool:
@@ -638,6 +638,8 @@ class _Reading:
     prose: str = ""
     quiet: int = 0
     settled: int = 0
+    muted: int = 0
+    stopped: bool = False
     line_starts: set[int] = field(default_factory=lambda: {0})
 
     @property
@@ -666,72 +668,141 @@ class _Reading:
                 self.say(self.text[at])
                 at += 1
                 continue
-            end, decision, syntaxes = found
-            if decision is None:
-                at += len(syntaxes[0].opener)
-                self.say(syntaxes[0].opener)
-                continue
-            if decision.error is not None:
-                self.segment(edge=True)
-                self.out.append(Fault(decision.error))
+            at = found
+            if self.stopped:
                 return self.out
-            if decision.calls or decision.drop:
-                self.segment(edge=True)
-                self.after_block = True
-                self.calls(decision, self.text[at + decision.before : end])
-                self.line_starts.add(end)
-                if decision.calls:
-                    self.grammar = only(self.grammar, self.chosen.family)
-            else:
-                self.say(self.text[at:end] if decision.replacement is None else decision.replacement, self.text[at:end])
-            at = end
         self.segment(edge=False)
         return self.out
 
-    def block_at(self, at: int) -> tuple[int, Decision | None, list[BlockSyntax]] | None:
-        """What becomes of the block that begins here, with its syntaxes; None: none does. What was not taught is tried
-        where what was taught is none."""
-        quoting = any(syntax.untaught for syntax in self.grammar.syntaxes)
+    def settle(self, decision: Decision, at: int, end: int, family: str) -> bool:
+        """Do what was decided of the block that stands there; whether it was recognised."""
+        recognised = bool(decision.calls) or decision.drop
+        if decision.error is not None:
+            self.segment(edge=True)
+            self.out.append(Fault(decision.error))
+            self.stopped = True
+        elif recognised:
+            self.segment(edge=True)
+            self.after_block = True
+            self.calls(decision, self.text[at:end])
+            self.line_starts.add(end)
+            if decision.calls:
+                self.grammar = only(self.grammar, family)
+        else:
+            self.say(self.text[at:end] if decision.replacement is None else decision.replacement, self.text[at:end])
+        return recognised
+
+    def block_at(self, at: int) -> int | None:
+        """Where the block ends that begins here and is one; None: none does. What was not taught is tried where what
+        was taught is none."""
+        answer = self.answer_at(at)
         again = False
         for syntaxes in self.candidates(at):
             if syntaxes[0].loose:
-                if found := self.loose(syntaxes[0], at, again):
-                    return found
+                end = self.loose(syntaxes[0], at, again)
+                if end is not None:
+                    return end
                 continue
             untaught = syntaxes[0].untaught
-            if untaught and (at < self.quiet or self.inside or quotes(self.prose, self.text[at].replace("`", ""))):
+            if syntaxes != answer:
+                end = self.own_fence(at)
+                if end is not None:
+                    return end
+            fence, span, _ = quoting(self.prose, self.text[at].replace("`", ""))
+            if untaught and (at < self.quiet or self.inside or fence or span):
                 continue
+            if syntaxes[0].opener:
+                if at < self.muted and not untaught:
+                    continue
+                around, ticks = self.around(syntaxes[0].opener, at)
+                if around == "text":
+                    continue
+                if around:
+                    end = self.weigh(around, ticks, at, at, syntaxes)
+                    if end is not None:
+                        return end
+                    continue
             if not untaught:
-                self.fresh = False if not quoting else self.fresh
                 self.in_section = self.in_section or is_inner(syntaxes)
-            end, decision = self.block(syntaxes, at)
+            end, judge = self.block(syntaxes, at)
+            family = self.chosen.family
+            decision = None if judge is None else judge()
             if untaught and not (decision is not None and (decision.calls or decision.drop)):
                 self.quiet = max(self.quiet, end, at + 1)
                 again = again or bool(syntaxes[0].opener)
                 continue
-            if decision is None and quoting:
+            if decision is None and any(syntax.untaught for syntax in self.grammar.syntaxes):
                 again = again or bool(syntaxes[0].opener)
                 continue
             if decision is AS_TEXT and syntaxes[0].opener:
                 others = [other for other in self.grammar.syntaxes if other.loose]
-                if found := self.loose(others[0], at, True) if others else None:
-                    return found
+                end_of_loose = self.loose(others[0], at, True) if others else None
+                if end_of_loose is not None:
+                    return end_of_loose
+            if decision is None:
+                self.fresh = False
+                self.say(syntaxes[0].opener)
+                return at + len(syntaxes[0].opener)
             if untaught:
                 self.in_section = self.in_section or is_inner(syntaxes)
             self.fresh = False
-            return end, decision, syntaxes
+            self.settle(decision, at, end, family)
+            return end
+        return self.own_fence(at)
+
+    def around(self, opener: str, at: int) -> tuple[str, int]:
+        """What may quote the block that begins here; `text`: it is quoted."""
+        fence, span, string = quoting(self.prose, self.text[at].replace("`", ""))
+        if fence and opener.startswith(FENCE):
+            return ("" if fence <= len(FENCE) else "text"), 0
+        if fence:
+            return ("fence" if self.anchored("margin", at) else "text"), fence
+        if span:
+            return "code", span
+        if string or self.prose.endswith('"'):
+            return "string", 1
+        last = self.prose[-1:].encode()[-1:]
+        return ("marks" if last in {mark.encode()[-1:] for mark in MARKS} else ""), 1
+
+    def taught(self) -> list[list[BlockSyntax]]:
+        """The taught syntaxes, those of one opener together."""
+        groups: dict[tuple[str, str], list[BlockSyntax]] = {}
+        for syntax in self.grammar.syntaxes:
+            if syntax.opener and not syntax.untaught:
+                groups.setdefault((syntax.opener, syntax.anchor), []).append(syntax)
+        return list(groups.values())
+
+    def own_fence(self, at: int) -> int | None:
+        """Where calls end that stand in a fence of their own, which begins here."""
+        if not self.text.startswith(FENCE, at) or at < self.muted or (self.inside and not self.settings.scan_calls):
+            return None
+        if not self.anchored("margin", at) or self.prose.endswith("`") or any(quoting(self.prose, "")[:2]):
+            return None
+        window = self.text[at:].encode()[:WORD_BYTES]
+        line = re.match(rb"(`{3,})[^`\n]*\n[ \t\r\n]*", window)
+        if line is None or line.end() == len(window):
+            return None
+        first = at + len(line[0].decode())
+        for syntaxes in self.taught():
+            frames = not any(branch.field for syntax in syntaxes for node in syntax.nodes for branch in node)
+            if (
+                not frames
+                and not syntaxes[0].opener.startswith("`")
+                and self.text.startswith(syntaxes[0].opener, first)
+            ):
+                return self.weigh("own fence", len(line[1]), at, first, syntaxes)
         return None
 
-    def loose(self, syntax: BlockSyntax, at: int, again: bool) -> tuple[int, Decision | None, list[BlockSyntax]] | None:
-        """The calls in any form that begin here and go on to the end of the answer; None: there are none. `again`: a
-        block in another form was none here."""
+    def loose(self, syntax: BlockSyntax, at: int, again: bool) -> int | None:
+        """Where the calls in any form end that begin here and go on to the end of the answer; None: there are none.
+        `again`: a block in another form was none here."""
         if (
             self.inside
             or at < self.settled
             or not (again or (syntax.anchor == "margin" and self.anchored("margin", at)))
         ):
             return None
-        if quotes(self.prose, self.text[at].replace("`", "")):
+        if any(quoting(self.prose, self.text[at].replace("`", ""))[:2]):
             return None
         names = self.policy.callable_names
         words = [word.decode() for some in loose_words(names) for word in some]
@@ -761,7 +832,52 @@ class _Reading:
         if decision.before:
             self.say(body[: decision.before])
         self.fresh = False
-        return upto, decision, [syntax]
+        self.settle(decision, at + decision.before, upto, syntax.family)
+        return upto
+
+    def weigh(self, around: str, ticks: int, start: int, at: int, syntaxes: list[BlockSyntax]) -> int | None:
+        """Where blocks end that may be quoted, the first one of which begins here; None: they are quoted."""
+        untaught = syntaxes[0].untaught
+        found: list[tuple[int, int, Callable[[], Decision], str, bool]] = []
+        while True:
+            end, judge = self.block(syntaxes, at, start, around)
+            if judge is None:
+                return self.mute(end, start)
+            found.append((at, end, judge, self.chosen.family, is_inner(syntaxes)))
+            rest = self.text[end:].encode()
+            behind = behind_block(rest, around, ticks, [some[0].opener for some in self.taught()])
+            where = end + len(rest[: behind.at].decode(errors="replace"))
+            if behind.what == "text":
+                return self.mute(where, start)
+            if behind.what == "call":
+                break
+            at, ticks = where, behind.ticks
+            syntaxes = next(some for some in self.taught() if some[0].opener == behind.opener)
+        said, vanishes = start, False
+        for begin, end, judge, family, inner in found:
+            decision = judge()
+            recognised = bool(decision.calls) or decision.drop
+            if untaught and not recognised:
+                return self.mute(end, start)
+            if decision.error is None and not (vanishes or recognised):
+                self.say(self.text[said:begin])
+            self.in_section = self.in_section or (recognised and inner)
+            self.settle(decision, begin, end, family)
+            if self.stopped:
+                return end
+            self.fresh = False
+            said, vanishes = end, recognised
+        if around != "own fence":
+            return said
+        if not vanishes:
+            self.say(self.text[said:])
+        return len(self.text)
+
+    def mute(self, upto: int, start: int) -> None:
+        """No block begins up to there."""
+        self.muted = max(self.muted, upto, start + 1)
+        self.quiet = max(self.quiet, upto, start + 1)
+        self.settled = max(self.settled, upto, start + 1)
 
     def candidates(self, at: int) -> list[list[BlockSyntax]]:
         """The syntaxes that may begin here, those of one opener together, in the order in which they are tried."""
@@ -803,22 +919,43 @@ class _Reading:
         is a call goes before."""
         if self.inside:
             closer = self.settings.reasoning[self.pair][1]
-            if self.text.startswith(closer, at):
+            if self.text.startswith(closer, at) and at >= self.muted and self.ends_reasoning(at, at + len(closer)):
                 self.segment(edge=True)
                 self.pair = -1
+                self.prose = ""
                 return at + len(closer)
             return at
         for index, (opener, _) in enumerate(self.settings.reasoning):
-            if self.text.startswith(opener, at) and not (answer and self.answer_at(at)):
+            if self.text.startswith(opener, at) and not (answer and self.answer_at(at)) and self.starts(at):
                 self.segment(edge=True)
                 self.pair = index
+                self.prose = ""
                 return at + len(opener)
         return at
+
+    def starts(self, at: int) -> bool:
+        """Whether reasoning may begin here."""
+        since = "".join(self.said)
+        near = len(since) <= self.limit or self.settings.trim_edges
+        behind = self.after_edge and near and not since.strip(SPACE)
+        fence, _, _ = quoting(self.prose, self.text[at].replace("`", ""))
+        return not fence and (self.anchored("line", at) or self.fresh or behind)
+
+    def ends_reasoning(self, at: int, behind: int) -> bool:
+        """Whether a closing tag ends reasoning: not in code."""
+        fence, span, _ = quoting(self.prose, self.text[at].replace("`", ""))
+        if fence:
+            return False
+        rest = self.text[behind:].encode()
+        end = behind_code(rest, span) if span else None
+        if end is not None:
+            self.mute(behind + len(rest[:end].decode(errors="replace")), at)
+        return end is None
 
     def say(self, text: str, read: str | None = None) -> None:
         """Visible text, or reasoning. `read` is what stood there instead."""
         self.said.append(text)
-        self.prose += "" if self.inside else text if read is None else read
+        self.prose += text if read is None else read
         if not self.inside and text.strip(SPACE):
             self.fresh = False
 
@@ -827,7 +964,7 @@ class _Reading:
         it between two texts (R6.6)."""
         text = "".join(self.said)
         self.said.clear()
-        self.prose += "\n" if edge and not self.inside else ""
+        self.prose += "\n" if edge else ""
         touched, self.after_edge = self.after_edge, edge
         self.after_block = False
         in_section, self.in_section = self.in_section, False
@@ -904,32 +1041,41 @@ class _Reading:
         near = len(since) <= self.limit or (self.settings.trim_edges and not self.inside)
         return self.after_block and near and not since.strip(SPACE)
 
-    def block(self, syntaxes: list[BlockSyntax], start: int) -> tuple[int, Decision | None]:
-        """Where the block ends and what it is; None: its opener was none, as is seen there."""
-        over = next(self.overflows(start), None)
+    def block(
+        self, syntaxes: list[BlockSyntax], start: int, since: int | None = None, around: str = ""
+    ) -> tuple[int, Callable[[], Decision] | None]:
+        """Where the block ends and who says what it is; None: its opener was none, as is seen there. `around` is what
+        may quote it, and begins at `since`."""
+        over = next(self.overflows(start if since is None else since), None)
         openers = [
             syntax.opener
             for syntax in self.grammar.syntaxes
             if syntax.opener and syntax.anchor != "line" and (syntaxes[0].untaught or not syntax.untaught)
         ]
         names = self.policy.callable_names
-        descent = _Descent(self.text[:over], start, syntaxes, self.policy.strict, openers, names)
+        strict = self.policy.strict and not around
+        may_call = None if self.policy.strict and not syntaxes[0].untaught else self.policy.may_call
+        descent = _Descent(self.text[:over], start, syntaxes, strict, openers, names, around, may_call)
+        self.chosen = syntaxes[0]
         try:
             descent.read()
         except Released as found:
             return found.args[0], None
         except Closed as end:
             if end.more and self.truncated and over is None:
-                return len(self.text), self.policy.unfinished(descent.syntax, self.text[descent.after :], "truncated")
+                return self.unfinished(descent, len(self.text), "truncated")
             return self.judged(descent, end)
         except Interrupted as found:
-            upto: int = found.args[0]
-            return upto, self.policy.unfinished(descent.syntax, self.text[descent.after : upto], "end")
+            return self.unfinished(descent, found.args[0], "end")
         except Cut as cut:
             return self.cut(descent, cut, over)
         raise AssertionError("a descent never comes back")
 
-    def cut(self, descent: _Descent, cut: Cut, over: int | None) -> tuple[int, Decision | None]:
+    def unfinished(self, descent: _Descent, upto: int, why: Why) -> tuple[int, Callable[[], Decision]]:
+        self.chosen = descent.syntax
+        return upto, partial(self.policy.unfinished, descent.syntax, self.text[descent.after : upto], why)
+
+    def cut(self, descent: _Descent, cut: Cut, over: int | None) -> tuple[int, Callable[[], Decision] | None]:
         syntax, after = descent.syntax, descent.after
         found = self.text.find(syntax.closer, after, over) if syntax.closer else -1
         by_closer = Closed(found + len(syntax.closer), found, broken=True)
@@ -937,13 +1083,13 @@ class _Reading:
             if found >= 0 and not self.policy.strict:
                 descent.pieces = [piece for piece in descent.pieces if piece[2] is not None]
                 return self.judged(descent, by_closer)
-            return over, self.policy.unfinished(syntax, self.text[after:over], "oversize")
+            return self.unfinished(descent, over, "oversize")
         if cut.text or (cut.early and (syntax.first_keys or not self.truncated)):
             return len(self.text), None
         if cut.ends and (cut.surely or not self.truncated):
             return self.judged(descent, Closed(len(self.text), len(self.text)))
         if self.truncated:
-            return len(self.text), self.policy.unfinished(syntax, self.text[after:], "truncated")
+            return self.unfinished(descent, len(self.text), "truncated")
         if cut.whole is not None:
             return self.judged(descent, Closed(len(self.text), cut.whole, closed=False))
         if descent.printing is not None:
@@ -952,12 +1098,12 @@ class _Reading:
             return self.judged(descent, Closed(len(self.text), len(self.text), broken=True))
         if cut.in_string and found >= 0:
             return self.judged(descent, by_closer)
-        return len(self.text), self.policy.unfinished(syntax, self.text[after:], "end")
+        return self.unfinished(descent, len(self.text), "end")
 
-    def judged(self, descent: _Descent, end: Closed) -> tuple[int, Decision]:
+    def judged(self, descent: _Descent, end: Closed) -> tuple[int, Callable[[], Decision]]:
         self.chosen = syntax = descent.syntax
         if not end.broken and not descent.pieces:  # framing
-            return end.upto, DROPPED
+            return end.upto, lambda: DROPPED
         body = self.text[descent.after : end.body_end]
         pieces = tuple(
             (field, self.text[begin : end.body_end if upto is None else upto])
@@ -967,7 +1113,7 @@ class _Reading:
         whole = syntax.whole
         if whole and len(pieces) < 2:
             pieces = ((whole, body),)
-        return end.upto, self.policy.block(Block(syntax, body, pieces, end.closed, end.broken))
+        return end.upto, partial(self.policy.block, Block(syntax, body, pieces, end.closed, end.broken))
 
     def overflows(self, start: int) -> Iterator[int]:
         size = 0

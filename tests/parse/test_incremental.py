@@ -43,6 +43,9 @@ class Believer:
     unwrap = True
     callable_names: tuple[str, ...] = ()
 
+    def may_call(self, name: str) -> bool:
+        return True
+
     def opening(self, syntax: BlockSyntax, pieces: tuple[tuple[Field, str], ...]) -> Found | None:
         name = dict(pieces)["name"].strip()
         return None if name == "no" else Found(name, "call_1", "")

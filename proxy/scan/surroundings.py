@@ -1,0 +1,170 @@
+"""Reading on behind a block that may be quoted: whether it is a call or an example (R30.3). Both scanners use this as
+it is: few blocks are quoted.
+
+Rules of this module:
+
+1. A block in inline code or in a string is text if that ends behind it in the same line. A tick or a quotation mark
+   that nothing answers is a slip, and the block a call. At most `WORD_BYTES` are waited for.
+2. A block right behind an apostrophe or a typographic quotation mark is text if the closing one follows at once.
+3. Blocks in a fence that holds nothing else are calls if nothing but whitespace, further such blocks and the end of
+   the fence follow up to the end of the answer.
+4. A block at the start of a line of a fence that holds other things is a call if the answer ends with it, and with it
+   the fence, unclosed. Where anything follows, the end of the fence included, it is text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from ._grammar import SPACE, WORD_BYTES, Decision
+
+CODE: Final = 1
+STRING: Final = 2
+MARKS: Final = 3
+FENCE: Final = 4
+ALONE: Final = 5
+"""What may quote a block: inline code; a string; quotation marks right around it; a fence that holds other things; a
+fence of its own."""
+
+GOES_ON: Final = 0
+IS_CALL: Final = 1
+IS_TEXT: Final = 2
+NEXT_BLOCK: Final = 3
+
+LAST_BYTES: Final = b"'" + bytes({mark.encode()[-1] for mark in "“„‘«「"})
+"""With these bytes the marks of rule 2 end that open."""
+
+_CLOSING: Final = tuple(mark.encode() for mark in ("'", "”", "“", "’", "»", "」"))
+_SPACE: Final = SPACE.encode()
+_TICK: Final = ord("`")
+_NEWLINE: Final = ord("\n")
+_QUOTE: Final = ord('"')
+
+# Where a fence of its own is read: in it, in a run of ticks there, behind it, in ticks there, in their line.
+_INSIDE: Final = 0
+_CLOSES: Final = 1
+_BEHIND: Final = 2
+_OPENS: Final = 3
+_INFO: Final = 4
+
+
+class Read(NamedTuple):
+    """A block that was read between two offsets. `judge` says what the call policy makes of it."""
+
+    start: int
+    end: int
+    family: str
+    inner: bool
+    judge: Callable[[], Decision]
+
+
+class Surroundings:
+    """Reads what stands behind blocks that may be quoted, byte by byte.
+
+    `kind` is what quotes them, and `size` the number of its ticks. `blocks` are those that were read. `found` is what
+    they are, once that is known; `NEXT_BLOCK`: the opener of index `opener` has ended.
+    """
+
+    __slots__ = ("_count", "_openers", "_place", "_word", "blocks", "found", "kind", "opener", "size")
+
+    def __init__(self, kind: int, size: int, openers: tuple[bytes, ...]) -> None:
+        self.kind = kind
+        self.size = size
+        self.blocks: list[Read] = []
+        self.found = GOES_ON
+        self.opener = 0
+        self._openers = openers
+        self._place = _INSIDE
+        self._word = b""
+        self._count = 0
+
+    def begin(self) -> None:
+        """A block has ended, and is the last one of `blocks`."""
+        self.found = GOES_ON
+        self._place = _INSIDE
+        self._word = b""
+        self._count = 0
+
+    def take(self, data: bytes) -> int:
+        """Read the next bytes, up to where something is `found`; gives how many those are, without the byte that shows
+        that it is a call or text."""
+        for at, byte in enumerate(data):
+            self._count += 1
+            found = self._take(byte) if self._count <= WORD_BYTES else self._too_far()
+            if found != GOES_ON:
+                self.found = found
+                return at + (found == NEXT_BLOCK)
+        return len(data)
+
+    def end(self) -> int:
+        """The answer ends here: what the blocks are."""
+        if self.kind == CODE:
+            return IS_TEXT if len(self._word) == self.size else IS_CALL
+        if self.kind in (STRING, MARKS):
+            return IS_CALL
+        closed = self._place == _CLOSES and len(self._word) >= self.size
+        whole = closed or (self._place in (_INSIDE, _BEHIND) and not self._word)
+        return IS_CALL if whole and self.blocks else IS_TEXT
+
+    def _too_far(self) -> int:
+        return IS_CALL if self.kind in (CODE, STRING) else IS_TEXT
+
+    def _take(self, byte: int) -> int:
+        if self.kind == CODE:
+            return self._in_code(byte)
+        if self.kind == STRING:
+            return IS_TEXT if byte == _QUOTE else IS_CALL if byte == _NEWLINE else GOES_ON
+        if self.kind == MARKS:
+            return self._in_marks(byte)
+        return self._in_fence(byte)
+
+    def _in_code(self, byte: int) -> int:
+        if byte == _TICK:
+            self._word += b"`"
+            return GOES_ON
+        if len(self._word) == self.size:
+            return IS_TEXT
+        self._word = b""
+        return IS_CALL if byte == _NEWLINE else GOES_ON
+
+    def _in_marks(self, byte: int) -> int:
+        self._word += bytes((byte,))
+        if self._word in _CLOSING:
+            return IS_TEXT
+        return GOES_ON if any(mark.startswith(self._word) for mark in _CLOSING) else IS_CALL
+
+    def _in_fence(self, byte: int) -> int:
+        tick = byte == _TICK and self.kind == ALONE
+        if self._place == _INFO:
+            if byte == _NEWLINE:
+                self._place, self._word = _INSIDE, b""
+            return IS_TEXT if byte == _TICK else GOES_ON
+        if self._place == _CLOSES:
+            if tick:
+                self._word += b"`"
+                return GOES_ON
+            if len(self._word) < self.size or byte not in _SPACE:
+                return IS_TEXT
+            self._place, self._word = _BEHIND, b""
+            return GOES_ON
+        if self._place == _OPENS:
+            self._word += b"`" if tick else b""
+            if not tick:
+                self.size = len(self._word)
+                self._place = _INSIDE if byte == _NEWLINE else _INFO
+                self._word = b""
+                return GOES_ON if self.size >= len("```") else IS_TEXT
+            return GOES_ON
+        if not self._word and byte in _SPACE:
+            return GOES_ON
+        if not self._word and tick:
+            self._place = _CLOSES if self._place == _INSIDE else _OPENS
+            self._word = b"`"
+            return GOES_ON
+        self._word += bytes((byte,))
+        for index, opener in enumerate(self._openers):
+            if opener == self._word:
+                self.opener = index
+                return NEXT_BLOCK
+        return GOES_ON if any(opener.startswith(self._word) for opener in self._openers) else IS_TEXT

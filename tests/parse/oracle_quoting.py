@@ -1,0 +1,141 @@
+"""What is quoted, and what an object is called, for the oracle: the whole text at once, by regular expressions where
+the scanners count bytes."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from proxy.scan._grammar import FENCE, SPACE, WORD_BYTES
+
+MARKS = {"'": "'", "“": "”", "„": "“", "‘": "’", "«": "»", "「": "」"}
+"""Quotation marks that count right around a block."""
+
+
+def quoting(prose: str, behind: str) -> tuple[int, int, bool]:
+    """The ticks of the fence and of the inline code in which what follows stands, and whether it does in a string.
+    `behind`: its first character, if that is no tick."""
+    fence = span = 0
+    string = False
+    for line in (prose + behind).split("\n"):
+        runs = [(found.start(), found.end()) for found in re.finditer('`+|"', line)]
+        span, opened, string = 0, False, False
+        for start, end in runs:
+            if line[start] == '"':
+                string = not (string or fence or span)
+                continue
+            ticks = end - start
+            margin = not line[:start].strip(" \t")
+            if fence and opened:  # a fence has no other tick in its line
+                span, fence, opened = fence, 0, False
+            if fence:
+                if margin and ticks >= fence and not re.match("[A-Za-z0-9]", line[end:]):
+                    fence = 0
+            elif margin and ticks >= 3:
+                fence, opened, string = ticks, True, False
+            else:
+                span = 0 if span == ticks else span or ticks
+    return fence, span, string
+
+
+def behind_code(rest: bytes, ticks: int) -> int | None:
+    """Where inline code of so many ticks ends that was open before; None if it does not in this line."""
+    line = re.match(b"[^\n]*", rest[:WORD_BYTES])
+    assert line is not None
+    for run in re.finditer(b"`+", line[0]):
+        whole = run.end() < min(len(rest), WORD_BYTES) or run.end() == len(rest) <= WORD_BYTES
+        if run.end() - run.start() == ticks and whole:
+            return run.end()
+    return None
+
+
+@dataclass(frozen=True)
+class Behind:
+    """What stands behind a block that may be quoted: whether it is a call, another block of the same fence, which
+    begins `at` bytes on, or text, as is seen there."""
+
+    what: Literal["call", "block", "text"]
+    at: int = 0
+    opener: str = ""
+    ticks: int = 0
+
+
+def behind_block(rest: bytes, around: str, ticks: int, openers: list[str]) -> Behind:
+    """What follows a block. `openers` are those of the blocks that a fence may hold."""
+    if around == "code":
+        end = behind_code(rest, ticks)
+        return Behind("call") if end is None else Behind("text", end)
+    if around == "string":
+        found = re.match(b'[^"\n]*"', rest[:WORD_BYTES])
+        return Behind("call") if found is None else Behind("text", found.end() - 1)
+    if around == "marks":
+        closing = next((mark for mark in MARKS.values() if rest.startswith(mark.encode())), None)
+        return Behind("call") if closing is None else Behind("text", len(closing.encode()))
+    found_there = in_fence(rest, around == "own fence", ticks, openers)
+    decided = found_there.at + len(found_there.opener.encode()) - (found_there.what == "block")
+    ended = found_there.what == "call" or (found_there.what == "text" and found_there.at == len(rest))
+    too_far = len(rest) > WORD_BYTES if ended else decided >= WORD_BYTES
+    return Behind("text", WORD_BYTES) if too_far else found_there
+
+
+def in_fence(rest: bytes, own: bool, ticks: int, openers: list[str]) -> Behind:
+    at, inside = 0, True
+    while True:
+        while at < len(rest) and rest[at : at + 1] in (b" ", b"\t", b"\r", b"\n"):
+            at += 1
+        if at == len(rest):
+            return Behind("call")
+        run = re.compile(b"`*").match(rest, at)
+        assert run is not None
+        if own and run[0] and inside:
+            if run.end() == len(rest):
+                return Behind("call") if len(run[0]) >= ticks else Behind("text", len(rest))
+            if len(run[0]) < ticks or rest[run.end()] not in SPACE.encode():
+                return Behind("text", run.end())
+            at, inside = run.end(), False
+        elif own and run[0]:
+            if len(run[0]) < len(FENCE) and run.end() < len(rest):
+                return Behind("text", run.end())
+            info = re.compile(b"[^`\n]*").match(rest, run.end())
+            assert info is not None
+            if rest[info.end() : info.end() + 1] != b"\n":
+                return Behind("text", info.end())
+            at, inside, ticks = info.end() + 1, True, len(run[0])
+        else:
+            for opener in openers:
+                if rest.startswith(opener.encode(), at):
+                    return Behind("block", at, opener, ticks)
+            fits = max(len(common(rest[at:], opener.encode())) for opener in openers)
+            return Behind("text", at + fits)
+
+
+def common(one: bytes, other: bytes) -> bytes:
+    """With what both begin."""
+    size = 0
+    while size < min(len(one), len(other)) and one[size] == other[size]:
+        size += 1
+    return one[:size]
+
+
+def name_in(rest: bytes, quote: bytes, key: bytes, names: list[bytes]) -> tuple[tuple[int, int] | None, bool]:
+    """Where the name stands in what follows an object's first key, as long as members are scalars; and whether the
+    text ends before that can be said."""
+    space = rb"[ \t\r\n]*"
+    string = rb"%b([^\\%b]*)" % (quote, quote)
+    scalar = rb"[A-Za-z0-9+.-]+"
+    behind = rb"(?:%b(?:,(?:%b(?:%b)?)?)?)?" % (space, space, string)
+    begun = rb"%b(?::(?:%b(?:%b(?:%b%b)?|%b%b)?)?)?" % (space, space, string, quote, behind, scalar, behind)
+    at = 0
+    while True:
+        value = re.compile(rb"%b:%b(?:%b%b|%b)" % (space, space, string, quote, scalar)).match(rest, at)
+        if value is not None and key in names and value[1] is not None:
+            return value.span(1), False
+        more = (
+            None
+            if value is None
+            else re.compile(rb"%b,%b%b%b" % (space, space, string, quote)).match(rest, value.end())
+        )
+        if more is None:
+            return None, re.compile(begun).fullmatch(rest, at) is not None
+        key, at = more[1], more.end()

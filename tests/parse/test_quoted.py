@@ -1,0 +1,189 @@
+"""Quoted calls are text and real ones behind quotations are read (R30.3), for every family's taught form; thinking tags
+have places (R6.7); JSON that can no longer become a call is shown at once (R30.7)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import cycle
+from types import ModuleType
+
+import pytest
+
+from proxy.events import BlockKind, Delta, Open
+from proxy.scanner import open_scanner
+from proxy.stream_grammar import normalise
+from tests.corpus.answers import Answer
+from tests.corpus.formats import FORMATS
+from tests.corpus.quoted import CALLS, MANNERS, written
+from tests.options import route_options
+from tests.parse.test_recognition import Read, read
+
+BEFORE = (
+    "Let me use `list_files first.\n",
+    'It is 6" wide.\n',
+    'He said "go".\n',
+    "Use `foo` then:\n\n",
+    "```python\nprint(1)\n```\n\n",
+    "> quoted line\n\n",
+    "| a | b |\n| - | - |\n| `x` | y |\n\n",
+    "- item `one`\n- item two\n",
+    "The odd ` tick, and then:\n",
+    "    indented code\n\n",
+    "don't worry, users' books:\n",
+    "“quoted” text\n",
+    "1. first\n2. second `third\n\n",
+    "````\n```\nx\n```\n````\n",
+    "It names `<tool_call>` and `[TOOL_CALLS]`.\n",
+)
+"""What stands before real calls, each ending its line."""
+
+IN_LINE = ("The `odd tick: ", 'A 6" disc: ', "It's the users' choice: ", 'say "go" ')
+CALL = '<tool_call>{"name":"f","arguments":{"a":1}}</tool_call>'
+
+
+def taught() -> Iterator[tuple[str, str, tuple[str, ...], str]]:
+    """Each family's format, a call in it, the tools on offer, and the family's title."""
+    calls = cycle(CALLS)
+    for format in FORMATS:
+        call = next(calls)
+        yield format.name, written(format, [call]), (call.name, "list_files"), format.title
+
+
+def answer(text: str, tools: tuple[str, ...]) -> Answer:
+    return Answer("", text, tools, "")
+
+
+def shown(twin: ModuleType, text: str, size: int = 1 << 20, format: str = "hermes") -> list[tuple[str, str]]:
+    """The blocks of an answer: kind and text."""
+    scanner = open_scanner(format, ["f"], options=route_options(), scanner=twin.CallScanner)
+    events = [event for at in range(0, len(text), size) for event in scanner.feed(text[at : at + size])]
+    kinds = {}
+    found: list[tuple[str, str]] = []
+    for event in normalise([*events, *scanner.finish()]):
+        if isinstance(event, Open):
+            kinds[event.block] = event.kind.value
+        elif isinstance(event, Delta):
+            found.append((kinds[event.block], event.text))
+    return found
+
+
+@pytest.mark.parametrize("mode", ["any", "taught"])
+def test_quotations_of_the_taught_form_are_text(twin: ModuleType, mode: str) -> None:
+    for format in FORMATS:
+        for manner, call in zip(MANNERS, cycle(CALLS)):
+            text = manner(format, written(format, [call]), call)
+            if text is None:
+                continue
+            for size in (1 << 20, 3):
+                got = read(twin, format.name, answer(text, (call.name, "list_files")), size, mode)  # type: ignore[arg-type]
+                assert got == ([], text), (format.title, manner.__name__, size)
+
+
+@pytest.mark.parametrize("size", [1 << 20, 2])
+def test_calls_behind_quotations_are_read(twin: ModuleType, size: int) -> None:
+    for name, text, tools, title in taught():
+        plain: Read = read(twin, name, answer("Text\n" + text, tools), size)
+        if not plain[0]:
+            continue  # the form counts only as a whole answer
+        in_line = read(twin, name, answer("word " + text, tools), size)[0]
+        places = (*BEFORE, *IN_LINE) if in_line else BEFORE
+        for before in places:
+            calls, visible = read(twin, name, answer(before + text, tools), size)
+            assert (calls, visible.strip()) == (plain[0], before.strip()), (title, before)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"`{CALL}`",
+        f"The form is `{CALL}`.",
+        f"The form is ``x {CALL} y``, as said.",
+        f'"{CALL}" is a call.',
+        f'text = "an example: {CALL} and so on"',
+        f"print('{CALL}')",
+        f"“{CALL}” is a call.",
+        f"```\n{CALL}\n```\nThat is all.",
+        f"```\n{CALL}\n{CALL}\n```\nThat is all.",
+        f"```\n# a call\n{CALL}\n```",
+        f"````md\n```\n{CALL}\n```\n````",
+        f"- like this:\n  ```\n  {CALL}\n  ```\n- and more",
+        "The opener is `<tool_call>`, the closer `</tool_call>`.",
+        "BEGIN <think> AFTER END",
+        "```\n<think>\nx\n</think>\n```\nend",
+        '{"text": "<think>no</think>"}',
+        "- <think>x</think>",
+        "`<think>`",
+    ],
+)
+@pytest.mark.parametrize("size", [1 << 20, 1, 7])
+def test_mentions_are_text(twin: ModuleType, text: str, size: int) -> None:
+    assert shown(twin, text, size) == [("text", text)]
+
+
+@pytest.mark.parametrize(
+    ("text", "visible"),
+    [
+        (f"```\n{CALL}\n```", ""),
+        (f"See:\n```xml\n{CALL}\n```\n", "See:"),
+        (f"See:\n```xml\n{CALL}\n", "See:"),
+        (f"```\n{CALL}\n```\n```\n{CALL}\n```", ""),
+        (f"The `odd tick {CALL}", "The `odd tick"),
+        (f"The `odd tick {CALL}\nand `more`", "The `odd tick\nand `more`"),
+        (f"```py\nx = 1\n{CALL}", "```py\nx = 1"),
+        (f"Use `<tool_call>`: {CALL}", "Use `<tool_call>`:"),
+    ],
+)
+@pytest.mark.parametrize("size", [1 << 20, 1, 7])
+def test_calls_that_are_not_quoted(twin: ModuleType, text: str, visible: str, size: int) -> None:
+    found = shown(twin, text, size)
+    assert [body for kind, body in found if kind == "tool_call"] == ['{"a":1}'] * text.count(CALL)
+    assert "".join(body for kind, body in found if kind == "text") == visible
+
+
+@pytest.mark.parametrize(
+    ("text", "thought", "rest"),
+    [
+        ("<think>a `</think>` b</think>c", "a `</think>` b", "c"),
+        ("<think>a\n```\n</think>\n```\nb</think>c", "a\n```\n</think>\n```\nb", "c"),
+        ("<think>an odd ` tick</think>c", "an odd ` tick", "c"),
+        ("<think>an odd ` tick</think>\nc `d`", "an odd ` tick", "c `d`"),
+        (" \n<think>a</think>c", "a", "c"),
+        ("<think>a", "a", ""),
+    ],
+)
+@pytest.mark.parametrize("size", [1 << 20, 1, 7])
+def test_thinking_ends_outside_of_code(twin: ModuleType, text: str, thought: str, rest: str, size: int) -> None:
+    found = shown(twin, text, size)
+    assert [body for kind, body in found if kind == "reasoning"] == [thought]
+    assert "".join(body for kind, body in found if kind == "text") == rest
+
+
+def test_thinking_begins_behind_a_call_and_behind_thinking(twin: ModuleType) -> None:
+    text = f"<think>a</think> <think>b</think>{CALL} <think>c</think>d"
+    assert [kind for kind, _ in shown(twin, text)] == ["reasoning", "reasoning", "tool_call", "reasoning", "text"]
+
+
+@pytest.mark.parametrize("format", ["bare_json", "hermes"])
+@pytest.mark.parametrize(
+    ("begun", "held"),
+    [
+        ('{"name": "Ada Lovelace"', False),
+        ('[{"name": "Ada Lovelace"', False),
+        ('{"id": 7, "type": "person", "name": "Ada Lovelace"', False),
+        ('```json\n{"name": "Ada Lovelace"', False),
+        ('{"title":', False),
+        ('{"name": "f"', True),
+        ('{"name": "find"', True),
+        ('{"name": "finds"', True),  # a near miss is asked again (R23.4)
+        ('{"arguments": {"name": "Ada Lovelace"}', True),
+        ('{"name": "Ada', True),
+        ('{"name": "\\u0066"', True),
+    ],
+)
+def test_json_is_shown_once_it_can_be_no_call(twin: ModuleType, format: str, begun: str, held: bool) -> None:
+    scanner = open_scanner(format, ["f", "find"], options=route_options(), scanner=twin.CallScanner)
+    events = [event for char in begun for event in scanner.feed(char)]
+    text = "".join(event.text for event in events if isinstance(event, Delta))
+    assert (text == "") is held
+    assert held or text == begun
+    assert all(event.kind is BlockKind.TEXT for event in events if isinstance(event, Open))
