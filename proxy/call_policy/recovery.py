@@ -59,8 +59,8 @@ from .written import Written, object_text
 MAX_STARTS: Final = 4
 """How many lines of a text are tried as the first one of its calls."""
 
-MAX_CALLS: Final = 256
-"""Calls that are read in one text."""
+MAX_CALLS: Final = 64
+"""Names of tools that are read in one text, as places of calls."""
 
 
 TypesOf = Callable[[str], ParameterTypes]
@@ -126,6 +126,7 @@ class _Reading(CallText):
     def calls(self) -> list[Written]:
         """All calls of the text. Raises `NoCall` and `Unreadable`."""
         named: str | None = None
+        count = 0
         try:
             while not self._at_end():
                 if self._skip_framing():
@@ -133,7 +134,8 @@ class _Reading(CallText):
                 if self._objects():
                     continue
                 name = self._name()
-                if name is None or len(self._found) >= MAX_CALLS:
+                count += 1
+                if name is None or count > MAX_CALLS:
                     raise NoCall(named)
                 named = name
                 arguments = self._arguments(name)

@@ -231,8 +231,8 @@ FAULTS: Final = (
     ),
     Fault(
         "recovery-words-behind", "proxy/call_policy/recovery.py",
-        "                if name is None or len(self._found) >= MAX_CALLS:\n                    raise NoCall(named)\n",
-        "                if name is None or len(self._found) >= MAX_CALLS:\n                    break\n",
+        "                if name is None or count > MAX_CALLS:\n                    raise NoCall(named)\n",
+        "                if name is None or count > MAX_CALLS:\n                    break\n",
         "an answer that explains a call makes it", ("tests/parse/test_damaged.py",),
     ),
     Fault(
