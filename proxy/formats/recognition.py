@@ -188,7 +188,7 @@ def _tagged(opener: str, closer: str) -> BlockSyntax:
 
 
 _FURTHER: Final = (
-    *SLIPS,
+    *(slip for slip in SLIPS if not slip.opener),
     BlockSyntax(
         opener="<function=",
         closer="</function>",
@@ -262,6 +262,11 @@ def _own(family: ToolFormat) -> Iterator[BlockSyntax]:
             yield syntax
 
 
+def _slips(family: ToolFormat) -> list[BlockSyntax]:
+    """Those of its slips that have markers."""
+    return [slip for slip in SLIPS if slip.opener and slip.family == family.name]
+
+
 def _plain(base: int) -> tuple[Node, ...]:
     return elements(base, "parameter", "</invoke>")
 
@@ -274,7 +279,9 @@ _INVOKE: Final = (
     ),
 )
 
-_OF_FAMILIES: Final = {f.name: _untaught(_own(f), f.name) for f in FAMILIES} | {"invoke": _untaught(_INVOKE, "invoke")}
+_OF_FAMILIES: Final = {f.name: [*_untaught(_own(f), f.name), *_slips(f)] for f in FAMILIES} | {
+    "invoke": _untaught(_INVOKE, "invoke")
+}
 
 _PLAIN: Final = frozenset(("function call<|role_sep|>", "-> tool/function_call"))
 """Openers that begin like ordinary text; what stands before them in an answer is among `_FURTHER`."""
