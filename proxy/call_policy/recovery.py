@@ -183,6 +183,8 @@ class _Reading(CallText):
         """Pass what may stand between a name and an object."""
         while True:
             start = self.at
+            if self._labelled and self.text.startswith("]", start):
+                self.at += 1
             before = BEFORE_OBJECT.match(self.text, self.at)
             if before is not None:
                 self.at = before.end()
