@@ -451,7 +451,7 @@ class CallPolicy:
         try:
             if not self.recognises:
                 return AS_TEXT
-            if block.pieces and block.pieces[-1][0] == "said":  # and nothing behind it
+            if block.reasoning and len(block.pieces) == 1:
                 return Decision(drop=True, reasoning=block.reasoning)
             if block.syntax.loose:
                 calls, before = self._recogniser.recovered(block, self._offered)
@@ -494,5 +494,5 @@ class CallPolicy:
         ended: bool = True,
     ) -> _Rejected:
         near = unreadable(detail, syntax, body, self._offered, pieces=pieces, ended=ended)
-        code, counter = "malformed_tool_arguments", "parse_failures"
-        return _Rejected(code, detail, strict=self.strict, counter=counter, reason=reason, near=near)
+        counter, strict = "parse_failures", self.strict
+        return _Rejected("malformed_tool_arguments", detail, strict=strict, counter=counter, reason=reason, near=near)
