@@ -307,6 +307,10 @@ _MARKED: Final = (
 )
 
 
+def _slips(family: str) -> Iterator[BlockSyntax]:
+    return (syntax for syntax in SLIPS if syntax.family == family and syntax.opener)
+
+
 def reasoning_tags(families: Iterable[ToolFormat]) -> tuple[tuple[str, str], ...]:
     """The tags around reasoning that models of these families write."""
     return tuple(dict.fromkeys(tags for f in families if f.name not in _ELSEWHERE for tags in f.grammar.reasoning))
@@ -320,6 +324,7 @@ def recognising(grammar: Grammar, mode: Mode) -> Grammar:
     if mode == "taught":
         return grammar
     taught = tuple(syntax for syntax in grammar.syntaxes if not syntax.untaught)
+    own = tuple(syntax for syntax in grammar.syntaxes if syntax.untaught)
     printed = (_BARE, _behind_prose(_CLOSER), _FENCED, _LOOSE) if mode == "any" else (_BARE, _FENCED_ANSWER)
     elsewhere = (
         (_BARE, _behind_prose(), _FENCED, _LOOSE_BLOCK) if mode == "any" else printed
@@ -328,12 +333,18 @@ def recognising(grammar: Grammar, mode: Mode) -> Grammar:
     families = {
         family: replace(
             grammar,
-            syntaxes=(*(s for s in taught if s.family in ("", family)), *syntaxes, *behind, *elsewhere),
+            syntaxes=(
+                *(s for s in taught if s.family in ("", family)),
+                *syntaxes,
+                *_slips(family),
+                *behind,
+                *elsewhere,
+            ),
             families=None,
         )
         for family, syntaxes in _OF_FAMILIES.items()
     }
-    return replace(grammar, syntaxes=(*taught, *behind, *_MARKED, *printed), families=families)
+    return replace(grammar, syntaxes=(*taught, *behind, *own, *_MARKED, *printed), families=families)
 
 
 @lru_cache(maxsize=8)
