@@ -480,8 +480,15 @@ cdef class CallScanner:
         at += self._buffer.gather()
         if found == IS_CALL:
             return self._judge_all(around, at)
-        self._prose.mute(max(at, self._buffer.start + 1))
+        self._pass_by(around, at)
         return self._buffer.start
+
+    cdef int _pass_by(self, around, Py_ssize_t at) except -1:
+        cdef Py_ssize_t behind = self._buffer.start + 1
+        self._prose.mute(max(at, behind) if around.blocks else behind)
+        if self._block.untaught:
+            self._prose.quiet = max(self._prose.quiet, at)
+        return 0
 
     cdef Py_ssize_t _judge_all(self, around, Py_ssize_t upto) except -1:
         cdef Py_ssize_t start = self._buffer.start

@@ -430,8 +430,15 @@ class CallScanner:
         at += buffer.gather()
         if what == IS_CALL:
             return self._judge_all(around, at)
-        self._prose.mute(max(at, buffer.start + 1))
+        self._pass_by(around, at)
         return buffer.start
+
+    def _pass_by(self, around: Surroundings, at: int) -> None:
+        """What was read up to `at` is text: blocks that are quoted, or an opener of what is none."""
+        prose, behind = self._prose, self._buffer.start + 1
+        prose.mute(max(at, behind) if around.blocks else behind)
+        if self._block.untaught:
+            prose.quiet = max(prose.quiet, at)
 
     def _judge_all(self, around: Surroundings, upto: int) -> int:
         """No block is quoted. What stands around blocks in a fence of their own vanishes with them."""

@@ -22,6 +22,9 @@ from ._grammar import SPACE
 HEAD_CHARS: Final = 320
 """The name of a tool stands within so many characters, or nowhere."""
 
+TAG_WORDS: Final = 4
+"""A tag has so many words at most, attributes aside."""
+
 BRACKETS: Final = ("<", "‹", "[", "```")
 """With one of these a stretch begins."""
 
@@ -88,6 +91,7 @@ class LooseHead:
         "_pending",
         "_word",
         "_worded",
+        "_words",
     )
 
     again = False
@@ -99,9 +103,11 @@ class LooseHead:
         self._decoder = getincrementaldecoder("utf-8")("replace")
         self._chars = 0
         self._word = ""
-        # `_bracket`: what the text is inside of. `_before`: the last character before the word that is none of white
-        # space. `_pending`: a tool's name stands before, and what follows it decides. `_attribute`: a word follows it.
+        # `_bracket`: what the text is inside of, `_words` how many words stand there. `_before`: the last character
+        # before the word that is none of white space. `_pending`: a tool's name stands before, and what follows it
+        # decides. `_attribute`: a word follows it.
         self._bracket = ""
+        self._words = 0
         self._before = ""
         self._pending = False
         self._attribute = False
@@ -137,6 +143,9 @@ class LooseHead:
 
     def _end_word(self, char: str) -> bool | None:
         word, self._word = self._word, ""
+        self._words += char != "="
+        if self._bracket == "<" and self._words > TAG_WORDS:
+            return False
         if self._pending:  # white space stands between a name and this word
             self._pending = False
             if self._bracket:
@@ -179,12 +188,15 @@ class LooseHead:
         if self._bracket == "[" and char == "{" and not self._worded:
             return False  # a list of objects is JSON, which is read without this
         if self._bracket:
+            if self._bracket == char == "<" and self._words > 1:
+                return False  # another tag begins: the words before it are prose
             if char in {"<": ">", "‹": ">›", "[": "]", "{": "}"}[self._bracket]:
                 self._bracket = ""
             elif char == "\n" and self._bracket != "{":
                 return False
         elif char in "<‹[{":
             self._bracket = char
+            self._words = 0
         elif char == "`":
             self._fence = 1
         elif char not in _PUNCTUATION:

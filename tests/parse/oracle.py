@@ -842,7 +842,9 @@ class _Reading:
         while True:
             end, judge = self.block(syntaxes, at, start, around)
             if judge is None:
-                return self.mute(end, start)
+                self.mute(end if found else start + 1, start)
+                self.quiet = max(self.quiet, end) if untaught else self.quiet
+                return None
             found.append((at, end, judge, self.chosen.family, is_inner(syntaxes)))
             rest = self.text[end:].encode()
             behind = behind_block(rest, around, ticks, [some[0].opener for some in self.taught()])
