@@ -39,7 +39,6 @@ from .call_words import (
     LINE,
     OTHER_ATTRIBUTES,
     PARAMETER,
-    QUOTED_KEY,
     VALUE,
     WORD_BEFORE_TAG,
     closes,
@@ -318,8 +317,7 @@ class _Reading(CallText):
                     raise NoCall  # this one may be part of the value
                 continue
             self.at = tag.end if own else tag.start
-            value = text[start : tag.start].removesuffix(f"{opener.written}>")
-            return unframed(value) if value.startswith("\n") or not own else value
+            return unframed(text[start : tag.start].removesuffix(f"{opener.written}>"))
         raise NoCall
 
     def _may_follow(self, at: int, known: ParameterTypes) -> bool:
@@ -352,26 +350,12 @@ class _Reading(CallText):
             at = tag.start + 1
         if end is None:
             return None
-        value = text[start : end.start]
-        value = value.strip("\n") if value.startswith("\n") else value.strip(SPACE)
+        value = unframed(text[start : end.start]) if text[start] == "\n" else text[start : end.start].strip(SPACE)
         if not value.strip(SPACE) or (types is not None and types != STRING and "string" in types):
             return None
-        if value.startswith((">", '"', "'", "=", ":")) or self._holds_key(value, known):
-            return None  # the rest of a tag, or of an object
         self.at = end.end
         self._ended = end.word not in BOTH | VALUE
         return {required[0]: typed_value(value, types)}
-
-    def _holds_key(self, value: str, known: ParameterTypes) -> bool:
-        """Whether a text without a key says what belongs to which property."""
-        if any(key[1] in known.names for key in QUOTED_KEY.finditer(value)):
-            return True
-        at = 0
-        while (tag := next_tag(value, at)) is not None:
-            if self._key_of(tag, known) is not None or tag.word in PARAMETER | VALUE:
-                return True
-            at = tag.start + 1
-        return False
 
     def _none(self, name: str, known: ParameterTypes) -> dict[str, str] | None:
         """No arguments: framing follows, or the next call."""
