@@ -430,7 +430,7 @@ cdef class CallScanner:
     cdef int _give(self, decision, str raw, family) except -1:
         self._prose.edge()
         self._output.after = True
-        self._output.give_calls(decision.calls, raw)
+        self._output.give_calls(decision.calls, raw, decision.reasoning)
         if decision.calls:
             self._choose(family)
         return 0

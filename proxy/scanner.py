@@ -26,7 +26,19 @@ from .scan._grammar import CallPolicy as AnyPolicy
 from .scan._plan import plan
 from .scan.loose_head import BRACKETS, WORDS
 
-PRINTED_BEGINS: Final = ("{", "[", "print(", "await ", "functools", "call:", "functions.")
+PRINTED_BEGINS: Final = (
+    "{",
+    "[",
+    "print(",
+    "await ",
+    "functools",
+    "call:",
+    "functions.",
+    "Action:",
+    "Thought:",
+    "analysis",
+    "commentary",
+)
 """With what a call without markers begins, besides a tool's name."""
 
 Tool = ToolSpec | Mapping[str, Any] | str

@@ -19,6 +19,7 @@ from .call_words import (
     OBJECT,
     PUNCTUATION,
     STOP_TOKENS,
+    UNCLOSED_TAG,
     is_framing,
     past_space,
 )
@@ -69,6 +70,8 @@ class CallText:
         while self.at < len(self.text):
             char = self.text[self.at]
             if char in "{[" and self._begins_object():
+                break
+            if UNCLOSED_TAG.match(self.text, self.at):
                 break
             if fence := FENCE_LINE.match(self.text, self.at):
                 self.at = fence.end()
@@ -131,6 +134,10 @@ class CallText:
 
     def _name(self) -> str | None:
         """The name of a tool that stands here, in a tag or as a word; reading goes on behind it."""
+        unclosed = UNCLOSED_TAG.match(self.text, self.at)
+        if unclosed is not None and (name := self._named(unclosed[1])) is not None:
+            self._tag, self._marked, self.at = None, True, unclosed.end()
+            return name
         tag = tag_at(self.text, self.at)
         if tag is not None:
             name = self._name_of(tag)

@@ -12,7 +12,7 @@ from ..scan.literals import json_string
 from .markup import Tag
 from .untyped import OTHERS, STRING, Types
 
-CALLISH: Final = re.compile(r"tool|call|func|invoke|action|execute|use")
+CALLISH: Final = re.compile(r"tool|call|func|invoke|action|execute|use|python_")
 FRAMING: Final = re.compile(
     r"tool|call|func|invoke|action|execute|use|begin|end|start|stop|sep|message|channel|im_|eot|eom|eos|turn|section"
     r"|header|constrain|arg|param|name|input|json|xml|assistant|recipient|\Aopen\Z|\Aclose\Z|\As\Z"
@@ -38,14 +38,21 @@ PUNCTUATION: Final = re.compile(r"[\s:=,;*#\"'\]()}>|｜‖-]+")
 CLOSERS: Final = re.compile(r"[\s,;:\])}>\"'`|]+")
 FENCE_LINE: Final = re.compile(r"[ \t]*```[\w-]*[ \t]*\n?")
 BEFORE_ARGUMENTS: Final = re.compile(
-    r"(?:[\"']?(?:arguments|args|parameters|params|input|inputs|kwargs|json)[\"']?\s*[:=]?\s*)(?=[{(<`])",
-    re.IGNORECASE,
+    r"""\*{0,2}(?:with\ (?:the\ )?)?(?:(?:tool|function|call)[ _])?["']?
+    (?:arguments|args|parameters|params|inputs?|kwargs|json)["']?\*{0,2}\s*[:=]?\*{0,2}\s*(?=[{(<`])""",
+    re.IGNORECASE | re.VERBOSE,
 )
 BEFORE_OBJECT: Final = re.compile(r"[\s>:=,\"'-]*(?=[{(])|\s*[>:]?\s*")
 OBJECT: Final = re.compile(r"""\{\s*(?:["'<]|[\w$]+\s*[:=])""")
 NUMBERED: Final = re.compile(r":\d+\Z")
-BEHIND_NAME: Final = re.compile(r"(?::\d+)?+>?")
+BEHIND_NAME: Final = re.compile(r"(?::\d+)?+(?:\.(?:call|invoke|run|execute)(?=\())?+>?")
+UNCLOSED_TAG: Final = re.compile(
+    r"""[<‹]\s?(?:function|tool|call|invoke)(?:_call|_name)?(?:\ name)?\s?[=:(]\s?["']?([\w.:/-]+)["']?\s?[),:]?\s?(?=[{(])""",
+    re.IGNORECASE,
+)
+"""A tag that names a tool and has no end: the arguments follow at once."""
 WORD_BEFORE_TAG: Final = re.compile(r"\s*([\w.$-]+)\s*(?=[<‹])")
+QUOTED_KEY: Final = re.compile(r"""["']([\w.$-]++)["']\s*+[:=]""")
 PLACEHOLDER: Final = re.compile(
     r"your|value|text|string|here|name|query|path|city|command|content|number|argument|param", re.IGNORECASE
 )

@@ -4,7 +4,7 @@ Rules of this module:
 
 1. A tag is anything short between angle brackets of any spelling, or a word in square brackets. Bars, blanks and a
    prefix between bars or before a colon are no part of its word: `<｜DSML｜invoke name="f">`, `<ns:invoke name="f">`
-   and `< | DSML | invoke name="f">` are read alike.
+   and `< | DSML | invoke name="f">` are read alike; so are `<DSML invoke name="f">` and `<vendor_tool_call>`.
 2. Members are `key: value`, `key = value` or `"key=value`, with quotes of any kind or none.
 3. Every reader moves forwards only, so reading is linear.
 """
@@ -25,6 +25,8 @@ from .untyped import Types, typed_value
 _TAG: Final = re.compile(
     r"""[<‹]((?:[^<>‹›\n"]|"(?:[^"\n<>]|<[|｜][^"\n<>]{0,40}>){0,200}"){1,200})[>›]|\[([A-Za-z_/]{2,40})\]"""
 )
+_PREFIX: Final = re.compile(r"[A-Z]{2,12}\s+(?=/?(?:tool|function|invoke|parameter|call|arg)(?:_?\w+)?(?:\s|\Z))")
+_VENDOR: Final = re.compile(r"\A[a-z0-9]+_(?=(?:arg_key|arg_value|tool_calls?|function_calls?)\Z)")
 _BARS: Final = re.compile(r"[|｜‖│]+")
 _WORD: Final = re.compile(r"[\w-]+(?:[.:][\w-]+)*")
 _ATTRIBUTE: Final = re.compile(r"""(?<![\w-])([\w-]++)\s*+[=:]\s*+(?:"([^"]*+)"?|'([^']*+)'?|([^\s"'>]++))""")
@@ -87,6 +89,7 @@ def _read_tag(found: re.Match[str]) -> Tag | None:
     closing = bare.startswith("/")
     if closing:
         bare = bare[1:].lstrip("|｜‖│ \t")
+    bare = _PREFIX.sub("", bare.replace("▁", "_"))
     quoted = bare.find('"')
     before = bare if quoted < 0 else bare[:quoted]
     parts = _BARS.split(before)
@@ -116,7 +119,16 @@ def _read_tag(found: re.Match[str]) -> Tag | None:
         if not attributes and inline is None and not closing:
             return None  # prose between brackets
     own = written if value is not None else written.rpartition(":")[2]
-    return Tag(own.lower().replace("-", "_"), own, value, attributes, closing, special, found.start(), found.end())
+    return Tag(
+        _VENDOR.sub("", own.lower().replace("-", "_")),
+        own,
+        value,
+        attributes,
+        closing,
+        special,
+        found.start(),
+        found.end(),
+    )
 
 
 # --- members -------------------------------------------------------------------------------------------------------

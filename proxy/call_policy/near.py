@@ -40,7 +40,11 @@ Place = Literal["anywhere", "first", "alone"]
 
 _ELLIPSIS: Final = re.compile(r"[{\[(:,>=]\s*[\"']?(?:\.\.\.|…)[\"']?\s*[}\]),<]")
 _PLACEHOLDER: Final = re.compile(r"[:=,(\[]\s*[\"']?<(?!/)[A-Za-z][\w .|-]{0,60}>[\"']?\s*[,}\])]")
-_STAND_IN: Final = re.compile(r"\{?(?:\.\.\.|…)\}?|<[A-Za-z][\w .|-]{0,60}>")
+_STAND_IN: Final = re.compile(r"\{?(?:\.\.\.|…)\}?|<([A-Za-z][\w .|-]{0,60})>")
+_FOR_VALUES: Final = frozenset(
+    ("value", "string", "text", "name", "number", "integer", "boolean", "object", "array", "placeholder", "argument")
+)
+"""Words that stand for a value of any key."""
 _A_TYPE: Final = re.compile(
     r":\s*(?:string|number|integer|boolean|object|array|any|str|int|float|bool|list|dict)\s*[,}|]"
 )
@@ -206,10 +210,19 @@ def is_template(body: str) -> bool:
 
 
 def stands_for_values(arguments: str) -> bool:
-    """Whether something stands in place of one of these arguments, which are JSON."""
+    """Whether something stands in place of one of these arguments, which are JSON: dots, or words in angle brackets that
+    say what the value would be. A tag is a value as any other."""
     value = read_json(arguments)
-    texts = value.values() if isinstance(value, dict) else ()
-    return any(isinstance(text, str) and _STAND_IN.fullmatch(text) is not None for text in texts)
+    members = value.items() if isinstance(value, dict) else ()
+    return any(isinstance(text, str) and _stands_in(key, text) for key, text in members)
+
+
+def _stands_in(key: str, text: str) -> bool:
+    found = _STAND_IN.fullmatch(text)
+    if found is None or found[1] is None:
+        return found is not None
+    word, own = _words(found[1]), _words(key)
+    return " " in found[1] or own in word or word in own or word in _FOR_VALUES
 
 
 def is_marked(syntax: BlockSyntax) -> bool:

@@ -314,12 +314,8 @@ class CallPolicy:
             wanted.append(call)
         most = self._limits.calls_per_response
         if self._made + len(wanted) > most:
-            raise _Rejected(
-                "malformed_tool_arguments",
-                f"The model made more than {most} tool calls in one answer.",
-                strict=any(call.strict for call in wanted),
-                counter="excess_calls",
-            )
+            detail, strict = f"The model made more than {most} tool calls in one answer.", any(c.strict for c in wanted)
+            raise _Rejected("malformed_tool_arguments", detail, strict=strict, counter="excess_calls")
         return wanted
 
     def _read(self, block: Block) -> Sequence[Candidate]:
@@ -455,6 +451,8 @@ class CallPolicy:
         try:
             if not self.recognises:
                 return AS_TEXT
+            if block.reasoning and len(block.pieces) == 1:
+                return Decision(drop=True, reasoning=block.reasoning)
             if block.syntax.loose:
                 calls, before = self._recogniser.recovered(block, self._offered)
             else:
@@ -482,7 +480,8 @@ class CallPolicy:
             self._label("recognised", block.syntax.family)
             if block.syntax.loose:
                 self._count("recovered")
-        return Decision(calls=tuple(self._emit(call, None) for call in wanted), drop=not wanted, before=before)
+        found = tuple(self._emit(call, None) for call in wanted)
+        return Decision(calls=found, drop=not wanted, before=before, reasoning=block.reasoning)
 
     def _unreadable(
         self,
@@ -495,11 +494,5 @@ class CallPolicy:
         ended: bool = True,
     ) -> _Rejected:
         near = unreadable(detail, syntax, body, self._offered, pieces=pieces, ended=ended)
-        return _Rejected(
-            "malformed_tool_arguments",
-            detail,
-            strict=self.strict,
-            counter="parse_failures",
-            reason=reason,
-            near=near,
-        )
+        counter, strict = "parse_failures", self.strict
+        return _Rejected("malformed_tool_arguments", detail, strict=strict, counter=counter, reason=reason, near=near)

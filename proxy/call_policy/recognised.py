@@ -23,7 +23,7 @@ from ..errors import quote
 from ..formats.recognition import RECOVERED
 from ..formats.rendering import prompt_name, prompt_parameters
 from ..model import ToolSpec
-from ..scan._grammar import Block, BlockSyntax
+from ..scan._grammar import SPACE, Block, BlockSyntax
 from ..scan.repair import read_json
 from ..schemas.schema import SchemaProblem, ToolSchema, compile_schema
 from .assembly import Assembly, assemble
@@ -77,6 +77,8 @@ class Recogniser:
         options = self._options
         if not block.closed and options.unclosed != "repair":
             return []
+        if _swallows(block):
+            raise Unrecognised("arguments")
         try:
             found = assemble(block, repair=options.repair == "safe")
         except ValueError as error:
@@ -183,6 +185,16 @@ class Recogniser:
             except SchemaProblem:
                 self._compiled[name] = None
         return self._compiled[name]
+
+
+def _swallows(block: Block) -> bool:
+    """A value holds a tag of the form that it stands in: which one ends it is a guess."""
+    values = [text for field, text in block.pieces if field == "value" and "<" in text]
+    if not values:
+        return False
+    literals = {branch.literal.strip(SPACE) for node in block.syntax.body for branch in node}
+    tags = tuple(literal for literal in literals if literal.startswith("<") and len(literal) > len("</s>"))
+    return any(tag in text for text in values for tag in tags)
 
 
 def _together(flaws: list[Unrecognised], calls: list[Candidate]) -> Unrecognised:

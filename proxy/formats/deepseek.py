@@ -1,14 +1,14 @@
 """DeepSeek before its tags: V3 and R1 with a fence around the arguments, V3.1 without. The later ones are in `dsml.py`.
 
-The bar is U+FF5C, the underscore U+2581. Both share all markers, so both formats read both; a tool called `function`
-cannot be told from V3's word for functions.
+The bar is U+FF5C, also written in ASCII, the underscore U+2581. Both share all markers, so both formats read both; a
+tool called `function` cannot be told from V3's word for functions.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from ..scan._grammar import Branch, Grammar, Node
+from ..scan._grammar import BlockSyntax, Branch, Grammar, Node
 from .base import written
 from .layout import Layout
 from .syntaxes import section
@@ -20,22 +20,30 @@ _SECTION: Final = "<｜tool▁calls▁begin｜>"
 _SECTION_END: Final = "<｜tool▁calls▁end｜>"
 
 
-def _call(base: int) -> tuple[Node, ...]:
-    return (
-        (
-            Branch(literal=f"function{_SEP}", read="word", field="name", then=base + 1),
-            Branch(read="word", field="name", then=base + 2),
-        ),
-        (Branch(literal="```", then=base + 3),),
-        (Branch(literal=_SEP, read="object", field="arguments", then=base + 5),),
-        (Branch(literal="json", then=base + 4), Branch(read="object", field="arguments", then=base + 6)),
-        (Branch(read="object", field="arguments", then=base + 6),),
-        (Branch(literal=_CALL_END),),
-        (Branch(literal="```", then=base + 5),),
-    )
+def _syntaxes(bar: str) -> list[BlockSyntax]:
+    """The same with another spelling of the bar: models and servers write it in ASCII as well."""
+
+    def spelt(token: str) -> str:
+        return token.replace("｜", bar)
+
+    def call(base: int) -> tuple[Node, ...]:
+        return (
+            (
+                Branch(literal=f"function{spelt(_SEP)}", read="word", field="name", then=base + 1),
+                Branch(read="word", field="name", then=base + 2),
+            ),
+            (Branch(literal="```", then=base + 3), Branch(read="object", field="arguments", then=base + 6)),
+            (Branch(literal=spelt(_SEP), read="object", field="arguments", then=base + 5),),
+            (Branch(literal="json", then=base + 4), Branch(read="object", field="arguments", then=base + 6)),
+            (Branch(read="object", field="arguments", then=base + 6),),
+            (Branch(literal=spelt(_CALL_END)),),
+            (Branch(literal="```", then=base + 5), Branch(literal=spelt(_CALL_END))),
+        )
+
+    return section(spelt(_SECTION), spelt(_CALL), call, spelt(_SECTION_END), tokens=True, closer=spelt(_CALL_END))
 
 
-GRAMMAR: Final = Grammar(syntaxes=tuple(section(_SECTION, _CALL, _call, _SECTION_END, tokens=True, closer=_CALL_END)))
+GRAMMAR: Final = Grammar(syntaxes=(*_syntaxes("｜"), *_syntaxes("|")))
 
 V3: Final = written(
     "deepseek_v3",

@@ -8,6 +8,7 @@ here.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from ..scan._grammar import BlockSyntax, Branch, Grammar, Node
@@ -95,7 +96,32 @@ def _grammar(space: str) -> Grammar:
     )
 
 
-GRAMMAR: Final = _grammar("")
+_STRIPPED_CALLS: Final = tuple(
+    Branch(literal=f"assistant{channel} {_TO}", read="word", field="name", then=2)
+    for channel in ("commentary", "analysis", "")
+)
+_STRIPPED: Final = BlockSyntax(
+    opener="",
+    anchor="answer",
+    body=(
+        (
+            Branch(literal="analysis", read="text", field="said", then=1),
+            Branch(literal=f"commentary {_TO}", read="word", field="name", then=2),
+        ),
+        (*_STRIPPED_CALLS, Branch(literal="assistantfinal")),
+        (
+            *(Branch(literal=channel, then=3) for channel in ("commentary", "analysis", " json")),
+            Branch(read="object", field="arguments", then=4),
+        ),
+        (Branch(literal="json", then=3), Branch(read="object", field="arguments", then=4)),
+        (*_STRIPPED_CALLS, Branch(read="end")),
+    ),
+    family="harmony",
+    untaught=True,
+)
+"""A whole answer of which the server left out the special tokens, the words between them not."""
+
+GRAMMAR: Final = replace(_grammar(""), syntaxes=(*_grammar("").syntaxes, _STRIPPED))
 FORMAT: Final = written(
     "harmony",
     GRAMMAR,

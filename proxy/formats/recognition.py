@@ -188,7 +188,7 @@ def _tagged(opener: str, closer: str) -> BlockSyntax:
 
 
 _FURTHER: Final = (
-    *SLIPS,
+    *(slip for slip in SLIPS if not slip.opener),
     BlockSyntax(
         opener="<function=",
         closer="</function>",
@@ -262,6 +262,11 @@ def _own(family: ToolFormat) -> Iterator[BlockSyntax]:
             yield syntax
 
 
+def _slips(family: ToolFormat) -> list[BlockSyntax]:
+    """Those of its slips that have markers."""
+    return [slip for slip in SLIPS if slip.opener and slip.family == family.name]
+
+
 def _plain(base: int) -> tuple[Node, ...]:
     return elements(base, "parameter", "</invoke>")
 
@@ -274,7 +279,9 @@ _INVOKE: Final = (
     ),
 )
 
-_OF_FAMILIES: Final = {f.name: _untaught(_own(f), f.name) for f in FAMILIES} | {"invoke": _untaught(_INVOKE, "invoke")}
+_OF_FAMILIES: Final = {f.name: [*_untaught(_own(f), f.name), *_slips(f)] for f in FAMILIES} | {
+    "invoke": _untaught(_INVOKE, "invoke")
+}
 
 _PLAIN: Final = frozenset(("function call<|role_sep|>", "-> tool/function_call"))
 """Openers that begin like ordinary text; what stands before them in an answer is among `_FURTHER`."""
@@ -300,6 +307,10 @@ _MARKED: Final = (
 )
 
 
+def _slips(family: str) -> Iterator[BlockSyntax]:
+    return (syntax for syntax in SLIPS if syntax.family == family and syntax.opener)
+
+
 def reasoning_tags(families: Iterable[ToolFormat]) -> tuple[tuple[str, str], ...]:
     """The tags around reasoning that models of these families write."""
     return tuple(dict.fromkeys(tags for f in families if f.name not in _ELSEWHERE for tags in f.grammar.reasoning))
@@ -313,6 +324,7 @@ def recognising(grammar: Grammar, mode: Mode) -> Grammar:
     if mode == "taught":
         return grammar
     taught = tuple(syntax for syntax in grammar.syntaxes if not syntax.untaught)
+    own = tuple(syntax for syntax in grammar.syntaxes if syntax.untaught)
     printed = (_BARE, _behind_prose(_CLOSER), _FENCED, _LOOSE) if mode == "any" else (_BARE, _FENCED_ANSWER)
     elsewhere = (
         (_BARE, _behind_prose(), _FENCED, _LOOSE_BLOCK) if mode == "any" else printed
@@ -321,12 +333,18 @@ def recognising(grammar: Grammar, mode: Mode) -> Grammar:
     families = {
         family: replace(
             grammar,
-            syntaxes=(*(s for s in taught if s.family in ("", family)), *syntaxes, *behind, *elsewhere),
+            syntaxes=(
+                *(s for s in taught if s.family in ("", family)),
+                *syntaxes,
+                *_slips(family),
+                *behind,
+                *elsewhere,
+            ),
             families=None,
         )
         for family, syntaxes in _OF_FAMILIES.items()
     }
-    return replace(grammar, syntaxes=(*taught, *behind, *_MARKED, *printed), families=families)
+    return replace(grammar, syntaxes=(*taught, *behind, *own, *_MARKED, *printed), families=families)
 
 
 @lru_cache(maxsize=8)

@@ -9,6 +9,7 @@ Rules of this module:
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from ..scan._grammar import BlockSyntax, Branch, Node
@@ -23,6 +24,27 @@ def _braces(base: int, *ends: Branch) -> tuple[Node, ...]:
     return (
         (Branch(read="braces", field="arguments", then=base + 1),),
         (*(Branch(literal=closer) for closer in ("<tool_call|>", "</call>", "</tool_call>", "<turn|>")), *ends),
+    )
+
+
+def _react(*steps: str) -> BlockSyntax:
+    """An agent's steps: a thought, a tool, its input. `steps` are the words of the last two."""
+    action, given = steps
+    call = Branch(literal=f"{action}:", read="word", field="name", then=1)
+    return BlockSyntax(
+        opener="",
+        anchor="answer",
+        body=(
+            (call, Branch(literal="Thought:", read="text", field="said", then=5)),
+            (Branch(literal=f"\n{given}:", then=2),),
+            (Branch(literal="```", read="word", then=3), Branch(read="object", field="arguments", then=4)),
+            (Branch(read="object", field="arguments", then=6),),
+            (_END, call),
+            (replace(call, literal=f"\n{action}:"),),
+            (Branch(literal="```", then=4),),
+        ),
+        family="react",
+        untaught=True,
     )
 
 
@@ -59,4 +81,6 @@ SLIPS: Final[tuple[BlockSyntax, ...]] = (
         family=kimi.K2.name,
         untaught=True,
     ),
+    # ReAct, with nothing behind it: where an observation follows, the model tells of a call.
+    _react("Action", "Action Input"),
 )

@@ -252,7 +252,7 @@ cdef class Prose:
         if self._is_quoted(pos, at):
             return False
         found = self._word_at(p, size)
-        cut[0] = found == 1
+        cut[0] = found == 1 and not self.final
         return found == 2
 
     cdef bint may_be_loose(self, Py_ssize_t at) except -1:

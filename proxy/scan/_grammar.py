@@ -302,6 +302,12 @@ class Block:
     broken: bool = False
     opened: Found | None = None
 
+    @property
+    def reasoning(self) -> str:
+        """What the model `said` first, in an answer that is a block."""
+        first = self.pieces[:1] if not self.syntax.opener else ()
+        return first[0][1].strip(SPACE) if first and first[0][0] == "said" else ""
+
 
 @dataclass(frozen=True, slots=True)
 class Decision:
@@ -310,6 +316,7 @@ class Decision:
     `error` set: the answer breaks off with it. `calls` not empty: these calls. `drop`: the block vanishes, but counts
     as recognised where whitespace is trimmed. None of these: the block is visible text, `replacement` or, if that is
     None, just as the model wrote it. `before`: so many of its first characters are text that stands before the calls.
+    `reasoning`: the model's reasoning, a block of its own before the calls.
     """
 
     calls: tuple[Found, ...] = ()
@@ -317,6 +324,7 @@ class Decision:
     replacement: str | None = None
     error: GatewayError | None = None
     before: int = 0
+    reasoning: str = ""
 
 
 AS_TEXT: Final = Decision()

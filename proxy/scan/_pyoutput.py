@@ -263,8 +263,13 @@ class Output:
         """More of the arguments of a call that has begun."""
         self.events.append(Delta(block, text))
 
-    def give_calls(self, calls: Iterable[Found], source: str) -> None:
-        """Whole calls, which were written as `source` unless they say themselves how."""
+    def give_calls(self, calls: Iterable[Found], source: str, reasoning: str = "") -> None:
+        """Reasoning and whole calls, which were written as `source` unless they say themselves how."""
+        if reasoning:
+            block = self._number()
+            self.events.append(Open(block, BlockKind.REASONING, choice=self._choice))
+            self.events.append(Delta(block, reasoning))
+            self.events.append(Close(block))
         for call in calls:
             block = self.open_call(call, source if call.source is None else call.source)
             if call.arguments:

@@ -371,7 +371,7 @@ class CallScanner:
     def _give(self, decision: Decision, raw: bytes, family: str) -> None:
         self._prose.edge()
         self._output.after = True
-        self._output.give_calls(decision.calls, raw.decode())
+        self._output.give_calls(decision.calls, raw.decode(), decision.reasoning)
         if decision.calls:
             self._choose(family)
 

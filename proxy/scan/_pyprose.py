@@ -233,7 +233,7 @@ class Prose:
         if not begins or self._is_quoted(pos, at):
             return None, False
         whole, cut = self._word_at(buf, at)
-        return (self._loose if whole else None), cut
+        return (self._loose if whole else None), cut and not self.final
 
     def _word_at(self, raw: bytes, at: int) -> tuple[bool, bool]:
         """Whether one of the words stands at `at`, and whether one may, as far as the text goes."""

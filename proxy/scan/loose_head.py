@@ -25,7 +25,22 @@ HEAD_CHARS: Final = 320
 BRACKETS: Final = ("<", "‹", "[", "```")
 """With one of these a stretch begins."""
 
-WORDS: Final = ("call:", "functions.", "default_api.", "tool_call", "function_call", "tool_code", "to=")
+WORDS: Final = (
+    *("call:", "functions.", "default_api.", "tool_call", "function_call", "tool_code", "to="),
+    *(
+        "Call:",
+        "CALL:",
+        "Calling:",
+        "Calling tool",
+        "Calling function",
+        "TOOL_CALL",
+        "FUNCTION_CALL",
+        "**Tool",
+        "**Func",
+    ),
+    *(f"{word}{rest}" for word in ("Tool", "tool", "TOOL", "Function") for rest in (":", " call:", " Call:", " name:")),
+    *("Tool Name:", "TOOL CALL:", "Function Name:", "function call:", "ToolCall:", "FunctionCall:"),
+)
 """Or with one of these, or a tool's name."""
 
 VOCABULARY: Final = frozenset(
@@ -43,7 +58,7 @@ _SEPARATOR: Final = re.compile(r"[.:/]")
 _BEFORE: Final = frozenset("<‹[{(/\"'=:|｜‖.>›")
 _BEHIND: Final = frozenset(">›]|｜‖\"'({:=/,\n<")
 _PUNCTUATION: Final = frozenset(":=,;*#\"'[](){}<>‹›|｜‖-`" + SPACE)
-_NUMBER: Final = re.compile(r":\d*\Z")
+_METHOD: Final = re.compile(r"(?<=\w)(?::\d*|\.(?:call|invoke|run|execute))\Z")
 
 
 @lru_cache(maxsize=16)  # a pure function, asked for each answer; clients choose the names of up to 128 tools
@@ -151,7 +166,7 @@ class LooseHead:
         return char in "{<[`" if not self._bracket else char in _BEHIND
 
     def _is_name(self, word: str) -> bool:
-        word = _NUMBER.sub("", word).rstrip(".:/")
+        word = _METHOD.sub("", word).rstrip(".:/")
         return (
             word in self._names
             or _SEPARATOR.split(word)[-1] in self._names

@@ -145,7 +145,58 @@ def _outputs() -> Iterator[Output]:
     yield one('[tool_call: shell(cmd="ls -la")]', SHELL)
     yield one('I check.\n[Calling tool: shell({"cmd": "ls -la"})]', SHELL, visible="I check.")
     yield one('[TOOL_CALL]\nshell\n{"cmd": "ls -la"}\n[/TOOL_CALL]', SHELL)
+    yield one('[Tool call: shell] {"cmd": "ls -la"}', SHELL)
+    yield one('[TOOL_CALL: fetch_page]\n{"url": "http://a.example", "depth": 2}', DEEP)
+    # labels
+    yield one('Tool: shell\nArguments: {"cmd": "ls -la"}', SHELL)
+    yield one('Tool: save_note\nInput:\n{"title": "Milk", "body": "Buy 2 l"}', NOTE)
+    yield one('**Tool:** shell\n**Arguments:** {"cmd": "ls -la"}', SHELL)
+    yield one('I look.\n\nTool call: shell\nParameters:\n```json\n{"cmd": "ls -la"}\n```', SHELL, visible="I look.")
+    yield one('TOOL_CALL: {"name": "shell", "arguments": {"cmd": "ls -la"}}', SHELL)
+    yield one('I look.\nFUNCTION_CALL: {"name": "shell", "arguments": {"cmd": "ls -la"}}', SHELL, visible="I look.")
+    yield one('Function: fetch_page\nArguments: {"url": "http://a.example", "depth": 2}', DEEP)
+    yield one(
+        'Tool: shell\nArguments: {"cmd": "ls -la"}\n\nTool: open_skill\nArguments: {"name": "diff"}', SHELL, SKILL
+    )
+    yield one('Calling tool shell with arguments {"cmd": "ls -la"}', SHELL)
+    # an agent's steps, as the whole answer
+    yield one('Action: shell\nAction Input: {"cmd": "ls -la"}', SHELL)
+    yield one('Action: open_skill\nAction Input:\n```json\n{"name": "diff"}\n```', SKILL)
+    yield one('Thought: I look.\nAction: shell\nAction Input: {"cmd": "ls -la"}', SHELL, visible="I look.")
+    # a tag that names the tool and has no end
+    yield one('<function=shell({"cmd": "ls -la"})</function>', SHELL)
+    yield one('<function=fetch_page{"url": "http://a.example", "depth": 2}</function>', DEEP)
+    yield one('<function=fetch_page(url="http://a.example", depth=2)</function>', DEEP)
+    yield one('<function(shell){"cmd": "ls -la"}</function>', SHELL)
+    # Python as a method
+    yield one('<|python_tag|>shell.call(cmd="ls -la")', SHELL)
+    yield one('<|python_tag|>fetch_page.call(url="http://a.example", depth=2)', DEEP)
+    # another vendor's prefix
+    for vendor in ("acme", "longcat", "x1"):
+        yield one(
+            f"<{vendor}_tool_call>shell\n<{vendor}_arg_key>cmd</{vendor}_arg_key>\n"
+            f"<{vendor}_arg_value>ls -la</{vendor}_arg_value>\n</{vendor}_tool_call>",
+            SHELL,
+        )
     # bars
+    yield one(
+        '<|tool▁calls▁begin|><|tool▁call▁begin|>function<|tool▁sep|>shell\n```json\n{"cmd": "ls -la"}\n```'
+        "<|tool▁call▁end|><|tool▁calls▁end|>",
+        SHELL,
+    )
+    yield one(
+        'I look.<|tool▁calls▁begin|><|tool▁call▁begin|>shell<|tool▁sep|>{"cmd": "ls -la"}<|tool▁call▁end|>'
+        '<|tool▁call▁begin|>open_skill<|tool▁sep|>{"name": "diff"}<|tool▁call▁end|><|tool▁calls▁end|>',
+        SHELL,
+        SKILL,
+        visible="I look.",
+    )
+    for prefix in ("DSML", "GCML"):
+        yield one(
+            f'<{prefix} tool_calls>\n<{prefix} invoke name="shell">\n<{prefix} parameter name="cmd" string="true">'
+            f"ls -la</{prefix} parameter>\n</{prefix} invoke>\n</{prefix} tool_calls>",
+            SHELL,
+        )
     for opened, closed in (
         ("<｜｜DSML｜｜", "</｜｜DSML｜｜"),
         ("<|DSML|", "</|DSML|"),

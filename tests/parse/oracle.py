@@ -1006,6 +1006,9 @@ class _Reading:
         return self.blocks - 1
 
     def calls(self, decision: Decision, raw: str) -> None:
+        if decision.reasoning:
+            block = self.number()
+            self.out += [Open(block, BlockKind.REASONING), Delta(block, decision.reasoning), Close(block)]
         for call in decision.calls:
             block = self.number()
             self.out.append(

@@ -45,8 +45,14 @@ def tags(arguments: Mapping[str, Any], form: str) -> str:
 
 
 def members(arguments: Mapping[str, Any], quote: str, colon: str) -> str:
+    """Members with raw quotation marks and line ends in their strings. A backslash is escaped between quotes that know
+    escapes: it has two readings else."""
+
+    def raw(value: str) -> str:
+        return value.replace("\\", "\\\\") if quote in ("'", '"') else value
+
     return ",".join(
-        f"{key}{colon}{quote}{value}{quote}" if isinstance(value, str) else f"{key}{colon}{json.dumps(value)}"
+        f"{key}{colon}{quote}{raw(value)}{quote}" if isinstance(value, str) else f"{key}{colon}{json.dumps(value)}"
         for key, value in arguments.items()
     )
 
