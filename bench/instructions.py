@@ -44,6 +44,9 @@ class _NoPolicy:
     def may_call(self, name: str) -> bool:
         return name in self.callable_names
 
+    def broken(self, syntax: BlockSyntax, begun: str) -> None:
+        """A block of an untaught syntax was none."""
+
     def opening(self, syntax: BlockSyntax, pieces: tuple[tuple[Field, str], ...]) -> Found:
         from proxy.scan._grammar import Found
 

@@ -202,7 +202,7 @@ cdef class CallScanner:
         else:
             out = self._output.begin_delta()
             if PyBytes_GET_SIZE(self._prose.held) != 0:
-                self._read(text.encode())
+                self._read(p, size)
             else:
                 self._buffer.begin_with(text, p, size)
                 self._run(0)
@@ -233,14 +233,16 @@ cdef class CallScanner:
         """The answer is over; `truncated` if the backend stopped for length. Gives what was kept back, settles an
         unfinished block (R6.8, C18) and closes what is open."""
         cdef list out = []
+        cdef bytes rest
         if self._done:
             return out
         self._output.events = out
         if self._half:
-            self._read(self._decoder.finish().encode())
+            rest = self._decoder.finish().encode()
+            self._read(bytes_at(rest), PyBytes_GET_SIZE(rest))
         self._prose.final = True
         if PyBytes_GET_SIZE(self._prose.held) > 0:
-            self._read(b"")
+            self._read(NULL, 0)
         while self._in_block and not self._done:
             self._buffer.begin(b"")
             self._buffer.gather()
@@ -266,8 +268,13 @@ cdef class CallScanner:
         self._output.limit = max(self._block_bytes, found.longest)
         return self._block.read_as(found, self._output.limit)
 
-    cdef int _read(self, bytes data) except -1:
-        data = self._prose.held + data
+    cdef int _read(self, Bytes p, Py_ssize_t size) except -1:
+        """What is held back, and this."""
+        cdef Py_ssize_t before = PyBytes_GET_SIZE(self._prose.held)
+        cdef bytes data = PyBytes_FromStringAndSize(NULL, before + size)
+        memcpy(PyBytes_AS_STRING(data), bytes_at(self._prose.held), before)
+        if size > 0:
+            memcpy(PyBytes_AS_STRING(data) + before, p, size)
         self._prose.held = b""
         self._buffer.begin(data)
         return self._run(0)

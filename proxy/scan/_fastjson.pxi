@@ -74,7 +74,7 @@ cdef inline Py_ssize_t read_string(ObjectReader *reader, Bytes p, Py_ssize_t pos
     return pos
 
 
-cdef Py_ssize_t read_object(ObjectReader *reader, Bytes p, Py_ssize_t pos, Py_ssize_t end) noexcept nogil:
+cdef inline Py_ssize_t read_object(ObjectReader *reader, Bytes p, Py_ssize_t pos, Py_ssize_t end) noexcept nogil:
     cdef unsigned char byte
     cdef int mode
     while pos < end:

@@ -117,7 +117,7 @@ cdef class _Marker:
     cdef int anchor
     cdef _Opener opens
     cdef int reasoning
-    cdef bint untaught
+    cdef bint untaught, fence
 
     def __cinit__(self, marker, dict syntaxes):
         self.literal = marker.literal
@@ -127,6 +127,7 @@ cdef class _Marker:
         self.opens = None if marker.opens is None else _Opener(marker.opens, syntaxes)
         self.reasoning = -1 if marker.reasoning is None else marker.reasoning
         self.untaught = marker.untaught
+        self.fence = self.literal.startswith(FENCE)
 
 
 cdef tuple by_first(markers, dict syntaxes):

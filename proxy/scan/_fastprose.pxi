@@ -25,7 +25,8 @@ cdef class Prose:
     cdef bint again, final
     cdef _Opener _loose
     cdef int _plain_firsts
-    cdef bint _opens, _quotes, _lines, _line_start, _margin, _strings
+    cdef bint _opens, _quotes, _lines, _margin, _strings
+    cdef unsigned char _places
     cdef unsigned char _last
     cdef tuple _markers, _taught, _words
     cdef int _tags, _refused
@@ -37,7 +38,8 @@ cdef class Prose:
         self._output = output
         self._policy = policy
         self.held = b""
-        self._line_start = self._margin = True
+        self._margin = True
+        self._last = c"\n"
         self._refused = NONE
         self.read_as(found)
         self._enter(REASONING if preopened else TEXT)
@@ -58,6 +60,7 @@ cdef class Prose:
         self._markers = self.plan.text if state == TEXT else self.plan.inside[self._tags]
         self._loose = self.plan.loose if state == TEXT else None
         self._lines = self._loose is not None and self._loose.at_lines
+        self._places = BEGINS | LINE_END if self._lines else BEGINS
         self._taught = self.plan.taught if state == TEXT or self.plan.calls_inside else ()
         return self._output.enter(state)
 
@@ -126,7 +129,7 @@ cdef class Prose:
         return PyTuple_GET_SIZE(<tuple>PyTuple_GET_ITEM(self._words, byte)) > 0
 
     cdef inline void pass_plain(self, Bytes p, Py_ssize_t size) noexcept:
-        if self._quotes and (self._strings or is_active(&self._quoting)):
+        if self._quotes and (self._strings or self._quoting.active):
             read_quoting(&self._quoting, p, 0, size, self._margin)
         self._pass_line(p, size)
 
@@ -140,15 +143,14 @@ cdef class Prose:
         cdef unsigned char last = p[size - 1]
         self.again = False
         self._last = last
-        self._line_start = last == c"\n"
         self._margin = is_margin(p, 0, size, self._margin) if last <= c" " else False
 
     # --- blocks and tags ----------------------------------------------------------------------------------------------
 
     cdef int edge(self) except -1:
         self._output.edge()
-        self._line_start = self._margin = True
-        self._last = 0
+        self._margin = True
+        self._last = c"\n"
         end_line(&self._quoting)
         return 0
 
@@ -229,6 +231,10 @@ cdef class Prose:
                 line += 1
             if line < self._buffer.size and self._begins_word(p[line]):
                 return line
+        if self._buffer.size - at < BRIEF:
+            while at < self._buffer.size and not self.plan.marks[p[at]] & self._places:
+                at += 1
+            return at
         return self._buffer.next_first(at)
 
     cdef bint _loose_at(self, Py_ssize_t pos, Py_ssize_t at, bint *cut) except -1:
@@ -287,17 +293,18 @@ cdef class Prose:
         for marker in <tuple>self._markers[p[0]]:
             if refused and not marker.untaught:
                 continue
+            if memcmp(p, marker.p, min(size, marker.size)) != 0:
+                continue
             if marker.anchor != ANYWHERE and not self._anchored(marker, pos, at):
                 continue
             if size >= marker.size:
-                if memcmp(p, marker.p, marker.size) == 0:
-                    counts = self._counts(marker, pos, at)
-                    if counts == YES:
-                        return marker
-                    if counts == LATER:
-                        cut[0] = True
-                        return None
-            elif not self.final and memcmp(p, marker.p, size) == 0:
+                counts = self._counts(marker, pos, at)
+                if counts == YES:
+                    return marker
+                if counts == LATER:
+                    cut[0] = True
+                    return None
+            elif not self.final:
                 cut[0] = True
                 return None
         return None
@@ -316,7 +323,7 @@ cdef class Prose:
         if marker.opens is None:
             return self._ends_reasoning(at + marker.size)
         if quoting.fence:
-            if marker.literal.startswith(FENCE):
+            if marker.fence:
                 return YES if quoting.fence <= PyBytes_GET_SIZE(FENCE) else NO
             self.around = IN_FENCE if is_margin(self._buffer.p, pos, at, self._margin) else 0
             return YES if self.around else NO
@@ -397,11 +404,11 @@ cdef class Prose:
     cdef bint _anchored(self, _Marker marker, Py_ssize_t pos, Py_ssize_t at) noexcept:
         cdef Bytes p = self._buffer.p
         if marker.anchor == LINE:
-            return self._line_start if at == pos else p[at - 1] == c"\n"
+            return (self._last if at == pos else p[at - 1]) == c"\n"
         if marker.anchor == MARGIN:
             return is_margin(p, pos, at, self._margin)
         if marker.anchor == START:
-            if self._line_start if at == pos else p[at - 1] == c"\n":
+            if (self._last if at == pos else p[at - 1]) == c"\n":
                 return True
             if not self._output.starts(at - pos):
                 return False
@@ -451,6 +458,5 @@ cdef class Prose:
             self._quote_up_to(pos, at)
             self._margin = is_margin(self._buffer.p, pos, at, self._margin)
         self._last = self._buffer.p[at - 1]
-        self._line_start = self._buffer.p[at - 1] == c"\n"
         owner = self._buffer.owner if pos == 0 and at == self._buffer.size and type(self._buffer.owner) is str else None
         return self._output.say(self._buffer.p + pos, at - pos, owner)

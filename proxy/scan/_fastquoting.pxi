@@ -10,10 +10,7 @@ cdef struct Quoting:
     bint string
     bint line
     bint margin
-
-
-cdef inline bint is_active(Quoting *quoting) noexcept nogil:
-    return (quoting.run | quoting.span | quoting.line | quoting.string) != 0
+    bint active  # anything of this but a fence may be open
 
 
 cdef inline bint is_quoted(Quoting *quoting) noexcept nogil:
@@ -23,26 +20,48 @@ cdef inline bint is_quoted(Quoting *quoting) noexcept nogil:
 cdef void end_line(Quoting *quoting) noexcept nogil:
     end_run(quoting, c"\n")
     quoting.span = 0
-    quoting.string = quoting.line = False
+    quoting.string = quoting.line = quoting.active = False
 
 
 cdef inline Py_ssize_t next_mark(Bytes p, Py_ssize_t at, Py_ssize_t end, bint ends) noexcept nogil:
     """The next tick or quotation mark before `end`, or line end if it `ends` something; `end` if there is none."""
+    cdef Py_ssize_t near = min(end, at + BRIEF)
+    while at < near:
+        if CLASS[p[at]] & MARK or (ends and p[at] == c"\n"):
+            return at
+        at += 1
+    return far_mark(p, at, end, ends) if at < end else end
+
+
+cdef Py_ssize_t far_mark(Bytes p, Py_ssize_t at, Py_ssize_t end, bint ends) noexcept nogil:
+    cdef Py_ssize_t size = BRIEF  # of what is searched, growing: no search goes much further than what it finds
+    cdef Py_ssize_t stop, found_at
     cdef Bytes found
-    if end - at < BRIEF:
-        while at < end and p[at] != TICK and p[at] != c'"' and not (ends and p[at] == c"\n"):
-            at += 1
-        return at
-    found = <Bytes>memchr(p + at, TICK, end - at)
-    end = end if found == NULL else found - p
-    found = <Bytes>memchr(p + at, c'"', end - at)
-    end = end if found == NULL else found - p
-    found = <Bytes>memchr(p + at, c"\n", end - at) if ends else NULL
-    return end if found == NULL else found - p
+    while at < end:
+        size *= 2
+        stop = found_at = min(end, at + size)
+        found = <Bytes>memchr(p + at, TICK, found_at - at)
+        found_at = found_at if found == NULL else found - p
+        found = <Bytes>memchr(p + at, c'"', found_at - at)
+        found_at = found_at if found == NULL else found - p
+        found = <Bytes>memchr(p + at, c"\n", found_at - at) if ends else NULL
+        found_at = found_at if found == NULL else found - p
+        if found_at < stop:
+            return found_at
+        at = stop
+    return end
 
 
-cdef void read_quoting(Quoting *quoting, Bytes p, Py_ssize_t pos, Py_ssize_t end, bint margin) noexcept nogil:
-    cdef Py_ssize_t at = pos
+cdef inline void read_quoting(Quoting *quoting, Bytes p, Py_ssize_t pos, Py_ssize_t end, bint margin) noexcept nogil:
+    cdef Py_ssize_t at = pos if quoting.active else next_mark(p, pos, end, False)
+    if at < end:
+        read_marks(quoting, p, pos, at, end, margin)
+        quoting.active = (quoting.run | quoting.span | quoting.line | quoting.string) != 0
+
+
+cdef void read_marks(
+    Quoting *quoting, Bytes p, Py_ssize_t pos, Py_ssize_t at, Py_ssize_t end, bint margin
+) noexcept nogil:
     while at < end:
         if not quoting.run:
             at = next_mark(p, at, end, quoting.span or quoting.line or quoting.string)

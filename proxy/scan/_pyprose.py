@@ -55,12 +55,12 @@ class Prose:
         self.held = b""
         self.final = False
 
-        # `_tags`: the pair of tags that the text is inside of. `_line_start`: what is read begins a line; `_margin`:
-        # indentation aside; `_last` is the byte before it. `_quoting` is what is quoted there, read up to `_quoted`,
-        # `_refused` what was tried here of what is taught.
+        # `_tags`: the pair of tags that the text is inside of. `_last`: the byte before what is read, a line end where
+        # a text begins; `_margin`: that begins a line, indentation aside. `_quoting` is what is quoted there, read up
+        # to `_quoted`, `_refused` what was tried here of what is taught.
         self._tags = 0
-        self._line_start = self._margin = True
-        self._last = 0
+        self._margin = True
+        self._last = _NEWLINE
         self._quoting = Quoting()
         self._quoted = 0
         self.quiet = self.settled = self.muted = 0
@@ -132,21 +132,20 @@ class Prose:
     def _pass_line(self, text: str) -> None:
         """Where the text ends that is said."""
         self.again = False
-        self._line_start = text[-1] == "\n"
         self._last = text[-1].encode()[-1]
         if text[-1] in _BLANKS:
             before = text.rstrip(_BLANKS)
             self._margin = before[-1] == "\n" if before else self._margin
         else:
-            self._margin = self._line_start
+            self._margin = self._last == _NEWLINE
 
     # --- blocks and tags ----------------------------------------------------------------------------------------------
 
     def edge(self) -> None:
         """Here is a recognised block or a tag."""
         self._output.edge()
-        self._line_start = self._margin = True
-        self._last = 0
+        self._margin = True
+        self._last = _NEWLINE
         self._quoting.end_line()
 
     def mute(self, upto: int) -> None:
@@ -281,15 +280,18 @@ class Prose:
             literal = marker.literal
             if refused and not marker.untaught:
                 continue
+            whole = buf.startswith(literal, at)
+            if not whole and not (len(buf) - at < len(literal) and literal.startswith(buf[at:])):
+                continue
             if marker.anchor != "anywhere" and not self._anchored(marker, pos, at):
                 continue
-            if buf.startswith(literal, at):
+            if whole:
                 counts = self._counts(marker, pos, at)
                 if counts == YES:
                     return marker, False
                 if counts == LATER:
                     return None, True
-            elif not self.final and len(buf) - at < len(literal) and literal.startswith(buf[at:]):
+            elif not self.final:
                 return None, True
         return None, False
 
@@ -389,11 +391,13 @@ class Prose:
         if marker.anchor == "margin":
             return self._is_margin(pos, at)
         if marker.anchor == "start":
-            starts = self._line_start if at == pos else buf[at - 1] == _NEWLINE
-            return starts or (self._output.starts(at - pos) and not buf[pos:at].strip(_SPACE))
+            return self._starts_line(pos, at) or (self._output.starts(at - pos) and not buf[pos:at].strip(_SPACE))
         if marker.anchor == "after":
             return self._output.touches(at - pos) and not buf[pos:at].strip(_SPACE)
-        return self._line_start if at == pos else buf[at - 1] == _NEWLINE
+        return self._starts_line(pos, at)
+
+    def _starts_line(self, pos: int, at: int) -> bool:
+        return (self._last if at == pos else self._buffer.data[at - 1]) == _NEWLINE
 
     def _may_recognise(self, pos: int, at: int) -> bool:
         """Whether an untaught block may begin at `at`."""
@@ -426,8 +430,7 @@ class Prose:
             self._quoting.read(buf, self._quoted, at, self._is_margin(pos, self._quoted))
             self._quoted = max(self._quoted, at)
             self._margin = self._is_margin(pos, at)
-            self._last = buf[at - 1]
-        self._line_start = buf[at - 1] == _NEWLINE
+        self._last = buf[at - 1]
         self._output.say(buf[pos:at].decode())
 
     def _is_margin(self, pos: int, at: int) -> bool:
