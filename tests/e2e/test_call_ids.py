@@ -141,7 +141,7 @@ async def test_the_history_counts_on(gateway: Gateway, stream: bool) -> None:
     shown = text_of(upstream.requests[-1])
     numbers = re.findall(r"<\|tool_call_begin\|>functions\.read_file:(\d+)<", shown)
     assert numbers == [str(n) for n in range(TURNS - 1)]
-    assert re.findall(r"call_id=(\S+) ", shown) == [f"functions.read_file:{n}" for n in range(TURNS - 1)]
+    assert re.findall(r"## Return of (\S+)\n", shown) == [f"functions.read_file:{n}" for n in range(TURNS - 1)]
     results = [message["content"] for message in messages if message["role"] == "tool"][:-1]
     assert re.findall(r"result \d+", shown) == results
 
@@ -159,7 +159,7 @@ async def test_ids_of_another_gateway_are_counted_too(gateway: Gateway) -> None:
         assert (await post(server, {"messages": messages, "tools": [READ]})).status == 200
     shown = text_of(upstream.requests[-1])
     assert re.findall(r"<\|tool_call_begin\|>functions\.read_file:(\d+)<", shown) == ["0", "1", "2", "3"]
-    assert re.findall(r"call_id=(\S+) ", shown) == ["toolu_1", "functions.read_file:1", "read_file:2", "x"]
+    assert re.findall(r"## Return of (\S+)\n", shown) == ["toolu_1", "functions.read_file:1", "read_file:2", "x"]
 
 
 async def test_an_id_that_counts_on_passes(gateway: Gateway) -> None:
