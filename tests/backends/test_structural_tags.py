@@ -91,8 +91,10 @@ TOOLS = (ToolSpec("get_weather", None, CITY), ToolSpec("note", None, None, kind=
 NOT_SAID = {
     *("functiongemma", "gemma4", "lfm2", "minicpm5", "olmo3", "pythonic", "step3"),
     *("beam", "deepseek_v41", "gigachat35", "k2_horizon", "minimax_m3", "muse", "solar_open2"),
+    *("cwm", "sarashina", "telechat4", "ui_tars"),
 }
-"""Formats whose arguments no content of a structural tag is."""
+"""Formats whose arguments no content of a structural tag is: Python's words, tags in no published style, and JSON in
+which the format's own literals are escaped."""
 NO_OPENER = {"fenced_json", "bare_json", "functionary", "llama3_json", "xlam"}
 """Formats in which no literal says that a call begins."""
 
@@ -157,7 +159,8 @@ def texts(one: dict[str, Any], use: ToolUse) -> list[str]:
         case "triggered_tags" | "tags_with_separator":
             return [text for tag in one["tags"] for text in texts(tag, use)]
         case "tag":
-            return [f"{one['begin']}{text}{one['end']}" for text in texts(one["content"], use)]
+            ends = [one["end"]] if isinstance(one["end"], str) else one["end"]
+            return [f"{one['begin']}{text}{end}" for text in texts(one["content"], use) for end in ends]
         case "sequence":
             found = [""]
             for element in one["elements"]:

@@ -242,7 +242,7 @@ async def test_the_reminder_is_the_last_thing_that_the_user_says(content: Any, k
             "If a tool of the list fits, answer only with a call in the form that was shown; else in plain text."
         )
     else:
-        example = '<tool_call>\n{"name":"TOOL","arguments":{"KEY":"VALUE"}}\n</tool_call>'
+        example = '<tool_call>\n{"name":<function-name>,"arguments":<args-json-object>}\n</tool_call>'
         assert last.parts[-1].text.endswith(f"Call one of `look` like {example} {{now}}.")
     if content == "hi":
         assert last.text.startswith("hi\n\n")

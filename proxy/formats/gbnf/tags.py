@@ -47,7 +47,11 @@ def structural_tag(
     Raises `Inexpressible` if there is none: no tool, or a layout that the form cannot say, or a call that no literal
     announces.
     """
-    calls = [_call(name, schema, layout, bounds) for name, schema in tools]
+    closer = layout.closer
+    end: str | list[str] = closer
+    if layout.last and not layout.first:  # it stands behind the last call only
+        end = [closer + layout.last, closer + layout.separator] if parallel else closer + layout.last
+    calls = [_call(name, schema, layout, end, bounds) for name, schema in tools]
     if not calls:
         raise Inexpressible("there is no tool to call")
     begin = layout.first or layout.opener
@@ -68,19 +72,19 @@ def _several(kind: str, tags: Sequence[Json], at_least_one: bool, stop_after_fir
     return {"type": kind, **more, "tags": tags, "at_least_one": at_least_one, "stop_after_first": stop_after_first}
 
 
-def _tag(begin: str, content: Json, end: str) -> Json:
+def _tag(begin: str, content: Json, end: str | list[str]) -> Json:
     return {"type": "tag", "begin": begin, "content": content, "end": end}
 
 
-def _call(name: str, schema: Mapping[str, Any], layout: Layout, bounds: Bounds) -> Json:
+def _call(name: str, schema: Mapping[str, Any], layout: Layout, end: str | list[str], bounds: Bounds) -> Json:
     shown = name if layout.name == "plain" else compact(name)
     content = _content(schema, layout, bounds)
     if layout.numbered:
         number: Json = {"type": "regex", "pattern": "[0-9]+"}
         middle: Json = {"type": "const_string", "value": layout.middle}
         content = {"type": "sequence", "elements": [number, middle, content]}
-        return _tag(layout.opener + shown + layout.numbered, content, layout.closer)
-    return _tag(layout.opener + shown + layout.middle, content, layout.closer)
+        return _tag(layout.opener + shown + layout.numbered, content, end)
+    return _tag(layout.opener + shown + layout.middle, content, end)
 
 
 def _content(schema: Mapping[str, Any], layout: Layout, bounds: Bounds) -> Json:
