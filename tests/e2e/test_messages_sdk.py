@@ -182,7 +182,7 @@ async def test_the_prompt_teaches_what_may_be_called(name: str) -> None:
 
 
 async def test_a_loop_brings_every_result_to_the_model(gateway: Gateway) -> None:
-    """Two calls in one turn, their results given back together, in order and with their ids (R5.8, R14.2)."""
+    """Two calls in one turn, their results given back together, in the order of the calls (R5.8, R14.2)."""
     async with Upstream([Say(f"{A}{B}"), Say("Both done.")]) as upstream:
         server = await gateway(upstream_config(upstream.url))
         messages: list[Any] = [*USER]
@@ -198,8 +198,10 @@ async def test_a_loop_brings_every_result_to_the_model(gateway: Gateway) -> None
             messages.append({"role": "user", "content": [*results, {"type": "text", "text": "Well?"}]})
             last = await client.messages.create(model="m", max_tokens=64, messages=messages, tools=TOOLS)
     assert Got.of(last) == Got("Both done.", (), "end_turn")
-    transcript = json.dumps(upstream.requests[1].json["messages"])
-    places = [transcript.index(text) for text in (calls[0].id, "result-0", calls[1].id, "result-1", "Well?")]
+    said = [message for message in upstream.requests[1].json["messages"] if message["role"] != "system"]
+    transcript = json.dumps(said)
+    texts = (calls[0].name, calls[1].name, "<tool_response>\nresult-0\n<", "<tool_response>\nresult-1\n<", "Well?")
+    places = [transcript.index(json.dumps(text)[1:-1]) for text in texts]
     assert places == sorted(places)
     assert [transcript.count(text) for text in ("result-0", "result-1")] == [1, 1]
     assert upstream.requests[1].json["messages"][-1]["role"] == "user"
@@ -570,5 +572,7 @@ async def test_tools_of_the_gateway_beside_the_clients(tmp_path: Path, stream: b
         said = [{"role": "assistant", "content": message["content"]}, {"role": "user", "content": results}]
         last = await post(server, {**body, "messages": [*USER, *said]}, path=PATH)
     assert last.status == 200
-    transcript = json.dumps(upstream.requests[2].json["messages"])
-    assert transcript.index("It is noon.") < transcript.index(message["content"][1]["id"])
+    said = [message for message in upstream.requests[2].json["messages"] if message["role"] != "system"]
+    transcript = json.dumps(said)
+    places = [transcript.index(json.dumps(f"<tool_response>\n{text}\n<")[1:-1]) for text in ("It is noon.", "x")]
+    assert places == sorted(places)
