@@ -17,6 +17,7 @@ from .written import Settled, Written, object_text
 
 _NAMED: Final = re.compile(r"[ \t\r\n]*(?:function>[ \t\r\n]*)?([\w.:/-]+)(?:>|(?=[ \t\r\n])|\Z)[ \t\r\n]*")
 """The name: behind the word that stands for every tool, or in its place."""
+_MEMBER: Final = re.compile(r"\{\s{0,16}\"([^\"\\]{1,256})\"\s{0,16}:")
 _UNKNOWN: Final = "command"
 """The argument of a tool of which nothing is known: the tools that models were trained on run commands."""
 
@@ -37,17 +38,21 @@ def line_call(text: str) -> Written:
 
 @dataclass(slots=True)
 class LineArguments:
-    """A JSON object with parameters of the tool, or the value of the first one that is required, or else declared."""
+    """A JSON object with parameters of the tool, or the value of the first one that is required, or else declared. An
+    object that names a parameter and is no JSON is neither."""
 
     text: str
 
     def settle(self, parameters: Mapping[str, Any] | None, *, repair: bool, objects: bool) -> Settled:
         """See `Arguments`."""
         known = ParameterTypes(parameters)
+        own = {*known.names, *known.required}
         if self.text[:1] == "{" and parses(self.text):
-            keys, own = read_json(self.text).keys(), {*known.names, *known.required}
+            keys = read_json(self.text).keys()
             if not keys or not own or not keys.isdisjoint(own):
                 return Settled(self.text)
+        elif (member := _MEMBER.match(self.text)) is not None and member[1] in own:
+            raise ValueError("its arguments are no JSON")
         if not self.text:
             return Settled("{}")
         names = [name for name in known.names if name in known.required] or known.names
