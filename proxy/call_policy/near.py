@@ -210,8 +210,8 @@ def is_template(body: str) -> bool:
 
 
 def stands_for_values(arguments: str) -> bool:
-    """Whether something stands in place of one of these arguments, which are JSON: dots, or words in angle brackets that
-    say what the value would be. A tag is a value as any other."""
+    """Whether something stands in place of one of these arguments, which are JSON: dots, or words in angle brackets
+    that say what the value would be. A tag is a value as any other."""
     value = read_json(arguments)
     members = value.items() if isinstance(value, dict) else ()
     return any(isinstance(text, str) and _stands_in(key, text) for key, text in members)

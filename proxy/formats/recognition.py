@@ -188,7 +188,7 @@ def _tagged(opener: str, closer: str) -> BlockSyntax:
 
 
 _FURTHER: Final = (
-    *(slip for slip in SLIPS if not slip.opener),
+    *SLIPS,
     BlockSyntax(
         opener="<function=",
         closer="</function>",
@@ -262,11 +262,6 @@ def _own(family: ToolFormat) -> Iterator[BlockSyntax]:
             yield syntax
 
 
-def _slips(family: ToolFormat) -> list[BlockSyntax]:
-    """Those of its slips that have markers."""
-    return [slip for slip in SLIPS if slip.opener and slip.family == family.name]
-
-
 def _plain(base: int) -> tuple[Node, ...]:
     return elements(base, "parameter", "</invoke>")
 
@@ -279,9 +274,7 @@ _INVOKE: Final = (
     ),
 )
 
-_OF_FAMILIES: Final = {f.name: [*_untaught(_own(f), f.name), *_slips(f)] for f in FAMILIES} | {
-    "invoke": _untaught(_INVOKE, "invoke")
-}
+_OF_FAMILIES: Final = {f.name: _untaught(_own(f), f.name) for f in FAMILIES} | {"invoke": _untaught(_INVOKE, "invoke")}
 
 _PLAIN: Final = frozenset(("function call<|role_sep|>", "-> tool/function_call"))
 """Openers that begin like ordinary text; what stands before them in an answer is among `_FURTHER`."""

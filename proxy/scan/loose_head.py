@@ -87,8 +87,11 @@ class LooseHead:
         "_chars",
         "_decoder",
         "_fence",
+        "_key",
+        "_named",
         "_names",
         "_pending",
+        "_string",
         "_word",
         "_worded",
         "_words",
@@ -105,9 +108,13 @@ class LooseHead:
         self._word = ""
         # `_bracket`: what the text is inside of, `_words` how many words stand there. `_before`: the last character
         # before the word that is none of white space. `_pending`: a tool's name stands before, and what follows it
-        # decides. `_attribute`: a word follows it.
+        # decides. `_attribute`: a word follows it. In an object: `_key` is the last string, `_string` what was read of
+        # one, `_named`: the value of `name` comes.
         self._bracket = ""
         self._words = 0
+        self._key = ""
+        self._string: str | None = None
+        self._named = False
         self._before = ""
         self._pending = False
         self._attribute = False
@@ -120,7 +127,7 @@ class LooseHead:
         if not char:
             return None
         self._chars += 1
-        if self._chars > HEAD_CHARS:
+        if self._chars > HEAD_CHARS or (self._bracket == "{" and self._names_no_tool(char)):
             return False
         if _WORD.match(char):
             self._word += char
@@ -130,6 +137,22 @@ class LooseHead:
         if found is not None:
             return found
         return self._punctuation(char)
+
+    def _names_no_tool(self, char: str) -> bool:
+        """In an object: it gives itself a name that no tool has (R30.7)."""
+        said = self._string
+        if char == '"':
+            self._string = "" if said is None else None
+            if said is not None and self._named:
+                return not self._is_name(said)
+            self._key = said or ""
+        elif said is not None:
+            self._string = said + char
+        elif char == ":":
+            self._named = self._key == "name"
+        elif char not in SPACE:
+            self._named = False
+        return False
 
     def _may_go_on(self) -> bool:
         """Outside of brackets: the word may still become a name, perhaps behind a namespace, or one of the
