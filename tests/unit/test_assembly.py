@@ -293,7 +293,10 @@ def test_arguments_in_braces() -> None:
         ("{}", "{}"),
     ):
         assert read(BRACES, ("name", "f"), ("arguments", text)) == [("f", None, arguments)]
-    for text in ("{city:Oslo}", "[1]", ""):
+    bare = ("arguments", "{city:Oslo}")
+    assert read(BRACES, ("name", "f"), bare) == [("f", None, '{"city":"Oslo"}')], "a slip of Gemma's"
+    refused(BRACES, ("name", "f"), bare, repair=False)
+    for text in ("[1]", "", "{city}", "{city:Oslo"):
         refused(BRACES, ("name", "f"), ("arguments", text))
 
 
