@@ -82,7 +82,8 @@ async def test_what_the_model_thinks_is_no_output_text(mode: str, more: dict[str
         ({"preopened": True}, ("Let me ", "see.</thi", "nk>Hello"), {"reasoning": "Let me see.", "message": "Hello"}),
         ({"field": "drop"}, THOUGHT, {"message": "Hello <b>you</b>."}),
         ({"field": "inline"}, THOUGHT, {"message": "<think>Let me see.</think>Hello <b>you</b>."}),
-        ({}, ("a <think>b",), {"message": "a ", "reasoning": "b"}),
+        ({}, ("a <think>b",), {"message": "a <think>b"}),  # in the middle of a line it is text
+        ({}, ("a\n<think>b",), {"message": "a", "reasoning": "b"}),
         ({}, ("  a ", "\n"), {"message": "  a \n"}),
         ({}, (" ", "\n<think>b</think>\n", "\n c "), {"message": "c ", "reasoning": "b"}),
         ({}, ("<think>b</think>\n\n",), {"reasoning": "b"}),

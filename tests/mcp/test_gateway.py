@@ -52,7 +52,7 @@ async def test_a_loop_with_the_real_client() -> None:
         assert answer.choices[0].message.content == "It said a."
         told = json.dumps(upstream.requests[1].json["messages"])
         assert "echo: " in told
-        assert "error=true>Error: " in told
+        assert json.dumps("<tool_response>\nError: ")[1:-1] in told
         async with aiohttp.ClientSession() as session, session.get(gateway.make_url("/metrics")) as got:
             page = await got.text()
         assert 'toolwire_tool_executions_total{state="TOOL_COMPLETED"} 1.0' in page
