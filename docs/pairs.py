@@ -26,6 +26,9 @@ OUTCOMES: Final[Mapping[str, str]] = {
 ONLY_TAUGHT: Final = frozenset({"openai_completions"})
 """Kinds that have no place for tools."""
 
+ALWAYS_READ: Final = frozenset({"codex_app_server"})
+"""Kinds that read calls themselves whenever they are given tools."""
+
 _ERRORS: Final[Mapping[str, str]] = {
     "chat": "502 `upstream_error`",
     "responses": "502 `upstream_error`",
@@ -56,7 +59,9 @@ ENDS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
 
 def modes_of(kind: str) -> tuple[str, ...]:
     """The modes in which a kind of backend is used."""
-    return ("prompt",) if kind in ONLY_TAUGHT else ("prompt", "native")
+    if kind in ONLY_TAUGHT:
+        return ("prompt",)
+    return ("prompt", "native") if kind in ALWAYS_READ else ("prompt", "template", "native")
 
 
 def page() -> str:

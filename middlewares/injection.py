@@ -3,7 +3,8 @@
 On the way in a request with tools becomes one without: a prompt segment teaches the tools, earlier calls and results
 are written as text (R5). What was taught is noted as the exchange's offer, so that the answer's text is scanned. Where
 the server does tools itself (`Exchange.native`) a request is left alone, and so is one without tools and without tool
-history (R1.6).
+history (R1.6). Where the model's own chat template teaches them (`Exchange.templated`) tools, calls and results stay in
+their fields, and only the policy is written beside (R31.1, `proxy.prompting.beside_template`).
 """
 
 from __future__ import annotations
@@ -27,11 +28,12 @@ from proxy.formats.recognition import recognised_markers
 from proxy.formats.rendering import as_taught
 from proxy.formats.restoring import Escapes
 from proxy.formats.toolset import NAME_BYTES, SPEC_BYTES, ToolSet, note, note_of
-from proxy.model import Constraint, ModelRequest, ToolSpec, replace
+from proxy.model import Constraint, ModelRequest, ToolChoice, ToolSpec, replace
 from proxy.pipeline.caches import CACHES
 from proxy.pipeline.exchange import Exchange, OfferedTools
 from proxy.pipeline.middleware import Middleware, Place
 from proxy.pipeline.routing import Route
+from proxy.prompting.beside_template import policy_beside, shown_tools, templated
 from proxy.prompting.prompt import content_key, form_sentence, reminder, segment
 from proxy.prompting.transcript import SYSTEM, Flatten, escaping_of, guarded, has_history, inject, placed
 from proxy.scanner import reasoning_tags
@@ -161,10 +163,11 @@ class Injection(Middleware):
         route = exchange.route
         if exchange.native:
             return _with_form(exchange, request)
+        by_template = exchange.templated
         wire = route.pool.protocol
         turns = wire is not None and wire.turn_markers
         asks = request.tools or request.response_format is not None
-        if not (asks or turns or has_history(request.messages)):
+        if not (asks or turns or (has_history(request.messages) and not by_template)):
             exchange.escapes = exchange.offer = None
             return request
         tool_format = route.format_for(request.model)
@@ -177,7 +180,7 @@ class Injection(Middleware):
             form = _form_in_words(exchange, request)
             request = _with_form_left(exchange, request, form)
         escapes = exchange.escapes = Escapes()
-        args = (request, route, tool_format, _way(route, tool_format), form, escapes, constrains)
+        args = (request, route, tool_format, _way(route, tool_format), form, escapes, constrains, by_template)
         changed, exchange.offer = await offload(True, prepare, *args) if slow else prepare(*args)
         return changed
 
@@ -190,29 +193,33 @@ class Injection(Middleware):
         form: Mapping[str, Any] | None,
         escapes: Escapes,
         constrains: bool,
+        by_template: bool,
     ) -> tuple[ModelRequest, OfferedTools | None]:
         text, reminded, offer = "", "", None
         if request.tools:
-            taught = self._taught(request, route, tool_format, way)
+            taught = self._taught(request, route, tool_format, way, by_template)
             text, reminded, offer = taught.text, taught.reminder, taught.offer
         if form is not None:
             text = "\n\n".join(filter(None, (text, form_sentence(form, tool_format))))
         if way.turns:
             request = guarded(request, way.turns, escapes, SYSTEM)
         special = tool_format.special_tokens and (offer is not None or tool_format.framing is not None)
-        changed = inject(
-            request,
-            text,
-            tool_format,
-            placement=route.options.prompt.placement,
-            flatten=way.flatten,
-            also=way.also,
-            escapes=escapes,
-            reminder=reminded,
-            wire=way.wire,
-            special_tokens=special,
-            escaping=way.escaping,
-        )
+        if by_template:
+            changed = self._templated(request, route, tool_format, way, text, reminded, escapes, special)
+        else:
+            changed = inject(
+                request,
+                text,
+                tool_format,
+                placement=route.options.prompt.placement,
+                flatten=way.flatten,
+                also=way.also,
+                escapes=escapes,
+                reminder=reminded,
+                wire=way.wire,
+                special_tokens=special,
+                escaping=way.escaping,
+            )
         if way.turns and changed is request:
             changed = guarded(request, way.turns, escapes)
             if special and changed is not request:
@@ -225,26 +232,58 @@ class Injection(Middleware):
                 changed = replace(changed, constraint=constraint)
         return changed, offer
 
+    @staticmethod
+    def _templated(
+        request: ModelRequest,
+        route: Route,
+        tool_format: ToolFormat,
+        way: _Way,
+        beside: str,
+        reminded: str,
+        escapes: Escapes,
+        special: bool,
+    ) -> ModelRequest:
+        """The request with its tools and history as they are, and `beside` in the prompt."""
+        prompt = route.options.prompt
+        return templated(
+            request,
+            shown_tools(request, prompt),
+            ToolChoice(route.pool.capabilities.template_choice),
+            beside,
+            tool_format,
+            placement=prompt.placement,
+            also=way.also,
+            escapes=escapes,
+            reminder=reminded,
+            wire=way.wire,
+            special_tokens=special,
+        )
+
     def _taught(
         self,
         request: ModelRequest,
         route: Route,
         tool_format: ToolFormat,
         way: _Way,
+        by_template: bool,
     ) -> _Taught:
         """What the tools amount to in a prompt: as noted with these very tools, else by their content."""
         choice = request.tool_choice
-        about = (self, choice.mode, choice.name, choice.allowed, request.parallel_tool_calls, tool_format.name)
+        parallel = request.parallel_tool_calls
+        about = (self, by_template, choice.mode, choice.name, choice.allowed, parallel, tool_format.name)
         noted: _Taught | None = note_of(request.tools, about)
         if noted is not None and noted.route is route:
             return noted
         prompt = self._with_template(route.options.prompt)
-        key = content_key(request, tool_format.name, prompt, way.recognised)
-        text = _once(self._segments, key, lambda: segment(request, tool_format, prompt, way.recognised)) or ""
+        key = content_key(request, tool_format.name, prompt, way.recognised, by_template)
+        if by_template:
+            text = policy_beside(request, tool_format, prompt)
+        else:
+            text = _once(self._segments, key, lambda: segment(request, tool_format, prompt, way.recognised)) or ""
         tools = request.callable_tools
         tools = request.tools if len(tools) == len(request.tools) else ToolSet(tools, of=request.tools)
-        read = reading_brackets(tool_format) if way.flatten == "bracket" else tool_format
-        offer = OfferedTools(tools, request.tool_choice, request.parallel_tool_calls, read, request.tools)
+        read = reading_brackets(tool_format) if way.flatten == "bracket" and not by_template else tool_format
+        offer = OfferedTools(tools, request.tool_choice, parallel, read, request.tools)
         line = reminder(request, tool_format, prompt)
         taught = _Taught(route, key, text, line, offer if tools else None)
         return note(request.tools, about, taught, weight_of(key, text, line) + NAME_BYTES * len(tools))

@@ -1,8 +1,12 @@
-"""Who does tools, where the route leaves it open (`mode: hybrid` and `auto`, R24.1).
+"""Who does tools, where the route leaves it open (`mode: hybrid`, `auto` and `text`, R24.1, R31.2).
 
 Sets `Exchange.tools_by`, and nothing else knows of the modes: whoever stands further in does what that says, and this
 middleware calls them once more if the first way leads nowhere (docs/adr/0033). It is left out of the chain under
-`prompt` and `native`.
+`prompt`, `template` and `native`.
+
+Under `text` and `auto` the model's own chat template teaches the tools where a probe has shown that it can
+(`proxy.endpoints.template_probing`, docs/adr/0046), and a request waits `WAIT_S` at most for a probe. Else, under
+`text`, the gateway does all; under `auto`, it goes on as under `hybrid`:
 
 A server is given the tools first. If it refuses them, by its status or at the beginning of its answer, the same request
 goes on as under `mode: prompt`; what it had refused in any case is not learned. If its answer nearly calls, `reask`
@@ -27,7 +31,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mappi
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from aiohttp import web
 
@@ -38,7 +42,7 @@ from proxy.endpoints.verdicts import MOST, Cause, of_all_tools
 from proxy.errors import GatewayError
 from proxy.events import BlockKind, Event, Fault, Open, Start
 from proxy.model import ModelRequest, ToolResult, ToolUse
-from proxy.pipeline.exchange import EXCHANGE, Exchange
+from proxy.pipeline.exchange import EXCHANGE, Exchange, ToolsBy
 from proxy.pipeline.middleware import Handler, Middleware, Place, ask_again
 from proxy.pipeline.reply import Reply
 from proxy.pipeline.stages import Batches
@@ -46,6 +50,9 @@ from proxy.record import AccessField, CounterSpec
 
 PROBE_AGAIN_S: Final = 60.0
 """A model that clients' requests put in doubt is probed at most once in so long."""
+
+WAIT_S: Final = 3.0
+"""A request waits so long for a probe. Then it goes on with what is known, and the probe too."""
 
 SWITCHED: Final[tuple[Cause, ...]] = ("refused", "near_miss")
 
@@ -67,10 +74,12 @@ class ToolMode(Middleware):
 
     passing = "stands_aside"
     access_fields: ClassVar[tuple[AccessField, ...]] = (
-        AccessField("tool_mode", "Who did tools in the end, where `mode` leaves it open: `native` or `prompt`."),
+        AccessField(
+            "tool_mode", "Who did tools in the end, where `mode` leaves it open: `native`, `template` or `prompt`."
+        ),
         AccessField(
             "mode_switches",
-            "Requests that went over to `prompt` (`mode: hybrid`, `auto`).",
+            "Requests that went over to `prompt` (`mode: hybrid`, `auto`, `text`).",
             CounterSpec(
                 "toolwire_mode_switches_total",
                 "Requests in which tools went over from the server to the gateway",
@@ -89,7 +98,7 @@ class ToolMode(Middleware):
     @classmethod
     def idle(cls, place: Place) -> bool:
         """See `Middleware.idle`."""
-        return place.route.options.mode not in ("hybrid", "auto")
+        return place.route.options.mode not in ("hybrid", "auto", "text")
 
     @classmethod
     def asked_for_by(cls, place: Place) -> str | None:
@@ -117,9 +126,8 @@ class ToolMode(Middleware):
         tried: _Tried | None = exchange.state.get(_Tried)
         if tried is None:
             exchange.state[_Tried] = tried = _Tried()
-            native, tried.known = await self._way(exchange, asked)
-            exchange.tools_by = "server" if native else "gateway"
-            exchange.record.note("tool_mode", "native" if native else "prompt")
+            exchange.tools_by, tried.known = await self._way(exchange, asked)
+            exchange.record.note("tool_mode", _MODES[exchange.tools_by])
         elif exchange.native and exchange.record.counts["reasks"] > tried.thrown:
             self._switch(exchange, "near_miss")
             response = await handler(request)
@@ -127,7 +135,7 @@ class ToolMode(Middleware):
                 response.watch(_Learning(self, exchange, asked).see)
             return response
         tried.thrown = exchange.record.counts["reasks"]
-        if not exchange.native:
+        if exchange.tools_by == "gateway":
             return await handler(request)
         try:
             response = await handler(request)
@@ -135,27 +143,47 @@ class ToolMode(Middleware):
             if not refuses_tools(fault):
                 raise
             return await self._other_way(exchange, asked, partial(ask_again, handler, request, asked), fault)
-        if isinstance(response, Reply) and response.touched and not tried.known:
+        if exchange.native and isinstance(response, Reply) and response.touched and not tried.known:
             response.rewrite(partial(self._beginning, exchange, asked, partial(ask_again, handler, request, asked)))
         return response
 
     # --- which way ------------------------------------------------------------------------------------------------
 
-    async def _way(self, exchange: Exchange, asked: ModelRequest) -> tuple[bool, bool]:
-        """Whether the servers do tools, and whether that is known."""
-        wire = exchange.route.pool.protocol
+    async def _way(self, exchange: Exchange, asked: ModelRequest) -> tuple[ToolsBy, bool]:
+        """Who does tools, and whether that is known."""
+        wire, mode = exchange.route.pool.protocol, exchange.route.options.mode
         if wire is not None and not wire.takes_tools:
-            return False, True
-        if exchange.route.options.mode == "auto" and not exchange.only_counted:
+            return "gateway", True
+        if wire is not None and mode in ("auto", "text") and await self._by_template(exchange, asked):
+            return "template", True
+        if mode == "text":
+            return "gateway", True
+        if mode == "auto" and not exchange.only_counted:
             for member, model in _asked_names(exchange, asked, exchange.route.pool.members):
                 if member.endpoint.verdict(model) is None:
                     await self._probe(member, model)
         verdicts = [member.endpoint.verdict(model) for member, model in _asked_names(exchange, asked)]
-        return not any(verdict and verdict.mode == "prompt" for verdict in verdicts), None not in verdicts
+        by_gateway = any(verdict and verdict.mode == "prompt" for verdict in verdicts)
+        return "gateway" if by_gateway else "server", None not in verdicts
+
+    async def _by_template(self, exchange: Exchange, asked: ModelRequest) -> bool:
+        """Whether the chat templates of all servers' models are known to teach tools. Begins the probes that are
+        missing."""
+        tool_format = exchange.route.known_format(asked.model)
+        if tool_format is None:
+            return False
+        named = _asked_names(exchange, asked)
+        unknown = [one for one in named if one[0].endpoint.templates.known(one[0].endpoint, one[1]) is None]
+        if unknown and not exchange.only_counted:
+            special = tool_format.special_tokens
+            begun = [m.endpoint.templates.begin(m.endpoint, model, special_tokens=special) for m, model in unknown]
+            await _patiently(filter(None, begun))
+        verdicts = [member.endpoint.templates.known(member.endpoint, model) for member, model in named]
+        return all(verdict is not None and verdict.mode == "template" for verdict in verdicts)
 
     async def _probe(self, member: WeightedEndpoint, model: str) -> None:
         """Probe a model, once for all that want to know."""
-        await asyncio.shield(self._probing(member, model, None))  # one who goes does not spoil it for the others
+        await _patiently((self._probing(member, model, None),))
 
     def _probing(self, member: WeightedEndpoint, model: str, doubt: Cause | None) -> asyncio.Task[Probed]:
         """The probe of a model, which ends with a verdict if it shows something. `doubt` is what a client's request
@@ -206,12 +234,21 @@ class ToolMode(Middleware):
         self, exchange: Exchange, asked: ModelRequest, again: _Again, fault: GatewayError
     ) -> web.StreamResponse:
         """The answer under `prompt` to what the server refused. If it takes that, the server is in doubt."""
-        who = _who(exchange, fault)
+        who, templated = _who(exchange, fault), exchange.templated
         self._switch(exchange, "refused")
         response = await again()
-        if of_all_tools(fault):
+        if of_all_tools(fault) and templated:
+            self._doubt_template(exchange, asked, who)
+        elif of_all_tools(fault):
             self.doubt(exchange, asked, who, "refused")
         return response
+
+    def _doubt_template(self, exchange: Exchange, asked: ModelRequest, who: str | None) -> None:
+        """The server `who`, or the one that was asked last, has refused the tools that its template was to write."""
+        found, tool_format = _asked_server(exchange, asked, who), exchange.route.known_format(asked.model)
+        if found is not None and tool_format is not None:
+            endpoint = found[0].endpoint
+            endpoint.templates.begin(endpoint, found[1], special_tokens=tool_format.special_tokens)
 
     async def _beginning(
         self, exchange: Exchange, asked: ModelRequest, again: _Again, batches: Batches
@@ -265,6 +302,15 @@ class _Learning:
         if not self._over and isinstance(event, Open) and event.kind is BlockKind.TOOL_CALL:
             self._over = True
             self._middleware.doubt(self._exchange, self._asked, None, "near_miss")
+
+
+_MODES: Final[Mapping[ToolsBy, str]] = {"server": "native", "gateway": "prompt", "template": "template"}
+
+
+async def _patiently(probes: Iterable[asyncio.Task[Any]]) -> None:
+    """Wait for probes, which go on whatever becomes of who waits."""
+    if running := tuple(probes):
+        await asyncio.wait(running, timeout=WAIT_S)
 
 
 def _concerns_tools(request: ModelRequest) -> bool:

@@ -151,7 +151,7 @@ class Validation(Middleware):
             hosted = ", ".join([tool.name for tool in others if tool.kind == "hosted"])
             noted = _Decided(await self._decision(exchange, request), hosted)
             note(request.tools, key, noted, noted.schemas.weight + weight_of(hosted))
-        if noted.hosted and options.mode == "prompt":
+        if noted.hosted and options.mode in ("prompt", "template", "text"):
             LOG.info("request %s: hosted tools are not simulated: %s", exchange.id, quote(noted.hosted))
         return noted.schemas
 

@@ -23,6 +23,7 @@ from .configuration.checks import effective_routes, has_limits
 from .configuration.settings import load, read_section
 from .endpoints.health import HEALTH, Health
 from .endpoints.pool import Endpoint, pool_of
+from .endpoints.template_probing import TemplateProbes
 from .endpoints.verdicts import Verdicts
 from .errors import ClientFault, GatewayError, quote
 from .fastparse import IMPLEMENTATION
@@ -60,6 +61,7 @@ from .startup.chains import chain_of, kind_of
 from .startup.introduction import introduction
 from .startup.names import check_names
 from .startup.passed import passed_paths
+from .startup.template_use import begin_template_probes
 from .store.opening import make_store
 from .support.cache import CacheBudget
 from .support.collecting import COLLECTING, Collecting
@@ -73,6 +75,8 @@ CLIENT_SERVERS: Final = web.AppKey("toolwire.client_servers", ClientServers)
 BACKENDS: Final = web.AppKey("toolwire.backends", tuple[Backend, ...])
 HOP: Final = web.AppKey("toolwire.hop", str)
 VERDICTS: Final = web.AppKey("toolwire.verdicts", Verdicts)
+TEMPLATE_VERDICTS: Final = web.AppKey("toolwire.template_verdicts", Verdicts)
+TEMPLATES: Final = web.AppKey("toolwire.templates", TemplateProbes)
 LEDGER: Final = web.AppKey("toolwire.ledger", Ledger)
 
 
@@ -121,8 +125,9 @@ def create_app(
             backend.count_error = partial(metrics.backend_errors.inc, backend.name)
     endpoints = {name: Endpoint(name, backend, config.backends[name]) for name, backend in backends.items()}
     verdicts = shared.take(VERDICTS, None, lambda: _verdicts(metrics))
+    templates = TemplateProbes(shared.take(TEMPLATE_VERDICTS, None, lambda: _template_verdicts(metrics)))
     for endpoint in endpoints.values():
-        endpoint.verdicts = verdicts
+        endpoint.verdicts, endpoint.templates = verdicts, templates
     for entry in (*config.chain, *(entry for route in config.routes for entry in route.chain or ())):
         middleware = kind_of(entry, plugins)
         metrics.declare(() if middleware is None else middleware.access_fields)
@@ -176,12 +181,14 @@ def create_app(
     app[METRICS] = metrics
     app[SHARED] = shared
     app[VERDICTS] = verdicts
+    app[TEMPLATES] = templates
     app[BACKENDS] = tuple(backends.values())
     app[HEALTH] = Health(
         endpoints,
         lambda up, name: metrics.backend_up.set(up, name),
         partial(introduction, routes),
         None if before is None else before.get(HEALTH),
+        probe=partial(begin_template_probes, routes),
     )
     app[CONVERSATIONS] = shared.take(
         CONVERSATIONS,
@@ -288,6 +295,12 @@ def _verdicts(metrics: Metrics) -> Verdicts:
     return Verdicts(folder, lambda one: metrics.tools_native.set(one.mode == "native", one.backend))
 
 
+def _template_verdicts(metrics: Metrics) -> Verdicts:
+    cells = metrics.cells.path
+    folder = None if cells is None else cells.parent / "templates"
+    return Verdicts(folder, lambda one: metrics.tools_templated.set(one.mode == "template", one.backend))
+
+
 def _configured_observers(
     app: web.Application, config: GatewayConfig, shared: SharedResources, metrics: Metrics
 ) -> Iterator[Observe]:
@@ -362,6 +375,7 @@ async def _running_backends(app: web.Application) -> AsyncIterator[None]:
         async with app[HEALTH]:
             yield
     finally:
+        await app[TEMPLATES].close()
         for backend in reversed(started):
             await backend.close()
 
@@ -409,6 +423,8 @@ async def _ready(request: web.Request) -> web.Response:
     said: dict[str, object] = {"status": "ready" if ready else "unavailable", "backends": states}
     if tools := request.app[VERDICTS].shown():
         said["tools"] = tools
+    if templates := request.app[TEMPLATES].shown():
+        said["templates"] = templates
     return _json(said, 200 if ready else 503)
 
 

@@ -156,6 +156,10 @@ class BackendObserver:
     def sent(self, body: bytes) -> None:
         """The body that goes to the server. Not called by backends without wire bytes."""
 
+    def rendered(self, prompt: str) -> None:
+        """The prompt as the model sees it, which the server's chat template makes of that body (R31.1a). Only called
+        where the server can say it."""
+
     def answered(self, status: int, headers: Mapping[str, str]) -> None:
         """The head of the answer."""
 
@@ -232,6 +236,11 @@ class CompositeObserver(BackendObserver):
         """See `BackendObserver`."""
         for observer in self._observers:
             observer.sent(body)
+
+    def rendered(self, prompt: str) -> None:
+        """See `BackendObserver`."""
+        for observer in self._observers:
+            observer.rendered(prompt)
 
     def answered(self, status: int, headers: Mapping[str, str]) -> None:
         """See `BackendObserver`."""

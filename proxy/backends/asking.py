@@ -14,7 +14,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import aiohttp
 from yarl import URL
@@ -33,6 +33,8 @@ from .presets import OPENAI_HOST
 from .private import Private
 from .session_client import BodyInPieces, SessionClient, broken
 from .tokenizing import Ask
+
+T = TypeVar("T")
 
 PROBE_S: Final = 2.0
 """Limit for each of the questions."""
@@ -115,13 +117,15 @@ class Asking:
 
         return await self._counted(ask, wire.read_count)
 
-    async def of_engine(self, way: Callable[[Ask], Awaitable[int | None]]) -> int | None:
-        """What the engine's own paths say of a number of tokens; None: they cannot."""
-        return await self._counted(lambda: way(self._ask_engine), lambda tokens: tokens)
+    async def of_engine(self, way: Callable[[Ask], Awaitable[T | None]], seconds: float = COUNT_S) -> T | None:
+        """What the engine's own paths say in this time of the tokens of a prompt; None: they cannot."""
+        return await self._counted(lambda: way(self._ask_engine), lambda said: said, seconds)
 
-    async def _counted(self, ask: Callable[[], Awaitable[Any]], read: Callable[[Any], int | None]) -> int | None:
+    async def _counted(
+        self, ask: Callable[[], Awaitable[Any]], read: Callable[[Any], T | None], seconds: float = COUNT_S
+    ) -> T | None:
         try:
-            async with asyncio.timeout(COUNT_S):
+            async with asyncio.timeout(seconds):
                 return read(await ask())
         except (aiohttp.ClientError, OSError, ValueError, GatewayError):
             return None

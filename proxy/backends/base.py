@@ -13,7 +13,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 from ..events import Event
 from ..folding import Folding
@@ -58,6 +58,8 @@ class Capabilities:
     """The limit on answers to clients that set none; None: none, or that of the protocol."""
     special_tokens: bool = False
     """It can be told to leave special tokens in the text."""
+    template_choice: Literal["none", "auto"] = "none"
+    """The `tool_choice` under which it writes tools into the prompt and leaves the text of the answer alone (R31.1)."""
 
 
 class EventSource(Protocol):

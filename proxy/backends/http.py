@@ -47,7 +47,7 @@ from .observed import ObservedAnswer
 from .presets import AUTO, GENERIC, OPENAI_HOST, capabilities
 from .private import private_of
 from .session_client import SessionClient
-from .tokenizing import Ask, count, count_text
+from .tokenizing import Ask, count, count_text, rendered, renders
 from .upstream_errors import cleaned, read_refusal
 
 LOG: Final = logging.getLogger("toolwire.backends")
@@ -162,6 +162,7 @@ class HttpBackend:
             answer = await client.post(body, stream=request.stream, request_id=request_id, headers=further)
         else:
             observer.sent(body)
+            await self._show(request, observer)
             headers = {**observer.headers(), **(further or {})}
             answer = await client.post(body, stream=request.stream, request_id=request_id, headers=headers)
             observer.answered(answer.status, answer.headers)
@@ -247,14 +248,27 @@ class HttpBackend:
         """See `TokenCounter`."""
         return await self._by_engine(lambda engine, ask: count_text(engine, model, text, ask))
 
+    async def _show(self, request: ModelRequest, observer: BackendObserver) -> None:
+        """Tell `observer` the prompt of a request whose tools the model's chat template writes (R31.1a)."""
+        engine = self._known_engine
+        if not request.tools or request.tool_choice.mode != self.capabilities.template_choice or not renders(engine):
+            return
+        prompt = await self._asking.of_engine(lambda ask: rendered(engine, self._written(request), ask), PROBE_S)
+        if prompt is not None:
+            observer.rendered(prompt)
+
+    @property
+    def _known_engine(self) -> str | None:
+        preset = self._config.preset
+        return self._engine if preset in (AUTO, GENERIC) else preset
+
     async def _by_engine(self, way: Callable[[str | None, Ask], Awaitable[int | None]]) -> int | None:
         """The count that an engine's own path gives. A server of no known kind that never could say is not asked for
         `COUNT_AGAIN_S`; that it could not say it of one request says nothing if it has counted before."""
         now = time.monotonic()
         if now < self._count_again_at or self.base.host == OPENAI_HOST:
             return None
-        preset = self._config.preset
-        engine = self._engine if preset in (AUTO, GENERIC) else preset
+        engine = self._known_engine
         tokens = await self._asking.of_engine(lambda ask: way(engine, ask))
         if engine is None:
             self._counts = self._counts or tokens is not None

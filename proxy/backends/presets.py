@@ -47,6 +47,10 @@ PROVEN: Final = frozenset({"gbnf"})
 (R23.2)."""
 
 
+LEAVES_TEXT: Final = frozenset({"vllm", "llamacpp"})
+"""Engines that write tools into the prompt under `tool_choice: none` and give the model's text back as it is: recorded
+of vLLM 0.32 and llama.cpp with jinja (R31.1)."""
+
 ANY_NUMBER: Final = 1_000_000
 """Of stop sequences: more than anybody sends."""
 
@@ -107,6 +111,7 @@ PRESETS: Final[Mapping[str, Capabilities]] = MappingProxyType(
             constrain="ebnf",
             continuation=True,
             special_tokens=True,
+            template_choice="auto",  # under `none` it leaves the tools out of the prompt
             extra_parameters=_ENGINE
             | _names(
                 "regex ebnf stop_regex no_stop_trim lora_path session_params separate_reasoning stream_reasoning"

@@ -1,4 +1,5 @@
-"""How many tokens a prompt has, by the server that would get it (R11.6): what is asked, where, and what is answered.
+"""How many tokens a prompt has, by the server that would get it (R11.6), and what the prompt is (R31.1a): what is
+asked, where, and what is answered.
 
 Rules:
 
@@ -41,6 +42,17 @@ async def count_text(engine: str | None, model: str, text: str, ask: Ask) -> int
     return None if way is None else await way({"model": model, "prompt": text, **_NO_MARKERS}, ask)
 
 
+async def rendered(engine: str | None, body: Mapping[str, Any], ask: Ask) -> str | None:
+    """The prompt that the server's chat template makes of the request `body`; None: it cannot say."""
+    way = _RENDERERS.get(engine)
+    return None if way is None else await way({key: body[key] for key in _PROMPT if key in body}, ask)
+
+
+def renders(engine: str | None) -> bool:
+    """Whether a server of this kind can say what `rendered` asks."""
+    return engine in _RENDERERS
+
+
 def counted(value: Any) -> int | None:
     """A number of tokens, or the tokens, as a number."""
     if isinstance(value, list):
@@ -73,6 +85,29 @@ async def _by_chat(prompt: Mapping[str, Any], ask: Ask) -> int | None:
     return counted(said.get("tokenize_response")) if isinstance(said, dict) else None
 
 
+async def _by_tokens(prompt: Mapping[str, Any], ask: Ask) -> str | None:
+    said = await ask("tokenize", prompt)
+    tokens = said.get("tokens") if isinstance(said, dict) else None
+    if not isinstance(tokens, list):
+        return None
+    said = await ask("detokenize", {"model": prompt.get("model"), "tokens": tokens})
+    return _text(said, "prompt") or _text(said, "text")
+
+
+async def _by_own_template(prompt: Mapping[str, Any], ask: Ask) -> str | None:
+    return _text(await ask("apply-template", prompt), "prompt")
+
+
+def _text(said: Any, name: str) -> str | None:
+    text = said.get(name) if isinstance(said, dict) else None
+    return text if isinstance(text, str) else None
+
+
+_RENDERERS: Final[Mapping[str | None, Callable[[Mapping[str, Any], Ask], Awaitable[str | None]]]] = {
+    "vllm": _by_tokens,
+    "sglang": _by_tokens,
+    "llamacpp": _by_own_template,
+}
 _WAYS: Final[Mapping[str | None, Callable[[Mapping[str, Any], Ask], Awaitable[int | None]]]] = {
     None: _by_messages,
     "vllm": _by_messages,

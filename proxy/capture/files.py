@@ -23,7 +23,7 @@ from .recording import RecordingError
 VERSION: Final = 1
 MARK: Final = "toolwire_capture"
 
-Kind = Literal["request", "sent", "answered", "received", "failed", "output", "tool", "end"]
+Kind = Literal["request", "sent", "prompt", "answered", "received", "failed", "output", "tool", "end"]
 """`request`: the client's body. `sent`, `answered`, `received`, `failed`: a call of a backend, numbered from 1.
 `output`: the body of the answer to the client. `tool`: a server-side execution. `end`: what became of it."""
 

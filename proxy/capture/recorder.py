@@ -349,6 +349,10 @@ class CaptureOfCall(BackendObserver):
         self._has_bytes = True
         self._capture.add("sent", self._number, body, {"backend": self._backend})
 
+    def rendered(self, prompt: str) -> None:
+        """See `BackendObserver`."""
+        self._capture.add("prompt", self._number, prompt.encode(errors="replace"))
+
     def answered(self, status: int, headers: Mapping[str, str]) -> None:
         """See `BackendObserver`."""
         self._capture.add("answered", self._number, fields={"status": status, "headers": harmless(headers)})

@@ -9,7 +9,7 @@ import click
 
 from .common import FORMATS, USUAL_FILE, formats, presets, reported, usual_file
 
-MODES = ("prompt", "native", "hybrid", "auto")
+MODES = ("prompt", "template", "text", "native", "hybrid", "auto")
 
 
 @click.command("serve")
@@ -23,7 +23,11 @@ MODES = ("prompt", "native", "hybrid", "auto")
     help="What the server takes: vllm, sglang, llamacpp, ollama, lmstudio, openai, generic.  [default: the server is asked]",
 )
 @click.option("--model", metavar="NAME", help="Model name sent to the server, whatever the client asks for.")
-@click.option("--mode", type=click.Choice(MODES), help="Who does tools: the gateway or the server.")
+@click.option(
+    "--mode",
+    type=click.Choice(MODES),
+    help="Who teaches the tools and reads the calls.  [default without a file: text]",
+)
 @click.option("--format", "format_", metavar="NAME", shell_complete=formats, help=f"How calls are written: {FORMATS}.")
 @click.option("--host", metavar="ADDRESS", help="Address to listen on.  [default: 127.0.0.1]")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port; 0 takes a free one.  [default: 8080]")
@@ -58,7 +62,7 @@ def command(
     Flags win over TOOLWIRE_... variables, these over the file. With a file, --backend, --backend-key and --preset are
     for its only backend, or the one called `default`; --format and --mode set `defaults`, which a route may override.
     """
-    from ..configuration.settings import has_backends, load
+    from ..configuration.settings import has_backends, is_set, load
     from ..server.serving import serve as run
 
     if not (backend or file or has_backends()):
@@ -75,7 +79,7 @@ def command(
         "backends.*.api_key": backend_key,
         "backends.*.preset": preset,
         "routes": [{"upstream_model": model}] if model else None,
-        "defaults.mode": mode,
+        "defaults.mode": mode or (None if file or is_set("defaults.mode") else "text"),
         "defaults.format": format_,
         "server.host": host,
         "server.port": port,

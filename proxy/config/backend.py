@@ -156,6 +156,11 @@ class BackendConfig:
     special_tokens: bool | None = doc(
         "Takes `skip_special_tokens: false`, to show markers that are special tokens.", default=None
     )
+    template_choice: Literal["none", "auto"] | None = doc(
+        "Under `mode: template`, the `tool_choice` with which it writes tools into the prompt and does not read the answer. Default: `none`, and "
+        "`auto` for SGLang, which leaves tools out under `none` and reads calls only if it was started with a parser.",
+        default=None,
+    )
     max_tokens_field: Literal["max_tokens", "max_completion_tokens"] | None = doc(
         "What it calls the limit on an answer, if it speaks Chat. Default: `max_tokens`, or what a Chat client says.",
         default=None,

@@ -20,6 +20,10 @@ class PromptConfig:
     placement: Literal["append", "prepend", "separate", "user"] = doc("Where the segment goes.", default="append")
     inject_when_none: bool = doc("Show the tools also under `tool_choice: none`.", default=False)
     examples: str = doc("Text for `{examples}`.", default="")
+    beside_template: str | None = doc(
+        "Under `mode: template`, the sentence in the system message where the model may choose; empty for none. Default: a built-in one.",
+        default=None,
+    )
     reminder: bool | str = doc(
         "A line at the end of what the user says, where a tool can be called and no result was said since: `true` for the built-in one, or "
         "a text, with `{tools}` (their names) and `{format}` (a call as it is written) if wanted; `false` or `off` for none.",
@@ -213,9 +217,12 @@ class UsageConfig:
 class RouteOptions:
     """How a route treats tools. `defaults:` sets them for all routes, a route overrides single keys."""
 
-    mode: Literal["prompt", "native", "hybrid", "auto"] = doc(
-        "`prompt`: inject and parse; `native`: the backend does tools; `hybrid`: it is asked to, and where it refuses or nearly calls, the same "
-        "request goes on as under `prompt`; `auto`: as `hybrid`, and each model is tried with a small request of the gateway's own before.",
+    mode: Literal["prompt", "template", "text", "native", "hybrid", "auto"] = doc(
+        "`prompt`: inject and parse; `template`: the backend gets the tools, so that the model's own chat template writes them, and the gateway "
+        "reads the calls in the text; `text`: `template` where a small request of the gateway's own has shown that it works and the model's family "
+        "is known, else `prompt` (what `serve --backend URL` does); `native`: the backend does tools; `hybrid`: it is asked to, and where it "
+        "refuses or nearly calls, the same request goes on as under `prompt`; `auto`: `template` where that was shown to work, else as `hybrid`, "
+        "and each model is tried with a small request of the gateway's own before.",
         default="prompt",
     )
     format: str = doc(

@@ -230,11 +230,15 @@ def _native_text(config: GatewayConfig) -> Iterator[str]:
         path = f"routes[{index}].options" if config.routes else "defaults"
         for name in (route.backend, *(entry.backend for entry in (*route.backends, *route.fallback))):
             backend = config.backends.get(name)
-            if route.options.mode != "native" or backend is None or backend.kind not in SERVER_PROTOCOLS:
+            mode = route.options.mode
+            if mode == "template" and backend is not None and backend.kind == "codex_app_server":
+                yield f"{path}.mode: 'template' is not for the kind 'codex_app_server', which reads calls itself; expected 'prompt' or 'native'"
+                break
+            if mode not in ("native", "template") or backend is None or backend.kind not in SERVER_PROTOCOLS:
                 continue
             if not usual_server(backend.kind).takes_tools:
                 yield (
-                    f"{path}.mode: 'native' leaves tools to the server, and the kind {backend.kind!r} has no place for them;"
+                    f"{path}.mode: {mode!r} gives tools to the server, and the kind {backend.kind!r} has no place for them;"
                     " expected 'prompt'"
                 )
                 break

@@ -134,6 +134,13 @@ def has_backends(env: Mapping[str, str] | None = None) -> bool:
     return any(segments[0] == "backends" for _, segments in _variables(os.environ if env is None else env))
 
 
+def is_set(key: str, env: Mapping[str, str] | None = None) -> bool:
+    """Whether the environment sets this key, or a section that holds it."""
+    wanted = key.split(".")
+    variables = _variables(os.environ if env is None else env)
+    return any(list(segments) == wanted[: len(segments)] for _, segments in variables)
+
+
 # --- from the file and the environment to one tree ------------------------------------------------------------------
 
 

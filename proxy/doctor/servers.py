@@ -27,11 +27,14 @@ from ..config import BackendConfig, GatewayConfig, RouteConfig
 from ..configuration.checks import effective_routes
 from ..endpoints.pool import Endpoint, WeightedEndpoint, pool_of
 from ..endpoints.probing import ASKED, Probed, probe
+from ..endpoints.template_probing import WORDS as TEMPLATE_WORDS
+from ..endpoints.template_probing import probe_template
 from ..errors import GatewayError, quote
 from ..model import ModelRequest
 from ..registry import Registries
 from ..startup.enforceable import why_not
 from ..startup.probed import WORDS, asked_model
+from ..startup.template_use import format_of_served
 from ..support.conversion import ConfigError
 from .finding import Finding, ok, problem, warning
 
@@ -81,13 +84,17 @@ async def _servers(
             found[name] = [
                 warning(area, f"It was not looked at: {error}.", "Nothing is known of it.", "Mend that first.")
             ]
-    looks = {name: _look(config, endpoint, endpoints, probe_s) for name, endpoint in endpoints.items()}
+    looks = {name: _look(config, endpoint, endpoints, plugins, probe_s) for name, endpoint in endpoints.items()}
     found |= dict(zip(looks, await asyncio.gather(*looks.values()), strict=True))
     return [finding for name in config.backends for finding in found[name]]
 
 
 async def _look(
-    config: GatewayConfig, endpoint: Endpoint, endpoints: Mapping[str, Endpoint], probe_s: float | None
+    config: GatewayConfig,
+    endpoint: Endpoint,
+    endpoints: Mapping[str, Endpoint],
+    plugins: Registries,
+    probe_s: float | None,
 ) -> list[Finding]:
     area = f"backend {endpoint.name}"
     backend = endpoint.backend
@@ -99,7 +106,7 @@ async def _look(
             said = str(error) or type(error).__name__
             return [problem(area, f"It does not start: {said}", "Requests for it fail.", "Mend what is named there.")]
         found = [finding async for finding in _from_outside(area, endpoint)]
-        return found + [finding async for finding in _from_inside(area, config, endpoint, endpoints, probe_s)]
+        return found + [finding async for finding in _from_inside(area, config, endpoint, endpoints, plugins, probe_s)]
     finally:
         await _closed(backend)
 
@@ -195,6 +202,7 @@ async def _from_inside(
     config: GatewayConfig,
     endpoint: Endpoint,
     endpoints: Mapping[str, Endpoint],
+    plugins: Registries,
     probe_s: float | None,
 ) -> AsyncIterator[Finding]:
     said = Identity()
@@ -225,7 +233,11 @@ async def _from_inside(
     if model is not None:
         yield await _counting(area, endpoint, model)
         if probe_s is not None:
-            yield await _calling(area, config, endpoint, model, probe_s)
+            called = await _calling(area, config, endpoint, model, probe_s)
+            yield called
+            if called.level != "warning":  # a server that did not answer that will not answer this
+                async for finding in _template(area, config, endpoint, model, plugins, probe_s):
+                    yield finding
 
 
 async def _ready(backend: Backend) -> bool:
@@ -336,11 +348,7 @@ async def _calling(area: str, config: GatewayConfig, endpoint: Endpoint, model: 
         found = Probed(None, None, f"it failed: {type(error).__name__}")
     said = f"{quote(model)}, asked for a call of a tool: {WORDS.get(found.cause or '', 'nothing is known')}"
     said += f": {found.said}" if found.said else "."
-    native = any(
-        route.options.mode == "native"
-        for route in effective_routes(config)
-        if endpoint.name in {route.backend, *(entry.backend for entry in (*route.backends, *route.fallback))}
-    )
+    native = _any_mode(config, endpoint, "native")
     if found.mode is None:
         return warning(
             area, said, "Requests may fail in the same way.", "Look at the server's log; --timeout gives it longer."
@@ -353,6 +361,44 @@ async def _calling(area: str, config: GatewayConfig, endpoint: Endpoint, model: 
             "Use `mode: prompt`, `hybrid` or `auto`, or start the server with its tool parser.",
         )
     return ok(area, said)
+
+
+async def _template(
+    area: str, config: GatewayConfig, endpoint: Endpoint, model: str, plugins: Registries, probe_s: float
+) -> AsyncIterator[Finding]:
+    """Whether the model's chat template can teach tools; nothing where nobody asks and its family is not known."""
+    wanted = _any_mode(config, endpoint, "template")
+    tool_format = format_of_served(endpoint, model, plugins)
+    if tool_format is None and not wanted:
+        return
+    special = tool_format is not None and tool_format.special_tokens
+    try:
+        async with asyncio.timeout(probe_s):
+            found = await probe_template(endpoint, model, special_tokens=special)
+    except TimeoutError:
+        found = Probed(None, None, f"it did not answer within {probe_s:g} s")
+    except Exception as error:  # a plug-in's own
+        found = Probed(None, None, f"it failed: {type(error).__name__}")
+    words = "nothing is known of its chat template" if found.cause is None else TEMPLATE_WORDS[found.cause]
+    said = f"{quote(model)}: {words}{': ' + found.said if found.said else '.'}"
+    if found.mode == "prompt" and wanted:
+        yield problem(
+            area,
+            said,
+            "A route has the tools written by it (`mode: template`).",
+            "Use `mode: prompt` or `text`, or start the server without its tool parser and with its chat template.",
+        )
+    else:
+        yield ok(area, said)
+
+
+def _any_mode(config: GatewayConfig, endpoint: Endpoint, mode: str) -> bool:
+    """Whether a route that asks this server has this mode."""
+    return any(
+        route.options.mode == mode
+        for route in effective_routes(config)
+        if endpoint.name in {route.backend, *(entry.backend for entry in (*route.backends, *route.fallback))}
+    )
 
 
 def _at(config: BackendConfig) -> str:

@@ -40,10 +40,15 @@ Introduce = Callable[[Endpoint], str]
 """Says in one line what a server is and what that means for the routes."""
 
 
+Begin = Callable[[Endpoint], None]
+"""Begins to find out what a server does not say of itself."""
+
+
 class Health:
     """The health of the servers of an application. Inside `async with` those that want it are asked regularly whether
-    they are up, and those that can say it what they are. `introduce` gives the line about one that has answered.
-    `before` is the health of the application whose place this one takes: what is known stays known."""
+    they are up, and those that can say it what they are. `introduce` gives the line about one that has answered, and
+    `probe` begins what has to be found out about it by asking. `before` is the health of the application whose place
+    this one takes: what is known stays known."""
 
     def __init__(
         self,
@@ -51,12 +56,15 @@ class Health:
         report: Report,
         introduce: Introduce = lambda endpoint: f"Backend {quote(endpoint.name)} answers.",
         before: Health | None = None,
+        *,
+        probe: Begin = lambda endpoint: None,
     ) -> None:
         self.speaks = True
-        """Log what servers say they are. Of several workers one is enough."""
+        """Log what servers say they are, and probe them. Of several workers one is enough."""
         self._pool = endpoints
         self._report = report
         self._introduce = introduce
+        self._probe = probe
         for name, endpoint in endpoints.items():
             known = None if before is None else before._pool.get(name)
             if endpoint.asks and known is not None and known.config == endpoint.config and known.identity is not None:
@@ -137,6 +145,8 @@ class Health:
                     up = True
                     endpoint.learn(said)
                     self._log(logging.INFO, self._introduce(endpoint))
+                    if self.speaks:
+                        self._probe(endpoint)
             else:
                 failed += 1
                 if not (up and failed == 1) and said not in told:  # one that has much to do may miss one

@@ -34,6 +34,7 @@ from .balancing import Balance, LeastBusy, Rotation, Sticky
 from .breaker import Breaker
 from .enforcing import Enforcing
 from .model_names import ModelNames
+from .template_probing import TemplateProbes
 from .verdicts import Cause, Mode, Verdict, Verdicts
 
 T = TypeVar("T")
@@ -113,6 +114,8 @@ class Endpoint:
         """The name that it is asked for in place of those that it does not know."""
         self.verdicts = Verdicts()
         """Who does tools for its models; an application's endpoints share them."""
+        self.templates = TemplateProbes()
+        """Whether the chat templates of its models teach tools; likewise."""
         self.choice_in_words = Owners()
         """To whom it has shown that it takes no `tool_choice` but a word."""
         self.first_look: asyncio.Event | None = None

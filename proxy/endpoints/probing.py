@@ -12,13 +12,15 @@ from __future__ import annotations
 
 import logging
 import uuid
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ..backends.adapt import adapt
 from ..errors import GatewayError, quote
 from ..model import FinishReason, Message, ModelReply, ModelRequest, Sampling, Text, ToolSpec
-from .pool import Endpoint
 from .verdicts import Cause, Mode, of_all_tools
+
+if TYPE_CHECKING:
+    from .pool import Endpoint
 
 LOG: Final = logging.getLogger("toolwire.tool_mode")
 

@@ -6,7 +6,7 @@ Rules:
    shows it; a client's request that was refused, and taken in the other way, is the reason to probe.
 2. It is forgotten when its time is over, and when the server says that it is another one: servers are replaced.
 3. Workers share verdicts through small files in a folder of theirs, one for each model, of which the newest counts.
-   Whoever knows that a model needs the gateway does not look there.
+   Whoever knows that the gateway reads the calls of a model does not look there.
 4. At most `MOST` are kept; the one that would be forgotten first makes way.
 """
 
@@ -31,10 +31,11 @@ LOG: Final = logging.getLogger("toolwire.tool_mode")
 
 MOST: Final = 256
 
-Mode = Literal["native", "prompt"]
-Cause = Literal["accepted", "called", "refused", "near_miss", "silent"]
+Mode = Literal["native", "prompt", "template"]
+Cause = Literal["accepted", "called", "refused", "near_miss", "silent", "shown", "unseen", "read"]
 """What a verdict follows from: the server accepted tools, or called the probe's; it refused them, its answer nearly
-called, or the probe's was not called."""
+called, or the probe's was not called. Of template probes also: the tool was in the prompt (`shown`) or not (`unseen`),
+or the server read the call itself (`read`)."""
 
 CAUSES: Final[tuple[Cause, ...]] = ("accepted", "called", "refused", "near_miss", "silent")
 
@@ -74,21 +75,29 @@ class Verdicts:
     def find(self, backend: str, model: str, server: str | None = None) -> Verdict | None:
         """What is known of a model. `server`: what the server says it is now, if it does."""
         own = self._valid(self._known.get((backend, model)), server)
-        if self._folder is None or (own is not None and own.mode == "prompt"):
+        if self._folder is None or (own is not None and own.mode != "native"):
             return own
         return self._valid(_read(self._file(self._folder, backend, model)), server)
 
     def keep(
-        self, backend: str, model: str, mode: Mode, cause: Cause, seconds: float, server: str | None = None
+        self,
+        backend: str,
+        model: str,
+        mode: Mode,
+        cause: Cause,
+        seconds: float,
+        server: str | None = None,
+        *,
+        quiet: bool = False,
     ) -> None:
-        """It is so for the next `seconds`."""
+        """It is so for the next `seconds`. `quiet`: another log line says so."""
         verdict = Verdict(backend, model, mode, cause, self._clock() + seconds, server)
         self._known.pop((backend, model), None)
         if len(self._known) >= MOST:
             self._forget(min(self._known.values(), key=lambda known: known.until))
         self._known[backend, model] = verdict
         self._report(verdict)
-        if cause != "accepted":
+        if cause != "accepted" and not quiet:
             LOG.warning(
                 "backend %s, model %s: tools are done %s for %g s (%s)",
                 quote(backend),
@@ -99,6 +108,22 @@ class Verdicts:
             )
         if self._folder is not None:
             _write(self._file(self._folder, backend, model), verdict)
+
+    def claim(self, backend: str, model: str, seconds: float) -> bool:
+        """Whether this worker is the first in `seconds` that wants to find out about a model."""
+        if self._folder is None:
+            return True
+        file = self._file(self._folder, backend, model).with_suffix(".claim")
+        try:
+            file.parent.mkdir(mode=0o700, exist_ok=True)
+            if file.exists() and time.time() - file.stat().st_mtime > seconds:
+                file.unlink(missing_ok=True)
+            file.touch(exist_ok=False)
+        except FileExistsError:
+            return False
+        except OSError as error:
+            LOG.warning("other workers may probe a model as well: %s", error)
+        return True
 
     def shown(self) -> dict[str, dict[str, dict[str, Any]]]:
         """All that count now, by backend and model, for `/ready`."""

@@ -122,7 +122,7 @@ def _format(captured: Captured, options: RouteOptions, plugins: Registries) -> t
     found = plugins.formats.get(name if name in plugins.formats.names() else RouteOptions().format)
     if taught is not None:
         return found, found.name
-    return (found if options.mode == "prompt" else not_taught(found)), ""
+    return (found if options.mode in ("prompt", "template", "text") else not_taught(found)), ""
 
 
 def so_far(captured: Captured) -> Mapping[str, Any]:

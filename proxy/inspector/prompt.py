@@ -68,15 +68,18 @@ class Prompt:
     parameters: Mapping[str, Any]
 
 
-def read_prompt(body: bytes, server: ServerSide, sides: Sequence[ClientSide], asked: Asked) -> Prompt:
-    """The prompt in a body that went to a server."""
+def read_prompt(
+    body: bytes, server: ServerSide, sides: Sequence[ClientSide], asked: Asked, rendered: bytes = b""
+) -> Prompt:
+    """The prompt in a body that went to a server; `rendered` is the text that the model got of it, if the server has
+    said so."""
     try:
         sent = loads(body, BOUNDS)
     except ValueError:
         sent = None
     if not isinstance(sent, dict):
         return Prompt((Said("", (Piece(body.decode(errors="replace"), "client"),)),), (), {})
-    written = list(_messages(sent, body, server, sides))
+    written = [("", rendered.decode(errors="replace"))] if rendered else list(_messages(sent, body, server, sides))
     ours = _Ours(asked.history, asked.names, ran=any(tool.server for tool in asked.offer.tools))
     messages = [Said(role, tuple(ours.pieces(text, role))) for role, text in _shown(written)]
     if (left := len(written) - len(messages)) > 0:

@@ -39,6 +39,11 @@ class Round:
         """The body that went to the server."""
         return b"".join(entry.data for entry in self.all("sent"))
 
+    @property
+    def prompt(self) -> bytes:
+        """The prompt that the server's chat template made of that; empty if the server did not say."""
+        return b"".join(entry.data for entry in self.all("prompt"))
+
 
 def rounds_of(captured: Captured, asked: Asked) -> Iterator[Round]:
     """All of them, in order. Calls of the model are numbered through."""

@@ -78,7 +78,10 @@ def view(captured: Captured, plugins: Registries) -> dict[str, Any]:
             "version": head.get("toolwire"),
         },
         "request": _request(captured),
-        "rounds": [_round(one, _prompt(read_prompt(one.sent, asked.server, sides, asked)), places) for one in rounds],
+        "rounds": [
+            _round(one, _prompt(read_prompt(one.sent, asked.server, sides, asked, one.prompt)), places)
+            for one in rounds
+        ],
         "calls": [_call(number, call, places) for number, call in calls],
         "judgements": [_judgement(judgement) for judgement in judgements],
         "client": _client(captured, _reader(head.get("endpoint"), plugins), [call for _, call in calls]),

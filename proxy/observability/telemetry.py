@@ -115,6 +115,12 @@ class Metrics:
             "backend",
             merge="last",
         )
+        self.tools_templated = Gauge(
+            "toolwire_tools_templated",
+            "1 if the model's own chat template can teach tools, 0 if not, by the last probe (`mode: template`, `text`, `auto`)",
+            "backend",
+            merge="last",
+        )
         self.tokens = Counter("toolwire_tokens_total", "Tokens", "direction", *BY_MODEL)
         self.middleware_errors = Counter(
             "toolwire_middleware_errors_total", "Unexpected exceptions in middlewares", "middleware"

@@ -96,7 +96,7 @@ class NotingPool(EndpointPool):
         vars(self).update(vars(real))
         first = real.members[0]
         endpoint = Endpoint(first.name, NotingBackend(first.endpoint.backend, real.capabilities), first.endpoint.config)
-        endpoint.verdicts = first.endpoint.verdicts
+        endpoint.verdicts, endpoint.templates = first.endpoint.verdicts, first.endpoint.templates
         endpoint.identity, endpoint.rename = first.endpoint.identity, first.endpoint.rename
         self.members = self.every = (WeightedEndpoint(endpoint, upstream_model=first.upstream_model),)
         self.fallback = ()

@@ -30,6 +30,11 @@ if TYPE_CHECKING:
 LOG: Final = logging.getLogger("toolwire")
 
 
+ToolsBy = Literal["server", "gateway", "template"]
+"""Who does the tools of a request: the server teaches them and reads the calls; the gateway does both; or the chat
+template of the model, in the server, teaches them, and the gateway reads the calls (docs/adr/0046)."""
+
+
 @dataclass(frozen=True, slots=True)
 class OfferedTools:
     """What the model was taught: set by the injection, read by whoever looks for calls in the answer.
@@ -91,7 +96,7 @@ class Exchange:
     only_counted: bool = False
     failure: GatewayError | None = None
     endings: list[Callable[[], None]] = field(default_factory=list)
-    tools_by: Literal["server", "gateway"] | None = None
+    tools_by: ToolsBy | None = None
     headers: Mapping[str, str] = EMPTY
     _options: WriteOptions | None = field(default=None, init=False, repr=False)
 
@@ -99,6 +104,12 @@ class Exchange:
     def native(self) -> bool:
         """The server gets the tools and makes the calls; nothing is taught (R24.1)."""
         return self.tools_by == "server" or (self.tools_by is None and self.route.options.mode == "native")
+
+    @property
+    def templated(self) -> bool:
+        """The server gets the tools, so that the model's chat template writes them, and leaves the answer's text to the
+        gateway (R31.1)."""
+        return self.tools_by == "template" or (self.tools_by is None and self.route.options.mode == "template")
 
     @property
     def untouched(self) -> bool:

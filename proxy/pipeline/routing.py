@@ -93,6 +93,16 @@ class Route:
             self._formats[model] = identity, found
         return found
 
+    def known_format(self, model: str) -> ToolFormat | None:
+        """The format of the family of the model that answers for a client's `model`. None if the family is not known,
+        or if the options name another format: the model's own chat template may teach another one (R31.2)."""
+        name, _ = self.family(model)
+        if name is None:
+            return None
+        if self.by_family is not None:
+            return self.by_family(name)
+        return self.format if self.format.name == name else None
+
     def family(self, model: str) -> tuple[str | None, str]:
         """The format of the family of the model that answers for a client's `model`, and how that is known: by the name
         that the configuration gives, by what the server says of the model that it serves, or by the name that the

@@ -51,6 +51,11 @@ REMINDER_OF_ONE: Final = "Answer with a call of the tool {tools}, in the form th
 
 _SHORT_SLOT: Final = re.compile(r"\{(tools|format)\}")
 
+FREE: Final = "Call a tool when it helps; else answer in plain text."
+"""The sentence where the model may choose."""
+SEVERAL: Final = "Several calls may follow one another in one answer."
+"""The sentence for `parallel_tool_calls`."""
+
 NEVER: Final = "Do not call a tool in this answer: write no tool call block. Answer in plain text."
 """The sentence for `tool_choice: none`."""
 
@@ -61,9 +66,17 @@ def check_template(text: str) -> list[str]:
     return [f"{{{name}}}" for name in PLACEHOLDERS if name not in present]
 
 
-def policy(tools: Sequence[ToolSpec], choice: ToolChoice, parallel: bool, escape: Escape = str) -> str:
+def policy(
+    tools: Sequence[ToolSpec],
+    choice: ToolChoice,
+    parallel: bool,
+    escape: Escape = str,
+    *,
+    free: str = FREE,
+    several: str = SEVERAL,
+) -> str:
     """What may and must be called, in sentences (R5.3). `tools` are those that may be called; `escape` is for their
-    names."""
+    names. `free` and `several` are the sentences where the model may choose, and where it may make several calls."""
     if choice.mode == "none":
         return NEVER
 
@@ -78,11 +91,11 @@ def policy(tools: Sequence[ToolSpec], choice: ToolChoice, parallel: bool, escape
         case "named":
             sentences.append(f"You must call the tool {names} in this answer, and no other tool.")
         case _:
-            sentences.append("Call a tool when it helps; else answer in plain text.")
+            sentences.append(free)
     if choice.allowed is not None:
         sentences.append(f"Only these tools may be called: {names}.")
     if parallel:
-        sentences.append("Several calls may follow one another in one answer.")
+        sentences.append(several)
     else:
         sentences.append("Make only one call in an answer.")
     strict = [tool for tool in tools if tool.strict is True]
@@ -92,7 +105,7 @@ def policy(tools: Sequence[ToolSpec], choice: ToolChoice, parallel: bool, escape
             f"The arguments{those} must conform exactly to the JSON Schema: every required property, right types, "
             "nothing that is not declared."
         )
-    return " ".join(sentences)
+    return " ".join(filter(None, sentences))
 
 
 def segment(request: ModelRequest, tool_format: ToolFormat, prompt: PromptConfig, also: tuple[str, ...] = ()) -> str:

@@ -100,9 +100,9 @@ def inject(
         messages = flattened(messages, tool_format, bracket=flatten == "bracket", also=also, escapes=escapes)
     if segment:
         messages = placed(messages, segment, placement)
-    if reminder and _user_speaks_last(request.messages, wire):
-        messages = _reminded(messages, reminder, wire)
-    last = _last(messages, wire)
+    if reminder and user_speaks_last(request.messages, wire):
+        messages = reminded(messages, reminder, wire)
+    last = last_said(messages, wire)
     if last is None or last.role not in ("user", "tool"):
         messages = [*messages, Message("user", (Text(GO_ON),))]
     return replace(
@@ -161,7 +161,7 @@ def is_silent(message: Message, wire: str | None) -> bool:
     return bool(message.parts)
 
 
-def _last(messages: Sequence[Message], wire: str | None) -> Message | None:
+def last_said(messages: Sequence[Message], wire: str | None) -> Message | None:
     """The last message that is not silent."""
     for message in reversed(messages):
         if not is_silent(message, wire):
@@ -183,13 +183,13 @@ def has_history(messages: Iterable[Message]) -> bool:
 # --- the segment ----------------------------------------------------------------------------------------------------
 
 
-def _user_speaks_last(messages: Sequence[Message], wire: str | None) -> bool:
+def user_speaks_last(messages: Sequence[Message], wire: str | None) -> bool:
     """Whether the last message that says anything is the user's, and more than a tool's result."""
-    last = _last(messages, wire)
+    last = last_said(messages, wire)
     return last is not None and last.role == "user" and not all(isinstance(part, ToolResult) for part in last.parts)
 
 
-def _reminded(messages: Sequence[Message], reminder: str, wire: str | None) -> list[Message]:
+def reminded(messages: Sequence[Message], reminder: str, wire: str | None) -> list[Message]:
     """The messages with a line at the end of the last one that says anything."""
     out = list(messages)
     at = max(index for index, message in enumerate(out) if not is_silent(message, wire))
@@ -256,7 +256,7 @@ def _spoken(
         if escapes is not None:
             escapes.markers = escaping.markers
         return messages
-    writer = _Writer(tool_format, bracket, also, escapes)
+    writer = TranscriptWriter(tool_format, bracket, also, escapes)
     return [writer.talk(message, message.parts) for message in messages]
 
 
@@ -274,7 +274,7 @@ def flattened(
     escapes: Escapes | None = None,
 ) -> list[Message]:
     """Calls and results as text: calls in their assistant message, results as user messages right after it."""
-    writer = _Writer(tool_format, bracket, also, escapes)
+    writer = TranscriptWriter(tool_format, bracket, also, escapes)
     answers, owner = _answers(messages)
     own_id = None if bracket else tool_format.own_id
     made = 0
@@ -351,7 +351,7 @@ def split_at(text: str, markers: Sequence[str]) -> list[str]:
     return [*pieces, text[done:]]
 
 
-class _Writer:
+class TranscriptWriter:
     """Writes calls, results and talk of one conversation as messages in one style. `also` are markers of the route
     besides the format's, `escapes` notes what was escaped."""
 

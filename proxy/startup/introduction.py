@@ -21,6 +21,7 @@ from ..formats.base import ToolFormat
 from ..pipeline.routing import Route
 from .description import CONTROL_TOKEN
 from .enforceable import why_not
+from .template_use import use_of_template
 
 SHOWN: Final = 4
 """So many models, and routes, are named."""
@@ -86,7 +87,11 @@ def _calls(route: Route, endpoint: Endpoint, *, named: bool) -> str:
     if options.mode == "native":
         others = "" if options.calls.recognise == "taught" else ", and those that it leaves in its text"
         return f"{where} are the server's own (`mode: native`){others}."
-    server = " if the server does not make them itself" if options.mode in ("hybrid", "auto") else ""
+    how = {
+        "hybrid": " if the server does not make them itself",
+        "auto": " if the server does not make them itself",
+        "template": ", taught by the model's own chat template (`mode: template`)",
+    }.get(options.mode, "")
     name, why = options.format, "the default" if options.format == RouteOptions().format else "as configured"
     tool_format: ToolFormat = route.format
     if route.by_family is not None:
@@ -95,7 +100,8 @@ def _calls(route: Route, endpoint: Endpoint, *, named: bool) -> str:
         tool_format = route.format if family is None else route.by_family(family)
         name = auto.TAUGHT if family is None else tool_format.name
     enforced = _enforced(route, tool_format)
-    return f"{where} in {name} ({why}){server}, {enforced}.{_hidden(endpoint, tool_format)}"
+    seen = use_of_template(route, endpoint)
+    return f"{where} in {name} ({why}){how}, {enforced}.{seen}{_hidden(endpoint, tool_format)}"
 
 
 def _default(endpoint: Endpoint) -> str | None:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from typing import Final
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 from ..backends.base import Backend
 from ..config import GatewayConfig, RouteConfig
 from ..configuration.checks import effective_routes
 from ..endpoints.pool import Endpoint, WeightedEndpoint, pool_of
 from ..endpoints.probing import Probed, probe
+from ..endpoints.template_probing import WORDS as TEMPLATE_WORDS
+from ..endpoints.template_probing import probe_template
 from ..errors import GatewayError, quote
 from ..registry import Registries
+from .template_use import format_of_served
 
 WORDS: Final = {
     "called": "it called the tool by itself (`mode: native`)",
@@ -44,8 +48,9 @@ async def _lines(config: GatewayConfig, plugins: Registries) -> list[str]:
                     wanted[member.name, await asked_model(member, route)] = member
                 except GatewayError as error:
                     lines.append(f"probe {member.name}: nothing is known: {error.message}")
-        found = await asyncio.gather(*(probe(member.endpoint, model) for (_, model), member in wanted.items()))
-        return [*dict.fromkeys(lines), *map(_line, wanted, found)]
+        several = (_probes(member.endpoint, model, plugins) for (_, model), member in wanted.items())
+        found = await asyncio.gather(*several)
+        return [*dict.fromkeys(lines), *(line for each in found for line in each)]
     finally:
         for backend in started:
             await backend.close()
@@ -59,7 +64,20 @@ async def asked_model(member: WeightedEndpoint, route: RouteConfig) -> str:
     return next(iter(await member.endpoint.models()), route.model)
 
 
-def _line(asked: tuple[str, str], found: Probed) -> str:
-    name, model = asked
-    said = WORDS.get(found.cause or "", "nothing is known")
+async def _probes(endpoint: Endpoint, model: str, plugins: Registries) -> list[str]:
+    """What is said of a model: whether it calls by itself, and, where its family is known, whether its chat template
+    can teach tools."""
+    if endpoint.asks:
+        with contextlib.suppress(GatewayError):
+            endpoint.learn(await endpoint.identify())
+    lines = [_line(endpoint.name, model, await probe(endpoint, model), WORDS)]
+    tool_format = format_of_served(endpoint, model, plugins)
+    if tool_format is not None:
+        found = await probe_template(endpoint, model, special_tokens=tool_format.special_tokens)
+        lines.append(_line(endpoint.name, model, found, TEMPLATE_WORDS))
+    return lines
+
+
+def _line(name: str, model: str, found: Probed, words: Mapping[Any, str]) -> str:
+    said = words.get(found.cause, "nothing is known")
     return f"probe {name} {quote(model)}: {said}{': ' + found.said if found.said else ''}"

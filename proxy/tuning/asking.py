@@ -42,7 +42,10 @@ from ..config import (
     ServerConfig,
     StoreConfig,
 )
+from ..endpoints.pool import Endpoint
+from ..endpoints.template_probing import probe_template
 from ..errors import GatewayError
+from ..formats.families import format_for
 from ..registry import Registries
 from ..support.conversion import ConfigError
 from .cases import Case
@@ -66,6 +69,24 @@ class Ask:
     temperature: float | None = 0.0
     seed: int | None = 0
     timeout_s: float = 120.0
+
+
+async def teaches(backend: BackendConfig, plugins: Registries, model: str) -> bool:
+    """Whether `toolwire serve --backend URL` leaves the tools to the chat template of this model: its family is known,
+    and a probe shows that it works (R31.2)."""
+    family = format_for(model)
+    made = plugins.backends.get(backend.kind)(BACKEND, backend, LimitsConfig())
+    if family is None or made.protocol is None or not made.protocol.takes_tools:
+        return False
+    endpoint = Endpoint(BACKEND, made, backend)
+    try:
+        await made.start()
+        found = await probe_template(endpoint, model, special_tokens=plugins.formats.get(family).special_tokens)
+    except ValueError:  # of the HTTP client: an address that it cannot use
+        return False
+    finally:
+        await made.close()
+    return found.mode == "template"
 
 
 async def look_at(

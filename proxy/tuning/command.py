@@ -23,7 +23,7 @@ from ..registry import registries
 from ..startup.names import check_names
 from ..support.conversion import ConfigError
 from ..support.legible import visible_json
-from .asking import Ask, Gateway, look_at, without_password
+from .asking import Ask, Gateway, look_at, teaches, without_password
 from .cases import Case, load_cases, own_cases
 from .plot import svg
 from .report import About, as_json, as_text, as_yaml
@@ -107,6 +107,7 @@ async def _tune(plan: Plan, shown: View, tell: Callable[[str], object]) -> tuple
         model=model,
         formats=plan.formats,
         wordings=wordings,
+        by_template=await teaches(backend, plugins, model),
     )
     about = About(backend, model, plan.ask, plan.command, space.missing)
     tell(f"tuning {model} at {about.server}; Ctrl-C ends it and keeps what was measured")

@@ -4,7 +4,8 @@ Rules of this module:
 
 1. A candidate is a handful of route options over the defaults. Whether an option exists, and takes a value, is asked of
    the configuration itself: what it does not know is not offered, and said to be missing.
-2. The first candidate is always the defaults, so that what tuning gains is known.
+2. The first candidate is always what `toolwire serve --backend URL` does, so that what tuning gains is known: the
+   defaults, by the model's own chat template where a probe has shown that it can teach tools.
 3. A space that is too large is thinned so that any two levels of different dimensions still meet as often as possible.
 """
 
@@ -28,6 +29,9 @@ FORMATS: Final = ("sentinel", "hermes", "fenced_json", "bare_json", "llama3_json
 
 NATIVE: Final = "native"
 """In place of a format: the model server does tools by itself."""
+
+TEMPLATE: Final = "template"
+"""In place of a format: the model's own chat template teaches the tools, in the format of its family."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,26 +74,32 @@ def build_space(
     model: str,
     formats: Sequence[str] = (),
     wordings: Mapping[str, Wording] = WORDINGS,
+    by_template: bool = False,
 ) -> Space:
     """The candidates for a model behind a backend with these capabilities, asked with this `tool_choice` (`auto` or
-    `required`). `formats`: only these. Raises `ConfigError` for a format that does not exist."""
+    `required`). `formats`: only these. `by_template`: by default the model's chat template teaches the tools. Raises
+    `ConfigError` for a format that does not exist."""
     family = format_for(model)
-    names = tuple(formats) or tuple(dict.fromkeys(filter(None, (family, *FORMATS, NATIVE))))
+    names = tuple(formats) or tuple(dict.fromkeys(filter(None, (family, TEMPLATE, *FORMATS, NATIVE))))
     missing: list[str] = []
     others = [
         _offered(levels, missing) for levels in (_constraints(choice, capabilities), _reminders()) if len(levels) > 1
     ]
-    default = RouteOptions()
-    levels = {"format": default.format, "wording": "standard", **{group[0].dimension: "-" for group in others}}
-    found = [Candidate(0, levels, {}, default)]
+    start = {"mode": TEMPLATE} if by_template else {}
+    default = from_mapping(RouteOptions, start)
+    name = f"{default.format} ({default.mode})" if by_template else default.format
+    levels = {"format": name, "wording": "standard", **{group[0].dimension: "-" for group in others}}
+    found = [Candidate(0, levels, start, default)]
     for name in names:
-        own = plugins.formats.get(name) if name != NATIVE else None
+        own = plugins.formats.get(name) if name not in (NATIVE, TEMPLATE) else None
         told = {key: wording(own) for key, wording in wordings.items()} if own is not None else {"standard": {}}
-        kind = Level("format", name, {"format": name} if own is not None else {"mode": NATIVE})
+        if name == TEMPLATE and wordings is WORDINGS:
+            told["no policy"] = {"prompt.beside_template": ""}
+        kind = Level("format", name, {"format": name} if own is not None else {"mode": name})
         groups = [_offered([Level("wording", key, options) for key, options in told.items()], missing)]
-        groups += others if own is not None else [group[:1] for group in others]
+        groups += [group[:1] for group in others] if name == NATIVE else others
         for chosen in product([kind], *groups):
-            if own is not None and not own.json_answer and _useless(chosen, capabilities):
+            if (own is None or not own.json_answer) and _useless(chosen, capabilities):
                 continue
             overrides = nested({path: value for level in chosen for path, value in level.options.items()})
             options = _read(overrides)

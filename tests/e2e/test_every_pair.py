@@ -97,7 +97,7 @@ def mock(outcome: str, mode: str, folder: Path) -> dict[str, Any]:
             turn: dict[str, Any] = {"error": {"status": 500, "message": "Burnt."}}
         case "a cut":
             turn = {"text": PIECE + "wer", "error": {"after": len(PIECE)}}
-        case _ if mode == "prompt":
+        case _ if mode != "native":
             turn = {"text": taught(outcome)}
         case _:
             calls = [{"name": name, "arguments": given} for name, given in CALLS[outcome]]
@@ -113,7 +113,7 @@ def codex(outcome: str, mode: str, folder: Path) -> dict[str, Any]:
             turn: list[Any] = [{"fail": {"message": "Burnt."}}]
         case "a cut":
             turn = [PIECE, {"die": 1}]
-        case _ if mode == "prompt":
+        case _ if mode != "native":
             turn = [taught(outcome)]
         case _:
             turn = [SAID[outcome], {"close": True}] if SAID[outcome] else []

@@ -360,4 +360,41 @@ FAULTS: Final = (
         "                self._awaits_turn = True\n                self._pause_transport_reading()\n", "                self._awaits_turn = True\n",
         "hundreds of bodies that arrive together hold up everybody", ("tests/e2e/test_reads_in_turns.py",),
     ),
+    # --- the model's own chat template -------------------------------------------------------------------------------
+    Fault(
+        "template-server-reads", "middlewares/injection.py",
+        "ToolChoice(route.pool.capabilities.template_choice)", 'ToolChoice("auto")',
+        "the server reads the answer, and llama.cpp refuses the constraint", ("tests/e2e/test_template_mode.py",),
+    ),
+    Fault(
+        "template-shows-every-tool", "proxy/prompting/beside_template.py",
+        "    return request.callable_tools\n\n\ndef templated", "    return request.tools\n\n\ndef templated",
+        "a tool that may not be called stands in the prompt", ("tests/e2e/test_template_mode.py",),
+    ),
+    Fault(
+        "template-data-is-markup", "proxy/prompting/beside_template.py",
+        "            parts = self._composed(part.parts)\n", "            parts = part.parts\n",
+        "a result may hold a call", ("tests/e2e/test_template_mode.py",),
+    ),
+    Fault(
+        "template-probe-by-text-alone", "proxy/endpoints/template_probing.py",
+        "    if tokens < LEAST_TOKENS:\n", "    if tokens < 0:\n",
+        "a template that leaves tools out is taken to teach them", ("tests/e2e/test_template_probe.py",),
+    ),
+    Fault(
+        "template-server-that-reads", "proxy/endpoints/template_probing.py",
+        '        return Probed("prompt", "read")\n', '        return Probed("template", "called")\n',
+        "a server that reads calls is taken to leave them", ("tests/e2e/test_template_probe.py",),
+    ),
+    Fault(
+        "template-probe-of-each-name", "proxy/endpoints/template_probing.py",
+        "        model = _served(endpoint, model)\n        key", "        key",
+        "one model is probed under every name that clients give it", ("tests/e2e/test_template_probe.py",),
+    ),
+    Fault(
+        "template-agreement", "middlewares/tool_mode.py",
+        'return all(verdict is not None and verdict.mode == "template" for verdict in verdicts)',
+        'return any(verdict is not None and verdict.mode == "template" for verdict in verdicts)',
+        "one server of several that cannot do it gets the tools", ("tests/e2e/test_template_probe.py",),
+    ),
 )  # fmt: skip

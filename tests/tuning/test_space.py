@@ -64,6 +64,21 @@ def test_native_is_one_candidate_without_wordings() -> None:
     assert found.overrides == {"mode": "native"}
 
 
+def test_the_models_own_template_is_a_candidate() -> None:
+    found = [c for c in space(choice="required", model="qwen3-8b").candidates if c.options.mode == "template"]
+    assert {c.levels["format"] for c in found} == {"template"}
+    assert {c.levels["wording"] for c in found} == {"standard", "no policy"}
+    assert {"mode": "template"} in [c.overrides for c in found]
+    assert {"mode": "template", "decoding": {"constrain": "off"}} in [c.overrides for c in found]
+    assert {c.levels["wording"] for c in space(wordings={"standard": WORDINGS["standard"]}).candidates} == {"standard"}
+
+
+def test_where_the_template_teaches_by_default_that_comes_first_and_is_written() -> None:
+    first, *others = space(by_template=True).candidates
+    assert (first.name, first.overrides, first.options.mode) == ("auto (template)", {"mode": "template"}, "template")
+    assert all(other.options != first.options for other in others)
+
+
 def test_an_unknown_format_is_a_mistake() -> None:
     with pytest.raises(ConfigError, match="did you mean 'hermes'"):
         space(formats=("hermse",))

@@ -20,7 +20,7 @@ import proxy.dev.demo
 import proxy.server.serving
 from docs.generate import ADVICE, ROOT, pages
 from proxy.cli import main
-from proxy.config import BackendConfig, GatewayConfig, KeyConfig, MiddlewareConfig
+from proxy.config import BackendConfig, GatewayConfig, KeyConfig, MiddlewareConfig, RouteOptions
 from proxy.configuration.config_schema import schema
 from proxy.configuration.settings import load
 from proxy.errors import CODES
@@ -58,7 +58,27 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[GatewayConfig]:
 def test_serve_needs_no_file(run: Run, served: list[GatewayConfig]) -> None:
     result = run("serve", "--backend", BACKEND)
     assert result.exit_code == 7
-    assert served == [GatewayConfig(backends={"default": BackendConfig(url=BACKEND)})]
+    defaults = RouteOptions(mode="text")
+    assert served == [GatewayConfig(backends={"default": BackendConfig(url=BACKEND)}, defaults=defaults)]
+
+
+@pytest.mark.parametrize(
+    ("args", "env", "mode"),
+    [
+        (("--backend", BACKEND), {}, "text"),
+        ((), {"TOOLWIRE_BACKENDS__MAIN__URL": BACKEND}, "text"),
+        (("--backend", BACKEND, "--mode", "prompt"), {}, "prompt"),
+        (("--backend", BACKEND), {"TOOLWIRE_DEFAULTS__MODE": "native"}, "native"),
+        (("--backend", BACKEND), {"TOOLWIRE_DEFAULTS": "{format: hermes}"}, "prompt"),
+        (("--config", "c.yaml"), {}, "prompt"),
+    ],
+)
+def test_the_default_mode_is_text_where_nobody_configures_one(
+    run: Run, served: list[GatewayConfig], tmp_path: Path, args: tuple[str, ...], env: dict[str, str], mode: str
+) -> None:
+    (tmp_path / "c.yaml").write_text("backends: {gpu: {url: 'http://old:1'}}")
+    run("serve", *args, env=env)
+    assert served[0].defaults.mode == mode
 
 
 def test_every_flag_of_serve_arrives(run: Run, served: list[GatewayConfig]) -> None:
