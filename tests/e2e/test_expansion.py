@@ -162,7 +162,7 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[str]]:
         "proxy.pipeline.stored._page",
         "middlewares.injection.inject",
         "middlewares.reask._in_words",
-        "proxy.prompting.transcript:_Writer.talk",
+        "proxy.prompting.transcript:TranscriptWriter.talk",
     ):
         watch(place)
     return seen
