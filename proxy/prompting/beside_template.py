@@ -18,18 +18,9 @@ from typing import Final
 from ..config import PromptConfig
 from ..formats.base import ToolFormat, escaping_for
 from ..formats.restoring import Escapes
-from ..model import Message, ModelRequest, Part, Text, ToolChoice, ToolResult, ToolSpec, replace
+from ..model import Message, ModelRequest, Part, ToolChoice, ToolResult, ToolSpec, replace
 from .prompt import NEVER, policy
-from .transcript import (
-    GO_ON,
-    SYSTEM,
-    Placement,
-    TranscriptWriter,
-    last_said,
-    placed,
-    reminded,
-    user_speaks_last,
-)
+from .transcript import SYSTEM, Placement, TranscriptWriter, completed
 
 POLICY: Final = "Call a tool only when it is needed to answer; otherwise answer directly in plain text."
 """The sentence where the model may choose. Without it models call tools on questions that no tool fits (R31.4)."""
@@ -78,13 +69,7 @@ def templated(
     """
     writer = _Data(tool_format, bracket=False, also=also, escapes=escapes)
     messages: Sequence[Message] = [writer.talk(message, message.parts) for message in request.messages]
-    if beside:
-        messages = placed(messages, beside, placement)
-    if reminder and user_speaks_last(request.messages, wire):
-        messages = reminded(messages, reminder, wire)
-    last = last_said(messages, wire)
-    if last is None or last.role not in ("user", "tool"):
-        messages = [*messages, Message("user", (Text(GO_ON),))]
+    messages = completed(messages, request.messages, beside, placement, reminder, wire)
     return replace(
         request,
         messages=tuple(messages),
