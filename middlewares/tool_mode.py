@@ -1,4 +1,4 @@
-"""Who does tools, where the route leaves it open (`mode: hybrid`, `auto` and `text`, R24.1, R31.2).
+"""The choice of who does tools, where the route leaves it open (`mode: hybrid`, `auto` and `text`, R24.1, R31.2).
 
 Sets `Exchange.tools_by`, and nothing else knows of the modes: whoever stands further in does what that says, and this
 middleware calls them once more if the first way leads nowhere (docs/adr/0033). It is left out of the chain under
@@ -150,7 +150,7 @@ class ToolMode(Middleware):
     # --- which way ------------------------------------------------------------------------------------------------
 
     async def _way(self, exchange: Exchange, asked: ModelRequest) -> tuple[ToolsBy, bool]:
-        """Who does tools, and whether that is known."""
+        """The side that does tools, and whether that is known."""
         wire, mode = exchange.route.pool.protocol, exchange.route.options.mode
         if wire is not None and not wire.takes_tools:
             return "gateway", True

@@ -118,7 +118,7 @@ class Asking:
         return await self._counted(ask, wire.read_count)
 
     async def of_engine(self, way: Callable[[Ask], Awaitable[T | None]], seconds: float = COUNT_S) -> T | None:
-        """What the engine's own paths say in this time of the tokens of a prompt; None: they cannot."""
+        """The answer of the engine's own paths about a prompt, within `seconds`; None: they have none."""
         return await self._counted(lambda: way(self._ask_engine), lambda said: said, seconds)
 
     async def _counted(

@@ -52,7 +52,7 @@ WORDS: Final[dict[Cause, str]] = {
     "refused": "the server refuses tools",
     "silent": "it did not call the tool that its chat template shows",
 }
-"""What the verdicts of template probes say of a model."""
+"""Verdicts of template probes in words, as the log says them of a model."""
 
 
 class TemplateProbes:
@@ -64,7 +64,7 @@ class TemplateProbes:
         self._began: dict[tuple[str, str], float] = {}
 
     def known(self, endpoint: Endpoint, model: str) -> Verdict | None:
-        """What was shown of a model that `endpoint` knows by this name; None: nothing."""
+        """The verdict on a model that `endpoint` knows by this name; None: no probe has shown anything."""
         return self._verdicts.find(endpoint.name, _served(endpoint, model), endpoint.server)
 
     def begin(self, endpoint: Endpoint, model: str, *, special_tokens: bool) -> asyncio.Task[None] | None:

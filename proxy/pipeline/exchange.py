@@ -32,8 +32,8 @@ LOG: Final = logging.getLogger("toolwire")
 
 
 ToolsBy = Literal["server", "gateway", "template"]
-"""Who does the tools of a request: the server teaches them and reads the calls; the gateway does both; or the chat
-template of the model, in the server, teaches them, and the gateway reads the calls (docs/adr/0046)."""
+"""The side that does the tools of a request. The server teaches them and reads the calls; or the gateway does both; or
+the model's chat template, in the server, teaches them and the gateway reads the calls (docs/adr/0046)."""
 
 
 @dataclass(frozen=True, slots=True)

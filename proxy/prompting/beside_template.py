@@ -19,16 +19,7 @@ from ..formats.base import ToolFormat, escaping_for
 from ..formats.restoring import Escapes
 from ..model import Message, ModelRequest, Part, Text, ToolChoice, ToolResult, ToolSpec, replace
 from .prompt import MAY, NEVER, policy
-from .transcript import (
-    GO_ON,
-    SYSTEM,
-    Placement,
-    TranscriptWriter,
-    last_said,
-    placed,
-    reminded,
-    user_speaks_last,
-)
+from .transcript import SYSTEM, Placement, TranscriptWriter, completed
 
 
 def policy_beside(request: ModelRequest, tool_format: ToolFormat, prompt: PromptConfig) -> str:
@@ -74,13 +65,7 @@ def templated(
     """
     writer = _Data(tool_format, bracket=False, also=also, escapes=escapes)
     messages: Sequence[Message] = [writer.talk(message, message.parts) for message in request.messages]
-    if beside:
-        messages = placed(messages, beside, placement)
-    if reminder and user_speaks_last(request.messages, wire):
-        messages = reminded(messages, reminder, wire)
-    last = last_said(messages, wire)
-    if last is None or last.role not in ("user", "tool"):
-        messages = [*messages, Message("user", (Text(GO_ON),))]
+    messages = completed(messages, request.messages, beside, placement, reminder, wire)
     return replace(
         request,
         messages=tuple(messages),

@@ -100,13 +100,7 @@ def inject(
         messages = _spoken(request.messages, tool_format, bracket, also, escapes, escaping)
     elif flatten != "native":
         messages = flattened(messages, tool_format, bracket=flatten == "bracket", also=also, escapes=escapes)
-    if segment:
-        messages = placed(messages, segment, placement)
-    if reminder and user_speaks_last(request.messages, wire):
-        messages = reminded(messages, reminder, wire)
-    last = last_said(messages, wire)
-    if last is None or last.role not in ("user", "tool"):
-        messages = [*messages, Message("user", (Text(GO_ON),))]
+    messages = completed(messages, request.messages, segment, placement, reminder, wire)
     return replace(
         request,
         messages=PlainMessages(messages) if type(request.messages) is PlainMessages else tuple(messages),
@@ -197,6 +191,27 @@ def reminded(messages: Sequence[Message], reminder: str, wire: str | None) -> li
     at = max(index for index, message in enumerate(out) if not is_silent(message, wire))
     out[at] = replace(out[at], parts=_joined(out[at].parts, reminder, at_end=True))
     return out
+
+
+def completed(
+    messages: Sequence[Message],
+    said: Sequence[Message],
+    segment: str,
+    placement: Placement,
+    reminder: str,
+    wire: str | None,
+) -> Sequence[Message]:
+    """The messages of a prompt with `segment` and `reminder` in their places, as far as there are some, and at the end
+    one of the user if nobody else speaks last (R5.8a). `said` are the messages of the client, `wire` is the name of the
+    server's protocol."""
+    if segment:
+        messages = placed(messages, segment, placement)
+    if reminder and user_speaks_last(said, wire):
+        messages = reminded(messages, reminder, wire)
+    last = last_said(messages, wire)
+    if last is None or last.role not in ("user", "tool"):
+        messages = [*messages, Message("user", (Text(GO_ON),))]
+    return messages
 
 
 def placed(messages: Sequence[Message], segment: str, placement: Placement) -> list[Message]:

@@ -65,7 +65,7 @@ async def asked_model(member: WeightedEndpoint, route: RouteConfig) -> str:
 
 
 async def _probes(endpoint: Endpoint, model: str, plugins: Registries) -> list[str]:
-    """What is said of a model: whether it calls by itself, and, where its family is known, whether its chat template
+    """The line about a model: whether it calls by itself, and, where its family is known, whether its chat template
     can teach tools."""
     if endpoint.asks:
         with contextlib.suppress(GatewayError):

@@ -25,8 +25,8 @@ def begin_template_probes(routes: Sequence[Route], endpoint: Endpoint) -> None:
 
 
 def use_of_template(route: Route, endpoint: Endpoint) -> str:
-    """What is known of the model's chat template on a route: the sentence for the start-up line; empty if the route
-    does not want to know."""
+    """The verdict on the model's chat template on a route: the sentence for the start-up line; empty if the route does
+    not want to know."""
     found = next(_probed([route], endpoint), None)
     if found is None:
         return ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -226,15 +227,21 @@ async def test_a_server_that_refuses_tools_later_is_taught_in_the_same_request(m
     async with up, serving(asking(up)) as gateway:
         await verdict(gateway)
         refuses = True
-        first = await post(gateway, BODY)
+        answers = [await post(gateway, BODY)]
         async with asyncio.timeout(60):
-            while (await verdict(gateway))["cause"] != "refused":  # noqa: ASYNC110  # nobody announces it
+            for look in count(1):
+                if (await verdict(gateway))["cause"] == "refused":
+                    break
+                if look % 500 == 0:  # a probe that showed nothing is made again for a later request only
+                    answers.append(await post(gateway, BODY))
                 await asyncio.sleep(0.01)
-        second = await post(gateway, BODY)
-    for got in (first, second):
+        again = len(answers) - 1
+        answers.append(await post(gateway, BODY))
+    for got in answers:
         assert meant(CHAT, got, False)[1] == [("read", {"path": "a"})]
-    assert with_tools(up) == [True, False, False]
-    assert len(probes(up)) == 2
+    asked = with_tools(up)
+    assert (asked[:2], asked[-1], len(asked) - 2 * again <= 3) == ([True, False], False, True)
+    assert 2 <= len(probes(up)) <= 2 + again
 
 
 async def test_workers_share_what_was_shown(tmp_path: Path) -> None:

@@ -414,6 +414,11 @@ FAULTS: Final = (
         "        for monitor in running:\n            monitor.stop(reason)\n", "",
         "streams that still run at a stop break off without a word", ("tests/e2e/test_stopping.py", "tests/unit/test_stopping.py", "tests/unit/test_serving.py"),
     ),
+    Fault(
+        "bodies-read-out-of-turn", "proxy/server/clients.py",
+        "                self._awaits_turn = True\n                self._pause_transport_reading()\n", "                self._awaits_turn = True\n",
+        "hundreds of bodies that arrive together hold up everybody", ("tests/e2e/test_reads_in_turns.py",),
+    ),
     # --- the model's own chat template -------------------------------------------------------------------------------
     Fault(
         "template-server-reads", "middlewares/injection.py",
@@ -450,11 +455,6 @@ FAULTS: Final = (
         'return all(verdict is not None and verdict.mode == "template" for verdict in verdicts)',
         'return any(verdict is not None and verdict.mode == "template" for verdict in verdicts)',
         "one server of several that cannot do it gets the tools", ("tests/e2e/test_template_probe.py",),
-    ),
-    Fault(
-        "bodies-read-out-of-turn", "proxy/server/clients.py",
-        "                self._awaits_turn = True\n                self._pause_transport_reading()\n", "                self._awaits_turn = True\n",
-        "hundreds of bodies that arrive together hold up everybody", ("tests/e2e/test_reads_in_turns.py",),
     ),
     # --- prompts ----------------------------------------------------------------------------------------------------
     Fault(
