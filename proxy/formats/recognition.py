@@ -345,6 +345,8 @@ def recognised_markers(mode: Mode) -> tuple[str, ...]:
     """What opens a block in one of these forms."""
     return tuple(
         dict.fromkeys(
-            syntax.opener.strip() for syntax in recognising(Grammar(syntaxes=()), mode).syntaxes if syntax.opener
+            syntax.opener.strip()
+            for syntax in recognising(Grammar(syntaxes=()), mode).syntaxes
+            if syntax.opener and syntax.anchor != "after"
         )
     )
