@@ -70,9 +70,11 @@ def _scanner(format: str, recognise: bool = False, incremental: bool = False) ->
     from proxy._fastparse import CallScanner
 
     from proxy.formats.recognition import recognising
+    from proxy.scan.loose_head import loose_words
 
     grammar = recognising(_format(format).grammar, "any" if recognise else "taught")
     tags = dict.fromkeys([*grammar.reasoning, ("<think>", "</think>")])
+    loose_words(_NoPolicy.callable_names)  # known from the answer before: it is kept for a set of tools
     return CallScanner(grammar, _NoPolicy(), reasoning=tuple(tags), incremental=incremental)
 
 

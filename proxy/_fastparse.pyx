@@ -381,7 +381,7 @@ cdef class CallScanner:
         if self._live is not None and self._live.opened is not None:
             self._settle(AS_TEXT, self._buffer.start)
             return self._buffer.size
-        if block.untaught and size == 0 and not block.loose and block.syntax is not None:
+        if at > self._buffer.start and block.untaught and size == 0 and not block.loose and block.syntax is not None:
             begun = self._buffer.slice(self._buffer.start, at)
             self._policy.broken(block.syntax.syntax, begun.decode("utf-8", "replace"))
         if self._prose.plan.untaught:

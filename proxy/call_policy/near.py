@@ -19,7 +19,7 @@ Rules of this module:
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
@@ -184,9 +184,9 @@ def has_shape(written: Written) -> bool:
     return False
 
 
-def recites(written: Written, declared: Collection[str]) -> bool:
-    """Whether JSON is the definition of a tool, of which these parameters are `declared`: a schema stands beside the
-    name, perhaps a description, and nothing else."""
+def recites(written: Written, declared: Callable[[], Collection[str]]) -> bool:
+    """Whether JSON is the definition of a tool: a schema stands beside the name, perhaps a description, and nothing
+    else. `declared` gives the tool's parameters; most calls do not ask."""
     match written.arguments:
         case JsonArguments(key=key, value=value):
             return key is not None and _is_schema(value, declared)
@@ -196,9 +196,9 @@ def recites(written: Written, declared: Collection[str]) -> bool:
     return False
 
 
-def _is_schema(value: Any, declared: Collection[str]) -> bool:
+def _is_schema(value: Any, declared: Callable[[], Collection[str]]) -> bool:
     """Whether it is the JSON Schema of an object, which is no arguments of a tool that declares these parameters."""
-    if not isinstance(value, dict) or not isinstance(value.get("properties"), dict) or "properties" in declared:
+    if not isinstance(value, dict) or not isinstance(value.get("properties"), dict) or "properties" in declared():
         return False
     return "type" not in value or value["type"] == "object"
 

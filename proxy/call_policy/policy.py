@@ -394,7 +394,7 @@ class CallPolicy:
     def _read_call(self, written: Written, found: Assembly, block: Block) -> Candidate:
         written, tool, strict = self._named(written)
         name = written.name
-        if tool is not None and recites(written, ParameterTypes(prompt_parameters(tool)).names):
+        if tool is not None and recites(written, lambda: ParameterTypes(prompt_parameters(tool)).names):
             detail = RECITED.format(quote(name))
             near = NearMiss(detail, (name,), block.body, "alone")
             raise _Rejected(

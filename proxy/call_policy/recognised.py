@@ -210,7 +210,7 @@ def _misspelt(written: Written, names: Names, block: Block) -> NearMiss | None:
 
 
 def _recites(reading: Written, tool: ToolSpec | None) -> bool:
-    return tool is not None and recites(reading, ParameterTypes(prompt_parameters(tool)).names)
+    return tool is not None and recites(reading, lambda: ParameterTypes(prompt_parameters(tool)).names)
 
 
 def _recited(reading: Written, block: Block) -> NearMiss:

@@ -328,7 +328,8 @@ class CallScanner:
         if self._live is not None and self._live.opened is not None:
             self._settle(AS_TEXT, b"")
             return len(self._buffer.data)
-        if block.untaught and not block.opener and not block.loose and block.syntax is not None:
+        begun = at > self._buffer.start
+        if begun and block.untaught and not block.opener and not block.loose and block.syntax is not None:
             self._policy.broken(block.syntax, self._buffer.data[self._buffer.start : at].decode("utf-8", "replace"))
         if self._prose.plan.untaught:
             return self._read_again(at)

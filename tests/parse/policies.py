@@ -18,6 +18,8 @@ class WordPolicy:
     unwrap: bool = True
     callable_names: tuple[str, ...] = ("f", "get")
     log: list[tuple[object, ...]] = field(default_factory=list)
+    begun: list[str] = field(default_factory=list)
+    """Blocks that were none; the oracle tells of none."""
 
     def block(self, block: Block) -> Decision:
         body = block.body
@@ -43,7 +45,7 @@ class WordPolicy:
         return ModelFault(f"{opened.name} was withdrawn")
 
     def broken(self, syntax: BlockSyntax, begun: str) -> None:
-        self.log.append((syntax.opener, begun, "broken"))
+        self.begun.append(begun)
 
     def unfinished(self, syntax: BlockSyntax, body: str, why: Why) -> Decision:
         self.log.append((syntax.opener, body, why))

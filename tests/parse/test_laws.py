@@ -57,13 +57,16 @@ def test_twins_and_oracle_agree_for_every_split(
     note(repr(text))
     expected = oracle.parse(text, grammar, policy, settings, truncated)
     pieces = data.draw(cuts(text))
+    told: list[list[str]] = []
     for module in modules():
         own = WordPolicy(strict)
         events, _ = scan(module, grammar, own, settings, pieces, truncated)
         assert normalise(events) == expected
         assert own.log == policy.log
+        told.append(own.begun)
         stream = [Start("", "", 0), *events]
         check(stream if events and isinstance(events[-1], Fault) else [*stream, Finish()])
+    assert all(begun == told[0] for begun in told)
 
 
 def modules() -> list[ModuleType]:
