@@ -35,6 +35,8 @@ from .written import Written
 
 NAME_CHARS: Final = 256
 """A name that is longer is nobody's."""
+LOOKED_CHARS: Final = 64 * 1024
+"""How much of an attempt is looked at. What is longer is data, and a search of it all would hold the others up."""
 
 Place = Literal["anywhere", "first", "alone"]
 
@@ -142,22 +144,23 @@ def unreadable(
         body = body[: max(map(body.rfind, _CLOSING)) + 1]
     if is_template(body):
         return None
+    looked = body[:LOOKED_CHARS]
     if is_marked(syntax):
-        tools = _named(_in_places(syntax, body, pieces), names)
+        tools = _named(_in_places(syntax, looked, pieces), names)
         whole = ended or body.lstrip(SPACE)[:1] in ("{", "[")  # else what follows a mention may be prose
         return NearMiss(why, tools, body, "anywhere" if whole else "first") if tools else None
-    python = _PYTHON.match(body.lstrip(SPACE))
+    python = _PYTHON.match(looked.lstrip(SPACE))
     if python is not None and (tools := _named((python[1],), names)):
         return NearMiss(why, tools, body, "alone", cut)
-    if _ARGUMENTS.search(body) is None:
-        if named is None or _SENTENCE.search(body) is not None:
+    if _ARGUMENTS.search(looked) is None:
+        if named is None or _SENTENCE.search(looked) is not None:
             return None
         return NearMiss(why, (named,), body, "alone")
-    tools = _named((found[1] for found in _NAMED.finditer(body)), names)
-    defines = _DEFINITION.search(body) is not None
+    tools = _named((found[1] for found in _NAMED.finditer(looked)), names)
+    defines = _DEFINITION.search(looked) is not None
     if defines and len(tools) > 1:  # a list of tools that was asked for
         return None
-    alone = defines or _VARIABLE.search(body) is not None
+    alone = defines or _VARIABLE.search(looked) is not None
     return NearMiss(why, tools, body, "alone" if alone else "anywhere", cut) if tools else None
 
 
@@ -205,7 +208,7 @@ def _is_schema(value: Any, declared: Callable[[], Collection[str]]) -> bool:
 
 def is_template(body: str) -> bool:
     """Whether something stands in place of a value (rule 2)."""
-    short = "".join(part for part in _PARTS.split(body) if len(part) <= _PART_CHARS)
+    short = "".join(part for part in _PARTS.split(body[:LOOKED_CHARS]) if len(part) <= _PART_CHARS)
     return any(pattern.search(short) is not None for pattern in (_ELLIPSIS, _PLACEHOLDER, _A_TYPE))
 
 
@@ -234,7 +237,8 @@ def is_marked(syntax: BlockSyntax) -> bool:
 def means_call(syntax: BlockSyntax, body: str, written: Written) -> bool:
     """Whether this was meant as a call, although no tool has its name (rule 6)."""
     if is_marked(syntax):
-        return any(map(str.isalnum, body)) and _ELLIPSIS.search(body) is None
+        looked = body[:LOOKED_CHARS]
+        return any(map(str.isalnum, looked)) and _ELLIPSIS.search(looked) is None
     match written.arguments:
         case MemberArguments():
             return False

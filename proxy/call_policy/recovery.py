@@ -27,6 +27,7 @@ from typing import Any, Final
 
 from ..formats.keys import ARGUMENTS, METADATA, NAMES, WRAPPERS
 from ..scan._grammar import FENCE, SPACE
+from ..scan.repair import MAX_REPAIRED_VALUES, has_more_values
 from .call_text import CallText
 from .call_words import (
     BEFORE_ARGUMENTS,
@@ -88,6 +89,8 @@ def recover(text: str, names: Collection[str], types_of: TypesOf) -> Recovered:
     """The calls that `text` ends with, which begin at its start or at a further line of it. `names` may be called,
     `types_of` says what each takes. Raises `NoCall`."""
     named: str | None = None
+    if has_more_values(text, MAX_REPAIRED_VALUES):  # it would be read many times
+        raise NoCall
     for start in _starts(text):
         try:
             calls = _Reading(text[start:], names, types_of).calls()

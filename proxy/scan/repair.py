@@ -108,7 +108,7 @@ def skip_space(text: str, at: int = 0) -> int:
 def read_json(text: str) -> Any:
     """The value of a whole JSON text, as `read_value` gives it. Raises `ValueError`, also for more than `MAX_VALUES`
     values."""
-    if _has_too_many_values(text):
+    if has_more_values(text, MAX_VALUES):
         raise ValueError(f"more than {MAX_VALUES} values")
     value, end = read_value(text, skip_space(text))
     if skip_space(text, end) != len(text):
@@ -116,8 +116,9 @@ def read_json(text: str) -> Any:
     return value
 
 
-def _has_too_many_values(text: str) -> bool:
-    return len(text) > MAX_VALUES and text.count(",") + text.count("{") + text.count("[") > MAX_VALUES
+def has_more_values(text: str, most: int) -> bool:
+    """Whether JSON has about that many values, as can be said without reading it."""
+    return len(text) > most and text.count(",") + text.count("{") + text.count("[") > most
 
 
 def parses(text: str) -> bool:
@@ -161,7 +162,7 @@ def repair_json(text: str) -> tuple[str, tuple[RepairKind, ...]] | None:
     """
     if parses(text):
         return text, ()
-    if _has_too_many_values(text):
+    if has_more_values(text, MAX_VALUES):
         return None
     inner = _inside_fence(text)
     rewriter = _Rewriter(text if inner is None else inner)
