@@ -292,8 +292,13 @@ class Escaping:
             if index >= 0 and first < spans[index][1]:
                 self._note(text, first, rest, end)
                 yield rest
-            elif index + 1 < len(starts) and starts[index + 1] < end:  # it begins in markup
-                yield max(rest, starts[index + 1])
+            elif index + 1 < len(starts) and (start := starts[index + 1]) < end:  # it begins in markup
+                if text[first] != "\n" or start > first + 1 or end == start + 1:
+                    yield max(rest, start)
+                elif rest == start:  # data that begin a line begin the answer that copies them
+                    if self._made is not None:
+                        self._made.forms.add((text[start], 1, None))
+                    yield start + 1
 
     def _note(self, text: str, first: int, rest: int, end: int) -> None:
         if self._made is not None:

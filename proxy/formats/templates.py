@@ -258,6 +258,10 @@ _FORMATS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
     "trinity": (CHATML, LLAMA3),
     "functionary": (LLAMA3,),
     "functionary_v31": (LLAMA3,),
+    "cwm": (LLAMA3,),
+    "llm_jp": (HARMONY,),
+    "ui_tars": (CHATML,),
+    "iquest_coder": (CHATML,),
 }
 
 

@@ -420,15 +420,17 @@ class TranscriptWriter:
         return tuple([Text(next(whole)) if part is None else part for part in written])
 
     def _pieces(self, part: Text | str) -> Pieces:
-        """A text as it is to be put together; in an attempt all markers mean what they say, but for those of
-        reasoning."""
+        """A text as it is to be put together. In an attempt the markers of calls mean what they say, those of the
+        format and of others that the route reads; what ends a turn, shows a result or surrounds a thought does not."""
         if isinstance(part, str):
             return (part,)
         if not isinstance(part, Attempt):
             return (part.text,)
-        thoughts = {tag.strip() for tags in self.format.grammar.reasoning for tag in tags}
-        pieces = split_at(part.text, sorted(thoughts, key=len, reverse=True))
-        return [piece if place % 2 else Markup(piece) for place, piece in enumerate(pieces)]
+        grammar, written = self.format.grammar, self.format.template_tokens.union(self.format.results.markers)
+        thoughts = {tag.strip() for tags in grammar.reasoning for tag in tags}
+        markers = {*grammar.markers, *(marker for marker in self._also if marker not in written)} - thoughts
+        pieces = split_at(part.text, sorted(markers, key=len, reverse=True))
+        return [Markup(piece) if place % 2 else piece for place, piece in enumerate(pieces)]
 
     def _other(self, part: Part) -> Part:
         """A part that is no visible text, without markers in what a template might write."""

@@ -212,12 +212,14 @@ class Grammar:
         """Every literal that a scanner would take for markup in an answer that copies data, without repeats: what opens
         or closes a block, ends a string in one, or stands around reasoning, that of `families` included. Prompt text
         escapes them in data (R5.6). A closer without a letter (a Markdown fence) is none: where it closes something,
-        what stands before it decides. An opener without one that counts at the beginning of a line is one there."""
+        what stands before it decides, and so is what counts behind a call alone. An opener without one that counts at
+        the beginning of a line is one there."""
         literals: list[str] = []
         for grammar in self._all:
             literals += (text for tags in grammar.reasoning for text in tags)
             for syntax in grammar.syntaxes:
-                literals += (syntax.opener, *_worded(syntax.closer))
+                opener = _worded(syntax.opener) if syntax.anchor == "after" else (syntax.opener,)
+                literals += (*opener, *_worded(syntax.closer))
         lines = {syntax.opener for grammar in self._all for syntax in grammar.syntaxes if syntax.anchor == "line"}
         return tuple(
             f"\n{text}" if text in lines and not _worded(text) else text
