@@ -129,25 +129,31 @@ class _Reading(CallText):
     def calls(self) -> list[Written]:
         """All calls of the text. Raises `NoCall` and `Unreadable`."""
         named: str | None = None
-        count = 0
+        count = done = 0
         try:
             while not self._at_end():
                 if self._skip_framing():
                     continue
-                if self._objects():
-                    continue
-                name = self._name()
-                count += 1
-                if name is None or count > MAX_CALLS:
-                    raise NoCall(named)
-                named = name
-                arguments = self._arguments(name)
-                if arguments is not None:
-                    self._found.append(self._written(name, arguments))
+                before = len(self._found)
+                if not self._objects():
+                    name = self._name()
+                    count += 1
+                    if name is None or count > MAX_CALLS:
+                        raise NoCall(named)
+                    named = name
+                    arguments = self._arguments(name)
+                    if arguments is not None:
+                        self._found.append(self._written(name, arguments))
+                if len(self._found) == before + 1:
+                    self._found[before].source = self.text[done : self.at].strip(SPACE)
+                if len(self._found) > before:
+                    done = self.at
         except (NoCall, Unreadable):
             raise NoCall(named, begun=bool(self._found)) from None
         if not self._found:
             raise NoCall(named)
+        if len(self._found) == 1:
+            self._found[0].source = None
         return self._found
 
     # --- arguments --------------------------------------------------------------------------------------------------

@@ -21,9 +21,10 @@ from ..capture.files import Entry
 from ..capture.redaction import Redaction
 from ..events import BlockKind, Close, Delta, Event, Fault, Finish, Open, text_block
 from ..folding import unfold
+from ..formats.keys import NAMES
 from ..model import ModelReply
 from ..pipeline.scanners import ScannerFactory
-from ..scan._grammar import SPACE, Block, BlockSyntax, Decision, Why, without_calls
+from ..scan._grammar import AS_TEXT, SPACE, Block, BlockSyntax, Decision, Why, without_calls
 from ..scanner import build_scanner, reasoning_tags
 from .arguments import settled
 from .asked import Asked
@@ -39,7 +40,10 @@ _BEHIND: Final = 1 << 32
 COVER: Final = Redaction().text
 """What looks like a key has stars: in the capture each read has, but not what a model wrote piece by piece."""
 
-_PIECES: Final = re.compile(r"[\w ,.;:]+|[^\w ,.;:]")
+_NAMED: Final = re.compile(rf'"(?:{"|".join(NAMES)})"\s{{0,8}}:\s{{0,8}}"([^\W\d][\w.-]{{0,63}})')
+"""The name that an object gives which is no call."""
+
+_PIECES: Final = re.compile(r"[\w ,.;:-]+|[^\w ,.;:-]")
 """In what the scanner is given a text: what it decides is about the end of what it has, then."""
 
 
@@ -168,6 +172,13 @@ class _NotingPolicy(CallPolicy):
         decision = super().unfinished(syntax, body, why)
         self._reading.judged(syntax, body, decision, self._notes.take())
         return decision
+
+    def broken(self, syntax: BlockSyntax, begun: str) -> None:
+        """See `CallPolicy`."""
+        super().broken(syntax, begun)
+        if not self._notes.said and (named := _NAMED.search(begun)) is not None:
+            self._notes.not_offered(named[1])
+        self._reading.judged(syntax, begun, AS_TEXT, self._notes.take())
 
     def _look_closer(self, block: Block) -> None:
         """A form that was not taught is passed over in silence if it names no tool on offer: say which one it names."""
@@ -307,10 +318,12 @@ class _Reading:
     def judged(self, syntax: BlockSyntax, body: str, decision: Decision, said: Sequence[tuple[str, str]]) -> None:
         """The policy has decided on a block: before the scanner gives out what it means."""
         judgements, of_calls = judgements_of(said, body, decision)
+        text = "".join(self._open)
+        if syntax.loose and self._read_again(text.rfind(body) + decision.before, as_call=bool(of_calls)):
+            return
         if not (judgements or of_calls):
             return
         kind = "call" if of_calls else "dropped" if decision.drop else "refused"
-        text = "".join(self._open)
         after = max((one.end for one in self._judged), default=self._settled) - self._settled
         at = text.rfind(body, after)
         begin, end = (after, len(text)) if at < 0 else (at, at + len(body))
@@ -321,6 +334,17 @@ class _Reading:
             end += len(closer)
         self._judged.append(_Judged(self._settled + begin, self._settled + end, kind, judgements, of_calls))
         self._answer.judgements += [*judgements, *chain.from_iterable(of_calls)]
+
+    def _read_again(self, at: int, *, as_call: bool) -> bool:
+        """A text is judged that was refused in another form, if there was one: then what was said of that holds, unless
+        it is a call now."""
+        before = [one for one in self._judged if one.kind == "refused" and one.end > self._settled + at]
+        if as_call:
+            for one in before:
+                self._judged.remove(one)
+                for judgement in one.judgements:
+                    self._answer.judgements.remove(judgement)
+        return bool(before) and not as_call
 
     # --- what the scanner gives out -------------------------------------------------------------------------------
 

@@ -197,8 +197,9 @@ def test_the_calls_that_were_made_are_read_back_and_no_others(
             for call in calls_in(tool_format, text, tools)
         ]
         made = [("search", shown(tool_format, arguments))] * len(ids) if flatten == "sentinel" else []
-        quoted = any("```" in text.partition(tool_format.layout.opener)[0] for text in said)  # by what was said
-        if (tool_format.alone and seed % 2) or quoted:  # merged with that, such a call is none any more
+        opener = tool_format.layout.first or tool_format.layout.opener
+        quoted = opener.startswith("```") and any("```" in text.partition(opener)[0] for text in said)
+        if (tool_format.alone and seed % 2) or quoted:  # merged with what was said, such a call is none any more
             assert found in ([], made)
         else:
             assert found == made
