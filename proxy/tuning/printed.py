@@ -113,7 +113,7 @@ Span = tuple[int, int, Printed]
 
 _BEFORE_OBJECT: Final = re.compile(
     r"(?:<(?:tool_call|function_call|tool_calls|tools|TOOLCALL|longcat_tool_call|function_calls)>|\[TOOL_CALLS?\]|\[TOOL_REQUEST\]"
-    r"|<\|(?:tool_call|python_tag|python_start|START_ACTION|tool_call_start|function_call)\|>|functools"
+    r"|<\|(?:tool_call|python_tag|python_start|START_ACTION|tool_call_start|function_call|tool_calls)\|>|functools"
     r"|<\|content_invoke_tool_json\|>|<\|im_start\|>assistant -> tool/function_call\n"
     r"|<\|action_start\|><\|plugin\|>|function call<\|role_sep\|>)\s*(?:```(?:json)?\s*)?(?=[{\[])"
 )
@@ -128,6 +128,7 @@ _BEFORE_ARGUMENTS: Final = [
         r"functions\.NAME:[0-9]+\s*<\|tool_call_argument_begin\|>",
         r"to=functions\.NAME(?:(?!<\|message\|>)[^{}])*<\|message\|>",
         r"<function=NAME>",
+        r"<tool_call>function\n+NAME",
         r"(?m:^)>>>NAME\n",
         r"<\|plamo:begin_tool_name:plamo\|>NAME<\|plamo:end_tool_name:plamo\|>(?:(?!<\|plamo:msg\|>)[^{}])*<\|plamo:msg\|>",
         r"<[^<>\s]*?\s?invoke name=[\"']?NAME[\"']?\s*>",
@@ -142,7 +143,7 @@ _TAGGED: Final = [
         r"<(?P<tag>[^<>\s]*?\s?invoke) name=[\"']?NAME[\"']?\s*>(?P<body>(?:(?!invoke name=).)*?)(?:</(?P=tag)>|\Z)",
         r"<[^<>\s]*?\s?invoke name=[\"']?NAME[\"']?\s*/>(?P<body>)",
         r"<function name=\"NAME\">(?P<body>.*?)(?:</function>|\Z)",
-        r"<(?P<tag>(?:iquest_|ifm\|)?tool_call)>\s*NAME\s*(?:<tool_sep>\s*)?(?P<body>(?:<(?:ifm\|)?arg_key>.*?)?)(?:</(?P=tag)>|\Z)",
+        r"<(?P<tag>(?:iquest_|iquestcoder_|ifm\|)?tool_call)>\s*NAME\s*(?:<tool_sep>\s*)?(?P<body>(?:<(?:ifm\|)?(?:arg|param)_key>.*?)?)(?:</(?P=tag)>|\Z)",
         r"<\|tool_call:start\|>NAME\s(?P<body>.*?)(?:<\|tool_call:end\|>|\Z)",
         r"assistant to=NAME<\|channel\|>[^{}]*?<\|message\|>(?P<body>(?:<rfl:.*?)?)(?:<\|call\|>|\Z)",
         r"<\|open\|>call tool=\"NAME\"[^<>]*<\|sep\|>(?P<body>.*?)<\|close\|>call<\|sep\|>",
@@ -151,15 +152,16 @@ _TAGGED: Final = [
 _VALUE: Final = re.compile(
     r"<[^<>\s]*?\s?(?:parameter|param)(?:=|\s+name=)[\"']?(?P<key>[^\"'>\s]+)[\"']?[^>]*>(?P<value>.*?)"
     r"(?:</[^<>]*?(?:parameter|param)>|(?=<parameter)|\Z)"
-    r"|<(?:ifm\|)?arg_key>(?P<key2>.*?)</(?:ifm\|)?arg_key>\s*<(?:ifm\|)?arg_value>(?P<value2>.*?)(?:</(?:ifm\|)?arg_value>|\Z)"
+    r"|<(?P<kind>(?:ifm\|)?(?:arg|param)_)key>(?P<key2>.*?)</(?P=kind)key>\s*"
+    r"<(?P=kind)value>(?P<value2>.*?)(?:</(?P=kind)value>|\Z)"
     r"|<\|open\|>argument key=\"(?P<key3>[^\"]*)\"[^<>]*<\|sep\|>(?P<value3>.*?)<\|close\|>argument<\|sep\|>"
     r"|<\|tool_arg:start\|>(?P<key4>.*?)<\|tool_arg:value\|>(?P<value4>.*?)<\|tool_arg:end\|>"
     r"|\]<\]minimax\[>\[<(?P<key5>[\w-]+)>(?P<value5>.*?)\]<\]minimax\[>\[</(?P=key5)>",
     re.S,
 )
 _PYTHON: Final = re.compile(
-    r"(?:<\|python_start\|>|<\|tool_call_start\|>|<function_calls>|```tool_code)\s*(?P<body>.+?)\s*"
-    r"(?:<\|python_end\|>|<\|tool_call_end\|>|</function_calls>|```|\Z)",
+    r"(?:<\|python_start\|>|<\|tool_call_start\|>|<function_calls>|```tool_code|(?m:^)Action:(?=[ ]*\w+\())\s*(?P<body>.+?)\s*"
+    r"(?:<\|python_end\|>|<\|tool_call_end\|>|</function_calls>|```|(?=\nAction:)|\Z)",
     re.S,
 )
 _BRACES: Final = re.compile(r"call:(?P<name>[\w./-]+)(?=\{)")

@@ -198,7 +198,7 @@ FAULTS: Final = (
     ),
     Fault(
         "scanner-middle-of-a-line", "proxy/scan/_pyprose.py",
-        '        self._line_start = text[-1] == "\\n"\n', "        self._line_start = True\n",
+        "        self._last = text[-1].encode()[-1]\n", "        self._last = _NEWLINE\n",
         "markup in the middle of a line is taken for a call", ("tests/parse/test_corners_seams.py",),
     ),
     # --- what counts as a call --------------------------------------------------------------------------------------
@@ -231,8 +231,8 @@ FAULTS: Final = (
     ),
     Fault(
         "recovery-words-behind", "proxy/call_policy/recovery.py",
-        "                if name is None or count > MAX_CALLS:\n                    raise NoCall(named)\n",
-        "                if name is None or count > MAX_CALLS:\n                    break\n",
+        "                    if name is None or count > MAX_CALLS:\n                        raise NoCall(named)\n",
+        "                    if name is None or count > MAX_CALLS:\n                        break\n",
         "an answer that explains a call makes it", ("tests/parse/test_damaged.py",),
     ),
     Fault(
