@@ -36,7 +36,8 @@ class CallText:
     def __init__(self, text: str, names: Collection[str]) -> None:
         while (end := text.rstrip(SPACE)).endswith(STOP_TOKENS):
             text = end[: end.rindex("<")]
-        if "<|sep|>" in text:
+        self.opened = "<|sep|>" in text  # brackets are tokens of their own
+        if self.opened:
             for token, bracket in OPENED:
                 text = text.replace(token, bracket)
         self.text = text

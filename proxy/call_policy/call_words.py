@@ -52,6 +52,7 @@ UNCLOSED_TAG: Final = re.compile(
 )
 """A tag that names a tool and has no end: the arguments follow at once."""
 WORD_BEFORE_TAG: Final = re.compile(r"\s*([\w.$-]+)\s*(?=[<‹])")
+QUOTED_KEY: Final = re.compile(r"""["']([\w.$-]++)["']""")
 PLACEHOLDER: Final = re.compile(
     r"your|value|text|string|here|name|query|path|city|command|content|number|argument|param", re.IGNORECASE
 )

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from ..scan._grammar import SPACE
-from ..scan.literals import json_string
+from ..scan.literals import QUOTE_TOKEN, json_string
 from ..scan.repair import MAX_DEPTH, read_value
 from .untyped import Types, typed_value
 
@@ -197,6 +197,8 @@ def _read_member(text: str, at: int, keys: Collection[str] | None, depth: int) -
     found = _BEHIND_MEMBER.search(text, at)
     if found is None or found.start() == at or (found[1] is not None and found[2] not in keys):
         raise Unreadable("a value has no end")
+    if QUOTE_TOKEN.search(text, at, found.start()):
+        raise Unreadable("one of the marks around a value is lost")
     return Value(text[at : found.start()].strip(SPACE), bare=True), found.start()
 
 

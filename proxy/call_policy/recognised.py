@@ -14,6 +14,7 @@ Rules of this module:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final, Literal, get_args
@@ -23,7 +24,7 @@ from ..errors import quote
 from ..formats.recognition import RECOVERED
 from ..formats.rendering import prompt_name, prompt_parameters
 from ..model import ToolSpec
-from ..scan._grammar import Block, BlockSyntax
+from ..scan._grammar import SPACE, Block, BlockSyntax
 from ..scan.repair import read_json
 from ..schemas.schema import SchemaProblem, ToolSchema, compile_schema
 from .assembly import Assembly, assemble
@@ -48,6 +49,8 @@ def checker(tool: ToolSpec, *, limits: LimitsConfig) -> ToolSchema:
     """A `Schemas`."""
     return compile_schema(tool.parameters, limits)
 
+
+_TOKEN: Final = re.compile(r"<[|｜][^<>|｜]++[|｜]>")
 
 RECITED: Final = "The model wrote the definition of the tool {} in place of a call."
 
@@ -77,6 +80,8 @@ class Recogniser:
         options = self._options
         if not block.closed and options.unclosed != "repair":
             return []
+        if _swallows(block):
+            raise Unrecognised("arguments")
         try:
             found = assemble(block, repair=options.repair == "safe")
         except ValueError as error:
@@ -183,6 +188,17 @@ class Recogniser:
             except SchemaProblem:
                 self._compiled[name] = None
         return self._compiled[name]
+
+
+def _swallows(block: Block) -> bool:
+    """A key or a value holds a tag of the form that it stands in: which one ends it is a guess."""
+    texts = [text for field, text in block.pieces if field in ("key", "value") and "<" in text]
+    if not texts:
+        return False
+    literals = {branch.literal.strip(SPACE) for node in block.syntax.body for branch in node}
+    tags = {literal for literal in literals if literal.startswith("<") and len(literal) > len("</s>")}
+    tags.update(token for literal in literals for token in _TOKEN.findall(literal))
+    return any(tag in text for text in texts for tag in tags)
 
 
 def _together(flaws: list[Unrecognised], calls: list[Candidate]) -> Unrecognised:

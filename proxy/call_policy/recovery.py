@@ -40,6 +40,7 @@ from .call_words import (
     LINE,
     OTHER_ATTRIBUTES,
     PARAMETER,
+    QUOTED_KEY,
     VALUE,
     WORD_BEFORE_TAG,
     closes,
@@ -309,6 +310,10 @@ class _Reading(CallText):
     def _value(self, opener: Tag, known: ParameterTypes, found: Collection[str], key: str) -> str:
         """The value behind the tag that opens it; reading goes on behind its end."""
         text, start = self.text, opener.end
+        while text.startswith(doubled := text[opener.start : opener.end], start):
+            start += len(doubled)
+        if text.startswith(">", start) and self.opened:
+            raise NoCall  # a token stands there twice
         at = start
         while (tag := next_tag(text, at)) is not None:
             at = tag.start + 1
@@ -319,6 +324,8 @@ class _Reading(CallText):
                 other = self._key_of(tag, known)
                 ends = tag.word in KEY or (other is not None and other != key and other not in found)
             if not ends:
+                if own:
+                    raise NoCall  # the value, or what stands behind it
                 continue
             behind = tag_at(text, past_space(text, tag.end))
             if tag.closing and behind is not None and closes(behind, opener, key):
@@ -326,7 +333,8 @@ class _Reading(CallText):
                     raise NoCall  # this one may be part of the value
                 continue
             self.at = tag.end if own else tag.start
-            return unframed(text[start : tag.start].removesuffix(f"{opener.written}>"))
+            value = text[start : tag.start].removesuffix(f"{opener.written}>")
+            return unframed(value) if value.startswith("\n") or not own else value
         raise NoCall
 
     def _may_follow(self, at: int, known: ParameterTypes) -> bool:
@@ -359,12 +367,26 @@ class _Reading(CallText):
             at = tag.start + 1
         if end is None:
             return None
-        value = unframed(text[start : end.start]) if text[start] == "\n" else text[start : end.start].strip(SPACE)
+        value = text[start : end.start]
+        value = value.strip("\n") if value.startswith("\n") else value.strip(SPACE)
         if not value.strip(SPACE) or (types is not None and types != STRING and "string" in types):
             return None
+        if value.startswith((">", '"', "'", "=", ":")) or self._holds_key(value, known):
+            return None  # the rest of a tag, or of an object
         self.at = end.end
         self._ended = end.word not in BOTH | VALUE
         return {required[0]: typed_value(value, types)}
+
+    def _holds_key(self, value: str, known: ParameterTypes) -> bool:
+        """Whether a text without a key says what belongs to which property."""
+        if any(key[1] in known.names for key in QUOTED_KEY.finditer(value)):
+            return True
+        at = 0
+        while (tag := next_tag(value, at)) is not None:
+            if self._key_of(tag, known) is not None or tag.word in PARAMETER | VALUE:
+                return True
+            at = tag.start + 1
+        return False
 
     def _none(self, name: str, known: ParameterTypes) -> dict[str, str] | None:
         """No arguments: framing follows, or the next call."""

@@ -119,6 +119,10 @@ def python_value(text: str) -> str:
     return "".join(reader.out)
 
 
+QUOTE_TOKEN: Final = re.compile(r"""[<‹][|｜]["'][|｜][>›]|<escape>""")
+"""A token that stands around strings, in any spelling: in a value without quotes the other one was lost."""
+
+
 def braces_value(text: str, quote: str, *, bare: bool = False) -> str:
     """The JSON text for an object in braces: bare keys, strings between two `quote`, which cannot stand inside of one,
     or as Python writes them. `bare`: what is neither a number nor a constant is a string without quotes."""
@@ -364,7 +368,7 @@ class _Braces(_Python):
             try:
                 self.out.append(scalar(text))
             except ValueError:
-                if not (self._may_be_bare and text):
+                if not (self._may_be_bare and text) or QUOTE_TOKEN.search(text):
                     raise
                 self.out.append(json_string(text))
 

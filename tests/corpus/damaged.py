@@ -178,6 +178,25 @@ def _outputs() -> Iterator[Output]:
             f"<{vendor}_arg_value>ls -la</{vendor}_arg_value>\n</{vendor}_tool_call>",
             SHELL,
         )
+    # a tag of an argument twice, or lost
+    yield one("<tool_call>shell<arg_key>cmd</arg_key><arg_value><arg_value>ls -la</arg_value></tool_call>", SHELL)
+    yield one(
+        '<function name="fetch_page"><param name="url">http://a.example<param name="depth">2</param></function>', DEEP
+    )
+    yield one(
+        "<iquest_tool_call>fetch_page<arg_key>url</arg_key><arg_value>http://a.example<arg_key>depth</arg_key>"
+        "<arg_value>2</arg_value></iquest_tool_call>",
+        DEEP,
+    )
+    yield one(
+        "<iquest_tool_call>fetch_page<arg_key>url</arg_key><arg_value>http://a.example</arg_value>depth</arg_key>"
+        "<arg_value>2</arg_value></iquest_tool_call>",
+        DEEP,
+    )
+    yield one(
+        '<function name="save_note"><param name="title">Milk<param name="body">\tBuy 2 l\n</param></function>',
+        ("save_note", {"title": "Milk", "body": "\tBuy 2 l\n"}),
+    )
     # bars
     yield one(
         '<|tool▁calls▁begin|><|tool▁call▁begin|>function<|tool▁sep|>shell\n```json\n{"cmd": "ls -la"}\n```'

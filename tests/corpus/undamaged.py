@@ -111,6 +111,11 @@ UNDAMAGED: Final = (
     "<tool_use>\n<name>fetch_page</name>\n<parameter=url>\nhttp://a.example\n</parameter>",
     "<tool_call>fetch_page<arg_key>url</arg_key><arg_value>http://a.example</arg_value",
     '[Calling tool: fetch_page(url="http://a.example", page=2)]',
+    '<function name="fetch_page"><param name="url">http://a.example</param>2</param></function>',
+    "<iquest_tool_call>fetch_page<arg_key>url</arg_key><arg_value>a</arg_value></arg_value></iquest_tool_call>",
+    '<|tool_call>call:shell{cmd:ls<|"|>}<tool_call|>',
+    '<tool_call>function\nshell\n"cmd": "ls"}</tool_call>',
+    '<|open|>tools<|sep|><|open|>call tool="shell" index="1"<|sep|>argument key="cmd" type="string"<|sep|>ls<|close|>argument<|sep|><|close|>call<|sep|>',
     # words behind or between
     "<tool_use>\n<name>shell</name>\n<parameter=cmd>\nls\n</parameter>\n</tool_use>\nThat lists the files.",
     '<call>shell{"cmd": "ls"}</call> lists the files.',

@@ -107,6 +107,8 @@ def test_the_same_call_or_text(
     scanner.feed(text)
     scanner.finish()
     calls, visible = read(twin, text, size, "sentinel", tools)
+    if writer == "no quotes":  # blanks around a value are the layout's
+        arguments = {key: value.strip() if isinstance(value, str) else value for key, value in arguments.items()}
     if "recovered" in counted:
         assert calls == [(name, arguments)]
         assert not visible.strip()

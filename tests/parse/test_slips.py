@@ -80,6 +80,12 @@ READ: list[tuple[str, str, list[tuple[str, dict[str, Any]]], str]] = [
     ("cwm", "<tool: run> ls -l </tool>", [LS], ""),
     ("cwm", "So.\n<tool: run ls -l </tool>\n<tool: function>\nnow\n</tool>", [LS, NOW], "So."),
     ("sarashina3", "<|tool_calls|>[{'name': 'look_up', 'arguments': {'place': 'Bergen', 'days': 3}}]", [("look_up", {"place": "Bergen", "days": 3})], ""),
+    ("gpt-oss-20b", 'analysisI look.assistantcommentary to=functions.run json{"command":"ls -l"}', [LS], ""),
+    ("gpt-oss-20b", 'analysisI look.assistant to=functions.runcommentary json{"command":"ls -l"}', [LS], ""),
+    ("gpt-oss-20b", 'commentary to=functions.look_up json{"place":"Bergen"}', [BERGEN], ""),
+    ("gpt-oss-20b", "analysisOne word: \"four\".assistantfinalfour", [], "four"),
+    ("my-model", 'Thought: I look.\nAction: run\nAction Input: {"command":"ls -l"}', [LS], ""),
+    ("my-model", 'Action: now\nAction Input: {}\nAction: run\nAction Input: {"command":"ls -l"}', [NOW, LS], ""),
     ("ui-tars", "Thought: I look.\nAction: run(command='ls -l')", [LS], "Thought: I look."),
 ]  # fmt: skip
 """A model, what it wrote, the calls, the text beside them."""
@@ -91,6 +97,11 @@ TEXT = [
     ("my-model", "<tml:function_calls> is a tag, and so is </tml:function_calls>."),
     ("my-model", "call:look_up is how it begins"),
     ("my-model", "functions.run:0 is an id"),
+    ("gpt-oss-20b", "analysis of the data, then assistant work"),
+    ("gpt-oss-20b", 'So: analysisI look.assistantcommentary to=functions.run json{"command":"ls -l"}'),
+    ("my-model", "analysisOne word: four.assistantfinalfour"),
+    ("my-model", "Thought: I know it.\nFinal Answer: 4"),
+    ("my-model", 'Action: run\nAction Input: {"command":"ls -l"}\nObservation: a.txt'),
     ("cwm", "The <tool: tag is closed by </tool>"),
     ("deepseek-v4", "The prefix is <｜DSML｜, the section tool_calls."),
 ]
