@@ -80,8 +80,8 @@ class Recogniser:
         options = self._options
         if not block.closed and options.unclosed != "repair":
             return []
-        if _swallows(block):
-            raise Unrecognised("arguments")
+        if _swallows(block) and (by_schema := self._by_schema(block, names)):
+            return by_schema
         try:
             found = assemble(block, repair=options.repair == "safe")
         except ValueError as error:
@@ -124,6 +124,14 @@ class Recogniser:
             raise Unrecognised("arguments", miss) from None
         block = Block(_RECOVERED, text[found.before :], ())
         return [self._call(written, Assembly([]), names, block) for written in found.calls], found.before
+
+    def _by_schema(self, block: Block, names: Names) -> list[Candidate]:
+        """The calls of a block as the schemas of the tools read it, if they do."""
+        whole = f"{block.syntax.opener}{block.body}{block.syntax.closer}"
+        try:
+            return self.recovered(replace(block, syntax=_RECOVERED, body=whole), names)[0]
+        except Unrecognised:
+            return []
 
     def _call(self, written: Written, found: Assembly, names: Names, block: Block) -> Candidate:
         """The first reading of a call that passes. Raises `Unrecognised`."""
@@ -191,7 +199,7 @@ class Recogniser:
 
 
 def _swallows(block: Block) -> bool:
-    """A key or a value holds a tag of the form that it stands in: which one ends it is a guess."""
+    """A key or a value holds a tag of the form that it stands in: perhaps one was lost."""
     texts = [text for field, text in block.pieces if field in ("key", "value") and "<" in text]
     if not texts:
         return False

@@ -450,6 +450,8 @@ class _Reading(CallText):
     def _written(self, name: str, arguments: dict[str, str]) -> Written:
         if any(explains(text) for text in arguments.values()):
             raise NoCall
+        if self.opened and any("<" in text or ">" in text for text in arguments.values()):
+            raise NoCall  # perhaps one of the tokens
         return Written(name, TextArguments(object_text(arguments.items()), "object"))
 
 
