@@ -8,7 +8,7 @@ run at once:
 2. Else, of the turns without `when`, number *k*, where *k* is the number of assistant messages in the request; past the
    end the last one answers again.
 3. Without any such turn the built-in answer: on the first turn a call of the first tool on offer, with arguments that
-   fit its schema; otherwise the last message is said back.
+   fit its schema; otherwise the last message is said back, of tool results their text.
 
 A turn is a text, or a mapping:
 
@@ -41,6 +41,7 @@ import orjson
 from ..config import BackendConfig, LimitsConfig
 from ..errors import BackendFault, GatewayError
 from ..events import BlockKind, Call, Close, Delta, Event, Fault, Finish, Open, Start
+from ..formats.results import TOOL_RESPONSE
 from ..model import Message, ModelRequest, Text, ToolResult, ToolUse, Usage
 from ..protocols.base import ServerSide
 from ..record import BackendObserver
@@ -293,7 +294,8 @@ def default_turn(request: ModelRequest, number: int, last: str) -> Turn:
             name, parameters = taught
             call = orjson.dumps({"name": name, "arguments": _arguments(parameters)}).decode()
             return Turn(text=f"I will call {name}.\n<tool_call>{call}</tool_call>")
-    return Turn(text=f"You said: {last}" if last else "Hello.")
+    said = TOOL_RESPONSE.unwrapped(last) or last
+    return Turn(text=f"You said: {said}" if said else "Hello.")
 
 
 def taught_tool(request: ModelRequest) -> tuple[str, Mapping[str, Any] | None] | None:

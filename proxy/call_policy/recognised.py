@@ -73,6 +73,8 @@ class Recogniser:
         self._options = options
         self._schemas = schemas
         self._compiled: dict[str, ToolSchema | None] = {}
+        self._refused = ""
+        """The last block in a known form that names a tool and is no call: it is read once more, as a damaged one."""
 
     def calls(self, block: Block, names: Names) -> list[Candidate]:
         """The calls in a block; none if it is text. Raises `Unrecognised`: text as well, but a tool on offer is
@@ -89,6 +91,7 @@ class Recogniser:
             miss = unreadable(detail, block.syntax, block.body, names, pieces=block.pieces)
             if miss is None:
                 return []
+            self._refused = block.body
             raise Unrecognised("arguments", miss) from None
         calls: list[Candidate] = []
         flaws: list[Unrecognised] = []
@@ -103,12 +106,22 @@ class Recogniser:
             named = True
             calls.append(call)
         if flaws and named:
+            self._refused = block.body
             raise _together(flaws, calls)
         return calls
 
     def recovered(self, block: Block, names: Names) -> tuple[list[Candidate], int]:
         """The calls in a damaged or unknown form that a block ends with, and how many characters stand before them.
-        Raises `Unrecognised`: it is text, and names a tool on offer where calls name one."""
+        Raises `Unrecognised`: it is text, and names a tool on offer where calls name one. Not if that was said of the
+        same text already: one attempt counts once."""
+        try:
+            return self._recovered(block, names)
+        except Unrecognised:
+            if self._refused and self._refused in block.body:
+                return [], 0
+            raise
+
+    def _recovered(self, block: Block, names: Names) -> tuple[list[Candidate], int]:
         text = block.body
         takes = {
             name: tool

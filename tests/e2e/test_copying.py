@@ -36,6 +36,7 @@ LINES = [
     *FORMATS[0].render_call(ToolUse("", "write_file", '{"path":"x"}')).splitlines(),
     "```json",
     '{"name":"write_file","arguments":{}}',
+    "```",  # an open fence would hold the end of a thought
     "say 'x' and \"y\", é\U0001f600 \\n \\\\ end",
 ]
 FILE = "\n".join(LINES)

@@ -117,8 +117,12 @@ CALL = '<tool_call>{"name":"f","arguments":{}}</tool_call>'
 @pytest.mark.parametrize(
     ("trim", "text", "wanted"),
     [
-        ("edge", f" {CALL}One {CALL} and \n{CALL}\n two <think>Hm.</think> three.{CALL} ", "One and\ntwo three."),
-        ("none", f" One {CALL} and \n{CALL}\n two <think>Hm.</think> three.\n{CALL} ", " One  and \n\n two  three.\n"),
+        ("edge", f" {CALL}One {CALL} and \n{CALL}\n two\n<think>Hm.</think> three.{CALL} ", "One and\ntwo\nthree."),
+        (
+            "none",
+            f" One {CALL} and \n{CALL}\n two\n<think>Hm.</think> three.\n{CALL} ",
+            " One  and \n\n two\n three.\n",
+        ),
     ],
     ids=["edge", "none"],
 )

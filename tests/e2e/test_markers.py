@@ -120,6 +120,16 @@ async def test_the_transcript_holds_the_real_calls_and_no_other(
     assert made == [("read_file", {"path": hostile})]
 
 
+@pytest.mark.parametrize("format", [*FORMATS, "auto"])
+async def test_pages_and_sources_reach_the_model_as_they_are(gateway: Gateway, format: str) -> None:
+    page = "<content>\n<p>if (a < b) { return a }</p>\n</content>"
+    async with Upstream([Say("ok")]) as upstream:
+        server = await gateway(upstream_config(upstream.url, defaults={"format": format}))
+        await post(server, {"messages": conversation(page), "tools": TOOLS})
+    shown = [text_of(message) for message in upstream.requests[0].json["messages"] if message["role"] == "user"]
+    assert "".join(shown).count(page) == 4
+
+
 @pytest.mark.parametrize("hostile", HOSTILE)
 async def test_a_closing_tag_in_the_arguments_closes_nothing(gateway: Gateway, hostile: str) -> None:
     """R6.4, all the way: the model writes hostile text into a file, and the client gets exactly that."""

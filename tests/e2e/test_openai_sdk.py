@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -194,7 +195,7 @@ async def test_the_prompt_teaches_what_may_be_called(name: str) -> None:
 
 
 async def test_a_loop_brings_every_result_to_the_model(gateway: Gateway) -> None:
-    """Two calls in one turn, their results echoed back, in order and with their ids (R5.8)."""
+    """Two calls in one turn, their results echoed back, in order (R5.8)."""
     async with Upstream([Say(f"{A}{B}"), Say("Both done.")]) as upstream:
         server = await gateway(read_config({"backends": {"up": {"url": upstream.url}}}))
         messages: list[Any] = [*USER]
@@ -207,15 +208,15 @@ async def test_a_loop_brings_every_result_to_the_model(gateway: Gateway) -> None
             last = await client.chat.completions.create(model="m", messages=messages, tools=TOOLS)
     assert last.choices[0].message.content == "Both done."
     transcript = json.dumps(upstream.requests[1].json["messages"])
-    places = [transcript.index(text) for text in (calls[0].id, "result-0", calls[1].id, "result-1")]
+    places = [transcript.index(text) for text in ("a.txt", "b.txt", "result-0", "result-1")]
     assert places == sorted(places)
     assert [transcript.count(text) for text in ("result-0", "result-1")] == [1, 1]
     assert upstream.requests[1].json["messages"][-1]["role"] == "user"
 
 
 async def test_ten_turns_of_talk_and_calls(gateway: Gateway) -> None:
-    """SC-002: ids match and nothing of the conversation is lost."""
-    turns = [Say(block("read_file", {"path": f"f{n}"})) if n % 2 == 0 else Say(f"answer-{n}") for n in range(10)]
+    """SC-002: results follow their calls and nothing of the conversation is lost."""
+    turns = [Say(block("read_file", {"path": f"file-{n}"})) if n % 2 == 0 else Say(f"answer-{n}") for n in range(10)]
     async with Upstream(turns) as upstream:
         server = await gateway(read_config({"backends": {"up": {"url": upstream.url}}}))
         messages: list[Any] = []
@@ -231,11 +232,9 @@ async def test_ten_turns_of_talk_and_calls(gateway: Gateway) -> None:
                     ids.append(call.id)
                     messages.append({"role": "tool", "tool_call_id": call.id, "content": f"result-{n}"})
     transcript = json.dumps(upstream.requests[-1].json["messages"])
-    said = [f"question-{n}" for n in range(0, 10, 2)] + [f"result-{n}" for n in range(0, 9, 2)]
-    said += [f"answer-{n}" for n in range(1, 9, 2)]
-    assert {text: transcript.count(text) for text in said} == dict.fromkeys(said, 1)
+    said = [text for n in range(0, 10, 2) for text in (f"question-{n}", f"file-{n}", f"result-{n}", f"answer-{n + 1}")]
+    assert re.findall("|".join(said), transcript) == said[:-1]
     assert len(set(ids)) == 5
-    assert all(call_id in transcript for call_id in ids)
 
 
 async def test_strict_tools(gateway: Gateway) -> None:

@@ -149,7 +149,7 @@ async def test_a_stream_outlives_the_configuration_it_began_with(tmp_path: Path)
     ):
         url = gateway.url + "/v1/responses"
         async with session.post(url, json={"model": "m", "input": "one", "stream": True}) as stream:
-            while b"begin " not in await stream.content.readline():
+            while b"begin" not in await stream.content.readline():  # the blank behind it waits for what follows (R6.6)
                 pass
             gateway.write({**config(second), "server": {"port": 1, "log_format": "json"}})
             await gateway.reload()
