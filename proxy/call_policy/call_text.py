@@ -58,7 +58,7 @@ class CallText:
             tag = tag_at(self.text, self.at)
             if tag is None or not self._found or self._name_of(tag) is not None:
                 return False
-            if not (tag.closing or tag.special):
+            if not (self._is_closer(tag) or tag.special):
                 return False
             self.at = tag.end
         return True
@@ -79,7 +79,7 @@ class CallText:
                 continue
             tag = tag_at(self.text, self.at)
             if tag is not None:
-                if self._name_of(tag) is not None or not (tag.closing or is_framing(tag)):
+                if self._name_of(tag) is not None or not (self._is_closer(tag) or is_framing(tag)):
                     break
                 self._marked = self._marked or CALLISH.search(tag.word) is not None
                 self.at = tag.end
@@ -101,6 +101,10 @@ class CallText:
             self._labelled = self._labelled or CALLISH.search(label[0].lower()) is not None
             self.at = label.end()
         return self.at > start
+
+    def _is_closer(self, tag: Tag) -> bool:
+        """A closing tag; that of a result only behind the opener of a call, since it shows what stands before it."""
+        return tag.closing and (self._marked or NO_FRAMING.search(tag.word) is None)
 
     def _begins_object(self) -> bool:
         """An object stands here, or a list of such."""

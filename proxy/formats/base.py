@@ -97,15 +97,8 @@ class ToolFormat:
 @lru_cache(maxsize=256)  # a pure function of frozen values; there are few, and it is slow
 def escaping_for(tool_format: ToolFormat, also: tuple[str, ...] = ()) -> Escaping:
     """For data in a prompt that teaches the format. `also` are what else a route reads as markers."""
-    markers = (*_in_data(tool_format.grammar), *tool_format.template_tokens, *tool_format.results.markers, *also)
+    markers = (*tool_format.grammar.markers, *tool_format.template_tokens, *tool_format.results.markers, *also)
     return Escaping(MarkerSet(markers, begins=tool_format.grammar))
-
-
-def _in_data(grammar: Grammar) -> Iterator[str]:
-    """The markers of a grammar that are markers in data. One without a letter that only counts behind a call is none
-    there: `</` stands in every page and every source file."""
-    behind = {syntax.opener for syntax in grammar.syntaxes if syntax.anchor == "after"}
-    return (marker for marker in grammar.markers if marker not in behind or any(map(str.isalpha, marker)))
 
 
 @lru_cache(maxsize=256)
