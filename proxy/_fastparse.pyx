@@ -34,7 +34,7 @@ from .scan.decoding import DeltaDecoder
 from .scan.first_key import FirstKey
 from .scan.live import LiveCalls
 from .scan.loose_head import LooseHead, loose_words
-from .scan.surroundings import LAST_BYTES, Read, Surroundings
+from .scan.surroundings import LAST_BYTES, Read, Surroundings, behind_info
 
 __all__ = ["CallScanner", "ChunkGate", "SecretGuard", "SseFramer"]
 
@@ -105,7 +105,7 @@ cdef class CallScanner:
     Raises `ValueError` if the markers contradict each other.
     """
 
-    cdef object _grammar, _policy, _reasoning, _live, _decoder, _around
+    cdef object _grammar, _policy, _reasoning, _closers, _live, _decoder, _around
     cdef bint _scan_calls, _in_block, _behind, _done, _half
     cdef Py_ssize_t _block_bytes, _failed
     cdef Buffer _buffer
@@ -131,6 +131,7 @@ cdef class CallScanner:
         self._grammar = grammar
         self._policy = policy
         self._reasoning = reasoning
+        self._closers = frozenset([closer.encode() for _, closer in reasoning])
         self._scan_calls = scan_calls
         self._block_bytes = block_bytes
         self._in_block = self._behind = self._done = self._half = False
@@ -363,10 +364,10 @@ cdef class CallScanner:
         cdef BlockReader block = self._block
         cdef Py_ssize_t start = PyBytes_GET_SIZE(block.opener)
         cdef bytes raw
-        if block.outcome == FRAMING:
-            return DROPPED
-        syntax = block.syntax.syntax
         raw = self._buffer.slice(self._buffer.start, upto)
+        if block.outcome == FRAMING:
+            return AS_TEXT if raw in self._closers else DROPPED
+        syntax = block.syntax.syntax
         if block.outcome != WHOLE_BLOCK:
             return self._policy.unfinished(syntax, raw[start:].decode(), block.why)
         if self._live is not None and self._live.opened is not None:

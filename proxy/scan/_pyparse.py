@@ -99,6 +99,7 @@ class CallScanner:
         self._grammar = grammar
         self._policy = policy
         self._reasoning = reasoning
+        self._closers = frozenset(closer.encode() for _, closer in reasoning)
         self._scan_calls = scan_calls
         self._block_bytes = block_bytes
         self._in_block = False
@@ -311,9 +312,9 @@ class CallScanner:
         """What the call policy says of the block, which is in the buffer up to `upto`."""
         block, live = self._block, self._live
         assert block.syntax is not None
-        if block.outcome == FRAMING:
-            return DROPPED
         raw = self._buffer.data[self._buffer.start : upto]
+        if block.outcome == FRAMING:
+            return AS_TEXT if raw in self._closers else DROPPED  # such a tag may end a thought that nothing opened
         start, end = len(block.opener), block.body_end
         if block.outcome != WHOLE:
             return self._policy.unfinished(block.syntax, raw[start:].decode(), block.why)
