@@ -108,6 +108,8 @@ def test_the_same_call_or_text(
     scanner.finish()
     calls, visible = read(twin, text, size, "sentinel", tools)
     if "recovered" in counted:
+        if writer == "no quotes":  # which does not show the blanks at the ends of a string
+            arguments = {key: value.strip() if isinstance(value, str) else value for key, value in arguments.items()}
         assert calls == [(name, arguments)]
         assert not visible.strip()
     elif not calls:
