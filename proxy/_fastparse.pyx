@@ -79,6 +79,7 @@ include "scan/_fastquoting.pxi"
 include "scan/_fastbuffer.pxi"
 include "scan/_fastoutput.pxi"
 include "scan/_fastprose.pxi"
+include "scan/_fastlive.pxi"
 include "scan/_faststring.pxi"
 include "scan/_fastfields.pxi"
 include "scan/_fastblock.pxi"
@@ -136,11 +137,12 @@ cdef class CallScanner:
         self._block_bytes = block_bytes
         self._in_block = self._behind = self._done = self._half = False
 
-        self._live = LiveCalls(policy, self) if incremental else None
         self._decoder = None  # made when it is needed
         self._buffer = Buffer()
         self._output = Output(trim_edges, choice, first_block)
         self._prose = Prose(self._buffer, self._output, policy, found, preopened and len(reasoning) > 0)
+        host = LiveHost(self._buffer, self._output, self._prose) if incremental else None
+        self._live = LiveCalls(policy, host) if host is not None else None
         self._block = BlockReader(self._buffer, self._output, policy, self._live)
         self._read_as(found)
 
@@ -538,25 +540,6 @@ cdef class CallScanner:
         if replacement is None:
             return self._output.say(raw, end - start, None)
         return self._output.say_text(replacement)
-
-    # --- while it comes: see `LiveCalls` ----------------------------------------------------------------------------
-
-    def span(self, Py_ssize_t start, Py_ssize_t stop):
-        """What stands at these offsets of the block."""
-        return self._buffer.span(start, stop)
-
-    def live_open(self, call):
-        """See `proxy.scan.live.Host`."""
-        self._prose.edge()
-        return self._output.open_call(call, None)
-
-    def live_say(self, block, str text):
-        """See `proxy.scan.live.Host`."""
-        self._output.say_argument(block, text)
-
-    def live_close(self, block, status):
-        """See `proxy.scan.live.Host`."""
-        self._output.events.append(Close(block, status))
 
     cdef int _settle_live(self, decision) except -1:
         error, more = self._live.settle(decision)
