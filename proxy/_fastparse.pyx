@@ -368,7 +368,7 @@ cdef class CallScanner:
         cdef bytes raw
         raw = self._buffer.slice(self._buffer.start, upto)
         if block.outcome == FRAMING:
-            return AS_TEXT if raw in self._closers else DROPPED
+            return AS_TEXT if raw in self._closers and raw != block.opener else DROPPED
         syntax = block.syntax.syntax
         if block.outcome != WHOLE_BLOCK:
             return self._policy.unfinished(syntax, raw[start:].decode(), block.why)

@@ -315,7 +315,8 @@ class CallScanner:
         assert block.syntax is not None
         raw = self._buffer.data[self._buffer.start : upto]
         if block.outcome == FRAMING:
-            return AS_TEXT if raw in self._closers else DROPPED  # such a tag may end a thought that nothing opened
+            ends_thought = raw in self._closers and raw != block.opener  # which nothing opened; no list has the tag
+            return AS_TEXT if ends_thought else DROPPED
         start, end = len(block.opener), block.body_end
         if block.outcome != WHOLE:
             return self._policy.unfinished(block.syntax, raw[start:].decode(), block.why)

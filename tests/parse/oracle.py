@@ -1110,7 +1110,8 @@ class _Reading:
         self.chosen = syntax = descent.syntax
         if not end.broken and not descent.pieces:  # framing
             closers = [closer for _, closer in self.settings.reasoning]
-            framing = AS_TEXT if self.text[descent.after - len(syntax.opener) : end.upto] in closers else DROPPED
+            tag = self.text[descent.after - len(syntax.opener) : end.upto]
+            framing = AS_TEXT if tag in closers and tag != syntax.opener else DROPPED
             return end.upto, lambda: framing
         body = self.text[descent.after : end.body_end]
         pieces = tuple(
