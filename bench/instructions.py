@@ -41,7 +41,7 @@ class _NoPolicy:
     unwrap = True
     callable_names = ("get_weather", "search_files", "write_file")
 
-    def may_call(self, name: str) -> bool:
+    def may_call(self, name: str, untaught: bool) -> bool:
         return name in self.callable_names
 
     def broken(self, syntax: BlockSyntax, begun: str) -> None:

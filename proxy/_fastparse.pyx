@@ -34,7 +34,7 @@ from .scan.decoding import DeltaDecoder
 from .scan.first_key import FirstKey
 from .scan.live import LiveCalls
 from .scan.loose_head import LooseHead, loose_words
-from .scan.surroundings import LAST_BYTES, Read, Surroundings
+from .scan.surroundings import LAST_BYTES, Read, Surroundings, behind_info
 
 __all__ = ["CallScanner", "ChunkGate", "SecretGuard", "SseFramer"]
 
@@ -79,6 +79,7 @@ include "scan/_fastquoting.pxi"
 include "scan/_fastbuffer.pxi"
 include "scan/_fastoutput.pxi"
 include "scan/_fastprose.pxi"
+include "scan/_fastlive.pxi"
 include "scan/_faststring.pxi"
 include "scan/_fastfields.pxi"
 include "scan/_fastblock.pxi"
@@ -105,7 +106,7 @@ cdef class CallScanner:
     Raises `ValueError` if the markers contradict each other.
     """
 
-    cdef object _grammar, _policy, _reasoning, _live, _decoder, _around
+    cdef object _grammar, _policy, _reasoning, _closers, _live, _decoder, _around
     cdef bint _scan_calls, _in_block, _behind, _done, _half
     cdef Py_ssize_t _block_bytes, _failed
     cdef Buffer _buffer
@@ -131,15 +132,17 @@ cdef class CallScanner:
         self._grammar = grammar
         self._policy = policy
         self._reasoning = reasoning
+        self._closers = frozenset([closer.encode() for _, closer in reasoning])
         self._scan_calls = scan_calls
         self._block_bytes = block_bytes
         self._in_block = self._behind = self._done = self._half = False
 
-        self._live = LiveCalls(policy, self) if incremental else None
         self._decoder = None  # made when it is needed
         self._buffer = Buffer()
         self._output = Output(trim_edges, choice, first_block)
         self._prose = Prose(self._buffer, self._output, policy, found, preopened and len(reasoning) > 0)
+        host = LiveHost(self._buffer, self._output, self._prose) if incremental else None
+        self._live = LiveCalls(policy, host) if host is not None else None
         self._block = BlockReader(self._buffer, self._output, policy, self._live)
         self._read_as(found)
 
@@ -363,10 +366,10 @@ cdef class CallScanner:
         cdef BlockReader block = self._block
         cdef Py_ssize_t start = PyBytes_GET_SIZE(block.opener)
         cdef bytes raw
-        if block.outcome == FRAMING:
-            return DROPPED
-        syntax = block.syntax.syntax
         raw = self._buffer.slice(self._buffer.start, upto)
+        if block.outcome == FRAMING:
+            return AS_TEXT if raw in self._closers and raw != block.opener else DROPPED
+        syntax = block.syntax.syntax
         if block.outcome != WHOLE_BLOCK:
             return self._policy.unfinished(syntax, raw[start:].decode(), block.why)
         if self._live is not None and self._live.opened is not None:
@@ -537,25 +540,6 @@ cdef class CallScanner:
         if replacement is None:
             return self._output.say(raw, end - start, None)
         return self._output.say_text(replacement)
-
-    # --- while it comes: see `LiveCalls` ----------------------------------------------------------------------------
-
-    def span(self, Py_ssize_t start, Py_ssize_t stop):
-        """What stands at these offsets of the block."""
-        return self._buffer.span(start, stop)
-
-    def live_open(self, call):
-        """See `proxy.scan.live.Host`."""
-        self._prose.edge()
-        return self._output.open_call(call, None)
-
-    def live_say(self, block, str text):
-        """See `proxy.scan.live.Host`."""
-        self._output.say_argument(block, text)
-
-    def live_close(self, block, status):
-        """See `proxy.scan.live.Host`."""
-        self._output.events.append(Close(block, status))
 
     cdef int _settle_live(self, decision) except -1:
         error, more = self._live.settle(decision)

@@ -23,7 +23,7 @@ from .model import ModelRequest, ToolChoice, ToolSpec
 from .registry import registries
 from .scan._grammar import SPACE, Grammar
 from .scan._grammar import CallPolicy as AnyPolicy
-from .scan._plan import plan
+from .scan._plan import Plan, plan
 from .scan.loose_head import BRACKETS, WORDS
 
 PRINTED_BEGINS: Final = (
@@ -122,7 +122,12 @@ def triggers(grammar: Grammar, config: ReasoningConfig) -> tuple[str, ...] | Non
     looked_for = plan(grammar, reasoning_tags(grammar, config), scan_calls)
     if looked_for.answer is not None or looked_for.printed is not None or looked_for.loose is not None:
         return None
-    return tuple(marker.literal.decode() for marker in looked_for.text)
+    return tuple(_beginnings(looked_for))
+
+
+def _beginnings(found: Plan) -> list[str]:
+    """The markers with which something may begin; others stand behind a block."""
+    return [marker.literal.decode() for marker in found.text if marker.anchor != "after"]
 
 
 class Signs(NamedTuple):
@@ -145,9 +150,10 @@ def signs_of(grammar: Grammar, config: ReasoningConfig) -> Signs:
     if looked_for.answer is not None:
         return Signs((), None)
     loose = looked_for.loose is not None
-    words = [marker.literal.decode() for marker in looked_for.text] + (list(BRACKETS) if loose else [])
-    firsts = tuple(dict.fromkeys(word[0] for word in words))
-    return Signs(firsts, re.compile(any_of(words)), looked_for.printed is not None, loose)
+    words = _beginnings(looked_for)
+    firsts = tuple(dict.fromkeys(word[0] for word in (*words, *(BRACKETS if loose else ()))))
+    lines = rf"|(?m:^)[ \t]*{any_of(BRACKETS)}" if loose else ""
+    return Signs(firsts, re.compile(any_of(words) + lines), looked_for.printed is not None, loose)
 
 
 def is_itself(text: str, signs: Signs, names: tuple[str, ...]) -> bool:
@@ -159,7 +165,7 @@ def is_itself(text: str, signs: Signs, names: tuple[str, ...]) -> bool:
     for first in firsts:
         if first in text:  # many times faster than the pattern, and nearly always no
             at = min(at, text.index(first))
-    if at < len(text) and pattern.search(text, at):
+    if at < len(text) and pattern.search(text, text.rfind("\n", 0, at) + 1):
         return False
     if loose and any(word in text for word in (*WORDS, *(names if "\n" in text else ()))):
         return False

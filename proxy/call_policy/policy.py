@@ -175,10 +175,12 @@ class CallPolicy:
         """See `proxy.scan._grammar.CallPolicy`."""
         return self._offered.callable
 
-    def may_call(self, name: str) -> bool:
-        """See `proxy.scan._grammar.CallPolicy`."""
-        known, allowed, *_ = self._offered
-        return allowed is None or name in allowed or near_name((name,), known, allowed) is not None
+    def may_call(self, name: str, untaught: bool) -> bool:
+        """See `proxy.scan._grammar.CallPolicy`. Whoever runs all tools answers for any name (rule 6)."""
+        known, allowed, *_, gateways = self._offered
+        if allowed is None or (gateways and not untaught):
+            return True
+        return name in allowed or near_name((name,), known, allowed) is not None
 
     @property
     def strict(self) -> bool:

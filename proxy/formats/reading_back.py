@@ -33,7 +33,7 @@ class _Recorder:
         self.failed = True
         return DROPPED
 
-    def may_call(self, name: str) -> bool:
+    def may_call(self, name: str, untaught: bool) -> bool:
         return True
 
     def opening(self, syntax: BlockSyntax, pieces: Any) -> Found | None:

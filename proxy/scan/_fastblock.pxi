@@ -72,7 +72,7 @@ cdef class BlockReader:
         return self._go_to(opener.first, at)
 
     cdef Py_ssize_t read(self, Py_ssize_t pos) except -1:
-        cdef Py_ssize_t end = self._buffer.position(self._limit)
+        cdef Py_ssize_t end = max(pos, self._buffer.position(self._limit))
         cdef int state = self.state
         if end < self._buffer.size:
             while self._buffer.p[end] & 0xC0 == 0x80:

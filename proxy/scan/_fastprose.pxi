@@ -365,8 +365,7 @@ cdef class Prose:
         cdef Py_ssize_t size = self._buffer.size
         cdef Py_ssize_t end = min(size, at + WORD_BYTES)
         cdef Py_ssize_t behind = at
-        cdef Py_ssize_t first, line_end
-        cdef Bytes found
+        cdef Py_ssize_t behind_line, first
         cdef bint near = size < at + WORD_BYTES
         cdef _Marker marker
         if at < self.muted or not is_margin(p, pos, at, self._margin):
@@ -379,15 +378,12 @@ cdef class Prose:
         if behind == end:
             cut[0] = near
             return None
-        found = <Bytes>memchr(p + behind, c"\n", end - behind)
-        line_end = end if found == NULL else found - p
-        if behind - at < PyBytes_GET_SIZE(FENCE) or memchr(p + behind, TICK, line_end - behind) != NULL:
+        if behind - at < PyBytes_GET_SIZE(FENCE):
             return None
-        first = min(line_end + 1, end)
-        while first < end and CLASS[p[first]] & SPACE:
-            first += 1
-        if first == end:
-            cut[0] = near
+        behind_line = behind_info(self._buffer.slice(behind, end))
+        first = behind + behind_line
+        if behind_line < 0 or first == end:
+            cut[0] = near and behind_line >= 0
             return None
         for marker in self._taught:
             if marker.opens.frames or marker.p[0] == TICK or memcmp(p + first, marker.p, min(size - first, marker.size)) != 0:

@@ -353,8 +353,9 @@ class CallPolicy(Protocol):
     def callable_names(self) -> tuple[str, ...]:
         """The names that may be called, for syntaxes that begin with one; none if any may."""
 
-    def may_call(self, name: str) -> bool:
-        """Whether an object without markers that gives itself this name may be a call, or a near miss (R23.4)."""
+    def may_call(self, name: str, untaught: bool) -> bool:
+        """Whether an object without markers that gives itself this name may be a call, or a near miss (R23.4).
+        `untaught`: its form was not taught."""
 
     def opening(self, syntax: BlockSyntax, pieces: tuple[tuple[Field, str], ...]) -> Found | None:
         """Whether a call may be given out while it comes (R6.13), when these pieces are known, a name among them, and

@@ -123,7 +123,7 @@ class BlockReader:
     def read(self, pos: int) -> int:
         """One stretch of the block. Stops in front of the first character that would make it too large."""
         buf = self._buffer.data
-        end = min(len(buf), self._buffer.position(self._limit))
+        end = min(len(buf), max(pos, self._buffer.position(self._limit)))  # an opener counts as a whole
         if end < len(buf):
             while buf[end] & 0xC0 == 0x80:
                 end -= 1

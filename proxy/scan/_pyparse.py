@@ -20,7 +20,8 @@ Rules of this module:
    this list: `Buffer`, the bytes that are being read (`_pybuffer.py`); `Output`, what goes out (`_pyoutput.py`);
    `Prose`, text outside blocks, said to the output (`_pyprose.py`, what is quoted in `_pyquoting.py`); `BlockReader`,
    where a block ends (`_pyblock.py`), with its fields (`_pyfields.py`: JSON in `_pyjson.py`, other syntax in
-   `_pycode.py`, text of strings that is given out while it comes in `_pystring.py`). None of them calls back: each says
+   `_pycode.py`, text of strings that is given out while it comes in `_pystring.py`; calls go out so through
+   `_pylive.py`). None of them calls back: each says
    what it found, and what follows from that is said here. The search in a broken block is in `closers.py`.
 
 Framing is in `_pysse.py`. What both twins use as it is has no twin: `decoding.py`, `blocks.py`, `live.py` and what that
@@ -30,10 +31,9 @@ reads with.
 from __future__ import annotations
 
 from functools import partial
-from typing import Literal
 
 from ..errors import GatewayError
-from ..events import Close, Event, Fault
+from ..events import Event, Fault
 from ._grammar import (
     AS_TEXT,
     BLOCK_BYTES,
@@ -42,7 +42,6 @@ from ._grammar import (
     STATES,
     CallPolicy,
     Decision,
-    Found,
     Grammar,
     only,
     valid_text,
@@ -50,6 +49,7 @@ from ._grammar import (
 from ._plan import Opener, Plan, plan
 from ._pyblock import FRAMING, NONE, OPEN, UNFINISHED, WHOLE, BlockReader
 from ._pybuffer import Buffer
+from ._pylive import LiveHost
 from ._pyoutput import Output
 from ._pyprose import Prose
 from ._pysse import SseFramer
@@ -99,6 +99,7 @@ class CallScanner:
         self._grammar = grammar
         self._policy = policy
         self._reasoning = reasoning
+        self._closers = frozenset(closer.encode() for _, closer in reasoning)
         self._scan_calls = scan_calls
         self._block_bytes = block_bytes
         self._in_block = False
@@ -110,11 +111,12 @@ class CallScanner:
         self._behind = False
 
         found = plan(grammar, reasoning, scan_calls)
-        self._live = LiveCalls(policy, self) if incremental else None
         self._decoder = DeltaDecoder()
         self._buffer = Buffer()
         self._output = Output(trim_edges, choice, first_block)
         self._prose = Prose(self._buffer, self._output, policy, found, preopened and bool(reasoning))
+        host = LiveHost(self._buffer, self._output, self._prose) if incremental else None
+        self._live = LiveCalls(policy, host) if host is not None else None
         self._block = BlockReader(self._buffer, self._output, policy, found, self._live)
         self._read_as(found)
 
@@ -311,9 +313,10 @@ class CallScanner:
         """What the call policy says of the block, which is in the buffer up to `upto`."""
         block, live = self._block, self._live
         assert block.syntax is not None
-        if block.outcome == FRAMING:
-            return DROPPED
         raw = self._buffer.data[self._buffer.start : upto]
+        if block.outcome == FRAMING:
+            ends_thought = raw in self._closers and raw != block.opener  # which nothing opened; no list has the tag
+            return AS_TEXT if ends_thought else DROPPED
         start, end = len(block.opener), block.body_end
         if block.outcome != WHOLE:
             return self._policy.unfinished(block.syntax, raw[start:].decode(), block.why)
@@ -476,25 +479,6 @@ class CallScanner:
         if raw:
             self._prose.pass_text(raw)
             self._output.say(raw.decode() if replacement is None else valid_text(replacement))
-
-    # --- while it comes: see `LiveCalls` ----------------------------------------------------------------------------
-
-    def span(self, start: int, stop: int) -> bytes:
-        """What stands at these offsets of the block."""
-        return self._buffer.span(start, stop)
-
-    def live_open(self, call: Found) -> int:
-        """See `proxy.scan.live.Host`."""
-        self._prose.edge()
-        return self._output.open_call(call, None)
-
-    def live_say(self, block: int, text: str) -> None:
-        """See `proxy.scan.live.Host`."""
-        self._output.say_argument(block, text)
-
-    def live_close(self, block: int, status: Literal["complete", "truncated"]) -> None:
-        """See `proxy.scan.live.Host`."""
-        self._output.events.append(Close(block, status))
 
     def _settle_live(self, live: LiveCalls, decision: Decision) -> None:
         error, more = live.settle(decision)

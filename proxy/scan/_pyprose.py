@@ -13,7 +13,7 @@ from ._pybuffer import Buffer
 from ._pyoutput import Output
 from ._pyquoting import Quoting
 from .loose_head import loose_words
-from .surroundings import ALONE, CODE, GOES_ON, IS_CALL, LAST_BYTES, MARKS, STRING, Surroundings
+from .surroundings import ALONE, CODE, GOES_ON, IS_CALL, LAST_BYTES, MARKS, STRING, Surroundings, behind_info
 from .surroundings import FENCE as IN_FENCE
 
 _SPACE: Final = SPACE.encode()
@@ -359,14 +359,12 @@ class Prose:
             behind += 1
         if behind == end:
             return None, cut
-        line_end = buf.find(b"\n", behind, end)
-        if behind - at < len(FENCE) or buf.find(TICK, behind, end if line_end < 0 else line_end) >= 0:
+        if behind - at < len(FENCE):
             return None, False
-        first = line_end + 1 if line_end >= 0 else end
-        while first < end and buf[first] in _SPACE:
-            first += 1
-        if first == end:
-            return None, cut
+        behind_line = behind_info(buf[behind:end])
+        first = behind + behind_line
+        if behind_line < 0 or first == end:
+            return None, cut and behind_line >= 0
         for marker in self._taught:
             if marker.opens is None or marker.opens.frames or marker.literal.startswith(TICK):
                 continue

@@ -95,7 +95,7 @@ class FirstKey:
     __slots__ = ("_heads", "_key", "_may_call", "_name", "_syntax", "again", "begun", "kind", "listed")
 
     def __init__(
-        self, syntax: BlockSyntax, kind: int, names: tuple[str, ...], may_call: Callable[[str], bool] | None
+        self, syntax: BlockSyntax, kind: int, names: tuple[str, ...], may_call: Callable[[str, bool], bool] | None
     ) -> None:
         """`names` are those that a `printed` call may have; `may_call` says whether an object that names itself may be
         a call; None: whatever its name is."""
@@ -130,7 +130,9 @@ class FirstKey:
             return None
         self.begun = self._key.removeprefix(b"await ")
         self.kind = JSON if not self._syntax.untaught or (key[:2] == b'{"' and not self.listed) else CODE
-        if self._may_call is None or key[:1] != b"{" or not self._syntax.names:
+        may_call = self._may_call
+        if may_call is None or key[:1] != b"{" or not self._syntax.names:
             return True
-        self._name = FirstName(key[2:-1], self._syntax.names, key[-1], self._may_call)
+        untaught = self._syntax.untaught
+        self._name = FirstName(key[2:-1], self._syntax.names, key[-1], lambda name: may_call(name, untaught))
         return None

@@ -6,7 +6,8 @@ Rules of this module:
 1. A stretch begins with a tag, a bracket, a fence, `call:` or the name of a tool, at the start of the answer or of a
    line, or where a block in a known form turned out to be none.
 2. It is held from there on only while nothing but tags, brackets and a small vocabulary stands before the name of a
-   tool; then, if the name stands where names stand, to the end of the answer. Anything else is text at once.
+   tool; then, if the name stands where names stand, to the end of the answer. Anything else is text at once, tags of
+   thinking as well: a call before the end of a thought is part of it.
 """
 
 from __future__ import annotations
@@ -185,6 +186,8 @@ class LooseHead:
                 return True
             self._pending = True
             return None
+        if self._bracket not in ("", "{") and "think" in word.lower():
+            return False  # a tag of thinking
         if not self._bracket and not self._fence and word.strip(":.").lower() not in VOCABULARY:
             return False
         self._before = word[-1]
@@ -210,6 +213,8 @@ class LooseHead:
             self._fence = 0 if char == "\n" else self._fence
         if self._bracket == "[" and char == "{" and not self._worded:
             return False  # a list of objects is JSON, which is read without this
+        if char in "<‹" and self._before in ("[", "]") and not self._worded:
+            return False  # brackets without a word are text, and what begins here is read by itself
         if self._bracket:
             if self._bracket == char == "<" and self._words > 1:
                 return False  # another tag begins: the words before it are prose

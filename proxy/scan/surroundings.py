@@ -7,7 +7,8 @@ Rules of this module:
    that nothing answers is a slip, and the block a call. At most `WORD_BYTES` are waited for.
 2. A block right behind an apostrophe or a typographic quotation mark is text if the closing one follows at once.
 3. Blocks in a fence that holds nothing else are calls if nothing but whitespace, further such blocks and the end of
-   the fence follow up to the end of the answer.
+   the fence follow up to the end of the answer. The line of the fence vanishes with them, so that no more than a word
+   may stand in it.
 4. A block at the start of a line of a fence that holds other things is a call if the answer ends with it, and with it
    the fence, unclosed. Where anything follows, the end of the fence included, it is text.
 """
@@ -18,6 +19,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from ._grammar import SPACE, WORD_BYTES, Decision
+from ._plan import NAMED
 
 CODE: Final = 1
 STRING: Final = 2
@@ -35,6 +37,9 @@ NEXT_BLOCK: Final = 3
 LAST_BYTES: Final = b"'" + bytes({mark.encode()[-1] for mark in "“„‘«「"})
 """With these bytes the marks of rule 2 end that open."""
 
+_INFO_BLANKS: Final = b" \t\r"
+"""What may stand around the word in the line of a fence."""
+
 _CLOSING: Final = tuple(mark.encode() for mark in ("'", "”", "“", "’", "»", "」"))
 _SPACE: Final = SPACE.encode()
 _TICK: Final = ord("`")
@@ -47,6 +52,15 @@ _CLOSES: Final = 1
 _BEHIND: Final = 2
 _OPENS: Final = 3
 _INFO: Final = 4
+
+
+def behind_info(data: bytes) -> int:
+    """Where something stands behind the line of a fence, of which `data` begins behind the ticks; its length if nothing
+    does yet, -1 if the line holds more than a word."""
+    rest = data.lstrip(_INFO_BLANKS).lstrip(NAMED).lstrip(_INFO_BLANKS)
+    if rest and rest[0] != _NEWLINE:
+        return -1
+    return len(data) - len(rest.lstrip(_SPACE))
 
 
 class Read(NamedTuple):
@@ -136,10 +150,6 @@ class Surroundings:
 
     def _in_fence(self, byte: int) -> int:
         tick = byte == _TICK and self.kind == ALONE
-        if self._place == _INFO:
-            if byte == _NEWLINE:
-                self._place, self._word = _INSIDE, b""
-            return IS_TEXT if byte == _TICK else GOES_ON
         if self._place == _CLOSES:
             if tick:
                 self._word += b"`"
@@ -149,13 +159,15 @@ class Surroundings:
             self._place, self._word = _BEHIND, b""
             return GOES_ON
         if self._place == _OPENS:
-            self._word += b"`" if tick else b""
-            if not tick:
-                self.size = len(self._word)
-                self._place = _INSIDE if byte == _NEWLINE else _INFO
-                self._word = b""
-                return GOES_ON if self.size >= len("```") else IS_TEXT
-            return GOES_ON
+            if tick:
+                self._word += b"`"
+                return GOES_ON
+            self.size = len(self._word)
+            self._place, self._word = _INFO, b""
+            if self.size < len("```"):
+                return IS_TEXT
+        if self._place == _INFO:
+            return self._in_info(byte)
         if not self._word and byte in _SPACE:
             return GOES_ON
         if not self._word and tick:
@@ -168,3 +180,14 @@ class Surroundings:
                 self.opener = index
                 return NEXT_BLOCK
         return GOES_ON if any(opener.startswith(self._word) for opener in self._openers) else IS_TEXT
+
+    def _in_info(self, byte: int) -> int:
+        if byte == _NEWLINE:
+            self._place, self._word = _INSIDE, b""
+            return GOES_ON
+        if byte in _INFO_BLANKS:
+            self._word += b" " if self._word else b""
+            return GOES_ON
+        ended = self._word.endswith(b" ")
+        self._word += bytes((byte,))
+        return GOES_ON if byte in NAMED and not ended else IS_TEXT

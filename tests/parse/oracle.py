@@ -33,7 +33,7 @@ from proxy.scan._grammar import (
     only,
 )
 from proxy.scan.loose_head import LooseHead, loose_words
-from tests.parse.oracle_quoting import MARKS, behind_block, behind_code, name_in, quoting
+from tests.parse.oracle_quoting import INFO, MARKS, behind_block, behind_code, name_in, quoting
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 NAME = LETTERS + "0123456789_.-"
@@ -293,7 +293,7 @@ class _Descent:
         openers: list[str],
         names: tuple[str, ...],
         around: str = "",
-        may_call: Callable[[str], bool] | None = None,
+        may_call: Callable[[str, bool], bool] | None = None,
     ) -> None:
         self.text = text
         self.around = around
@@ -571,7 +571,7 @@ class _Descent:
         place, cut = name_in(
             rest[:WORD_BYTES], begun[1].encode(), begun[2].encode(), [n.encode() for n in syntax.names]
         )
-        if place is not None and not self.may_call(rest[slice(*place)].decode(errors="replace")):
+        if place is not None and not self.may_call(rest[slice(*place)].decode(errors="replace"), syntax.untaught):
             raise Released(begun.end() + len(rest[: place[1]].decode(errors="replace")))
         if place is None and cut and len(rest) <= WORD_BYTES:
             raise Cut(text=True)
@@ -779,7 +779,7 @@ class _Reading:
         if not self.anchored("margin", at) or self.prose.endswith("`") or any(quoting(self.prose, "")[:2]):
             return None
         window = self.text[at:].encode()[:WORD_BYTES]
-        line = re.match(rb"(`{3,})[^`\n]*\n[ \t\r\n]*", window)
+        line = re.match(rb"(`{3,})%b\n[ \t\r\n]*" % INFO, window)
         if line is None or line.end() == len(window):
             return None
         first = at + len(line[0].decode())
@@ -896,8 +896,6 @@ class _Reading:
             literals = [opener] if opener else self.line_literals(syntaxes) if anchor == "margin" else []
             if any(self.text.startswith(literal, at) for literal in literals) and self.anchored(anchor, at):
                 found.append(syntaxes)
-            elif any(literal.startswith(self.text[at:]) for literal in literals) and self.anchored(anchor, at):
-                return found  # held to the end
         if self.fresh and not self.inside and self.text[at] not in SPACE:
             printed = [syntax for syntax in self.grammar.syntaxes if syntax.untaught and syntax.anchor == "answer"]
             found += [printed] if printed else []
@@ -1052,6 +1050,9 @@ class _Reading:
         """Where the block ends and who says what it is; None: its opener was none, as is seen there. `around` is what
         may quote it, and begins at `since`."""
         over = next(self.overflows(start if since is None else since), None)
+        begun = start + len(syntaxes[0].opener)  # which counts as a whole
+        if over is not None and over < begun:
+            over = begun if begun < len(self.text) else None
         openers = [
             syntax.opener
             for syntax in self.grammar.syntaxes
@@ -1108,7 +1109,10 @@ class _Reading:
     def judged(self, descent: _Descent, end: Closed) -> tuple[int, Callable[[], Decision]]:
         self.chosen = syntax = descent.syntax
         if not end.broken and not descent.pieces:  # framing
-            return end.upto, lambda: DROPPED
+            closers = [closer for _, closer in self.settings.reasoning]
+            tag = self.text[descent.after - len(syntax.opener) : end.upto]
+            framing = AS_TEXT if tag in closers and tag != syntax.opener else DROPPED
+            return end.upto, lambda: framing
         body = self.text[descent.after : end.body_end]
         pieces = tuple(
             (field, self.text[begin : end.body_end if upto is None else upto])

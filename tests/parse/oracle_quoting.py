@@ -12,6 +12,9 @@ from proxy.scan._grammar import FENCE, SPACE, WORD_BYTES
 MARKS = {"'": "'", "“": "”", "„": "“", "‘": "’", "«": "»", "「": "」"}
 """Quotation marks that count right around a block."""
 
+INFO = rb"[ \t\r]*[A-Za-z0-9_.:/\x80-\xff-]*[ \t\r]*"
+"""What may stand behind the ticks of a fence that vanishes: a word."""
+
 
 def quoting(prose: str, behind: str) -> tuple[int, int, bool]:
     """The ticks of the fence and of the inline code in which what follows stands, and whether it does in a string.
@@ -97,7 +100,7 @@ def in_fence(rest: bytes, own: bool, ticks: int, openers: list[str]) -> Behind:
         elif own and run[0]:
             if len(run[0]) < len(FENCE) and run.end() < len(rest):
                 return Behind("text", run.end())
-            info = re.compile(b"[^`\n]*").match(rest, run.end())
+            info = re.compile(INFO).match(rest, run.end())
             assert info is not None
             if rest[info.end() : info.end() + 1] != b"\n":
                 return Behind("text", info.end())

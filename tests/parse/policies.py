@@ -35,7 +35,7 @@ class WordPolicy:
             return Decision(replacement=" [rejected] ")
         return Decision(error=ModelFault("no call")) if self.strict else AS_TEXT
 
-    def may_call(self, name: str) -> bool:
+    def may_call(self, name: str, untaught: bool) -> bool:
         return "x" in name or name in self.callable_names
 
     def opening(self, syntax: BlockSyntax, pieces: tuple[tuple[Field, str], ...]) -> Found | None:

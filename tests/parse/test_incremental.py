@@ -43,7 +43,7 @@ class Believer:
     unwrap = True
     callable_names: tuple[str, ...] = ()
 
-    def may_call(self, name: str) -> bool:
+    def may_call(self, name: str, untaught: bool) -> bool:
         return True
 
     def opening(self, syntax: BlockSyntax, pieces: tuple[tuple[Field, str], ...]) -> Found | None:

@@ -18,8 +18,8 @@ from proxy.scan.first_key import FirstKey
 
 FOLDER = Path(proxy.scan.__file__).parent
 PARTS = (
-    *("_pybuffer", "_pyoutput", "_pyquoting", "_pyprose", "_pyjson", "_pycode", "_pystring", "_pyfields", "_pyblock"),
-    *("_pysse", "_pyparse", "_pyframe", "_pyguard", "_pychunk"),
+    *("_pybuffer", "_pyoutput", "_pyquoting", "_pyprose", "_pylive", "_pyjson", "_pycode", "_pystring", "_pyfields"),
+    *("_pyblock", "_pysse", "_pyparse", "_pyframe", "_pyguard", "_pychunk"),
 )
 """Each may know those before it."""
 
@@ -119,7 +119,7 @@ PRINTING = BlockSyntax(opener="", anchor="margin", first_keys=("name",), untaugh
 def test_a_first_key_says_what_it_is_with_its_last_byte(
     syntax: BlockSyntax, text: str, fits: bool, kind: int | None
 ) -> None:
-    key = FirstKey(syntax, PRINTED if syntax.untaught else JSON, ("f",))
+    key = FirstKey(syntax, PRINTED if syntax.untaught else JSON, ("f",), None)
     *before, last = [key.take(byte) for byte in text.encode()]
     assert set(before) <= {None}
     assert last is fits

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import Any
 
@@ -223,11 +224,12 @@ THINKING = st.lists(st.sampled_from(["<think>", "</think>", " ", "\n", "a", "b<"
 
 
 def apart(text: str) -> tuple[str, str]:
-    """What is thought and what is said, without white space."""
+    """What is thought and what is said, without white space. An opening tag counts at the start of a line, and where
+    nothing but blanks stands before it since a closing one."""
     thought = said = ""
     while text:
-        before, _, rest = text.partition("<think>")
-        inside, _, text = rest.partition("</think>")
+        before, *behind = re.split(r"(?:\A[ \t\r\n]*|(?<=\n))<think>", text, maxsplit=1)
+        inside, _, text = "".join(behind).partition("</think>")
         said, thought = said + before, thought + inside
     return "".join(thought.split()), "".join(said.split())
 
