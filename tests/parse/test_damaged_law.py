@@ -110,8 +110,6 @@ def test_the_same_call_or_text(
     if writer == "no quotes":  # blanks around a value are the layout's
         arguments = {key: value.strip() if isinstance(value, str) else value for key, value in arguments.items()}
     if "recovered" in counted:
-        if writer == "no quotes":  # which does not show the blanks at the ends of a string
-            arguments = {key: value.strip() if isinstance(value, str) else value for key, value in arguments.items()}
         assert calls == [(name, arguments)]
         assert not visible.strip()
     elif not calls:

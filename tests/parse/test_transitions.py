@@ -165,14 +165,14 @@ class Example(NamedTuple):
 
 
 EXAMPLES = {
-    "an opening tag of reasoning": Example("a", "<think>"),
+    "an opening tag of reasoning": Example("a\n", "<think>"),
     "its closing tag": Example("<think>a", "</think>"),
     "an opener, or a body that begins without one": Example("a", "<tool_call>"),
     "a field begins whose first key tells whether this is a call": Example(
         "```json", "\n{", grammar=GRAMMARS["fenced_json"]
     ),
     "another field begins, or the last one goes on after all": Example("<tool_call>", "{"),
-    "a key that calls begin with": Example('```json\n{"tool_calls', '"', grammar=GRAMMARS["fenced_json"]),
+    "a key that calls begin with": Example('```json\n{"tool_calls', '":[', grammar=GRAMMARS["fenced_json"]),
     "the field is whole": Example('<tool_call>{"x":1', "}"),
     "that field was no part of a call, as if nothing had been read yet": Example("<note>{}", ";", grammar=PASSED_OVER),
     "something that the syntax does not allow": Example('<tool_call>{"x":1', "]"),
