@@ -62,6 +62,7 @@ cdef int IN_STRING = surroundings.STRING
 cdef int IN_MARKS = surroundings.MARKS
 cdef int IN_FENCE = surroundings.FENCE
 cdef int ALONE = surroundings.ALONE
+cdef int FRAMED = surroundings.FRAMED
 cdef int MORE_BEHIND = surroundings.GOES_ON
 cdef int IS_CALL = surroundings.IS_CALL
 cdef int IS_TEXT = surroundings.IS_TEXT
@@ -299,13 +300,13 @@ cdef class CallScanner:
         self._buffer.start = at
         if prose.around:
             self._around = Surroundings(prose.around, prose.size, self._openers(prose.around))
-        elif opener.inner and not opener.untaught:
+        elif opener.inner and not (opener.untaught or opener.frames):
             self._output.join_section()
         return self._settled(self._block.open(opener, at + prose.lead + PyBytes_GET_SIZE(opener.literal), prose.around))
 
     cdef tuple _openers(self, int around):
         cdef _Marker marker
-        if around != ALONE and around != IN_FENCE:
+        if around != ALONE and around != IN_FENCE and around != FRAMED:
             return ()
         return tuple([marker.literal for marker in self._prose.plan.taught])
 
@@ -322,7 +323,15 @@ cdef class CallScanner:
             return upto
         if self._around is not None:
             return self._known(IS_TEXT, upto) if outcome == NO_BLOCK else self._weighed(upto)
+        if self._block.is_mark(upto) and not self._output.starts(0):
+            return self._weighed_framing(upto)
         return self._none(upto) if outcome == NO_BLOCK else self._judged(upto)
+
+    cdef Py_ssize_t _weighed_framing(self, Py_ssize_t upto) except -1:
+        cdef int tag = 0 if self._prose.state == TEXT else 1
+        tags = tuple([pair[tag].encode() for pair in self._reasoning])
+        self._around = Surroundings(FRAMED, 0, self._openers(FRAMED) + tags)
+        return self._weighed(upto)
 
     cdef Py_ssize_t _judged(self, Py_ssize_t upto) except -1:
         cdef BlockReader block = self._block
@@ -333,6 +342,8 @@ cdef class CallScanner:
                 return self._read_again(upto)
             if block.inner:
                 self._output.join_section()
+        elif block.outcome == FRAMING and block.inner:
+            self._output.join_section()
         elif decision is AS_TEXT and self._may_be_loose():
             return self._open_failed(upto)
         if decision.before:
@@ -467,6 +478,9 @@ cdef class CallScanner:
         self._around.blocks.append(Read(start, self._buffer.offset(upto), syntax.family, block.inner, judge))
         self._around.begin()
         self._behind = True
+        if self._around.kind == FRAMED and len(self._around.blocks) > 1:
+            if not (block.is_mark(upto) and syntax.framing == "mark"):
+                return self._known(IS_CALL, upto)
         return upto
 
     cdef Py_ssize_t _read_behind(self, Py_ssize_t pos) except -1:
@@ -475,8 +489,12 @@ cdef class CallScanner:
         upto += self._around.take(self._buffer.slice(pos, self._buffer.size))
         self._buffer.steps += upto - pos
         if self._around.found == NEXT_BLOCK:
-            self._behind = False
+            if self._around.opener >= PyTuple_GET_SIZE(self._prose.plan.taught):
+                return self._known(IS_CALL, upto)
             marker = self._prose.plan.taught[self._around.opener]
+            if self._around.kind == FRAMED and not marker.opens.frames:
+                return self._known(IS_CALL, upto)
+            self._behind = False
             return self._settled(self._block.open(marker.opens, upto, self._around.kind))
         return upto if self._around.found == MORE_BEHIND else self._known(self._around.found, upto)
 
@@ -492,6 +510,8 @@ cdef class CallScanner:
 
     cdef int _pass_by(self, around, Py_ssize_t at) except -1:
         cdef Py_ssize_t behind = self._buffer.start + 1
+        if around.kind == FRAMED:
+            at = self._buffer.start + around.blocks[len(around.blocks) - 1].end
         self._prose.mute(max(at, behind) if around.blocks else behind)
         if self._block.untaught:
             self._prose.quiet = max(self._prose.quiet, at)

@@ -63,8 +63,8 @@ LLM_JP_MESSAGE: Final = _message(" ")
 
 def _framing(space: str) -> tuple[BlockSyntax, ...]:
     return (
-        framing(f"<|start|>{space}assistant"),
-        framing(f"<|channel|>{space}commentary<|message|>"),
+        framing(f"<|start|>{space}assistant", kind="start"),
+        framing(f"<|channel|>{space}commentary<|message|>", kind="head"),
         BlockSyntax(
             opener=f"<|channel|>{space}final",
             body=(

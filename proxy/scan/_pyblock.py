@@ -165,6 +165,14 @@ class BlockReader:
                 return self._given_up(at + len(self.closer))
         return self._unfinished(end, "end")
 
+    def is_mark(self, upto: int) -> bool:
+        """The block that ended at `upto` is no more than a marker, or a section without a call: a mention, if there is
+        nothing that it frames."""
+        assert self.syntax is not None
+        if self.outcome == FRAMING:
+            return self.syntax.framing != "head" and self._buffer.offset(upto) == self.head
+        return self.outcome == WHOLE and bool(self.pieces) and all(piece[0] == "said" for piece in self.pieces)
+
     # --- nodes: what may come between fields -------------------------------------------------------------------------
 
     def _go_to(self, node: PlanNode, pos: int) -> int:

@@ -40,6 +40,7 @@ from ._grammar import (
     DONE,
     DROPPED,
     STATES,
+    TEXT,
     CallPolicy,
     Decision,
     Found,
@@ -56,7 +57,7 @@ from ._pysse import SseFramer
 from .blocks import ended
 from .decoding import DeltaDecoder
 from .live import LiveCalls
-from .surroundings import ALONE, FENCE, GOES_ON, IS_CALL, IS_TEXT, NEXT_BLOCK, Read, Surroundings
+from .surroundings import ALONE, FENCE, FRAMED, GOES_ON, IS_CALL, IS_TEXT, NEXT_BLOCK, Read, Surroundings
 
 __all__ = ["CallScanner", "SseFramer"]
 
@@ -243,11 +244,14 @@ class CallScanner:
         self._buffer.start = at
         prose = self._prose
         if prose.around:
-            openers = tuple(marker.literal for marker in prose.plan.taught) if prose.around in (ALONE, FENCE) else ()
+            openers = self._openers() if prose.around in (ALONE, FENCE) else ()
             self._around = Surroundings(prose.around, prose.size, openers)
-        elif opener.inner and not opener.untaught:
+        elif opener.inner and not (opener.untaught or opener.frames):
             self._output.join_section()
         return self._settled(self._block.open(opener, at + prose.lead + len(opener.literal), prose.around))
+
+    def _openers(self) -> tuple[bytes, ...]:
+        return tuple(marker.literal for marker in self._prose.plan.taught)
 
     def _end(self, truncated: bool) -> int:
         """The answer ended inside the block, which is now the whole buffer. Gives the position from where to go on."""
@@ -266,6 +270,11 @@ class CallScanner:
             return upto
         if self._around is not None:
             return self._known(IS_TEXT, upto) if outcome == NONE else self._weighed(upto)
+        if self._block.is_mark(upto) and not self._output.starts(0):
+            tag = 0 if self._prose.state == TEXT else 1
+            tags = (pair[tag].encode() for pair in self._reasoning)
+            self._around = Surroundings(FRAMED, 0, (*self._openers(), *tags))
+            return self._weighed(upto)
         return self._none(upto) if outcome == NONE else self._judged(upto)
 
     def _judged(self, upto: int) -> int:
@@ -277,6 +286,8 @@ class CallScanner:
                 return self._read_again(upto)
             if block.inner:
                 self._output.join_section()
+        elif block.outcome == FRAMING and block.inner:
+            self._output.join_section()
         elif decision is AS_TEXT and self._may_be_loose():
             return self._open_failed(upto)
         if decision.before:
@@ -409,7 +420,14 @@ class CallScanner:
         around.blocks.append(Read(start, buffer.offset(upto), block.syntax.family, block.inner, judge))
         around.begin()
         self._behind = True
+        if around.kind == FRAMED and len(around.blocks) > 1 and not self._needs_more(upto):
+            return self._known(IS_CALL, upto)
         return upto
+
+    def _needs_more(self, upto: int) -> bool:
+        """What was read behind a mark, up to there, is one as well."""
+        assert self._block.syntax is not None
+        return self._block.is_mark(upto) and self._block.syntax.framing == "mark"
 
     def _read_behind(self, pos: int) -> int:
         around, buffer = self._around, self._buffer
@@ -417,9 +435,11 @@ class CallScanner:
         upto = pos + around.take(buffer.data[pos:])
         buffer.steps += upto - pos
         if around.found == NEXT_BLOCK:
+            taught = self._prose.plan.taught
+            opener = taught[around.opener].opens if around.opener < len(taught) else None
+            if opener is None or (around.kind == FRAMED and not opener.frames):
+                return self._known(IS_CALL, upto)
             self._behind = False
-            opener = self._prose.plan.taught[around.opener].opens
-            assert opener is not None
             return self._settled(self._block.open(opener, upto, around.kind))
         return upto if around.found == GOES_ON else self._known(around.found, upto)
 
@@ -435,8 +455,10 @@ class CallScanner:
         return buffer.start
 
     def _pass_by(self, around: Surroundings, at: int) -> None:
-        """What was read up to `at` is text: blocks that are quoted, or an opener of what is none."""
+        """What was read up to `at` is text: blocks that are quoted, marks, or an opener of what is none."""
         prose, behind = self._prose, self._buffer.start + 1
+        if around.kind == FRAMED:  # what stands behind was looked at, not read
+            at = self._buffer.start + around.blocks[-1].end
         prose.mute(max(at, behind) if around.blocks else behind)
         if self._block.untaught:
             prose.quiet = max(prose.quiet, at)
