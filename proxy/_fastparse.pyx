@@ -26,9 +26,9 @@ from functools import lru_cache, partial
 
 from .events import BlockKind, Close, Delta, Fault, Open
 from .scan import _grammar, _plan, _pystring, blocks, closers, surroundings
-from .scan._grammar import AS_TEXT, BLOCK_BYTES, DROPPED, only, too_large, valid_text
+from .scan._grammar import AS_TEXT, BLOCK_BYTES, only, too_large, valid_text
 from .scan._plan import plan
-from .scan.blocks import ended, opening
+from .scan.blocks import dropped, ended, opening
 from .scan.closers import CloserSearch
 from .scan.decoding import DeltaDecoder
 from .scan.first_key import FirstKey
@@ -80,14 +80,10 @@ include "scan/_fastquoting.pxi"
 include "scan/_fastbuffer.pxi"
 include "scan/_fastoutput.pxi"
 include "scan/_fastprose.pxi"
+include "scan/_fasthost.pxi"
 include "scan/_faststring.pxi"
 include "scan/_fastfields.pxi"
 include "scan/_fastblock.pxi"
-
-
-def dropped():
-    """What becomes of framing."""
-    return DROPPED
 
 
 cdef class CallScanner:
@@ -136,11 +132,11 @@ cdef class CallScanner:
         self._block_bytes = block_bytes
         self._in_block = self._behind = self._done = self._half = False
 
-        self._live = LiveCalls(policy, self) if incremental else None
         self._decoder = None  # made when it is needed
         self._buffer = Buffer()
         self._output = Output(trim_edges, choice, first_block)
         self._prose = Prose(self._buffer, self._output, policy, found, preopened and len(reasoning) > 0)
+        self._live = LiveCalls(policy, LiveHost(self._buffer, self._output, self._prose)) if incremental else None
         self._block = BlockReader(self._buffer, self._output, policy, self._live)
         self._read_as(found)
 
@@ -335,7 +331,7 @@ cdef class CallScanner:
 
     cdef Py_ssize_t _judged(self, Py_ssize_t upto) except -1:
         cdef BlockReader block = self._block
-        decision = self._decision(upto)
+        decision = self._judge(upto)()
         self._in_block = False
         if block.untaught:
             if not (decision.calls or decision.drop):
@@ -370,19 +366,20 @@ cdef class CallScanner:
         self._buffer.start += PyBytes_GET_SIZE(raw)
         return 0
 
-    cdef object _decision(self, Py_ssize_t upto):
+    cdef object _judge(self, Py_ssize_t upto):
         cdef BlockReader block = self._block
-        cdef Py_ssize_t start = PyBytes_GET_SIZE(block.opener)
+        cdef Py_ssize_t start = block.head
         cdef bytes raw
         if block.outcome == FRAMING:
-            return DROPPED
+            return dropped
         syntax = block.syntax.syntax
         raw = self._buffer.slice(self._buffer.start, upto)
         if block.outcome != WHOLE_BLOCK:
-            return self._policy.unfinished(syntax, raw[start:].decode(), block.why)
+            return partial(self._policy.unfinished, syntax, raw[start:].decode(), block.why)
         if self._live is not None and self._live.opened is not None:
-            return self._live.judged(syntax, raw, start, block.body_end, block.closed, block.broken)
-        return self._policy.block(ended(syntax, raw, start, block.body_end, block.pieces, block.closed, block.broken))
+            return partial(self._live.judged, syntax, raw, start, block.body_end, block.closed, block.broken)
+        read = ended(syntax, raw, start, block.body_end, block.pieces, block.closed, block.broken)
+        return partial(self._policy.block, read)
 
     cdef Py_ssize_t _none(self, Py_ssize_t at) except -1:
         cdef BlockReader block = self._block
@@ -465,17 +462,9 @@ cdef class CallScanner:
 
     cdef Py_ssize_t _weighed(self, Py_ssize_t upto) except -1:
         cdef BlockReader block = self._block
-        cdef bytes raw = self._buffer.slice(self._buffer.start, upto)
+        cdef Py_ssize_t start = block.head - PyBytes_GET_SIZE(block.opener)
         syntax = block.syntax.syntax
-        if block.outcome == FRAMING:
-            judge = dropped
-        elif block.outcome == UNFINISHED:
-            judge = partial(self._policy.unfinished, syntax, raw[block.head :].decode(), block.why)
-        else:
-            read = ended(syntax, raw, block.head, block.body_end, block.pieces, block.closed, block.broken)
-            judge = partial(self._policy.block, read)
-        start = block.head - PyBytes_GET_SIZE(block.opener)
-        self._around.blocks.append(Read(start, self._buffer.offset(upto), syntax.family, block.inner, judge))
+        self._around.blocks.append(Read(start, self._buffer.offset(upto), syntax.family, block.inner, self._judge(upto)))
         self._around.begin()
         self._behind = True
         if self._around.kind == FRAMED and len(self._around.blocks) > 1:
@@ -559,23 +548,6 @@ cdef class CallScanner:
         return self._output.say_text(replacement)
 
     # --- while it comes: see `LiveCalls` ----------------------------------------------------------------------------
-
-    def span(self, Py_ssize_t start, Py_ssize_t stop):
-        """What stands at these offsets of the block."""
-        return self._buffer.span(start, stop)
-
-    def live_open(self, call):
-        """See `proxy.scan.live.Host`."""
-        self._prose.edge()
-        return self._output.open_call(call, None)
-
-    def live_say(self, block, str text):
-        """See `proxy.scan.live.Host`."""
-        self._output.say_argument(block, text)
-
-    def live_close(self, block, status):
-        """See `proxy.scan.live.Host`."""
-        self._output.events.append(Close(block, status))
 
     cdef int _settle_live(self, decision) except -1:
         error, more = self._live.settle(decision)

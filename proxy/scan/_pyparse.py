@@ -7,21 +7,22 @@ Rules of this module:
    and on the end of the answer, never on the end of a delta.
 3. Every byte is looked at once. Where something was taken for a block and turned out to be none, or broken, it is at
    most three times: followed as a body, searched for a closer, read as text; with a strict tool on offer four, since a
-   mention is held. Behind a block that may be quoted up to `WORD_BYTES` are looked at once more. What nobody taught is
-   read after that, so it may be as often again, but in no place twice: behind an untaught block that was none no other
-   one begins before the place where that was seen. What may be a call in any form is read twice more: while it is held,
-   and as text. The beginning of a literal
-   that was none is looked at once more. (That cannot repeat: a closer that was passed over stood in what looked like a
-   string. If a block that begins behind it looks into the same bytes, its strings are where the first block's were not,
-   and there a closer would have been a syntax error.)
+   mention is held. Behind a block that may be quoted, or a mark that may frame nothing, up to `WORD_BYTES` are looked
+   at once more. What nobody taught is read after that, so it may be as often again, but in no place twice: behind an
+   untaught block that was none no other one begins before the place where that was seen. What may be a call in any form
+   is read twice more: while it is held, and as text. The beginning of a literal that was none is looked at once more.
+   (That cannot repeat: a closer that was passed over stood in what looked like a string. If a block that begins behind
+   it looks into the same bytes, its strings are where the first block's were not, and there a closer would have been a
+   syntax error.)
 4. Outside blocks only the longest suffix that may still become a marker is kept back, and whitespace that may touch a
    block (R6.6). A block is kept back up to `block_bytes`.
 5. The scanner is put together from parts, of which each owns its state and knows only those that stand before it in
    this list: `Buffer`, the bytes that are being read (`_pybuffer.py`); `Output`, what goes out (`_pyoutput.py`);
-   `Prose`, text outside blocks, said to the output (`_pyprose.py`, what is quoted in `_pyquoting.py`); `BlockReader`,
-   where a block ends (`_pyblock.py`), with its fields (`_pyfields.py`: JSON in `_pyjson.py`, other syntax in
-   `_pycode.py`, text of strings that is given out while it comes in `_pystring.py`). None of them calls back: each says
-   what it found, and what follows from that is said here. The search in a broken block is in `closers.py`.
+   `Prose`, text outside blocks, said to the output (`_pyprose.py`, what is quoted in `_pyquoting.py`); `LiveHost`,
+   where calls go out while they come (`_pyhost.py`); `BlockReader`, where a block ends (`_pyblock.py`), with its fields
+   (`_pyfields.py`: JSON in `_pyjson.py`, other syntax in `_pycode.py`, text of strings that is given out while it comes
+   in `_pystring.py`). None of them calls back: each says what it found, and what follows from that is said here. The
+   search in a broken block is in `closers.py`.
 
 Framing is in `_pysse.py`. What both twins use as it is has no twin: `decoding.py`, `blocks.py`, `live.py` and what that
 reads with.
@@ -29,42 +30,36 @@ reads with.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import Literal
 
 from ..errors import GatewayError
-from ..events import Close, Event, Fault
+from ..events import Event, Fault
 from ._grammar import (
     AS_TEXT,
     BLOCK_BYTES,
     DONE,
-    DROPPED,
     STATES,
     TEXT,
     CallPolicy,
     Decision,
-    Found,
     Grammar,
     only,
     valid_text,
 )
 from ._plan import Opener, Plan, plan
-from ._pyblock import FRAMING, NONE, OPEN, UNFINISHED, WHOLE, BlockReader
+from ._pyblock import FRAMING, NONE, OPEN, WHOLE, BlockReader
 from ._pybuffer import Buffer
+from ._pyhost import LiveHost
 from ._pyoutput import Output
 from ._pyprose import Prose
 from ._pysse import SseFramer
-from .blocks import ended
+from .blocks import dropped, ended
 from .decoding import DeltaDecoder
 from .live import LiveCalls
 from .surroundings import ALONE, FENCE, FRAMED, GOES_ON, IS_CALL, IS_TEXT, NEXT_BLOCK, Read, Surroundings
 
 __all__ = ["CallScanner", "SseFramer"]
-
-
-def _dropped() -> Decision:
-    """What becomes of framing."""
-    return DROPPED
 
 
 class CallScanner:
@@ -111,11 +106,11 @@ class CallScanner:
         self._behind = False
 
         found = plan(grammar, reasoning, scan_calls)
-        self._live = LiveCalls(policy, self) if incremental else None
         self._decoder = DeltaDecoder()
         self._buffer = Buffer()
         self._output = Output(trim_edges, choice, first_block)
         self._prose = Prose(self._buffer, self._output, policy, found, preopened and bool(reasoning))
+        self._live = LiveCalls(policy, LiveHost(self._buffer, self._output, self._prose)) if incremental else None
         self._block = BlockReader(self._buffer, self._output, policy, found, self._live)
         self._read_as(found)
 
@@ -279,7 +274,7 @@ class CallScanner:
 
     def _judged(self, upto: int) -> int:
         block = self._block
-        decision = self._decision(upto)
+        decision = self._judge(upto)()
         self._in_block = False
         if block.untaught:
             if not (decision.calls or decision.drop):
@@ -318,19 +313,20 @@ class CallScanner:
         self._output.say(text)
         self._buffer.start += len(raw)
 
-    def _decision(self, upto: int) -> Decision:
-        """What the call policy says of the block, which is in the buffer up to `upto`."""
+    def _judge(self, upto: int) -> Callable[[], Decision]:
+        """Tells what the call policy says of the block, which is in the buffer up to `upto`."""
         block, live = self._block, self._live
         assert block.syntax is not None
         if block.outcome == FRAMING:
-            return DROPPED
+            return dropped
         raw = self._buffer.data[self._buffer.start : upto]
-        start, end = len(block.opener), block.body_end
+        start, end = block.head, block.body_end
         if block.outcome != WHOLE:
-            return self._policy.unfinished(block.syntax, raw[start:].decode(), block.why)
+            return partial(self._policy.unfinished, block.syntax, raw[start:].decode(), block.why)
         if live is not None and live.opened is not None:
-            return live.judged(block.syntax, raw, start, end, block.closed, block.broken)
-        return self._policy.block(ended(block.syntax, raw, start, end, block.pieces, block.closed, block.broken))
+            return partial(live.judged, block.syntax, raw, start, end, block.closed, block.broken)
+        read = ended(block.syntax, raw, start, end, block.pieces, block.closed, block.broken)
+        return partial(self._policy.block, read)
 
     def _none(self, at: int) -> int:
         """The opener was none, as was seen at `at`: it is text, and what follows it is read as text."""
@@ -408,26 +404,13 @@ class CallScanner:
         block, buffer, around = self._block, self._buffer, self._around
         assert block.syntax is not None
         assert around is not None
-        raw = buffer.data[buffer.start : upto]
-        if block.outcome == FRAMING:
-            judge = _dropped
-        elif block.outcome == UNFINISHED:
-            judge = partial(self._policy.unfinished, block.syntax, raw[block.head :].decode(), block.why)
-        else:
-            read = ended(block.syntax, raw, block.head, block.body_end, block.pieces, block.closed, block.broken)
-            judge = partial(self._policy.block, read)
         start = block.head - len(block.opener)
-        around.blocks.append(Read(start, buffer.offset(upto), block.syntax.family, block.inner, judge))
+        around.blocks.append(Read(start, buffer.offset(upto), block.syntax.family, block.inner, self._judge(upto)))
         around.begin()
         self._behind = True
-        if around.kind == FRAMED and len(around.blocks) > 1 and not self._needs_more(upto):
-            return self._known(IS_CALL, upto)
-        return upto
-
-    def _needs_more(self, upto: int) -> bool:
-        """What was read behind a mark, up to there, is one as well."""
-        assert self._block.syntax is not None
-        return self._block.is_mark(upto) and self._block.syntax.framing == "mark"
+        more = block.is_mark(upto) and block.syntax.framing == "mark"
+        known = around.kind == FRAMED and len(around.blocks) > 1 and not more
+        return self._known(IS_CALL, upto) if known else upto
 
     def _read_behind(self, pos: int) -> int:
         around, buffer = self._around, self._buffer
@@ -500,23 +483,6 @@ class CallScanner:
             self._output.say(raw.decode() if replacement is None else valid_text(replacement))
 
     # --- while it comes: see `LiveCalls` ----------------------------------------------------------------------------
-
-    def span(self, start: int, stop: int) -> bytes:
-        """What stands at these offsets of the block."""
-        return self._buffer.span(start, stop)
-
-    def live_open(self, call: Found) -> int:
-        """See `proxy.scan.live.Host`."""
-        self._prose.edge()
-        return self._output.open_call(call, None)
-
-    def live_say(self, block: int, text: str) -> None:
-        """See `proxy.scan.live.Host`."""
-        self._output.say_argument(block, text)
-
-    def live_close(self, block: int, status: Literal["complete", "truncated"]) -> None:
-        """See `proxy.scan.live.Host`."""
-        self._output.events.append(Close(block, status))
 
     def _settle_live(self, live: LiveCalls, decision: Decision) -> None:
         error, more = live.settle(decision)

@@ -1,0 +1,30 @@
+# Where calls go out that are given out while they come: part of `_fastparse.pyx`, the twin of `_pyhost.py`.
+
+cdef class LiveHost:
+    """See `proxy.scan.live.Host`."""
+
+    cdef Buffer _buffer
+    cdef Output _output
+    cdef Prose _prose
+
+    def __init__(self, Buffer buffer, Output output, Prose prose):
+        self._buffer = buffer
+        self._output = output
+        self._prose = prose
+
+    def span(self, Py_ssize_t start, Py_ssize_t stop):
+        """What stands at these offsets of the block."""
+        return self._buffer.span(start, stop)
+
+    def live_open(self, call):
+        """See `proxy.scan.live.Host`."""
+        self._prose.edge()
+        return self._output.open_call(call, None)
+
+    def live_say(self, block, str text):
+        """See `proxy.scan.live.Host`."""
+        self._output.say_argument(block, text)
+
+    def live_close(self, block, status):
+        """See `proxy.scan.live.Host`."""
+        self._output.events.append(Close(block, status))
