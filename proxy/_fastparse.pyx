@@ -63,6 +63,7 @@ cdef int IN_MARKS = surroundings.MARKS
 cdef int IN_FENCE = surroundings.FENCE
 cdef int ALONE = surroundings.ALONE
 cdef int FRAMED = surroundings.FRAMED
+cdef int HEADS = surroundings.HEADS
 cdef int MORE_BEHIND = surroundings.GOES_ON
 cdef int IS_CALL = surroundings.IS_CALL
 cdef int IS_TEXT = surroundings.IS_TEXT
@@ -319,14 +320,15 @@ cdef class CallScanner:
             return upto
         if self._around is not None:
             return self._known(IS_TEXT, upto) if outcome == NO_BLOCK else self._weighed(upto)
-        if self._block.is_mark(upto) and not self._output.starts(0):
-            return self._weighed_framing(upto)
+        frame = self._block.frames(upto)
+        if frame is not None and not self._output.starts(0):
+            return self._weighed_framing(frame, upto)
         return self._none(upto) if outcome == NO_BLOCK else self._judged(upto)
 
-    cdef Py_ssize_t _weighed_framing(self, Py_ssize_t upto) except -1:
+    cdef Py_ssize_t _weighed_framing(self, str frame, Py_ssize_t upto) except -1:
         cdef int tag = 0 if self._prose.state == TEXT else 1
         tags = tuple([pair[tag].encode() for pair in self._reasoning])
-        self._around = Surroundings(FRAMED, 0, self._openers(FRAMED) + tags)
+        self._around = Surroundings(HEADS if frame == "head" else FRAMED, 0, self._openers(FRAMED) + tags)
         return self._weighed(upto)
 
     cdef Py_ssize_t _judged(self, Py_ssize_t upto) except -1:
@@ -467,9 +469,8 @@ cdef class CallScanner:
         self._around.blocks.append(Read(start, self._buffer.offset(upto), syntax.family, block.inner, self._judge(upto)))
         self._around.begin()
         self._behind = True
-        if self._around.kind == FRAMED and len(self._around.blocks) > 1:
-            if not (block.is_mark(upto) and syntax.framing == "mark"):
-                return self._known(IS_CALL, upto)
+        if self._around.kind == FRAMED and len(self._around.blocks) > 1 and block.frames(upto) != "mark":
+            return self._known(IS_CALL, upto)
         return upto
 
     cdef Py_ssize_t _read_behind(self, Py_ssize_t pos) except -1:

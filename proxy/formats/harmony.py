@@ -72,6 +72,7 @@ def _framing(space: str) -> tuple[BlockSyntax, ...]:
                 (Branch(literal="json", then=2),),
                 (Branch(literal="<|message|>"),),
             ),
+            framing="head",
         ),
         framing("<|end|>"),
         framing("<|return|>"),

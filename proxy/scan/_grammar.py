@@ -133,12 +133,12 @@ class BlockSyntax:
     right behind the opener; none means one JSON object or several, then the closer; if that is empty one, and the end
     of the answer. `closer` is also what ends a body that is broken; without one such a block is text. Where only
     closers are missing behind a field with content, the opener of another block ends this one.
-    A block whose body has no field is framing and vanishes; `ends_section`: so does whitespace between a block and
-    this one. `framing` is what an opener with nothing behind it means then: a `mark` vanishes where it frames
-    something (`surroundings.py`), and so does a `start`, which something follows that a mark before it frames; a
-    `head` wherever it stands. `anchor`: where an opener counts: `anywhere`; `line`, at the start of a line (or of the
-    answer, or right after a block); `margin`, the same, indentation aside; `answer`, only before any other visible
-    text; `after`, only after a block, with nothing but whitespace between.
+    A block whose body has no field is framing and vanishes; `ends_section`: so does whitespace between a block and this
+    one. `framing` is what an opener with nothing behind it means then: a `mark` vanishes where it frames something
+    (`surroundings.py`), and so does a `start`, which something follows that a mark before it frames. A `head` is the
+    whole block, and vanishes unless it is mentioned. `anchor`: where an opener counts: `anywhere`; `line`, at the start
+    of a line (or of the answer, or right after a block); `margin`, the same, indentation aside; `answer`, only before
+    any other visible text; `after`, only after a block, with nothing but whitespace between.
     `first_keys`: if given, an object whose first key is another one is ordinary text, and is released at once; the same
     for the first object of an array. `fence`: a Markdown fence may stand around the first field.
 

@@ -57,7 +57,7 @@ from ._pysse import SseFramer
 from .blocks import dropped, ended
 from .decoding import DeltaDecoder
 from .live import LiveCalls
-from .surroundings import ALONE, FENCE, FRAMED, GOES_ON, IS_CALL, IS_TEXT, NEXT_BLOCK, Read, Surroundings
+from .surroundings import ALONE, FENCE, FRAMED, GOES_ON, HEADS, IS_CALL, IS_TEXT, NEXT_BLOCK, Read, Surroundings
 
 __all__ = ["CallScanner", "SseFramer"]
 
@@ -265,10 +265,11 @@ class CallScanner:
             return upto
         if self._around is not None:
             return self._known(IS_TEXT, upto) if outcome == NONE else self._weighed(upto)
-        if self._block.is_mark(upto) and not self._output.starts(0):
+        frame = self._block.frames(upto)
+        if frame is not None and not self._output.starts(0):
             tag = 0 if self._prose.state == TEXT else 1
             tags = (pair[tag].encode() for pair in self._reasoning)
-            self._around = Surroundings(FRAMED, 0, (*self._openers(), *tags))
+            self._around = Surroundings(HEADS if frame == "head" else FRAMED, 0, (*self._openers(), *tags))
             return self._weighed(upto)
         return self._none(upto) if outcome == NONE else self._judged(upto)
 
@@ -408,8 +409,7 @@ class CallScanner:
         around.blocks.append(Read(start, buffer.offset(upto), block.syntax.family, block.inner, self._judge(upto)))
         around.begin()
         self._behind = True
-        more = block.is_mark(upto) and block.syntax.framing == "mark"
-        known = around.kind == FRAMED and len(around.blocks) > 1 and not more
+        known = around.kind == FRAMED and len(around.blocks) > 1 and block.frames(upto) != "mark"
         return self._known(IS_CALL, upto) if known else upto
 
     def _read_behind(self, pos: int) -> int:

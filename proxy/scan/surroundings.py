@@ -13,6 +13,7 @@ Rules of this module:
 5. Framing with words before it since the last block, tag or framing counts if nothing but whitespace and further marks
    stand between it and the end of the answer, a block, a head or a tag of reasoning, or for `WORD_BYTES`. Else it is a
    mention. Whether a block that follows is one is not waited for.
+6. A message's head with words before it since then is text if a blank follows, or what ends a clause.
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ MARKS: Final = 3
 FENCE: Final = 4
 ALONE: Final = 5
 FRAMED: Final = 6
+HEADS: Final = 7
 """What may quote a block: inline code; a string; quotation marks right around it; a fence that holds other things; a
-fence of its own. `FRAMED`: the words around framing."""
+fence of its own. `FRAMED`: the words around framing; `HEADS`: around a message's head."""
 
 GOES_ON: Final = 0
 IS_CALL: Final = 1
@@ -44,6 +46,8 @@ _SPACE: Final = SPACE.encode()
 _TICK: Final = ord("`")
 _NEWLINE: Final = ord("\n")
 _QUOTE: Final = ord('"')
+BEHIND_WORDS: Final = b" \t.,;:)"
+"""What follows a head that is mentioned: no message begins with it."""
 
 # Where a fence of its own is read: in it, in a run of ticks there, behind it, in ticks there, in their line.
 _INSIDE: Final = 0
@@ -105,7 +109,7 @@ class Surroundings:
         """The answer ends here: what the blocks are."""
         if self.kind == CODE:
             return IS_TEXT if len(self._word) == self.size else IS_CALL
-        if self.kind in (STRING, MARKS):
+        if self.kind in (STRING, MARKS, HEADS):
             return IS_CALL
         if self.kind == FRAMED:
             return IS_TEXT if self._word else IS_CALL
@@ -123,6 +127,8 @@ class Surroundings:
             return IS_TEXT if byte == _QUOTE else IS_CALL if byte == _NEWLINE else GOES_ON
         if self.kind == MARKS:
             return self._in_marks(byte)
+        if self.kind == HEADS:
+            return IS_TEXT if byte in BEHIND_WORDS else IS_CALL
         return self._in_fence(byte) if self.kind != FRAMED else self._in_opener(byte)
 
     def _in_code(self, byte: int) -> int:

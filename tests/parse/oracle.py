@@ -638,8 +638,8 @@ class _Reading:
     middle: str = ""
     in_section: bool = False
     spoken: bool = False
-    mark: bool = False
-    """The block that was read last is a marker alone, or a section in which something was said."""
+    mark: str = ""
+    """What the block that was read last is, if it is framing, or a section in which something was said."""
     out: list[Event] = field(default_factory=list)
     blocks: int = 0
     prose: str = ""
@@ -733,7 +733,8 @@ class _Reading:
                 self.in_section = self.in_section or is_inner(syntaxes)
             end, judge = self.block(syntaxes, at)
             if self.mark and not self.frames():
-                end_of_marks = self.weigh("framed", WORD_BYTES, at, at, syntaxes)
+                around = "heads" if self.mark == "head" else "framed"
+                end_of_marks = self.weigh(around, WORD_BYTES, at, at, syntaxes)
                 if end_of_marks is not None:
                     return end_of_marks
                 continue
@@ -864,7 +865,7 @@ class _Reading:
                 self.quiet = max(self.quiet, seen) if untaught else self.quiet
                 return None
             found.append((at, end, judge, self.chosen.family, is_inner(syntaxes)))
-            if around == "framed" and len(found) > 1 and not (self.mark and self.chosen.framing == "mark"):
+            if around == "framed" and len(found) > 1 and self.mark != "mark":
                 break
             rest = self.text[end:].encode()
             openers = [some[0].opener for some in self.taught()]
@@ -1090,7 +1091,7 @@ class _Reading:
         may_call = None if self.policy.strict and not syntaxes[0].untaught else self.policy.may_call
         descent = _Descent(self.text[:over], start, syntaxes, strict, openers, names, around, may_call)
         self.chosen = syntaxes[0]
-        self.mark = False
+        self.mark = ""
         try:
             descent.read()
         except Released as found:
@@ -1136,11 +1137,11 @@ class _Reading:
 
     def judged(self, descent: _Descent, end: Closed) -> tuple[int, Callable[[], Decision]]:
         self.chosen = syntax = descent.syntax
-        self.mark = not end.broken and (
-            {piece[0] for piece in descent.pieces} == {"said"}
-            if descent.pieces
-            else syntax.framing != "head" and end.upto == descent.after
-        )
+        self.mark = ""
+        if not end.broken and descent.pieces:
+            self.mark = "mark" if {piece[0] for piece in descent.pieces} == {"said"} else ""
+        elif not end.broken:
+            self.mark = syntax.framing if syntax.framing == "head" or end.upto == descent.after else ""
         if not end.broken and not descent.pieces:  # framing
             return end.upto, lambda: DROPPED
         body = self.text[descent.after : end.body_end]

@@ -26,6 +26,10 @@ MENTIONS = [
     ("apriel", "Say [END FINAL RESPONSE] last, please."),
     ("hyperclovax", "A turn ends with <|im_end|> in all of them."),
     ("inkling", "It is over with <|end_message|> in that one."),
+    ("harmony", "What it says stands behind <|channel|>final<|message|> in it."),
+    ("harmony", "Before a call it says <|channel|>commentary<|message|>, now and then."),
+    ("inkling", "It writes <|content_text|> before text."),
+    ("muse", "It is <|start|>assistant to=user<|message|> there."),
 ]
 CALL = 'function call<|role_sep|>\n{"name":"f","arguments":{}}'
 FRAMES: list[tuple[str, str, list[str]]] = [
@@ -36,6 +40,9 @@ FRAMES: list[tuple[str, str, list[str]]] = [
     ("gigachat", f"Well.{' ' * 300}</s>{' ' * 300}no", ["Well.", " no"]),
     ("harmony", "One.<|end|><|start|>assistant<|channel|>final<|message|>Two.<|return|>", ["One.", "Two."]),
     ("harmony", "One.<|channel|>commentary<|message|>Two.", ["One.", "Two."]),
+    ("harmony", "One.<|channel|>final<|message|>Two.", ["One.", "Two."]),
+    ("kimi_k2", "One. <|tool_calls_section_begin|><|tool_calls_section_end|> Two.", ["One.", "Two."]),
+    ("muse", "One.<|start|>assistant to=user<|message|>Two.", ["One.", "Two."]),
     ("muse", "One.<|eom|><|start|>assistant to=user<|message|>Two.<|eot|>", ["One.", "Two."]),
     ("ernie", "<response>One.</response>\n<response>Two.</response>", ["One.", "\nTwo."]),
     ("kimi_k2", "One.<|tool_calls_section_begin|>no<|tool_calls_section_end|>", ["One.no"]),
@@ -56,9 +63,12 @@ def read(twin: ModuleType, format: str, text: str, size: int, tools: tuple[str, 
 
 
 @pytest.mark.parametrize("size", [1 << 20, 1, 7])
+@pytest.mark.parametrize("tools", [("f",), ()])
 @pytest.mark.parametrize(("format", "text"), MENTIONS)
-def test_a_mark_with_words_around_it_is_text(twin: ModuleType, format: str, text: str, size: int) -> None:
-    assert read(twin, format, text, size) == [text]
+def test_a_mark_with_words_around_it_is_text(
+    twin: ModuleType, format: str, text: str, tools: tuple[str, ...], size: int
+) -> None:
+    assert read(twin, format, text, size, tools) == [text]
 
 
 @pytest.mark.parametrize("size", [1 << 20, 1, 7])
