@@ -26,9 +26,9 @@ from functools import lru_cache, partial
 
 from .events import BlockKind, Close, Delta, Fault, Open
 from .scan import _grammar, _plan, _pystring, blocks, closers, surroundings
-from .scan._grammar import AS_TEXT, BLOCK_BYTES, DROPPED, only, too_large, valid_text
+from .scan._grammar import AS_TEXT, BLOCK_BYTES, only, too_large, valid_text
 from .scan._plan import plan
-from .scan.blocks import ended, opening
+from .scan.blocks import as_text, dropped, ended, opening
 from .scan.closers import CloserSearch
 from .scan.decoding import DeltaDecoder
 from .scan.first_key import FirstKey
@@ -62,6 +62,8 @@ cdef int IN_STRING = surroundings.STRING
 cdef int IN_MARKS = surroundings.MARKS
 cdef int IN_FENCE = surroundings.FENCE
 cdef int ALONE = surroundings.ALONE
+cdef int FRAMED = surroundings.FRAMED
+cdef int HEADS = surroundings.HEADS
 cdef int MORE_BEHIND = surroundings.GOES_ON
 cdef int IS_CALL = surroundings.IS_CALL
 cdef int IS_TEXT = surroundings.IS_TEXT
@@ -79,15 +81,10 @@ include "scan/_fastquoting.pxi"
 include "scan/_fastbuffer.pxi"
 include "scan/_fastoutput.pxi"
 include "scan/_fastprose.pxi"
-include "scan/_fastlive.pxi"
+include "scan/_fasthost.pxi"
 include "scan/_faststring.pxi"
 include "scan/_fastfields.pxi"
 include "scan/_fastblock.pxi"
-
-
-def dropped():
-    """What becomes of framing."""
-    return DROPPED
 
 
 cdef class CallScanner:
@@ -141,8 +138,7 @@ cdef class CallScanner:
         self._buffer = Buffer()
         self._output = Output(trim_edges, choice, first_block)
         self._prose = Prose(self._buffer, self._output, policy, found, preopened and len(reasoning) > 0)
-        host = LiveHost(self._buffer, self._output, self._prose) if incremental else None
-        self._live = LiveCalls(policy, host) if host is not None else None
+        self._live = LiveCalls(policy, LiveHost(self._buffer, self._output, self._prose)) if incremental else None
         self._block = BlockReader(self._buffer, self._output, policy, self._live)
         self._read_as(found)
 
@@ -302,13 +298,13 @@ cdef class CallScanner:
         self._buffer.start = at
         if prose.around:
             self._around = Surroundings(prose.around, prose.size, self._openers(prose.around))
-        elif opener.inner and not opener.untaught:
+        elif opener.inner and not (opener.untaught or opener.frames):
             self._output.join_section()
         return self._settled(self._block.open(opener, at + prose.lead + PyBytes_GET_SIZE(opener.literal), prose.around))
 
     cdef tuple _openers(self, int around):
         cdef _Marker marker
-        if around != ALONE and around != IN_FENCE:
+        if around != ALONE and around != IN_FENCE and around != FRAMED:
             return ()
         return tuple([marker.literal for marker in self._prose.plan.taught])
 
@@ -325,17 +321,28 @@ cdef class CallScanner:
             return upto
         if self._around is not None:
             return self._known(IS_TEXT, upto) if outcome == NO_BLOCK else self._weighed(upto)
+        frame = self._block.frames(upto)
+        if frame is not None and not self._output.starts(0):
+            return self._weighed_framing(frame, upto)
         return self._none(upto) if outcome == NO_BLOCK else self._judged(upto)
+
+    cdef Py_ssize_t _weighed_framing(self, str frame, Py_ssize_t upto) except -1:
+        cdef int tag = 0 if self._prose.state == TEXT else 1
+        tags = tuple([pair[tag].encode() for pair in self._reasoning])
+        self._around = Surroundings(HEADS if frame == "head" else FRAMED, 0, self._openers(FRAMED) + tags)
+        return self._weighed(upto)
 
     cdef Py_ssize_t _judged(self, Py_ssize_t upto) except -1:
         cdef BlockReader block = self._block
-        decision = self._decision(upto)
+        decision = self._judge(upto)()
         self._in_block = False
         if block.untaught:
             if not (decision.calls or decision.drop):
                 return self._read_again(upto)
             if block.inner:
                 self._output.join_section()
+        elif block.outcome == FRAMING and block.inner:
+            self._output.join_section()
         elif decision is AS_TEXT and self._may_be_loose():
             return self._open_failed(upto)
         if decision.before:
@@ -362,19 +369,20 @@ cdef class CallScanner:
         self._buffer.start += PyBytes_GET_SIZE(raw)
         return 0
 
-    cdef object _decision(self, Py_ssize_t upto):
+    cdef object _judge(self, Py_ssize_t upto):
         cdef BlockReader block = self._block
-        cdef Py_ssize_t start = PyBytes_GET_SIZE(block.opener)
+        cdef Py_ssize_t start = block.head
         cdef bytes raw
         raw = self._buffer.slice(self._buffer.start, upto)
         if block.outcome == FRAMING:
-            return AS_TEXT if raw in self._closers and raw != block.opener else DROPPED
+            return as_text if raw in self._closers and raw != block.opener else dropped
         syntax = block.syntax.syntax
         if block.outcome != WHOLE_BLOCK:
-            return self._policy.unfinished(syntax, raw[start:].decode(), block.why)
+            return partial(self._policy.unfinished, syntax, raw[start:].decode(), block.why)
         if self._live is not None and self._live.opened is not None:
-            return self._live.judged(syntax, raw, start, block.body_end, block.closed, block.broken)
-        return self._policy.block(ended(syntax, raw, start, block.body_end, block.pieces, block.closed, block.broken))
+            return partial(self._live.judged, syntax, raw, start, block.body_end, block.closed, block.broken)
+        read = ended(syntax, raw, start, block.body_end, block.pieces, block.closed, block.broken)
+        return partial(self._policy.block, read)
 
     cdef Py_ssize_t _none(self, Py_ssize_t at) except -1:
         cdef BlockReader block = self._block
@@ -457,19 +465,13 @@ cdef class CallScanner:
 
     cdef Py_ssize_t _weighed(self, Py_ssize_t upto) except -1:
         cdef BlockReader block = self._block
-        cdef bytes raw = self._buffer.slice(self._buffer.start, upto)
+        cdef Py_ssize_t start = block.head - PyBytes_GET_SIZE(block.opener)
         syntax = block.syntax.syntax
-        if block.outcome == FRAMING:
-            judge = dropped
-        elif block.outcome == UNFINISHED:
-            judge = partial(self._policy.unfinished, syntax, raw[block.head :].decode(), block.why)
-        else:
-            read = ended(syntax, raw, block.head, block.body_end, block.pieces, block.closed, block.broken)
-            judge = partial(self._policy.block, read)
-        start = block.head - PyBytes_GET_SIZE(block.opener)
-        self._around.blocks.append(Read(start, self._buffer.offset(upto), syntax.family, block.inner, judge))
+        self._around.blocks.append(Read(start, self._buffer.offset(upto), syntax.family, block.inner, self._judge(upto)))
         self._around.begin()
         self._behind = True
+        if self._around.kind == FRAMED and len(self._around.blocks) > 1 and block.frames(upto) != "mark":
+            return self._known(IS_CALL, upto)
         return upto
 
     cdef Py_ssize_t _read_behind(self, Py_ssize_t pos) except -1:
@@ -478,8 +480,12 @@ cdef class CallScanner:
         upto += self._around.take(self._buffer.slice(pos, self._buffer.size))
         self._buffer.steps += upto - pos
         if self._around.found == NEXT_BLOCK:
-            self._behind = False
+            if self._around.opener >= PyTuple_GET_SIZE(self._prose.plan.taught):
+                return self._known(IS_CALL, upto)
             marker = self._prose.plan.taught[self._around.opener]
+            if self._around.kind == FRAMED and not marker.opens.frames:
+                return self._known(IS_CALL, upto)
+            self._behind = False
             return self._settled(self._block.open(marker.opens, upto, self._around.kind))
         return upto if self._around.found == MORE_BEHIND else self._known(self._around.found, upto)
 
@@ -495,6 +501,8 @@ cdef class CallScanner:
 
     cdef int _pass_by(self, around, Py_ssize_t at) except -1:
         cdef Py_ssize_t behind = self._buffer.start + 1
+        if around.kind == FRAMED:
+            at = self._buffer.start + around.blocks[len(around.blocks) - 1].end
         self._prose.mute(max(at, behind) if around.blocks else behind)
         if self._block.untaught:
             self._prose.quiet = max(self._prose.quiet, at)

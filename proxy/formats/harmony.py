@@ -63,8 +63,8 @@ LLM_JP_MESSAGE: Final = _message(" ")
 
 def _framing(space: str) -> tuple[BlockSyntax, ...]:
     return (
-        framing(f"<|start|>{space}assistant"),
-        framing(f"<|channel|>{space}commentary<|message|>"),
+        framing(f"<|start|>{space}assistant", kind="start"),
+        framing(f"<|channel|>{space}commentary<|message|>", kind="head"),
         BlockSyntax(
             opener=f"<|channel|>{space}final",
             body=(
@@ -72,6 +72,7 @@ def _framing(space: str) -> tuple[BlockSyntax, ...]:
                 (Branch(literal="json", then=2),),
                 (Branch(literal="<|message|>"),),
             ),
+            framing="head",
         ),
         framing("<|end|>"),
         framing("<|return|>"),

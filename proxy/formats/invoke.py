@@ -171,7 +171,7 @@ def _muse_call(base: int) -> tuple[Node, ...]:
 
 
 _MUSE_FRAMING: Final = (
-    BlockSyntax(opener="<|start|>assistant", body=(_HEADER, *_RECIPIENT)),
+    BlockSyntax(opener="<|start|>assistant", body=(_HEADER, *_RECIPIENT), framing="head"),
     BlockSyntax(opener="", anchor="answer", body=(_HEADER, *_RECIPIENT)),
     framing("<|eom|>"),
     framing("<|eot|>"),

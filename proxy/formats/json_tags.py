@@ -97,7 +97,11 @@ JAMBA: Final = written(
     "jamba", Grammar(syntaxes=(listed("<tool_calls>", "</tool_calls>"),)), _list("<tool_calls>", "</tool_calls>")
 )
 
-_APRIEL_FRAMING: Final = (framing("[BEGIN FINAL RESPONSE]"), framing("[END FINAL RESPONSE]"), framing("<|end|>"))
+_APRIEL_FRAMING: Final = (
+    framing("[BEGIN FINAL RESPONSE]", kind="start"),
+    framing("[END FINAL RESPONSE]"),
+    framing("<|end|>"),
+)
 
 # Apriel: the same; what it says stands between words that vanish, and what it thinks before them.
 APRIEL: Final = written(
@@ -132,7 +136,8 @@ APERTUS: Final = written(
 # Cohere's Command R7B and A, and Command 4, which says TEXT in place of RESPONSE. These tags vanish. A lone call may
 # stand without the list's brackets.
 _COHERE_FRAMING: Final = (
-    *(framing(f"<|{edge}_{word}|>") for word in ("RESPONSE", "TEXT") for edge in ("START", "END")),
+    *(framing(f"<|START_{word}|>", kind="start") for word in ("RESPONSE", "TEXT")),
+    *(framing(f"<|END_{word}|>") for word in ("RESPONSE", "TEXT")),
     framing("<|END_OF_TURN_TOKEN|>"),
 )
 COHERE: Final = written(
@@ -212,7 +217,7 @@ INTERNLM: Final = written(
 )
 
 # ERNIE 4.5: hermes blocks; what it says stands between tags that vanish.
-_ERNIE_FRAMING: Final = (framing("<response>"), framing("</response>"))
+_ERNIE_FRAMING: Final = (framing("<response>", kind="start"), framing("</response>"))
 ERNIE: Final = written(
     "ernie",
     Grammar(
@@ -252,7 +257,7 @@ GIGACHAT: Final = written(
 )
 
 # HyperCLOVA X Think 14B: a recipient in the header, then one array.
-_HYPERCLOVAX_FRAMING: Final = (framing("<|im_start|>assistant"), framing("<|im_end|>"))
+_HYPERCLOVAX_FRAMING: Final = (framing("<|im_start|>assistant", kind="start"), framing("<|im_end|>"))
 HYPERCLOVAX: Final = written(
     "hyperclovax",
     Grammar(

@@ -69,14 +69,9 @@ def _k3_call(base: int) -> tuple[Node, ...]:
     )
 
 
-_K3_FRAMING: Final = tuple(
-    framing(literal)
-    for literal in (
-        "<|open|>response<|sep|>",
-        "<|close|>response<|sep|>",
-        "<|close|>message<|sep|>",
-        "<|end_of_msg|>",
-    )
+_K3_FRAMING: Final = (
+    framing("<|open|>response<|sep|>", kind="start"),
+    *map(framing, ("<|close|>response<|sep|>", "<|close|>message<|sep|>", "<|end_of_msg|>")),
 )
 
 K3: Final = written(

@@ -21,15 +21,13 @@ _CALL: Final[tuple[Node, ...]] = (
 )
 _HEADER: Final[tuple[Node, ...]] = ((*_KINDS, Branch(read="name", then=1)), _KINDS, *_CALL)
 _ARGUMENTS: Final = ("args", "arguments", "parameters")
-_ENDS: Final = tuple(
-    framing(literal)
-    for literal in (
-        "<|content_text|>",
-        "<|content_invoke_tool_text|>",
-        "<|content_tool_error|>",
-        "<|content_model_end_sampling|>",
-        "<|end_message|>",
-    )
+_ENDS: Final = (
+    *(
+        framing(literal, kind="head")
+        for literal in ("<|content_text|>", "<|content_invoke_tool_text|>", "<|content_tool_error|>")
+    ),
+    framing("<|content_model_end_sampling|>"),
+    framing("<|end_message|>"),
 )
 
 INKLING: Final = written(

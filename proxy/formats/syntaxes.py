@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final, Literal
 
-from ..scan._grammar import END, Anchor, BlockSyntax, Branch, Node
+from ..scan._grammar import END, Anchor, BlockSyntax, Branch, Framing, Node
 
 Nodes = Callable[[int], tuple[Node, ...]]
 """The nodes of a call, the first one of index `base`."""
@@ -15,9 +15,9 @@ DONE: Final = Branch()
 """The block may end here whatever comes: stop tokens are often cut off."""
 
 
-def framing(literal: str, anchor: Anchor = "anywhere") -> BlockSyntax:
-    """A literal that says nothing and vanishes."""
-    return BlockSyntax(opener=literal, anchor=anchor, body=((DONE,),))
+def framing(literal: str, anchor: Anchor = "anywhere", *, kind: Framing = "mark") -> BlockSyntax:
+    """A literal that says nothing and vanishes where it frames something."""
+    return BlockSyntax(opener=literal, anchor=anchor, body=((DONE,),), framing=kind)
 
 
 GIGACHAT_FRAMING: Final = (framing("<|message_sep|>"), framing("</s>"))
@@ -53,8 +53,8 @@ def section(
 
     The section's opener and the first call are one syntax, so that a mere mention of the opener stays text. The other
     calls stand for themselves, where `after` says, and the section's end vanishes behind a call. `tokens`: opener and
-    end are special tokens, which no ordinary text holds; then a section without a call vanishes too, and what was said
-    in it is text.
+    end are special tokens, which stand in ordinary text only where they are explained; then a section without a call
+    vanishes too where it frames something, and what was said in it is text.
     """
     opening: tuple[Node, ...] = ((Branch(literal=call, then=1),),)
     if tokens:

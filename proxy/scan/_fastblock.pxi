@@ -87,6 +87,17 @@ cdef class BlockReader:
             return self._read_node(pos, end) if self._proving is None else self._read_tag(pos, end)
         return self._search(pos, end)
 
+    cdef object frames(self, Py_ssize_t upto):
+        if self.outcome == FRAMING:
+            kind = self.syntax.syntax.framing
+            return kind if kind == "head" or self._buffer.offset(upto) == self.head else None
+        if self.outcome != WHOLE_BLOCK or not self.pieces:
+            return None
+        for field, _, _ in self.pieces:
+            if field != "said":
+                return None
+        return "mark"
+
     cdef Py_ssize_t end(self, bint truncated) except -1:
         cdef FieldReader fields = self._fields
         cdef Py_ssize_t end = self._buffer.size

@@ -112,7 +112,7 @@ cdef class Output:
         return self.trims or self._pending.size() + more <= self.limit  # more would not have waited
 
     cdef inline bint starts(self, Py_ssize_t more) noexcept:
-        if self.fresh:
+        if self.fresh and self.prose == TEXT:
             return True
         return self._blank and self._touching and (self.trims or self._pending.size() + more <= self.limit)
 

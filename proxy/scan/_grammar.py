@@ -38,6 +38,7 @@ FENCE: Final = "```"
 """A Markdown fence: tolerated around a body where `BlockSyntax.fence` says so."""
 
 Anchor = Literal["anywhere", "line", "margin", "answer", "after", "start"]
+Framing = Literal["mark", "start", "head"]
 Why = Literal["end", "truncated", "oversize"]
 
 TEXT: Final = 0
@@ -133,9 +134,11 @@ class BlockSyntax:
     of the answer. `closer` is also what ends a body that is broken; without one such a block is text. Where only
     closers are missing behind a field with content, the opener of another block ends this one.
     A block whose body has no field is framing and vanishes; `ends_section`: so does whitespace between a block and this
-    one. `anchor`: where an opener counts: `anywhere`; `line`, at the start of a line (or of the answer, or right after
-    a block); `margin`, the same, indentation aside; `answer`, only before any other visible text; `after`, only after a
-    block, with nothing but whitespace between.
+    one. `framing` is what an opener with nothing behind it means then: a `mark` vanishes where it frames something
+    (`surroundings.py`), and so does a `start`, which something follows that a mark before it frames. A `head` is the
+    whole block, and vanishes unless it is mentioned. `anchor`: where an opener counts: `anywhere`; `line`, at the start
+    of a line (or of the answer, or right after a block); `margin`, the same, indentation aside; `answer`, only before
+    any other visible text; `after`, only after a block, with nothing but whitespace between.
     `first_keys`: if given, an object whose first key is another one is ordinary text, and is released at once; the same
     for the first object of an array. `fence`: a Markdown fence may stand around the first field.
 
@@ -159,6 +162,7 @@ class BlockSyntax:
     first_keys: tuple[str, ...] = ()
     fence: bool = False
     ends_section: bool = False
+    framing: Framing = "mark"
     arguments: Literal["string", "object"] = "object"
     names: tuple[str, ...] = ("name",)
     parameters: tuple[str, ...] = ("arguments",)

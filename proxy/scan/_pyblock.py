@@ -17,7 +17,22 @@ from __future__ import annotations
 
 from typing import Final
 
-from ._grammar import BODY, BROKEN, END, FENCE, HELD, KEY, LEAD, SPACE, TAIL, WORD_BYTES, BlockSyntax, CallPolicy, Why
+from ._grammar import (
+    BODY,
+    BROKEN,
+    END,
+    FENCE,
+    HELD,
+    KEY,
+    LEAD,
+    SPACE,
+    TAIL,
+    WORD_BYTES,
+    BlockSyntax,
+    CallPolicy,
+    Framing,
+    Why,
+)
 from ._plan import CODE, JSON, LIKELY, LOOSE, NOTHING, PROSE, SURE, UNLIKELY, Opener, Plan, PlanBranch, PlanNode
 from ._pybuffer import Buffer
 from ._pyfields import AT_BRANCH, BY_ITSELF, GOES_ON, NO_FIELD, NO_KEY, FieldReader
@@ -164,6 +179,16 @@ class BlockReader:
                 self._keep(TO_CLOSER)
                 return self._given_up(at + len(self.closer))
         return self._unfinished(end, "end")
+
+    def frames(self, upto: int) -> Framing | None:
+        """What the block that ended at `upto` is, if it holds no call: a mention, if there is nothing that it frames. A
+        section in which something was said is a mark."""
+        assert self.syntax is not None
+        if self.outcome == FRAMING:
+            kind = self.syntax.framing
+            return kind if kind == "head" or self._buffer.offset(upto) == self.head else None
+        said = self.outcome == WHOLE and bool(self.pieces) and all(piece[0] == "said" for piece in self.pieces)
+        return "mark" if said else None
 
     # --- nodes: what may come between fields -------------------------------------------------------------------------
 

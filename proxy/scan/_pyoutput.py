@@ -104,7 +104,7 @@ class Output:
         """Whether nothing but whitespace stands between here and the beginning of the answer, a block or a tag; of that
         `more` bytes were not said yet."""
         near = self.trims or len(self._pending) + more <= self.limit
-        return self.fresh or (self._blank and self._touching and near)
+        return (self.fresh and self.prose == TEXT) or (self._blank and self._touching and near)
 
     # --- text -------------------------------------------------------------------------------------------------------
 

@@ -7,22 +7,22 @@ Rules of this module:
    and on the end of the answer, never on the end of a delta.
 3. Every byte is looked at once. Where something was taken for a block and turned out to be none, or broken, it is at
    most three times: followed as a body, searched for a closer, read as text; with a strict tool on offer four, since a
-   mention is held. Behind a block that may be quoted up to `WORD_BYTES` are looked at once more. What nobody taught is
-   read after that, so it may be as often again, but in no place twice: behind an untaught block that was none no other
-   one begins before the place where that was seen. What may be a call in any form is read twice more: while it is held,
-   and as text. The beginning of a literal
-   that was none is looked at once more. (That cannot repeat: a closer that was passed over stood in what looked like a
-   string. If a block that begins behind it looks into the same bytes, its strings are where the first block's were not,
-   and there a closer would have been a syntax error.)
+   mention is held. Behind a block that may be quoted, or a mark that may frame nothing, up to `WORD_BYTES` are looked
+   at once more. What nobody taught is read after that, so it may be as often again, but in no place twice: behind an
+   untaught block that was none no other one begins before the place where that was seen. What may be a call in any form
+   is read twice more: while it is held, and as text. The beginning of a literal that was none is looked at once more.
+   (That cannot repeat: a closer that was passed over stood in what looked like a string. If a block that begins behind
+   it looks into the same bytes, its strings are where the first block's were not, and there a closer would have been a
+   syntax error.)
 4. Outside blocks only the longest suffix that may still become a marker is kept back, and whitespace that may touch a
    block (R6.6). A block is kept back up to `block_bytes`.
 5. The scanner is put together from parts, of which each owns its state and knows only those that stand before it in
    this list: `Buffer`, the bytes that are being read (`_pybuffer.py`); `Output`, what goes out (`_pyoutput.py`);
-   `Prose`, text outside blocks, said to the output (`_pyprose.py`, what is quoted in `_pyquoting.py`); `BlockReader`,
-   where a block ends (`_pyblock.py`), with its fields (`_pyfields.py`: JSON in `_pyjson.py`, other syntax in
-   `_pycode.py`, text of strings that is given out while it comes in `_pystring.py`; calls go out so through
-   `_pylive.py`). None of them calls back: each says
-   what it found, and what follows from that is said here. The search in a broken block is in `closers.py`.
+   `Prose`, text outside blocks, said to the output (`_pyprose.py`, what is quoted in `_pyquoting.py`); `LiveHost`,
+   where calls go out while they come (`_pyhost.py`); `BlockReader`, where a block ends (`_pyblock.py`), with its fields
+   (`_pyfields.py`: JSON in `_pyjson.py`, other syntax in `_pycode.py`, text of strings that is given out while it comes
+   in `_pystring.py`). None of them calls back: each says what it found, and what follows from that is said here. The
+   search in a broken block is in `closers.py`.
 
 Framing is in `_pysse.py`. What both twins use as it is has no twin: `decoding.py`, `blocks.py`, `live.py` and what that
 reads with.
@@ -30,6 +30,7 @@ reads with.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from ..errors import GatewayError
@@ -38,8 +39,8 @@ from ._grammar import (
     AS_TEXT,
     BLOCK_BYTES,
     DONE,
-    DROPPED,
     STATES,
+    TEXT,
     CallPolicy,
     Decision,
     Grammar,
@@ -47,23 +48,18 @@ from ._grammar import (
     valid_text,
 )
 from ._plan import Opener, Plan, plan
-from ._pyblock import FRAMING, NONE, OPEN, UNFINISHED, WHOLE, BlockReader
+from ._pyblock import FRAMING, NONE, OPEN, WHOLE, BlockReader
 from ._pybuffer import Buffer
-from ._pylive import LiveHost
+from ._pyhost import LiveHost
 from ._pyoutput import Output
 from ._pyprose import Prose
 from ._pysse import SseFramer
-from .blocks import ended
+from .blocks import as_text, dropped, ended
 from .decoding import DeltaDecoder
 from .live import LiveCalls
-from .surroundings import ALONE, FENCE, GOES_ON, IS_CALL, IS_TEXT, NEXT_BLOCK, Read, Surroundings
+from .surroundings import ALONE, FENCE, FRAMED, GOES_ON, HEADS, IS_CALL, IS_TEXT, NEXT_BLOCK, Read, Surroundings
 
 __all__ = ["CallScanner", "SseFramer"]
-
-
-def _dropped() -> Decision:
-    """What becomes of framing."""
-    return DROPPED
 
 
 class CallScanner:
@@ -115,8 +111,7 @@ class CallScanner:
         self._buffer = Buffer()
         self._output = Output(trim_edges, choice, first_block)
         self._prose = Prose(self._buffer, self._output, policy, found, preopened and bool(reasoning))
-        host = LiveHost(self._buffer, self._output, self._prose) if incremental else None
-        self._live = LiveCalls(policy, host) if host is not None else None
+        self._live = LiveCalls(policy, LiveHost(self._buffer, self._output, self._prose)) if incremental else None
         self._block = BlockReader(self._buffer, self._output, policy, found, self._live)
         self._read_as(found)
 
@@ -245,11 +240,14 @@ class CallScanner:
         self._buffer.start = at
         prose = self._prose
         if prose.around:
-            openers = tuple(marker.literal for marker in prose.plan.taught) if prose.around in (ALONE, FENCE) else ()
+            openers = self._openers() if prose.around in (ALONE, FENCE) else ()
             self._around = Surroundings(prose.around, prose.size, openers)
-        elif opener.inner and not opener.untaught:
+        elif opener.inner and not (opener.untaught or opener.frames):
             self._output.join_section()
         return self._settled(self._block.open(opener, at + prose.lead + len(opener.literal), prose.around))
+
+    def _openers(self) -> tuple[bytes, ...]:
+        return tuple(marker.literal for marker in self._prose.plan.taught)
 
     def _end(self, truncated: bool) -> int:
         """The answer ended inside the block, which is now the whole buffer. Gives the position from where to go on."""
@@ -268,17 +266,25 @@ class CallScanner:
             return upto
         if self._around is not None:
             return self._known(IS_TEXT, upto) if outcome == NONE else self._weighed(upto)
+        frame = self._block.frames(upto)
+        if frame is not None and not self._output.starts(0):
+            tag = 0 if self._prose.state == TEXT else 1
+            tags = (pair[tag].encode() for pair in self._reasoning)
+            self._around = Surroundings(HEADS if frame == "head" else FRAMED, 0, (*self._openers(), *tags))
+            return self._weighed(upto)
         return self._none(upto) if outcome == NONE else self._judged(upto)
 
     def _judged(self, upto: int) -> int:
         block = self._block
-        decision = self._decision(upto)
+        decision = self._judge(upto)()
         self._in_block = False
         if block.untaught:
             if not (decision.calls or decision.drop):
                 return self._read_again(upto)
             if block.inner:
                 self._output.join_section()
+        elif block.outcome == FRAMING and block.inner:
+            self._output.join_section()
         elif decision is AS_TEXT and self._may_be_loose():
             return self._open_failed(upto)
         if decision.before:
@@ -309,20 +315,21 @@ class CallScanner:
         self._output.say(text)
         self._buffer.start += len(raw)
 
-    def _decision(self, upto: int) -> Decision:
-        """What the call policy says of the block, which is in the buffer up to `upto`."""
+    def _judge(self, upto: int) -> Callable[[], Decision]:
+        """Tells what the call policy says of the block, which is in the buffer up to `upto`."""
         block, live = self._block, self._live
         assert block.syntax is not None
         raw = self._buffer.data[self._buffer.start : upto]
         if block.outcome == FRAMING:
             ends_thought = raw in self._closers and raw != block.opener  # which nothing opened; no list has the tag
-            return AS_TEXT if ends_thought else DROPPED
-        start, end = len(block.opener), block.body_end
+            return as_text if ends_thought else dropped
+        start, end = block.head, block.body_end
         if block.outcome != WHOLE:
-            return self._policy.unfinished(block.syntax, raw[start:].decode(), block.why)
+            return partial(self._policy.unfinished, block.syntax, raw[start:].decode(), block.why)
         if live is not None and live.opened is not None:
-            return live.judged(block.syntax, raw, start, end, block.closed, block.broken)
-        return self._policy.block(ended(block.syntax, raw, start, end, block.pieces, block.closed, block.broken))
+            return partial(live.judged, block.syntax, raw, start, end, block.closed, block.broken)
+        read = ended(block.syntax, raw, start, end, block.pieces, block.closed, block.broken)
+        return partial(self._policy.block, read)
 
     def _none(self, at: int) -> int:
         """The opener was none, as was seen at `at`: it is text, and what follows it is read as text."""
@@ -400,19 +407,12 @@ class CallScanner:
         block, buffer, around = self._block, self._buffer, self._around
         assert block.syntax is not None
         assert around is not None
-        raw = buffer.data[buffer.start : upto]
-        if block.outcome == FRAMING:
-            judge = _dropped
-        elif block.outcome == UNFINISHED:
-            judge = partial(self._policy.unfinished, block.syntax, raw[block.head :].decode(), block.why)
-        else:
-            read = ended(block.syntax, raw, block.head, block.body_end, block.pieces, block.closed, block.broken)
-            judge = partial(self._policy.block, read)
         start = block.head - len(block.opener)
-        around.blocks.append(Read(start, buffer.offset(upto), block.syntax.family, block.inner, judge))
+        around.blocks.append(Read(start, buffer.offset(upto), block.syntax.family, block.inner, self._judge(upto)))
         around.begin()
         self._behind = True
-        return upto
+        known = around.kind == FRAMED and len(around.blocks) > 1 and block.frames(upto) != "mark"
+        return self._known(IS_CALL, upto) if known else upto
 
     def _read_behind(self, pos: int) -> int:
         around, buffer = self._around, self._buffer
@@ -420,9 +420,11 @@ class CallScanner:
         upto = pos + around.take(buffer.data[pos:])
         buffer.steps += upto - pos
         if around.found == NEXT_BLOCK:
+            taught = self._prose.plan.taught
+            opener = taught[around.opener].opens if around.opener < len(taught) else None
+            if opener is None or (around.kind == FRAMED and not opener.frames):
+                return self._known(IS_CALL, upto)
             self._behind = False
-            opener = self._prose.plan.taught[around.opener].opens
-            assert opener is not None
             return self._settled(self._block.open(opener, upto, around.kind))
         return upto if around.found == GOES_ON else self._known(around.found, upto)
 
@@ -438,8 +440,10 @@ class CallScanner:
         return buffer.start
 
     def _pass_by(self, around: Surroundings, at: int) -> None:
-        """What was read up to `at` is text: blocks that are quoted, or an opener of what is none."""
+        """What was read up to `at` is text: blocks that are quoted, marks, or an opener of what is none."""
         prose, behind = self._prose, self._buffer.start + 1
+        if around.kind == FRAMED:  # what stands behind was looked at, not read
+            at = self._buffer.start + around.blocks[-1].end
         prose.mute(max(at, behind) if around.blocks else behind)
         if self._block.untaught:
             prose.quiet = max(prose.quiet, at)

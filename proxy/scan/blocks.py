@@ -9,13 +9,23 @@ from functools import lru_cache
 from typing import Final
 
 from ..events import BlockKind, Open
-from ._grammar import Block, BlockSyntax, Field, Found
+from ._grammar import AS_TEXT, DROPPED, Block, BlockSyntax, Decision, Field, Found
 
 Piece = tuple[Field, int, int]
 """A field, and between which offsets of the block it stands."""
 
 TO_CLOSER: Final = -1
 """The end of a field that reaches up to the closer."""
+
+
+def dropped() -> Decision:
+    """What becomes of framing."""
+    return DROPPED
+
+
+def as_text() -> Decision:
+    """What becomes of framing that nothing opened."""
+    return AS_TEXT
 
 
 def ended(

@@ -35,7 +35,7 @@ _UNSURE: Final = 256
 
 
 class Host(Protocol):
-    """The scanner, to which calls are given out."""
+    """Where calls are given out."""
 
     def span(self, start: int, stop: int) -> bytes:
         """What stands at these offsets of the block."""

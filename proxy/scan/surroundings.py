@@ -1,5 +1,5 @@
-"""Reading on behind a block that may be quoted: whether it is a call or an example (R30.3). Both scanners use this as
-it is: few blocks are quoted.
+"""Reading on behind a block that may be quoted, or a mark that may frame nothing: whether it counts or is text (R30.3).
+Both scanners use this as it is: few blocks are quoted.
 
 Rules of this module:
 
@@ -11,6 +11,10 @@ Rules of this module:
    may stand in it.
 4. A block at the start of a line of a fence that holds other things is a call if the answer ends with it, and with it
    the fence, unclosed. Where anything follows, the end of the fence included, it is text.
+5. Framing with words before it since the last block, tag or framing counts if nothing but whitespace and further marks
+   stand between it and the end of the answer, a block, a head or a tag of reasoning, or for `WORD_BYTES`. Else it is a
+   mention. Whether a block that follows is one is not waited for.
+6. A message's head with words before it since then is text if a blank follows, or what ends a clause.
 """
 
 from __future__ import annotations
@@ -26,8 +30,10 @@ STRING: Final = 2
 MARKS: Final = 3
 FENCE: Final = 4
 ALONE: Final = 5
+FRAMED: Final = 6
+HEADS: Final = 7
 """What may quote a block: inline code; a string; quotation marks right around it; a fence that holds other things; a
-fence of its own."""
+fence of its own. `FRAMED`: the words around framing; `HEADS`: around a message's head."""
 
 GOES_ON: Final = 0
 IS_CALL: Final = 1
@@ -45,6 +51,8 @@ _SPACE: Final = SPACE.encode()
 _TICK: Final = ord("`")
 _NEWLINE: Final = ord("\n")
 _QUOTE: Final = ord('"')
+BEHIND_WORDS: Final = b" \t.,;:)"
+"""What follows a head that is mentioned: no message begins with it."""
 
 # Where a fence of its own is read: in it, in a run of ticks there, behind it, in ticks there, in their line.
 _INSIDE: Final = 0
@@ -98,7 +106,7 @@ class Surroundings:
         self.found = GOES_ON
         self._place = _INSIDE
         self._word = b""
-        self._count = 0
+        self._count = self._count if self.kind == FRAMED else 0
 
     def take(self, data: bytes) -> int:
         """Read the next bytes, up to where something is `found`; gives how many those are, without the byte that shows
@@ -115,14 +123,16 @@ class Surroundings:
         """The answer ends here: what the blocks are."""
         if self.kind == CODE:
             return IS_TEXT if len(self._word) == self.size else IS_CALL
-        if self.kind in (STRING, MARKS):
+        if self.kind in (STRING, MARKS, HEADS):
             return IS_CALL
+        if self.kind == FRAMED:
+            return IS_TEXT if self._word else IS_CALL
         closed = self._place == _CLOSES and len(self._word) >= self.size
         whole = closed or (self._place in (_INSIDE, _BEHIND) and not self._word)
         return IS_CALL if whole and self.blocks else IS_TEXT
 
     def _too_far(self) -> int:
-        return IS_CALL if self.kind in (CODE, STRING) else IS_TEXT
+        return IS_CALL if self.kind in (CODE, STRING, FRAMED) else IS_TEXT
 
     def _take(self, byte: int) -> int:
         if self.kind == CODE:
@@ -131,7 +141,9 @@ class Surroundings:
             return IS_TEXT if byte == _QUOTE else IS_CALL if byte == _NEWLINE else GOES_ON
         if self.kind == MARKS:
             return self._in_marks(byte)
-        return self._in_fence(byte)
+        if self.kind == HEADS:
+            return IS_TEXT if byte in BEHIND_WORDS else IS_CALL
+        return self._in_fence(byte) if self.kind != FRAMED else self._in_opener(byte)
 
     def _in_code(self, byte: int) -> int:
         if byte == _TICK:
@@ -168,11 +180,14 @@ class Surroundings:
                 return IS_TEXT
         if self._place == _INFO:
             return self._in_info(byte)
-        if not self._word and byte in _SPACE:
-            return GOES_ON
         if not self._word and tick:
             self._place = _CLOSES if self._place == _INSIDE else _OPENS
             self._word = b"`"
+            return GOES_ON
+        return self._in_opener(byte)
+
+    def _in_opener(self, byte: int) -> int:
+        if not self._word and byte in _SPACE:
             return GOES_ON
         self._word += bytes((byte,))
         for index, opener in enumerate(self._openers):

@@ -609,6 +609,11 @@ def calls_in_code(begun: str) -> bool:
     return not begun.startswith('{"')
 
 
+def calls(syntaxes: list[BlockSyntax]) -> bool:
+    """They are more than framing."""
+    return any(branch.field for syntax in syntaxes for node in syntax.nodes for branch in node)
+
+
 def is_inner(syntaxes: list[BlockSyntax]) -> bool:
     """They stand in a section, or end one."""
     return syntaxes[0].anchor == "after" or any(syntax.ends_section for syntax in syntaxes)
@@ -633,6 +638,8 @@ class _Reading:
     middle: str = ""
     in_section: bool = False
     spoken: bool = False
+    mark: str = ""
+    """What the block that was read last is, if it is framing, or a section in which something was said."""
     out: list[Event] = field(default_factory=list)
     blocks: int = 0
     prose: str = ""
@@ -722,9 +729,15 @@ class _Reading:
                     if end is not None:
                         return end
                     continue
-            if not untaught:
+            if not untaught and calls(syntaxes):
                 self.in_section = self.in_section or is_inner(syntaxes)
             end, judge = self.block(syntaxes, at)
+            if self.mark and not self.frames():
+                around = "heads" if self.mark == "head" else "framed"
+                end_of_marks = self.weigh(around, WORD_BYTES, at, at, syntaxes)
+                if end_of_marks is not None:
+                    return end_of_marks
+                continue
             family = self.chosen.family
             decision = None if judge is None else judge()
             if untaught and not (decision is not None and (decision.calls or decision.drop)):
@@ -743,12 +756,18 @@ class _Reading:
                 self.fresh = False
                 self.say(syntaxes[0].opener)
                 return at + len(syntaxes[0].opener)
-            if untaught:
+            if untaught or not calls(syntaxes):
                 self.in_section = self.in_section or is_inner(syntaxes)
             self.fresh = False
             self.settle(decision, at, end, family)
             return end
         return self.own_fence(at)
+
+    def frames(self) -> bool:
+        """A marker here is the first thing of the answer that is visible, or the first one behind a block or a tag."""
+        since = "".join(self.said)
+        near = len(since) <= self.limit or (self.settings.trim_edges and not self.inside)
+        return (self.fresh and not self.inside) or (self.after_edge and near and not since.strip(SPACE))
 
     def around(self, opener: str, at: int) -> tuple[str, int]:
         """What may quote the block that begins here; `text`: it is quoted."""
@@ -784,9 +803,8 @@ class _Reading:
             return None
         first = at + len(line[0].decode())
         for syntaxes in self.taught():
-            frames = not any(branch.field for syntax in syntaxes for node in syntax.nodes for branch in node)
             if (
-                not frames
+                calls(syntaxes)
                 and not syntaxes[0].opener.startswith("`")
                 and self.text.startswith(syntaxes[0].opener, first)
             ):
@@ -842,19 +860,30 @@ class _Reading:
         while True:
             end, judge = self.block(syntaxes, at, start, around)
             if judge is None:
-                self.mute(end if found else start + 1, start)
-                self.quiet = max(self.quiet, end) if untaught else self.quiet
+                seen = end if around != "framed" else found[-1][1]
+                self.mute(seen if found else start + 1, start)
+                self.quiet = max(self.quiet, seen) if untaught else self.quiet
                 return None
             found.append((at, end, judge, self.chosen.family, is_inner(syntaxes)))
+            if around == "framed" and len(found) > 1 and self.mark != "mark":
+                break
             rest = self.text[end:].encode()
-            behind = behind_block(rest, around, ticks, [some[0].opener for some in self.taught()])
+            openers = [some[0].opener for some in self.taught()]
+            if around == "framed":
+                openers += [pair[1 if self.inside else 0] for pair in self.settings.reasoning]
+            behind = behind_block(rest, around, ticks, openers)
             where = end + len(rest[: behind.at].decode(errors="replace"))
             if behind.what == "text":
-                return self.mute(where, start)
+                return self.mute(end if around == "framed" else where, start)
             if behind.what == "call":
                 break
             at, ticks = where, behind.ticks
-            syntaxes = next(some for some in self.taught() if some[0].opener == behind.opener)
+            marks = [some for some in self.taught() if not calls(some) or around != "framed"]
+            following = next((some for some in marks if some[0].opener == behind.opener), None)
+            if following is None:
+                break
+            syntaxes = following
+            ticks -= (behind.at + len(behind.opener.encode())) * (around == "framed")
         said, vanishes = start, False
         for begin, end, judge, family, inner in found:
             decision = judge()
@@ -1063,6 +1092,7 @@ class _Reading:
         may_call = None if self.policy.strict and not syntaxes[0].untaught else self.policy.may_call
         descent = _Descent(self.text[:over], start, syntaxes, strict, openers, names, around, may_call)
         self.chosen = syntaxes[0]
+        self.mark = ""
         try:
             descent.read()
         except Released as found:
@@ -1108,6 +1138,11 @@ class _Reading:
 
     def judged(self, descent: _Descent, end: Closed) -> tuple[int, Callable[[], Decision]]:
         self.chosen = syntax = descent.syntax
+        self.mark = ""
+        if not end.broken and descent.pieces:
+            self.mark = "mark" if {piece[0] for piece in descent.pieces} == {"said"} else ""
+        elif not end.broken:
+            self.mark = syntax.framing if syntax.framing == "head" or end.upto == descent.after else ""
         if not end.broken and not descent.pieces:  # framing
             closers = [closer for _, closer in self.settings.reasoning]
             tag = self.text[descent.after - len(syntax.opener) : end.upto]

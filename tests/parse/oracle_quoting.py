@@ -75,7 +75,13 @@ def behind_block(rest: bytes, around: str, ticks: int, openers: list[str]) -> Be
     if around == "marks":
         closing = next((mark for mark in MARKS.values() if rest.startswith(mark.encode())), None)
         return Behind("call") if closing is None else Behind("text", len(closing.encode()))
+    if around == "heads":
+        return Behind("text" if re.match(rb"[ \t.,;:)]", rest) else "call")
     found_there = in_fence(rest, around == "own fence", ticks, openers)
+    if around == "framed":
+        ended = found_there.at == len(rest)
+        last = len(rest) if ended else found_there.at + len(found_there.opener.encode()) + (found_there.what == "text")
+        return Behind("call") if last > ticks else found_there
     decided = found_there.at + len(found_there.opener.encode()) - (found_there.what == "block")
     ended = found_there.what == "call" or (found_there.what == "text" and found_there.at == len(rest))
     too_far = len(rest) > WORD_BYTES if ended else decided >= WORD_BYTES

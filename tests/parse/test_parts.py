@@ -18,7 +18,7 @@ from proxy.scan.first_key import FirstKey
 
 FOLDER = Path(proxy.scan.__file__).parent
 PARTS = (
-    *("_pybuffer", "_pyoutput", "_pyquoting", "_pyprose", "_pylive", "_pyjson", "_pycode", "_pystring", "_pyfields"),
+    *("_pybuffer", "_pyoutput", "_pyquoting", "_pyprose", "_pyhost", "_pyjson", "_pycode", "_pystring", "_pyfields"),
     *("_pyblock", "_pysse", "_pyparse", "_pyframe", "_pyguard", "_pychunk"),
 )
 """Each may know those before it."""

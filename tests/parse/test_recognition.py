@@ -57,8 +57,6 @@ def read(twin: ModuleType, format: str, answer: Answer, size: int, mode: Mode = 
 @pytest.mark.parametrize("format", TAUGHT)
 def test_what_is_no_call_stays_as_it_was(twin: ModuleType, format: str) -> None:
     for answer in no_calls():
-        if format == "qwen3_coder" and answer.id.startswith("quoted/seed_oss/"):
-            continue  # the taught form is read in inline code, and what stands behind a call belongs to it
         assert read(twin, format, answer, 1 << 20) == read(twin, format, answer, 1 << 20, "taught"), answer.id
 
 

@@ -30,7 +30,7 @@ MODULES = {
     [
         ("proxy/near.py", ["unit/test_near", "chain/test_named", "unit/test_far", "chain/test_through"]),
         ("proxy/far.py", ["unit/test_far", "chain/test_through"]),
-        ("proxy/_fastlive.pxi", ["unit/test_near", "chain/test_named", "unit/test_far", "chain/test_through"]),
+        ("proxy/_fasthost.pxi", ["unit/test_near", "chain/test_named", "unit/test_far", "chain/test_through"]),
         ("tests/chain/test_named.py", ["chain/test_named"]),
         ("tests/unit/conftest.py", ["unit/test_far", "unit/test_near"]),
         ("proxy/sub/other.py", ["unit/test_far", "unit/test_near", "chain/test_through"]),

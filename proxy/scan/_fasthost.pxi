@@ -1,7 +1,5 @@
-# Where calls go that are given out while they come: part of `_fastparse.pyx`, the twin of `_pylive.py`.
+# Where calls go out that are given out while they come: part of `_fastparse.pyx`, the twin of `_pyhost.py`.
 
-
-@cython.final
 cdef class LiveHost:
     """See `proxy.scan.live.Host`."""
 
@@ -9,7 +7,7 @@ cdef class LiveHost:
     cdef Output _output
     cdef Prose _prose
 
-    def __cinit__(self, Buffer buffer, Output output, Prose prose):
+    def __init__(self, Buffer buffer, Output output, Prose prose):
         self._buffer = buffer
         self._output = output
         self._prose = prose

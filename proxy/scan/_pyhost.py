@@ -1,5 +1,5 @@
-"""Where calls go that are given out while they come, in Python: what `LiveCalls` calls back. Part of the Python twin,
-see `_pyparse.py`. `_fastlive.pxi` is the same with C types.
+"""Where calls go out that are given out while they come, in Python. Part of the Python twin, see `_pyparse.py`.
+`_fasthost.pxi` is the same with C types.
 """
 
 from __future__ import annotations
@@ -17,9 +17,13 @@ class LiveHost:
     """See `proxy.scan.live.Host`."""
 
     def __init__(self, buffer: Buffer, output: Output, prose: Prose) -> None:
+        self._buffer = buffer
         self._output = output
         self._prose = prose
-        self.span = buffer.span
+
+    def span(self, start: int, stop: int) -> bytes:
+        """What stands at these offsets of the block."""
+        return self._buffer.span(start, stop)
 
     def live_open(self, call: Found) -> int:
         """See `proxy.scan.live.Host`."""
