@@ -420,17 +420,18 @@ class TranscriptWriter:
         return tuple([Text(next(whole)) if part is None else part for part in written])
 
     def _pieces(self, part: Text | str) -> Pieces:
-        """A text as it is to be put together. In an attempt the markers of calls mean what they say, those of the
-        format and of others that the route reads; what ends a turn, shows a result or surrounds a thought does not."""
+        """A text as it is to be put together. An attempt means what it says, but for what surrounds a thought, ends a
+        turn or shows a result."""
         if isinstance(part, str):
             return (part,)
         if not isinstance(part, Attempt):
             return (part.text,)
-        grammar, written = self.format.grammar, self.format.template_tokens.union(self.format.results.markers)
+        grammar = self.format.grammar
         thoughts = {tag.strip() for tags in grammar.reasoning for tag in tags}
-        markers = {*grammar.markers, *(marker for marker in self._also if marker not in written)} - thoughts
-        pieces = split_at(part.text, sorted(markers, key=len, reverse=True))
-        return [Markup(piece) if place % 2 else piece for place, piece in enumerate(pieces)]
+        others = self.format.template_tokens.union(self.format.results.markers).difference(grammar.markers)
+        found = [marker for marker in thoughts | others if marker in part.text]
+        pieces = split_at(part.text, sorted(found, key=len, reverse=True))
+        return [piece if place % 2 else Markup(piece) for place, piece in enumerate(pieces)]
 
     def _other(self, part: Part) -> Part:
         """A part that is no visible text, without markers in what a template might write."""
