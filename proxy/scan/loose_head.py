@@ -213,8 +213,8 @@ class LooseHead:
             self._fence = 0 if char == "\n" else self._fence
         if self._bracket == "[" and char == "{" and not self._worded:
             return False  # a list of objects is JSON, which is read without this
-        if char in "<‹" and self._before in ("[", "]") and not self._worded:
-            return False  # brackets without a word are text, and what begins here is read by itself
+        if char in "<‹" and (self._bracket == "[" or (self._before == "]" and not self._worded)):
+            return False  # open brackets are text, and those without a word: what begins here is read by itself
         if self._bracket:
             if self._bracket == char == "<" and self._words > 1:
                 return False  # another tag begins: the words before it are prose

@@ -80,6 +80,11 @@ def told(backend: ScriptedBackend, number: int = -1) -> str:
     return json.dumps(said(backend.requests[number]))
 
 
+def shown_result(text: str) -> str:
+    """A result as it stands in what was told."""
+    return json.dumps(f">\n{text}\n</tool_response>")[1:-1]
+
+
 @MODES
 @KEPT
 async def test_the_model_sees_earlier_calls_with_their_results(mode: str, kept: bool, seen: Seen) -> None:
@@ -99,7 +104,7 @@ async def test_the_model_sees_earlier_calls_with_their_results(mode: str, kept: 
         ]  # fmt: skip
     else:
         text = told(backend)
-        assert text.index("So:") < text.index(">3<") < text.index("the disk is full") < text.index("Done.")
+        assert text.index("So:") < text.index(shown_result("3")) < text.index("the disk is full") < text.index("Done.")
         assert "calc__add" in text
 
 
@@ -109,7 +114,7 @@ async def test_history_is_told_without_the_servers(kept: bool, seen: Seen) -> No
         first = await post(tools=[server()])
         second = await post(**going_on(kept, first, USER))
     assert outline(second) == [("text", "ok")]
-    assert ">3<" in told(backend)
+    assert shown_result("3") in told(backend)
 
 
 async def test_a_call_without_an_id_is_told_too(seen: Seen) -> None:
@@ -117,7 +122,7 @@ async def test_a_call_without_an_id_is_told_too(seen: Seen) -> None:
     old = {**item, "output": None, "error": "it broke"}
     async with conversation(configuration(), {"text": "ok"}) as (post, backend):
         await post([USER, item, old, {"type": "mcp_call"}, USER])
-    assert ">Y<" in told(backend)
+    assert shown_result("Y") in told(backend)
     assert "it broke" in told(backend)
 
 
@@ -134,7 +139,7 @@ async def test_a_reference_leads_to_an_item(seen: Seen) -> None:
         first = await post(tools=[server()])
         refers = [{"type": "item_reference", "id": item["id"]} for item in first["output"]]
         await post([USER, *refers, USER])
-    assert ">3<" in told(backend)
+    assert shown_result("3") in told(backend)
 
 
 MODULE = """
@@ -169,7 +174,7 @@ async def test_beside_tools_of_the_gateway_and_the_client(kept: bool, stream: bo
     assert outline(second) == [("text", "Done.")]
     text = told(backend)
     assert text.count("half past nine") == 2
-    assert text.count(">3<") == 2
+    assert text.count(shown_result("3")) == 2
     assert text.count("a tree") == 1
 
 
@@ -249,7 +254,7 @@ async def test_some_calls_are_run_and_some_are_asked_for(stream: bool, seen: See
         )
     assert [line[:3] for line in outline(second)] == [("ran", "calc", "write"), ("text", "Done.")]
     text = told(backend)
-    assert text.count(">3<") == 1
+    assert text.count(shown_result("3")) == 1
     assert text.count("a tree") == 1
     assert text.count("write: {") == 1
 
