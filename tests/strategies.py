@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 from hypothesis import strategies as st
 
@@ -188,3 +189,14 @@ def streams(draw: st.DrawFn) -> list[Event]:
         body = [event for block in blocks for event in block]
     finish = Finish(draw(st.sampled_from(["stop", "length"])), draw(st.none() | usages))
     return [Start("chatcmpl-1", "m", 1), *body, finish]
+
+
+def apart(text: str) -> tuple[str, str]:
+    """What is thought and what is said, without white space. An opening tag counts at the start of a line, and where
+    nothing but blanks stands before it since a closing one."""
+    thought = said = ""
+    while text:
+        before, *behind = re.split(r"(?:\A[ \t\r\n]*|(?<=\n))<think>", text, maxsplit=1)
+        inside, _, text = "".join(behind).partition("</think>")
+        said, thought = said + before, thought + inside
+    return "".join(thought.split()), "".join(said.split())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from typing import Any
 
@@ -23,7 +22,7 @@ from proxy.record import AccessRecord
 from proxy.scan._grammar import valid_text
 from proxy.stream_grammar import check
 from tests.options import route_options
-from tests.strategies import cuts, streams
+from tests.strategies import apart, cuts, streams
 
 START = Start("id", "m", 1)
 CALL = '<tool_call>{"name":"f","arguments":"{}"}</tool_call>'
@@ -221,17 +220,6 @@ BLANKS = " \t\r\n"
 THINKING = st.lists(st.sampled_from(["<think>", "</think>", " ", "\n", "a", "b<", "\t", CALL]), max_size=10).map(
     "".join
 )
-
-
-def apart(text: str) -> tuple[str, str]:
-    """What is thought and what is said, without white space. An opening tag counts at the start of a line, and where
-    nothing but blanks stands before it since a closing one."""
-    thought = said = ""
-    while text:
-        before, *behind = re.split(r"(?:\A[ \t\r\n]*|(?<=\n))<think>", text, maxsplit=1)
-        inside, _, text = "".join(behind).partition("</think>")
-        said, thought = said + before, thought + inside
-    return "".join(thought.split()), "".join(said.split())
 
 
 @given(THINKING.flatmap(lambda text: st.tuples(st.just(text), cuts(text), st.integers(0, 9))))
