@@ -20,6 +20,8 @@ PREFIXES: Final[Mapping[str, str]] = {
     "custom_tool_call": "ctc",
     "custom_tool_call_output": "ctco",
     "reasoning": "rs",
+    "tool_search_call": "tsc",
+    "tool_search_output": "tso",
     "mcp_list_tools": "mcpl",
     "mcp_call": "mcp",
     "mcp_approval_request": "mcpr",

@@ -45,7 +45,8 @@ from ...model import (
     scoped,
 )
 from ...scan._grammar import SPACE
-from ..wire import dump, whole
+from ..wire import dump, load, whole
+from .carried import ADDITIONAL, SEARCH, SEARCH_CALL, SEARCH_OUTPUT, found_text, is_client_search, is_search
 from .summaries import KINDS as SUMMARIES
 from .summaries import read_summary
 
@@ -132,6 +133,16 @@ class Reading:
             case "function_call_output" | "custom_tool_call_output":
                 self._end_turn()
                 self._messages.append(Message("tool", (self._result(item),)))
+            case kind if kind == ADDITIONAL and isinstance(item.get("tools"), list):
+                self._end_turn()  # they are on offer
+            case kind if kind == SEARCH_CALL and _is_of_search(item):
+                self.call(read_search(item))
+            case kind if kind == SEARCH_OUTPUT and _is_of_search(item):
+                self._end_turn()
+                self._messages.append(Message("tool", (_search_result(item),)))
+            case "agent_message" if said := _agent_text(item):
+                self._end_turn()
+                self._messages.append(Message("user", (Text(said),)))
             case "reasoning":
                 if thoughts := read_reasoning(item):
                     self._say(thoughts)
@@ -301,6 +312,34 @@ def read_call(item: Mapping[str, Any], item_id: str | None = None) -> ToolUse:
     return ToolUse(item["call_id"], item["name"], item["arguments"], "function", namespace, item_id, extra)
 
 
+def _is_of_search(item: Mapping[str, Any]) -> bool:
+    return is_client_search(item) and isinstance(item.get("call_id"), str)
+
+
+def read_search(item: Mapping[str, Any]) -> ToolUse:
+    """A call of the client's search for tools, whose arguments are no text here."""
+    arguments = item.get("arguments")
+    text = arguments if isinstance(arguments, str) else dump({} if arguments is None else arguments).decode()
+    fields = {"execution": "client", **rest_of(item, _CALL_FIELDS)}
+    return ToolUse(item["call_id"], SEARCH, text, item_id=item.get("id"), extra=scoped(PROTOCOL, fields))
+
+
+def _search_result(item: Mapping[str, Any]) -> ToolResult:
+    """What a search has found; the tools themselves are on offer."""
+    text = found_text(item.get("tools") or ())
+    return ToolResult(item["call_id"], (Text(text),), SEARCH, extra=scoped(PROTOCOL, {"execution": "client"}))
+
+
+def _agent_text(item: Mapping[str, Any]) -> str:
+    """What another agent said, for the model something said to it; nothing if it cannot be read."""
+    content = item.get("content")
+    parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    texts = [part.get("text") for part in parts or () if isinstance(part, Mapping)]
+    text = "\n".join(text for text in texts if isinstance(text, str) and text)
+    author = item.get("author")
+    return f"Message from {author}:\n{text}" if text and isinstance(author, str) and author else text
+
+
 def call_extra(item: Mapping[str, Any]) -> Extra:
     """What a call item says beside the call."""
     return extra_of(item, _CALL_FIELDS)
@@ -432,6 +471,8 @@ def write_result(result: ToolResult) -> dict[str, Any]:
     parts = [_write_part(part, "tool", json_text=True) for part in result.parts]
     content = [part for part in parts if part is not None]
     plain = len(content) == 1 and content[0].keys() == {"type", "text"}
+    if "execution" in (fields := fields_of(result.extra, PROTOCOL)):  # what was found is on offer
+        return {"type": SEARCH_OUTPUT, "call_id": result.call_id, "status": "completed", "tools": [], **fields}
     kind = "custom_tool_call_output" if result.kind == "custom" else "function_call_output"
     output: Any = content[0]["text"] if plain else content or ""
     written = {"type": kind, "call_id": result.call_id, "output": output}
@@ -443,10 +484,12 @@ def write_call(use: ToolUse, item_id: str | None, status: str | None = None) -> 
     item: dict[str, Any] = {**fields_of(use.extra, PROTOCOL)} if use.extra else {}
     if item_id is not None:
         item["id"] = item_id
-    item["type"] = "custom_tool_call" if use.kind == "custom" else "function_call"
+    item["type"] = call_type(use)
     if status is not None:
         item["status"] = status
-    if use.kind == "custom":
+    if item["type"] == SEARCH_CALL:
+        item |= {"call_id": use.call_id, "arguments": _object_of(use.arguments)}
+    elif use.kind == "custom":
         item |= {"call_id": use.call_id, "input": whole(use.arguments), "name": use.name}
     else:
         # An item that only begins, or got no further, has no arguments.
@@ -456,6 +499,21 @@ def write_call(use: ToolUse, item_id: str | None, status: str | None = None) -> 
     if use.namespace is not None:
         item["namespace"] = use.namespace
     return item
+
+
+def call_type(use: ToolUse) -> str:
+    """The type of its item."""
+    if use.kind == "custom":
+        return "custom_tool_call"
+    return SEARCH_CALL if is_search(use) else "function_call"
+
+
+def _object_of(arguments: str) -> Any:
+    """Arguments as the value that they are; as their text if they are none."""
+    try:
+        return load(arguments.encode()) if arguments.strip(SPACE) else {}
+    except ValueError:
+        return arguments
 
 
 _MARKS: Final = frozenset({"summary", "continues"})

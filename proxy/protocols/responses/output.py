@@ -9,6 +9,7 @@ Rules:
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Any, Protocol
 
@@ -371,3 +372,34 @@ class CallItem(Item):
         use = self._use
         whole_use = ToolUse(use.call_id, use.name, self.text, use.kind, use.namespace, extra=self.extra)
         return write_call(whole_use, self.item_id, status)
+
+
+class SearchItem(CallItem):
+    """A call of the client's search for tools (`carried.py`). No event has a piece of its arguments."""
+
+    __slots__ = ()
+
+    def text_frame(self, number: int) -> None:
+        return None
+
+    def write(self, text: str) -> None:
+        self._pieces.append(text)
+
+    def begin(self) -> None:
+        self.stream.send(
+            "response.output_item.added",
+            output_index=self.index,
+            item=write_call(self._use, self.item_id, "in_progress"),
+        )
+
+    def close(self, status: BlockStatus) -> None:
+        self._cut = status == "truncated"
+        if not self._cut:
+            self.end("completed")
+
+    def end(self, status: str) -> None:
+        self.stream.done(self.index, self.finished("incomplete" if self._cut else status))
+
+    def finished(self, status: str) -> dict[str, Any]:
+        use = replace(self._use, arguments=whole(self.text), extra=merged(self.extra, self._use.extra))
+        return write_call(use, self.item_id, status)

@@ -43,6 +43,7 @@ from ...model import (
     ToolUse,
     Usage,
     fields_of,
+    merged,
     scoped,
 )
 from ...scan._grammar import SPACE
@@ -51,9 +52,10 @@ from ..call_deltas import new_call_id
 from ..chat.reply import finish_word, is_whole, text_of
 from ..numbers import MAX_PARTS, too_many, whole_number
 from ..wire import read_answer, unreadable, whole
+from .carried import SEARCH, searches
 from .errors import read_fault
 from .ids import derived_id
-from .items import PROTOCOL, call_extra, part_fields, read_reasoning, read_said, write_call, write_reasoning
+from .items import PROTOCOL, call_extra, call_type, part_fields, read_reasoning, read_said, write_call, write_reasoning
 from .resource import DEFAULT_TIER, RESOURCE_KEYS, read_usage, resource, response_id, write_resource
 
 _REASONS: Final[Mapping[str, str]] = {"length": "max_output_tokens", "content_filter": "content_filter"}
@@ -76,17 +78,24 @@ class CallNames:
         self._placed: dict[str, str] = {}
         tools = options.request.tools
         self._groups = note_of(tools, CallNames) or note(tools, CallNames, _groups(tools), NAME_BYTES * len(tools))
+        self._searches = searches(tools)
 
     def place(self, use: ToolUse, index: int) -> tuple[ToolUse, str]:
         """The call as it is written at this `output_index`, and the id of its item."""
         if use.namespace is None and self._groups.get(use.name) is not None:
             use = replace(use, namespace=self._groups[use.name])
-        kind = "custom_tool_call" if use.kind == "custom" else "function_call"
+        if self.is_search(use.name):
+            use = replace(use, extra=merged(use.extra, {PROTOCOL: {"execution": "client"}}))
+        kind = call_type(use)
         if not self._sequential:
             return use, derived_id(kind, self._ident, index)
         self._last += 1
         ident = self._placed[use.call_id] = f"{'ctc' if use.kind == 'custom' else 'fc'}_{self._last:03d}"
         return replace(use, call_id=ident), ident
+
+    def is_search(self, name: str | None) -> bool:
+        """Whether a call of this name is one of the client's search for tools."""
+        return self._searches and name == SEARCH
 
     def result(self, payload: Mapping[str, Any]) -> Mapping[str, Any]:
         """An item that is not modelled; if it is the result of a call of this answer, with the id that the call has."""

@@ -9,8 +9,8 @@ Rules:
    are echoed from the body by `reply`; fields that the protocol does not know go to `ModelRequest.extra`.
 4. What is read is written back, every field of it, but for those in `GATEWAYS_OWN` and in the forms that `items` lists.
 
-A `namespace` becomes one `ToolSpec` for each tool inside (R8.16); `instructions` becomes a system message before all
-others; `text.format` and Chat's `response_format` say the same in two forms.
+A `namespace` becomes one `ToolSpec` for each tool inside (R8.16); tools may stand in the input as well (`carried.py`);
+`instructions` becomes a system message before all others; `text.format` and Chat's `response_format` say the same.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from ...errors import ClientFault, quote
-from ...formats.toolset import known_set, new_set
+from ...formats.toolset import ToolSet, known_set, new_set
 from ...model import (
     EMPTY,
     Extra,
@@ -33,6 +33,7 @@ from ...model import (
     scoped,
 )
 from ..request_schema import RequestSchema
+from .carried import SEARCH, carried_tools, in_force, is_client_search, not_deferred, search_tool
 from .items import PROTOCOL, own_items, read_items
 
 KNOWN: Final = frozenset(
@@ -76,7 +77,8 @@ def read_request(body: Mapping[str, Any], raw: bytes, shape: RequestSchema) -> M
     _check_fields(body, shape)
     if tools is None:
         listed = body["tools"]
-        tools = new_set(listed, "responses", _read_tools(listed, "tools", EMPTY, shape))
+        tools = new_set(listed, "responses", not_deferred(_read_tools(listed, "tools", EMPTY, shape)))
+    tools = _with_carried(tools, body, shape)
     reasoning = body.get("reasoning") or EMPTY
     top_k = body.get("top_k")
     stream = body.get("stream") is True
@@ -154,6 +156,16 @@ def read_messages(body: Mapping[str, Any], items: Iterable[Mapping[str, Any]] | 
     return (*first, *read_items(own_items(body) if items is None else items))
 
 
+def _with_carried(tools: tuple[ToolSpec, ...], body: Mapping[str, Any], shape: RequestSchema) -> tuple[ToolSpec, ...]:
+    """The tools that are on offer with those that stand in the input; the same object if there are none."""
+    carried = list(carried_tools(body.get("input")))
+    if not carried:
+        return tools
+    read = [(found, list(_read_tools(listed, path, EMPTY, shape))) for path, found, listed in carried]
+    added = (tool for found, each in read if not found for tool in each)
+    return ToolSet(in_force((*tools, *added), [tool for found, each in read if found for tool in each]))
+
+
 def _read_tools(
     tools: Iterable[Mapping[str, Any]], path: str, group: Mapping[str, Any], shape: RequestSchema
 ) -> Iterator[ToolSpec]:
@@ -182,6 +194,8 @@ def _read_tools(
                 extra={PROTOCOL: tool},
                 namespace_description=about,
             )
+        elif namespace is None and kind == SEARCH and is_client_search(tool):
+            yield search_tool(tool)
         elif namespace is None:
             label = tool.get("name") or tool.get("server_label")
             yield ToolSpec(label if isinstance(label, str) else kind, kind="hosted", extra={PROTOCOL: tool})

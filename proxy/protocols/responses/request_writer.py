@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from ...model import EMPTY, Message, ModelRequest, Text, ToolChoice, ToolSpec, fields_of
 from ..call_ids import at_most
+from .carried import searches
 from .items import PROTOCOL, own_items, write_items
 from .request import KNOWN, TOOL_FIELDS
 
@@ -176,6 +177,8 @@ def write_tools(tools: Iterable[ToolSpec]) -> list[dict[str, Any]]:
 def _write_tool(tool: ToolSpec) -> dict[str, Any]:
     if tool.kind == "hosted":
         return dict(tool.received) or {"type": tool.name}
+    if searches((tool,)):
+        return dict(tool.received)
     received = fields_of(tool.extra, PROTOCOL)
     inner = tool.received.get(tool.kind)
     inner = inner if isinstance(inner, Mapping) else EMPTY

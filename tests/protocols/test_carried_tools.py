@@ -1,0 +1,172 @@
+"""Tools that stand in the input of a Responses request, and the client's own search for tools (R28.1)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import orjson
+import pytest
+from openai.types.responses import ResponseToolSearchCall
+
+from proxy.errors import ClientFault
+from proxy.model import ModelRequest, Text, ToolResult, ToolUse
+from proxy.protocols.responses.protocol import ResponsesProtocol
+from proxy.protocols.responses.request_writer import write_request
+from proxy.testing import ScriptedBackend, run_chain
+from tests.e2e.conftest import read_config
+
+HI = {"type": "message", "role": "user", "content": "hi"}
+SEARCH = {
+    "type": "tool_search",
+    "execution": "client",
+    "description": "Finds tools.",
+    "parameters": {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]},
+}
+RUN = {"type": "custom", "name": "run", "description": "Runs a script."}
+MAIL = {
+    "type": "namespace",
+    "name": "mail",
+    "description": "Mail.",
+    "tools": [{"type": "function", "name": "send", "parameters": {"type": "object"}, "defer_loading": True}],
+}
+LATE = {"type": "function", "name": "late", "parameters": {}, "defer_loading": True}
+CALLED = {
+    "type": "tool_search_call",
+    "id": "tsc_1",
+    "call_id": "c1",
+    "execution": "client",
+    "arguments": {"query": "mail"},
+    "status": "completed",
+}
+FOUND = {
+    "type": "tool_search_output",
+    "call_id": "c1",
+    "execution": "client",
+    "status": "completed",
+    "tools": [MAIL],
+}
+
+
+def additional(*tools: Any) -> dict[str, Any]:
+    return {"type": "additional_tools", "role": "developer", "tools": list(tools)}
+
+
+def read(*items: Any, **more: Any) -> ModelRequest:
+    body = {"model": "m", "input": [*items, HI], **more}
+    return ResponsesProtocol().read_request(body, orjson.dumps(body))
+
+
+def names(request: ModelRequest) -> list[tuple[str | None, str, str]]:
+    return [(tool.namespace, tool.name, tool.kind) for tool in request.tools]
+
+
+def test_tools_of_the_input_are_on_offer() -> None:
+    request = read(additional(RUN, MAIL))
+    assert names(request) == [(None, "run", "custom"), ("mail", "send", "function")]
+    assert request.tool_choice.mode == "auto"
+    assert [message.role for message in request.messages] == ["user"]
+
+
+def test_they_stand_behind_those_of_the_request_and_the_last_word_counts() -> None:
+    newer = {"type": "function", "name": "f", "description": "new", "parameters": {}}
+    request = read(additional(newer), tools=[{"type": "function", "name": "f", "parameters": {}}, RUN])
+    assert names(request) == [(None, "f", "function"), (None, "run", "custom")]
+    assert request.tools[0].description == "new"
+
+
+@pytest.mark.parametrize(
+    ("item", "param"),
+    [
+        (additional({"name": "f"}), "input[0].tools[0].type"),
+        (additional(RUN, {"type": "function"}), "input[0].tools[1].name"),
+        ({**FOUND, "tools": [{"type": "namespace", "name": "n"}]}, "input[0].tools[0].tools"),
+    ],
+    ids=["no type", "no name", "no tools"],
+)
+def test_an_error_says_where_they_stand(item: Any, param: str) -> None:
+    with pytest.raises(ClientFault) as caught:
+        read(item)
+    assert caught.value.param == param
+
+
+@pytest.mark.parametrize("item", [{"type": "additional_tools"}, {"type": "additional_tools", "tools": None}], ids=str)
+def test_an_item_without_tools_ends_nothing(item: Any) -> None:
+    assert names(read(item)) == []
+
+
+def test_what_is_deferred_is_on_offer_once_it_was_found() -> None:
+    assert names(read(tools=[LATE])) == [(None, "late", "function")]  # nobody could look for it
+    assert names(read(tools=[SEARCH, LATE])) == [(None, "tool_search", "function")]
+    found = read(CALLED, FOUND, tools=[SEARCH, LATE])
+    assert names(found) == [(None, "tool_search", "function"), ("mail", "send", "function")]
+
+
+def test_a_search_of_the_server_stays_a_hosted_tool() -> None:
+    assert names(read(tools=[{"type": "tool_search"}])) == [(None, "tool_search", "hosted")]
+
+
+def test_a_search_is_a_call_and_its_output_says_what_was_found() -> None:
+    request = read(CALLED, FOUND, {**FOUND, "call_id": "c2", "tools": []}, tools=[SEARCH])
+    parts = [part for message in request.messages for part in message.parts]
+    use, result, nothing, _ = parts
+    assert isinstance(use, ToolUse)
+    assert (use.name, json.loads(use.arguments), use.call_id) == ("tool_search", {"query": "mail"}, "c1")
+    assert isinstance(result, ToolResult)
+    assert isinstance(nothing, ToolResult)
+    assert result.parts == (Text("Found: mail__send. They can be called now."),)
+    assert nothing.parts == (Text("No tool was found."),)
+
+
+def test_a_server_gets_items_and_tools_as_they_were() -> None:
+    written = write_request(read(CALLED, FOUND, additional(RUN), tools=[SEARCH]))
+    assert written["tools"] == [SEARCH, RUN, MAIL]
+    call, output, _ = written["input"]
+    assert {key: call[key] for key in ("type", "call_id", "execution", "arguments")} == {
+        key: CALLED[key] for key in ("type", "call_id", "execution", "arguments")
+    }
+    assert (output["type"], output["call_id"], output["tools"]) == ("tool_search_output", "c1", [])
+
+
+@pytest.mark.parametrize(
+    ("item", "said"),
+    [
+        ({"author": "/root/a", "content": [{"type": "input_text", "text": "done"}]}, "Message from /root/a:\ndone"),
+        ({"content": "done"}, "done"),
+    ],
+    ids=["with its author", "bare"],
+)
+def test_what_another_agent_says_is_said_to_the_model(item: dict[str, Any], said: str) -> None:
+    first, _ = read({"type": "agent_message", **item}).messages
+    assert (first.role, first.text) == ("user", said)
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("native", [False, True], ids=["text", "native"])
+async def test_a_search_that_a_model_makes_is_an_item_of_its_own(native: bool, stream: bool) -> None:
+    call = {"name": "tool_search", "arguments": {"query": "mail"}}
+    text = f"<tool_call>{json.dumps(call)}</tool_call>"
+    backend = ScriptedBackend([{"calls": [call]} if native else {"text": text}])
+    config = read_config(
+        {
+            "backends": {"m": {"kind": "mock"}},
+            "defaults": {"mode": "native" if native else "prompt", "format": "hermes"},
+        }
+    )
+    body = {"model": "m", "input": [HI], "tools": [SEARCH, LATE], "stream": stream}
+    answer = await run_chain(config, body, backend=backend, path="/v1/responses")
+    if stream:
+        events = [json.loads(line[6:]) for line in answer.body.decode().splitlines() if line.startswith("data: {")]
+        kinds = [event["type"] for event in events]
+        assert not any("arguments" in kind for kind in kinds)
+        (begun,) = [event["item"] for event in events if event["type"] == "response.output_item.added"]
+        assert (begun["type"], begun["arguments"], begun["status"]) == ("tool_search_call", {}, "in_progress")
+        (item,) = [event["item"] for event in events if event["type"] == "response.output_item.done"]
+        assert item["id"] == begun["id"]
+        assert events[-1]["response"]["output"] == [item]
+    else:
+        (item,) = json.loads(answer.body)["output"]
+    made = ResponseToolSearchCall.model_validate(item, strict=True)
+    assert (made.execution, made.arguments, made.status) == ("client", {"query": "mail"}, "completed")
+    assert made.call_id
+    assert item["id"].startswith("tsc_")
