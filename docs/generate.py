@@ -62,6 +62,7 @@ ADVICE: Mapping[str, str] = {
     "model_not_found": "Ask `/v1/models` for the names, or add a route, an alias or a route for `*`.",
     "not_found": "Check the path; OpenAI clients need the base URL with `/v1`.",
     "method_not_allowed": "Use a method that the `Allow` header lists.",
+    "websocket_not_served": "Use HTTP.",
     "request_timeout": "Send it again, faster. Behind a slow network raise `server.body_s`.",
     "headers_too_large": "Send fewer or smaller header fields; cookies have no meaning here.",
     "request_too_large": "Send less, or raise `limits.body_bytes`.",

@@ -77,6 +77,7 @@ CODES: Final[Mapping[str, ErrorCode]] = {
     ),
     "unsupported_media_type": ErrorCode(415, _CLIENT, "the body is not `application/json`"),
     "expectation_failed": ErrorCode(417, _CLIENT, "the header `Expect` asks for something else than `100-continue`"),
+    "websocket_not_served": ErrorCode(426, _CLIENT, "a WebSocket is asked for where only HTTP is served"),
     "rate_limit_exceeded": ErrorCode(
         429, "rate_limit_error", "a limit of the key, of the route or of the model server is reached; see `Retry-After`"
     ),

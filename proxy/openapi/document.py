@@ -106,10 +106,10 @@ class _Speaker:
     @cached_property
     def statuses(self) -> dict[int, list[str]]:
         """The codes of errors, by the status that they have here, but for those that no documented operation
-        answers: 405 has another method, 499 is for logs."""
+        answers: 405 has another method, 426 asks for another protocol, 499 is for logs."""
         found: dict[int, list[str]] = {}
         for code, row in CODES.items():
-            if row.status not in (405, 499):
+            if row.status not in (405, 426, 499):
                 status = self.side.status_of(GatewayError("", code=code))
                 found.setdefault(status, []).append(f"`{code}`: {row.when}")
         return dict(sorted(found.items()))

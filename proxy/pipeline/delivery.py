@@ -105,12 +105,7 @@ def boundary(keys: Keys, clients: ClientSides, own: str = "", *, open_paths: str
                     request[OWNER], request[API_KEY] = key.owner, key
             return await handler(request)
         except web.HTTPMethodNotAllowed as error:
-            fault: GatewayError = ClientFault(
-                f"{request.method} is not allowed here.",
-                code="method_not_allowed",
-                hint=f"Allowed: {error.headers['Allow']}.",
-                headers={"Allow": error.headers["Allow"]},
-            )
+            fault: GatewayError = _wrong_method(request, error.headers["Allow"])
         except web.HTTPNotFound:
             fault = ClientFault(f"Nothing is served at {request.path[:200]}.", code="not_found")
         except web.HTTPException as raised:
@@ -129,6 +124,22 @@ def boundary(keys: Keys, clients: ClientSides, own: str = "", *, open_paths: str
         return error_response(fault, side, ident)
 
     return outermost
+
+
+def _wrong_method(request: web.Request, allowed: str) -> ClientFault:
+    """Nothing is served here by this method. After 426 a client that would rather have had a WebSocket goes on by HTTP
+    at once (R28.2)."""
+    if request.headers.get("Upgrade", "").lower() == "websocket":
+        return ClientFault(
+            "No WebSocket is served here.",
+            code="websocket_not_served",
+            hint=f"Send the request by HTTP: {allowed}.",
+            headers={"Upgrade": "HTTP/1.1"},
+        )
+    hint = f"Allowed: {allowed}."
+    return ClientFault(
+        f"{request.method} is not allowed here.", code="method_not_allowed", hint=hint, headers={"Allow": allowed}
+    )
 
 
 def _ambiguous(name: str) -> ClientFault:

@@ -48,6 +48,11 @@ request_max_retries = 0
 stream_max_retries = 0
 """
 
+PLAIN_CONFIG = """
+openai_base_url = "{url}"
+"""
+"""No more than where the gateway is."""
+
 PATCH = f"""*** Begin Patch
 *** Update File: greeting.txt
 @@
@@ -85,11 +90,11 @@ def program(shared: Path) -> Path:
 def codex(program: Path, tmp_path: Path) -> Codex:
     """`await codex(server, model)`: do `TASK` in a folder with the files it speaks of."""
 
-    async def run(server: TestServer, model: str) -> Ran:
+    async def run(server: TestServer, model: str | None, config: str = CONFIG) -> Ran:
         home, work = tmp_path / "home", tmp_path / "work"
         (home / ".codex").mkdir(parents=True)
         work.mkdir()
-        (home / ".codex" / "config.toml").write_text(CONFIG.format(url=server.make_url("/v1")))
+        (home / ".codex" / "config.toml").write_text(config.format(url=server.make_url("/v1")))
         (work / "word.txt").write_text(WORD)
         (work / "greeting.txt").write_text("hello\n")
         nowhere = "http://127.0.0.1:9"
@@ -100,8 +105,11 @@ def codex(program: Path, tmp_path: Path) -> Codex:
             "HTTP_PROXY": nowhere,
             "HTTPS_PROXY": nowhere,
             "NO_PROXY": "127.0.0.1",
+            "CODEX_API_KEY": "sk-none",
         }
-        command = (str(program), "exec", "--strict-config", "--skip-git-repo-check", "--json", "--model", model, TASK)
+        chosen = ("--model", model) if model else ()
+        free = "--dangerously-bypass-approvals-and-sandbox"
+        command = (str(program), "exec", "--strict-config", "--skip-git-repo-check", free, "--json", *chosen, TASK)
         status, out, err = await execute(*command, cwd=work, env=env)
         log = [json.loads(line) for line in out.splitlines()]
         items = [entry["item"] for entry in log if entry["type"] == "item.completed"]
@@ -157,6 +165,33 @@ async def test_a_task_with_free_text(gateway: Gateway, codex: Codex, mode: str) 
     assert ran.status == 0, ran.errors
     assert ran.files == {"word.txt": WORD, "greeting.txt": f"hello {WORD}", "note.txt": NOTE}
     assert ran.kinds() == ["agent_message", "command_execution", "agent_message", "file_change", "agent_message"]
+    assert ran.items[-1]["text"] == DONE
+
+
+@pytest.mark.parametrize(("model", "config"), [("gpt-6.2-sol", CONFIG), (None, PLAIN_CONFIG)], ids=["named", "default"])
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_task_with_a_model_of_its_own(
+    gateway: Gateway, codex: Codex, mode: str, model: str | None, config: str
+) -> None:
+    """Its default models get their tools in an item of the input, and run scripts that call others (R28.1). Where it is
+    told no more than the address, it would rather have a WebSocket (R28.2)."""
+
+    def script(code: str) -> tuple[str, dict[str, str]]:
+        return "functions__exec", {"input": code}
+
+    patch = f'await tools.apply_patch({json.dumps(PATCH)});\ntext("It is patched.");'
+    server = await gateway(
+        script=[
+            turn(mode, "I look.", script('text((await tools.exec_command({cmd: "cat word.txt"})).output);')),
+            turn(mode, "Now the patch.", script(patch), when=WORD.strip()),
+            turn(mode, DONE, when="It is patched."),
+            "I never saw a result.",
+        ],
+        mode=mode,
+    )
+    ran = await codex(server, model, config)
+    assert ran.status == 0, ran.errors
+    assert ran.files == {"word.txt": WORD, "greeting.txt": f"hello {WORD}", "note.txt": NOTE}
     assert ran.items[-1]["text"] == DONE
 
 

@@ -293,6 +293,7 @@ LEFT_OUT = {
     "too_many_tool_calls": "of the conversation before: tests/chain/test_loop_detection.py",
     "model_not_allowed": "of a key with routes: tests/e2e/test_rate_limits.py",
     "overloaded": "of a gateway with too many connections: tests/e2e/test_clients.py",
+    "websocket_not_served": "test_a_websocket_is_told_to_use_http",
     "no_backend_available": "of a route with several targets: tests/e2e/test_retries.py",
 }
 """Codes that are tested in another place."""
@@ -363,6 +364,18 @@ async def test_a_wrong_method_names_the_right_one(gateway: Gateway) -> None:
     async with aiohttp.ClientSession() as session, session.get(server.make_url(CHAT)) as response:
         assert (response.status, response.headers["Allow"]) == (405, "POST")
         assert (await response.json())["error"]["code"] == "method_not_allowed"
+
+
+async def test_a_websocket_is_told_to_use_http(gateway: Gateway) -> None:
+    """R28.2: after any other refusal Codex tries again for seconds."""
+    server = await gateway(script=["hello"])
+    async with aiohttp.ClientSession() as session:
+        with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
+            await session.ws_connect(server.make_url("/v1/responses"))
+        assert caught.value.status == 426
+        headers = {"Connection": "Upgrade", "Upgrade": "websocket"}
+        async with session.get(server.make_url("/v1/responses"), headers=headers) as response:
+            assert (await response.json())["error"]["code"] == "websocket_not_served"
 
 
 async def test_parameters_of_the_media_type_are_fine(gateway: Gateway) -> None:

@@ -94,7 +94,6 @@ def test_codex_with_every_kind_of_tool() -> None:
     got = request(json.loads(path.read_bytes()))
     assert {tool.name: tool.kind for tool in got.tools if tool.kind != "function"} == {
         "apply_patch": "custom",
-        "tool_search": "hosted",
         "web_search": "hosted",
     }
     (patch,) = (tool for tool in got.tools if tool.kind == "custom")
