@@ -195,6 +195,23 @@ async def test_a_task_with_a_model_of_its_own(
     assert ran.items[-1]["text"] == DONE
 
 
+async def test_a_delegated_agent_gets_its_task(gateway: Gateway, codex: Codex) -> None:
+    """R28.1. What it is to do and what it has done are items of their own."""
+    task = {"task_name": "counter", "message": "Count the pineapples.", "fork_turns": "none"}
+    server = await gateway(
+        script=[
+            {"text": "There are seven of them.", "when": "Count the pineapples."},
+            {"text": DONE, "when": "There are seven of them."},
+            turn("prompt", "I wait.", ("collaboration__wait_agent", {"timeout_ms": "10000"}), when="/root/counter"),
+            turn("prompt", "I delegate.", ("collaboration__spawn_agent", task), when="greeting.txt"),
+            "I never saw a result.",
+        ]
+    )
+    ran = await codex(server, "gpt-6.2-sol")
+    assert ran.status == 0, ran.errors
+    assert ran.items[-1]["text"] == DONE
+
+
 async def test_a_tool_in_a_namespace(gateway: Gateway, codex: Codex) -> None:
     """R8.16. Codex refuses a call whose namespace is missing as "unsupported call"; this one it tries."""
     call = ("multi_agent_v1__close_agent", {"target": "nobody"})

@@ -133,8 +133,19 @@ def test_a_server_gets_items_and_tools_as_they_were() -> None:
     [
         ({"author": "/root/a", "content": [{"type": "input_text", "text": "done"}]}, "Message from /root/a:\ndone"),
         ({"content": "done"}, "done"),
+        (
+            {
+                "author": "/root",
+                "content": [
+                    {"type": "input_text", "text": "Sender: /root\n"},
+                    {"type": "encrypted_content", "encrypted_content": "Count them."},
+                    {"type": "encrypted_content", "encrypted_content": f"gAAAA{'x' * 90}=="},
+                ],
+            },
+            "Sender: /root\nCount them.",
+        ),
     ],
-    ids=["with its author", "bare"],
+    ids=["with its author", "bare", "a task"],
 )
 def test_what_another_agent_says_is_said_to_the_model(item: dict[str, Any], said: str) -> None:
     first, _ = read({"type": "agent_message", **item}).messages

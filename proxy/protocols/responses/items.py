@@ -23,6 +23,7 @@ results.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -68,6 +69,8 @@ _EMPTY_LISTS: Final = frozenset({"annotations", "logprobs"})
 _BARE: Final = frozenset({"input_text", "input_image", "input_file", "input_audio"})
 """Content parts that may stand where an item belongs (R8.2)."""
 _SUMMARY_BREAK: Final = "\n\n"
+_ENCRYPTED: Final = re.compile(r"gAAAA[\w-]{64,}={0,2}")
+"""What OpenAI's service has encrypted (a Fernet token)."""
 
 
 # --- read -----------------------------------------------------------------------------------------------------------
@@ -331,13 +334,15 @@ def _search_result(item: Mapping[str, Any]) -> ToolResult:
 
 
 def _agent_text(item: Mapping[str, Any]) -> str:
-    """What another agent said, for the model something said to it; nothing if it cannot be read."""
+    """What another agent said, for the model something said to it; nothing if it cannot be read. What it was to do was
+    an argument of a call that OpenAI would have encrypted, and is plain here."""
     content = item.get("content")
-    parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
-    texts = [part.get("text") for part in parts or () if isinstance(part, Mapping)]
-    text = "\n".join(text for text in texts if isinstance(text, str) and text)
+    parts = [{"text": content}] if isinstance(content, str) else content or ()
+    said = [part.get("text") or part.get("encrypted_content") for part in parts if isinstance(part, Mapping)]
+    text = "".join(one for one in said if isinstance(one, str) and _ENCRYPTED.fullmatch(one) is None)
     author = item.get("author")
-    return f"Message from {author}:\n{text}" if text and isinstance(author, str) and author else text
+    named = not isinstance(author, str) or author in text
+    return text if named or not text else f"Message from {author}:\n{text}"
 
 
 def call_extra(item: Mapping[str, Any]) -> Extra:
