@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,6 +47,15 @@ base_url = "{url}"
 wire_api = "responses"
 request_max_retries = 0
 stream_max_retries = 0
+"""
+
+CLOCK_CONFIG = f"""
+{CONFIG}
+[mcp_servers.clock]
+command = {json.dumps(sys.executable)}
+args = ["-m", "mcp_server_time"]
+startup_timeout_sec = 60
+required = true
 """
 
 PLAIN_CONFIG = """
@@ -209,6 +219,26 @@ async def test_a_delegated_agent_gets_its_task(gateway: Gateway, codex: Codex) -
     )
     ran = await codex(server, "gpt-6.2-sol")
     assert ran.status == 0, ran.errors
+    assert ran.items[-1]["text"] == DONE
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_tool_of_a_server_that_is_searched_for(gateway: Gateway, codex: Codex, mode: str) -> None:
+    """R28.1. The search is a call of Codex's own, and what it finds can be called afterwards."""
+    server = await gateway(
+        script=[
+            turn(
+                mode, "I ask the clock.", ("mcp__clock__get_current_time", {"timezone": "Etc/UTC"}), when="Found: mcp__"
+            ),
+            {"text": DONE, "when": "day_of_week"},
+            turn(mode, "I search.", ("tool_search", {"query": "current time"}), when="greeting.txt"),
+            "I never saw a result.",
+        ],
+        mode=mode,
+    )
+    ran = await codex(server, "gpt-5.5", CLOCK_CONFIG)
+    assert ran.status == 0, ran.errors
+    assert ran.kinds() == ["agent_message", "agent_message", "mcp_tool_call", "agent_message"]
     assert ran.items[-1]["text"] == DONE
 
 
