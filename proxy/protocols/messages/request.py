@@ -32,6 +32,7 @@ from ...model import (
 )
 from ..request_schema import RequestSchema
 from .blocks import PROTOCOL, read_content, rest_of
+from .changing_tools import in_force, without_changes
 
 MODELLED: Final = frozenset(
     {
@@ -78,6 +79,7 @@ def read_request(body: Mapping[str, Any], raw: bytes, shape: RequestSchema) -> M
     if tools is None:
         listed = body["tools"]
         tools = new_set(listed, PROTOCOL, map(_read_tool, listed))
+    tools = in_force(tools, body["messages"], _read_tool)
     choice = body.get("tool_choice") or EMPTY
     return ModelRequest(
         model=body["model"],
@@ -158,7 +160,9 @@ def _read_messages(items: Iterable[Mapping[str, Any]]) -> Iterator[Message]:
     names: dict[str, str] = {}
     for item in items:
         role: Role = item["role"]
-        parts = read_content(item["content"], names)
+        parts = read_content(without_changes(item), names)
+        if role == "system" and not parts and item["content"]:
+            continue  # it was about tools
         if role == "assistant":
             names.update((part.call_id, part.name) for part in parts if isinstance(part, ToolUse))
         elif role == "user" and parts and all(isinstance(part, ToolResult) for part in parts):

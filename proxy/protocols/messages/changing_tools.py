@@ -1,0 +1,90 @@
+"""Tools that a Messages conversation finds, adds and takes away (R28.1).
+
+A tool with `defer_loading` is on offer once a `tool_reference` in a result names it. A message of the system may add a
+tool (`tool_addition`: one of `tools`, or a definition) and take one away (`tool_removal`). What holds at the end of the
+conversation is offered. What the server finds and adds itself (its own search, tools of MCP servers) is its affair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from ...formats.toolset import ToolSet
+from ...model import EMPTY, ToolSpec
+
+ADDITION: Final = "tool_addition"
+REMOVAL: Final = "tool_removal"
+REFERENCE: Final = "tool_reference"
+_SEARCHES: Final = "tool_search_tool"
+"""How the types of the server's own searches begin."""
+
+_Change = tuple[str, bool, Mapping[str, Any] | None]
+"""The name of a tool, whether it is on offer from here on, and its definition, if it has one here."""
+
+
+def in_force(
+    tools: tuple[ToolSpec, ...], messages: Iterable[Mapping[str, Any]], read: Callable[[Mapping[str, Any]], ToolSpec]
+) -> tuple[ToolSpec, ...]:
+    """The tools that are on offer at the end of the conversation; the same object if it changes nothing. `read` reads a
+    definition."""
+    deferred = {tool.name for tool in tools if tool.received.get("defer_loading") is True}
+    if len(deferred) == len(tools) or any(_is_search(tool) for tool in tools if deferred):
+        deferred = set()  # the server finds them, or nobody could
+    changes = list(_changes(messages, found=bool(deferred)))
+    if not deferred and not changes:
+        return tools
+    known = {tool.name: tool for tool in tools}
+    offered = {name: tool for name, tool in known.items() if name not in deferred}
+    for name, added, definition in changes:
+        if definition is not None:
+            known[name] = read(definition)
+        if not added:
+            offered.pop(name, None)
+        elif name in known:
+            offered[name] = known[name]
+    return ToolSet(offered.values())
+
+
+def without_changes(message: Mapping[str, Any]) -> Any:
+    """The content of a message, of one of the system without what it says of tools."""
+    content = message["content"]
+    if message["role"] != "system" or isinstance(content, str):
+        return content
+    return [block for block in content if block.get("type") not in (ADDITION, REMOVAL)]
+
+
+def _is_search(tool: ToolSpec) -> bool:
+    return tool.kind == "hosted" and str(tool.received.get("type")).startswith(_SEARCHES)
+
+
+def _changes(messages: Iterable[Mapping[str, Any]], *, found: bool) -> Iterator[_Change]:
+    """What the messages say of tools, in order; what was `found` only if that matters."""
+    for message in messages:
+        content = message["content"]
+        if isinstance(content, str):
+            continue
+        if message["role"] == "system":
+            for block in content:
+                yield from _said(block)
+        elif found and message["role"] == "user":
+            for block in content:
+                if block.get("type") == "tool_result":
+                    yield from _found(block.get("content"))
+
+
+def _said(block: Mapping[str, Any]) -> Iterator[_Change]:
+    kind, tool = block.get("type"), block.get("tool")
+    if kind not in (ADDITION, REMOVAL) or not isinstance(tool, Mapping):
+        return
+    definition = tool.get("definition") if kind == ADDITION and tool.get("type") == "tool_definition" else None
+    defined = definition if isinstance(definition, Mapping) else EMPTY
+    name = defined.get("name") if defined else tool.get("name") if tool.get("type") == REFERENCE else None
+    if isinstance(name, str):
+        yield name, kind == ADDITION, defined or None
+
+
+def _found(content: Any) -> Iterator[_Change]:
+    for part in content if isinstance(content, list) else ():
+        if part.get("type") == REFERENCE and isinstance(name := part.get("tool_name"), str):
+            yield name, True, None
