@@ -301,7 +301,7 @@ def _answer(exchange: Exchange) -> _Answer:
         offered=by_prompt_name(_offered(exchange, request)),
         known=by_prompt_name(request.tools),
         schemas=exchange.state.setdefault(ToolSchemas, ToolSchemas()),
-        ids=CallIds(request.messages),
+        ids=CallIds(request.messages, numbers=True),
         gateways=are_gateways(request.tools),
     )
     return answer

@@ -26,7 +26,7 @@ from proxy.endpoints.pool import WeightedEndpoint
 from proxy.endpoints.wire_attempts import WireAttempts
 from proxy.errors import ClientFault, quote
 from proxy.events import Delta, Event, Finish, Open, changed
-from proxy.model import ModelRequest, Text, Usage, replace
+from proxy.model import ModelRequest, Text, ToolUse, Usage, replace
 from proxy.pipeline.exchange import Exchange
 from proxy.pipeline.middleware import Middleware
 from proxy.pipeline.reply import Counting, Reply
@@ -34,6 +34,7 @@ from proxy.pipeline.routing import Route
 from proxy.protocols.wire import dump_in_pieces
 from proxy.record import AccessField, CounterSpec
 from proxy.support.offload import is_large
+from proxy.support.repeated_ids import as_written
 
 
 class Forwarding(Middleware):
@@ -74,6 +75,7 @@ class Forwarding(Middleware):
         # The client's body says all there is to say, at most with another model name.
         origin = asked.origin
         own = same and asked is exchange.received and bool(origin and origin.body) and usage.source != "estimate"
+        own = own and not _has_numbered_ids(asked)
         sent = asked
 
         def prepare(member: WeightedEndpoint) -> tuple[ModelRequest, bytes | None]:
@@ -178,6 +180,15 @@ def _sticky_key(exchange: Exchange) -> bytes:
         if message.role == "user":
             break
     return "\0".join(words).encode(errors="backslashreplace")
+
+
+def _has_numbered_ids(request: ModelRequest) -> bool:
+    """Whether ids of calls are to be told to the server as it wrote them (R28.6)."""
+    body = b"" if request.origin is None else request.origin.body
+    if b"--" not in body:  # nearly always
+        return False
+    parts = (part for message in request.messages for part in message.parts)
+    return any(isinstance(part, ToolUse) and as_written(part.call_id) != part.call_id for part in parts)
 
 
 def _refuse_lost_turns(exchange: Exchange) -> None:

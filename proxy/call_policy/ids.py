@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from ..model import Message, ToolResult, ToolUse
+from ..support.repeated_ids import numbered
 
 LONGEST_ID: Final = 256
 """A longer call id that a model wrote is not handed on: it would not be taken back."""
@@ -35,11 +36,16 @@ def is_given(call_id: str) -> bool:
 
 
 class CallIds:
-    """The ids of one answer's calls. `history` are the messages that the answer follows; `new_id` makes a fresh id."""
+    """The ids of one answer's calls. `history` are the messages that the answer follows; `new_id` makes a fresh id.
+    `numbers`: an id that was given out before gets a number behind it, and is no fresh one, since the server that wrote
+    it is to get it back (R28.6)."""
 
-    def __init__(self, history: Iterable[Message] = (), new_id: Callable[[], str] = new_call_id) -> None:
+    def __init__(
+        self, history: Iterable[Message] = (), new_id: Callable[[], str] = new_call_id, *, numbers: bool = False
+    ) -> None:
         self._history = history
         self._new_id = new_id
+        self._numbers = numbers
         self._taken: set[str] | None = None
 
     def settle(self, written: str | None) -> str:
@@ -50,7 +56,9 @@ class CallIds:
         if self._taken is None:  # most models write no ids, so most histories are never looked through
             self._taken = set(_known(self._history))
         if written in self._taken:
-            return self._new_id()
+            if not self._numbers:
+                return self._new_id()
+            written = numbered(written, self._taken)
         self._taken.add(written)
         return written
 

@@ -8,16 +8,18 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from proxy.call_policy.ids import is_given, new_call_id
+from proxy.call_policy.ids import CallIds, is_given, new_call_id
 from proxy.protocols.messages.ids import (
     Signing,
     given_id,
     is_own_signature,
     message_id,
+    read_id,
     server_id,
     signature_of,
     wire_id,
 )
+from proxy.support.repeated_ids import as_written
 
 HEX = "0123456789abcdef" * 2
 SAFE = re.compile(r"[a-zA-Z0-9_-]{1,256}")
@@ -59,6 +61,36 @@ def test_the_gateways_own_ids_are_found_again() -> None:
     assert given_id(wire_id(own)) == own
     for other in ("toolu_01D7FLrfh4GYq7yT1ULFeyMV", wire_id("call_abc"), "x"):
         assert given_id(other) == other
+
+
+@given(ids)
+@example("functions.read:0")
+@example("call_0--2")
+@example("toolu_-x")
+@example("-e")
+def test_what_a_server_wrote_is_read_again(call_id: str) -> None:
+    """But for the gateway's own ids, which stay as clients have them, and digests."""
+    shown = wire_id(call_id)
+    again = read_id(shown)
+    assert again == (
+        call_id if shown.startswith("toolu_-") and not shown.startswith("toolu_--d") and call_id else shown
+    )
+    assert wire_id(again) in (shown, wire_id(shown))
+
+
+@pytest.mark.parametrize(
+    "call_id", ["toolu_-", "toolu_--", "toolu_--x", "toolu_--e", "toolu_--e!", "toolu_--eYWJj", "x"]
+)
+def test_what_nobody_wrote_stays(call_id: str) -> None:
+    assert read_id(call_id) == call_id
+
+
+@given(st.lists(st.sampled_from(["call_0", "functions.read:0", "a--1"]), max_size=9))
+def test_repeated_ids_are_numbered_and_told_as_they_were(written: list[str]) -> None:
+    taken = CallIds(numbers=True)
+    given_out = [taken.settle(one) for one in written]
+    assert len(set(given_out)) == len(written)
+    assert [as_written(one) for one in given_out] == written
 
 
 def test_servers_get_what_they_take_as_it_is() -> None:

@@ -34,6 +34,7 @@ from ...model import (
     fields_of,
 )
 from ...scan._grammar import SPACE
+from ...support.repeated_ids import as_written
 from ..call_ids import at_most
 from ..wire import dump, whole
 from .plain import SPEAKERS
@@ -122,7 +123,7 @@ def _can_be_said(part: Part) -> bool:
 
 
 def _write_result(result: ToolResult, message: Message) -> dict[str, Any]:
-    written: dict[str, Any] = {"role": "tool", "tool_call_id": at_most(ID_CHARS, result.call_id)}
+    written: dict[str, Any] = {"role": "tool", "tool_call_id": at_most(ID_CHARS, as_written(result.call_id))}
     written["content"] = _write_content(result.parts, json_text=True)
     if message.role == "tool" and message.name is not None:
         written["name"] = message.name
@@ -131,7 +132,11 @@ def _write_result(result: ToolResult, message: Message) -> dict[str, Any]:
 
 def _write_message(message: Message, parts: list[Part]) -> dict[str, Any]:
     written: dict[str, Any] = {"role": "user" if message.role == "tool" else message.role}
-    calls = [{**write_call(part), "id": at_most(ID_CHARS, part.call_id)} for part in parts if isinstance(part, ToolUse)]
+    calls = [
+        {**write_call(part), "id": at_most(ID_CHARS, as_written(part.call_id))}
+        for part in parts
+        if isinstance(part, ToolUse)
+    ]
     thoughts = "".join(part.text for part in parts if isinstance(part, Reasoning))
     refusals = [part for part in parts if isinstance(part, Refusal) and not fields_of(part.extra, PROTOCOL)]
     content = [part for part in parts if not isinstance(part, (ToolUse, Reasoning)) and part not in refusals]

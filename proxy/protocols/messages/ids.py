@@ -3,14 +3,14 @@
 Rules:
 
 1. `wire_id` is injective: two calls never get one id. Its image has only letters that Anthropic's servers take.
-2. What a Messages server gave out stays as it is, and so does what a client gives back: there is no way back to look
-   up.
+2. What a Messages server gave out stays as it is. What a client gives back says itself what it was (`read_id`), but
+   for digests.
 """
 
 from __future__ import annotations
 
 import re
-from base64 import b64encode, urlsafe_b64encode
+from base64 import b64encode, urlsafe_b64decode, urlsafe_b64encode
 from hashlib import blake2b
 from typing import Final
 from uuid import uuid4
@@ -48,6 +48,22 @@ def wire_id(call_id: str) -> str:
     if foreign and not call_id.startswith(_MARK) and _OURS_ON_WIRE.fullmatch(call_id) is None and _fits(call_id):
         return call_id
     return _written_out(call_id)
+
+
+def read_id(call_id: str) -> str:
+    """The id that a call had before a client got to know it, if it can be told: the server that wrote it gets it back
+    (R28.6). The gateway's own stay as clients have them."""
+    written = call_id.removeprefix(_MARK)
+    if written == call_id or not written or written.startswith("-d"):
+        return call_id
+    if not written.startswith("-e"):
+        return written if not written.startswith("-") else call_id
+    raw = written[len("-e") :].encode()
+    try:
+        found = urlsafe_b64decode(raw + b"=" * (-len(raw) % 4)).decode("utf-8", "surrogatepass")
+    except ValueError:
+        return call_id
+    return found if found and wire_id(found) == call_id else call_id
 
 
 def given_id(call_id: str) -> str:

@@ -21,6 +21,7 @@ from ...model import (
     EMPTY,
     Message,
     ModelRequest,
+    Opaque,
     Origin,
     Role,
     Sampling,
@@ -46,6 +47,7 @@ KNOWN: Final = MODELLED | {
 }  # fmt: skip
 """Top-level fields of the protocol; others go to `extra`, for the model's server."""
 BETA: Final = "anthropic-beta"
+_BILLING: Final = "x-anthropic-billing-header:"
 """A header that switches fields on."""
 HEADERS: Final = (BETA, "anthropic-user-profile-id", "anthropic-workspace-id")
 """Fields of the protocol that no body has."""
@@ -152,8 +154,20 @@ def _without_type(form: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read_system(system: Any) -> Iterator[Message]:
-    if parts := read_content(system):
+    """Claude Code's note on who pays, new in each request, is for Anthropic's servers alone: it would keep any other
+    from finding the beginning of the prompt in its cache (R28.6)."""
+    blocks = [system] if isinstance(system, str) else system or ()
+    notes = [block for block in blocks if isinstance(block, Mapping) and _is_billing(block)]
+    if notes:
+        rest = read_content([block for block in blocks if block not in notes])
+        yield Message("system", (*(Opaque(PROTOCOL, note) for note in notes), *rest))
+    elif parts := read_content(system):
         yield Message("system", parts)
+
+
+def _is_billing(block: Mapping[str, Any]) -> bool:
+    text = block.get("text")
+    return isinstance(text, str) and text.startswith(_BILLING)
 
 
 def _read_messages(items: Iterable[Mapping[str, Any]]) -> Iterator[Message]:
