@@ -36,7 +36,7 @@ from ...model import (
 )
 from ...scan._grammar import SPACE
 from ..wire import dump, load, whole
-from .ids import is_own_signature, read_id, server_id, signature_of, wire_id
+from .ids import is_own_signature, server_id, signature_of, wire_id
 
 PROTOCOL: Final = "messages"
 
@@ -90,11 +90,10 @@ def read_block(block: Mapping[str, Any], names: Mapping[str, str] = EMPTY) -> Pa
         case {"type": "redacted_thinking", "data": str()}:
             return Reasoning("", block_extra(block, REDACTED))
         case {"type": "tool_use", "id": str(call_id), "name": str(name)}:
-            return ToolUse(read_id(call_id), name, arguments_of(block.get("input")), extra=block_extra(block, CALL))
+            return ToolUse(call_id, name, arguments_of(block.get("input")), extra=block_extra(block, CALL))
         case {"type": "tool_result", "tool_use_id": str(call_id)}:
             parts = read_content(block.get("content"))
             failed = block.get("is_error") is True
-            call_id = read_id(call_id)
             return ToolResult(call_id, parts, names.get(call_id), failed, extra=block_extra(block, _RESULT))
         case {"type": "image", "source": {"type": "base64", "media_type": str(kind), "data": str(data)} as source}:
             return Image(f"data:{kind};base64,{data}", extra=_image_extra(block, source, _BASE64))

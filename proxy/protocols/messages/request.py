@@ -23,17 +23,20 @@ from ...model import (
     ModelRequest,
     Opaque,
     Origin,
+    Part,
     Role,
     Sampling,
     ToolChoice,
     ToolResult,
     ToolSpec,
     ToolUse,
+    replace,
     scoped,
 )
 from ..request_schema import RequestSchema
 from .blocks import PROTOCOL, read_content, rest_of
 from .changing_tools import in_force, without_changes
+from .ids import read_id
 
 MODELLED: Final = frozenset(
     {
@@ -181,7 +184,16 @@ def _read_messages(items: Iterable[Mapping[str, Any]]) -> Iterator[Message]:
             names.update((part.call_id, part.name) for part in parts if isinstance(part, ToolUse))
         elif role == "user" and parts and all(isinstance(part, ToolResult) for part in parts):
             role = "tool"
+        if names:
+            parts = tuple(map(_with_read_id, parts))
         yield Message(role, parts, None, scoped(PROTOCOL, rest_of(item, MESSAGE_FIELDS)))
+
+
+def _with_read_id(part: Part) -> Part:
+    """A call or a result with the id that the server wrote."""
+    if not isinstance(part, ToolUse | ToolResult) or (written := read_id(part.call_id)) == part.call_id:
+        return part
+    return replace(part, call_id=written)
 
 
 # --- tools ----------------------------------------------------------------------------------------------------------
