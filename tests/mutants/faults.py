@@ -215,8 +215,13 @@ FAULTS: Final = (
     ),
     Fault(
         "ids-of-history", "proxy/call_policy/ids.py",
-        "        if written in self._taken:\n            return self._new_id()\n", "",
+        "            if not self._numbers:\n                return self._new_id()\n", "            if not self._numbers:\n                return written\n",
         "two calls of a conversation have one id", ("tests/unit/test_call_policy.py", "tests/unit/test_assembly.py", "tests/e2e/test_call_ids.py"),
+    ),
+    Fault(
+        "ids-in-another-form", "proxy/protocols/chat/request_writer.py",
+        "at_most(ID_CHARS, as_written(result.call_id))", "at_most(ID_CHARS, result.call_id)",
+        "a server gets an id back that it did not write", ("tests/e2e/test_repeated_ids.py",),
     ),
     Fault(
         "coercion-of-several-readings", "proxy/call_policy/coercion.py",
