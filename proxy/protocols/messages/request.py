@@ -84,7 +84,8 @@ def read_request(body: Mapping[str, Any], raw: bytes, shape: RequestSchema) -> M
     if tools is None:
         listed = body["tools"]
         tools = new_set(listed, PROTOCOL, map(_read_tool, listed))
-    tools = in_force(tools, body["messages"], _read_tool)
+    if b"defer_loading" in raw or b"tool_addition" in raw or b"tool_removal" in raw:
+        tools = in_force(tools, body["messages"], _read_tool)
     choice = body.get("tool_choice") or EMPTY
     return ModelRequest(
         model=body["model"],
