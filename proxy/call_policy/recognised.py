@@ -51,6 +51,7 @@ def checker(tool: ToolSpec, *, limits: LimitsConfig) -> ToolSchema:
 
 
 _TOKEN: Final = re.compile(r"<[|｜][^<>|｜]++[|｜]>")
+"""A control token inside of a longer literal."""
 
 RECITED: Final = "The model wrote the definition of the tool {} in place of a call."
 
@@ -73,8 +74,8 @@ class Recogniser:
         self._options = options
         self._schemas = schemas
         self._compiled: dict[str, ToolSchema | None] = {}
+        # The last block in a known form that names a tool and is no call: it is read once more, as a damaged one.
         self._refused = ""
-        """The last block in a known form that names a tool and is no call: it is read once more, as a damaged one."""
 
     def calls(self, block: Block, names: Names) -> list[Candidate]:
         """The calls in a block; none if it is text. Raises `Unrecognised`: text as well, but a tool on offer is

@@ -181,8 +181,8 @@ class BlockReader:
         return self._unfinished(end, "end")
 
     def frames(self, upto: int) -> Framing | None:
-        """What the block that ended at `upto` is, if it holds no call: a mention, if there is nothing that it frames. A
-        section in which something was said is a mark."""
+        """The kind of framing that the block which ended at `upto` is (`BlockSyntax.framing`), None if it holds more. A
+        section in which something was said is a `mark`."""
         assert self.syntax is not None
         if self.outcome == FRAMING:
             kind = self.syntax.framing

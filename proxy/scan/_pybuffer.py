@@ -55,7 +55,7 @@ class Buffer:
         return self.position(offset)
 
     def span(self, start: int, stop: int) -> bytes:
-        """What stands at these offsets of the block."""
+        """The bytes at these offsets of the block."""
         size = len(self.raw)
         if stop <= size:
             return bytes(self.raw[start:stop])

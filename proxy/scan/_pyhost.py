@@ -22,7 +22,7 @@ class LiveHost:
         self._prose = prose
 
     def span(self, start: int, stop: int) -> bytes:
-        """What stands at these offsets of the block."""
+        """The bytes at these offsets of the block."""
         return self._buffer.span(start, stop)
 
     def live_open(self, call: Found) -> int:

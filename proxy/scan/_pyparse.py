@@ -440,7 +440,7 @@ class CallScanner:
         return buffer.start
 
     def _pass_by(self, around: Surroundings, at: int) -> None:
-        """What was read up to `at` is text: blocks that are quoted, marks, or an opener of what is none."""
+        """Read again as text what was read up to `at`: blocks that are quoted, marks, or an opener of what is none."""
         prose, behind = self._prose, self._buffer.start + 1
         if around.kind == FRAMED:  # what stands behind was looked at, not read
             at = self._buffer.start + around.blocks[-1].end

@@ -38,7 +38,7 @@ class Host(Protocol):
     """Where calls are given out."""
 
     def span(self, start: int, stop: int) -> bytes:
-        """What stands at these offsets of the block."""
+        """The bytes at these offsets of the block."""
 
     def live_open(self, call: Found) -> int:
         """Open a call. Gives its block's number."""

@@ -59,7 +59,7 @@ def _is_search(tool: ToolSpec) -> bool:
 
 
 def _changes(messages: Iterable[Mapping[str, Any]], *, found: bool) -> Iterator[_Change]:
-    """What the messages say of tools, in order; what was `found` only if that matters."""
+    """The changes that the messages make, in order; those of results only where `found`."""
     for message in messages:
         content = message["content"]
         if isinstance(content, str):

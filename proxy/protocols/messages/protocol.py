@@ -5,8 +5,8 @@ state machine of a module beside this one, usable without the server (R4.6).
 
 `blocks.py` content blocks · `request.py` requests in · `request_writer.py` requests out · `reply.py` whole answers and
 shared words · `reader.py` streams in · `writer.py` streams out, with `streamed.py` for the blocks in them · `errors.py`
-errors · `ids.py` ids and signatures. What the protocol cannot express stands in their docstrings; what goes where, in
-docs/adr/0030.
+errors · `ids.py` ids and signatures · `changing_tools.py` tools that come and go in a conversation. What the protocol
+cannot express stands in their docstrings; what goes where, in docs/adr/0030.
 """
 
 from __future__ import annotations

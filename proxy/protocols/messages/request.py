@@ -50,8 +50,9 @@ KNOWN: Final = MODELLED | {
 }  # fmt: skip
 """Top-level fields of the protocol; others go to `extra`, for the model's server."""
 BETA: Final = "anthropic-beta"
-_BILLING: Final = "x-anthropic-billing-header:"
 """A header that switches fields on."""
+_BILLING: Final = "x-anthropic-billing-header:"
+"""The beginning of a text in which Claude Code says who pays."""
 HEADERS: Final = (BETA, "anthropic-user-profile-id", "anthropic-workspace-id")
 """Fields of the protocol that no body has."""
 GATEWAYS_OWN: Final = frozenset({"thread"})
@@ -158,8 +159,8 @@ def _without_type(form: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read_system(system: Any) -> Iterator[Message]:
-    """Claude Code's note on who pays, new in each request, is for Anthropic's servers alone: it would keep any other
-    from finding the beginning of the prompt in its cache (R28.6)."""
+    """The instructions. Claude Code's note on who pays, new in each request, is for Anthropic's servers alone: it would
+    keep any other from finding the beginning of the prompt in its cache (R28.6)."""
     blocks = [system] if isinstance(system, str) else system or ()
     notes = [block for block in blocks if isinstance(block, Mapping) and _is_billing(block)]
     if notes:

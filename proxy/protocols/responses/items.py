@@ -47,9 +47,9 @@ from ...model import (
 )
 from ...scan._grammar import SPACE
 from ..wire import dump, load, whole
-from .carried import ADDITIONAL, SEARCH, SEARCH_CALL, SEARCH_OUTPUT, found_text, is_client_search, is_search
 from .summaries import KINDS as SUMMARIES
 from .summaries import read_summary
+from .tools_in_input import ADDITIONAL, SEARCH, SEARCH_CALL, SEARCH_OUTPUT, found_text, is_client_search, is_search
 
 PROTOCOL: Final = "responses"
 
@@ -70,7 +70,7 @@ _BARE: Final = frozenset({"input_text", "input_image", "input_file", "input_audi
 """Content parts that may stand where an item belongs (R8.2)."""
 _SUMMARY_BREAK: Final = "\n\n"
 _ENCRYPTED: Final = re.compile(r"gAAAA[\w-]{64,}={0,2}")
-"""What OpenAI's service has encrypted (a Fernet token)."""
+"""A text that OpenAI's service has encrypted (a Fernet token)."""
 
 
 # --- read -----------------------------------------------------------------------------------------------------------
@@ -328,14 +328,14 @@ def read_search(item: Mapping[str, Any]) -> ToolUse:
 
 
 def _search_result(item: Mapping[str, Any]) -> ToolResult:
-    """What a search has found; the tools themselves are on offer."""
+    """The result of a search: names, since the tools themselves are on offer."""
     text = found_text(item.get("tools") or ())
     return ToolResult(item["call_id"], (Text(text),), SEARCH, extra=scoped(PROTOCOL, {"execution": "client"}))
 
 
 def _agent_text(item: Mapping[str, Any]) -> str:
-    """What another agent said, for the model something said to it; nothing if it cannot be read. What it was to do was
-    an argument of a call that OpenAI would have encrypted, and is plain here."""
+    """The words of another agent, which the model hears as said to it; empty if they cannot be read. A task stands in
+    them that was an argument of a call, which OpenAI would have encrypted and which is plain here."""
     content = item.get("content")
     parts = [{"text": content}] if isinstance(content, str) else content or ()
     said = [part.get("text") or part.get("encrypted_content") for part in parts if isinstance(part, Mapping)]

@@ -375,7 +375,7 @@ class CallItem(Item):
 
 
 class SearchItem(CallItem):
-    """A call of the client's search for tools (`carried.py`). No event has a piece of its arguments."""
+    """A call of the client's search for tools (`tools_in_input.py`). No event has a piece of its arguments."""
 
     __slots__ = ()
 

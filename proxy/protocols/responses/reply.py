@@ -52,11 +52,11 @@ from ..call_deltas import new_call_id
 from ..chat.reply import finish_word, is_whole, text_of
 from ..numbers import MAX_PARTS, too_many, whole_number
 from ..wire import read_answer, unreadable, whole
-from .carried import SEARCH, searches
 from .errors import read_fault
 from .ids import derived_id
 from .items import PROTOCOL, call_extra, call_type, part_fields, read_reasoning, read_said, write_call, write_reasoning
 from .resource import DEFAULT_TIER, RESOURCE_KEYS, read_usage, resource, response_id, write_resource
+from .tools_in_input import SEARCH, searches
 
 _REASONS: Final[Mapping[str, str]] = {"length": "max_output_tokens", "content_filter": "content_filter"}
 _NUMBERED: Final = re.compile(r"(?:fc|ctc)_([0-9]{1,9})")

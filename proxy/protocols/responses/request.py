@@ -9,8 +9,9 @@ Rules:
    are echoed from the body by `reply`; fields that the protocol does not know go to `ModelRequest.extra`.
 4. What is read is written back, every field of it, but for those in `GATEWAYS_OWN` and in the forms that `items` lists.
 
-A `namespace` becomes one `ToolSpec` for each tool inside (R8.16); tools may stand in the input as well (`carried.py`);
-`instructions` becomes a system message before all others; `text.format` and Chat's `response_format` say the same.
+A `namespace` becomes one `ToolSpec` for each tool inside (R8.16); tools may stand in the input as well
+(`tools_in_input.py`); `instructions` becomes a system message before all others; `text.format` and Chat's
+`response_format` say the same.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ from ...model import (
     scoped,
 )
 from ..request_schema import RequestSchema
-from .carried import SEARCH, carried_tools, in_force, is_client_search, not_deferred, search_tool
 from .items import PROTOCOL, own_items, read_items
+from .tools_in_input import SEARCH, carried_tools, in_force, is_client_search, not_deferred, search_tool
 
 KNOWN: Final = frozenset(
     {

@@ -21,9 +21,9 @@ from typing import Any, Final
 
 from ...model import EMPTY, Message, ModelRequest, Text, ToolChoice, ToolSpec, fields_of
 from ..call_ids import at_most
-from .carried import searches
 from .items import PROTOCOL, own_items, write_items
 from .request import KNOWN, TOOL_FIELDS
+from .tools_in_input import searches
 
 LEAST_TOKENS: Final = 16
 """Less is refused."""

@@ -67,7 +67,7 @@ def is_search(call: ToolUse) -> bool:
 
 
 def not_deferred(tools: Iterable[ToolSpec]) -> list[ToolSpec]:
-    """Without those that the client's search is to find first; all of them if there is no search."""
+    """The tools without those that the client's search is to find first; all of them if there is no search."""
     tools = list(tools)
     if not searches(tools):
         return tools
@@ -82,7 +82,7 @@ def in_force(offered: Iterable[ToolSpec], found: Iterable[ToolSpec]) -> Iterator
 
 
 def found_text(tools: Iterable[Mapping[str, Any]]) -> str:
-    """What a search has found, in words for the model: it sees the tools themselves where all are listed."""
+    """The names of the tools that a search has found, for the model: what they are it sees where all are listed."""
     names = list(_names(tools, ""))
     return f"Found: {', '.join(names)}. They can be called now." if names else "No tool was found."
 
