@@ -318,6 +318,8 @@ class _Reading:
     def judged(self, syntax: BlockSyntax, body: str, decision: Decision, said: Sequence[tuple[str, str]]) -> None:
         """The policy has decided on a block: before the scanner gives out what it means."""
         judgements, of_calls = judgements_of(said, body, decision)
+        if not (judgements or of_calls or syntax.loose):
+            return
         text = "".join(self._open)
         if syntax.loose and self._read_again(text.rfind(body) + decision.before, as_call=bool(of_calls)):
             return

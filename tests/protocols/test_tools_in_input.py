@@ -128,6 +128,12 @@ def test_a_server_gets_items_and_tools_as_they_were() -> None:
     assert (output["type"], output["call_id"], output["tools"]) == ("tool_search_output", "c1", [])
 
 
+def test_a_field_of_that_name_makes_no_search_of_another_result() -> None:
+    call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+    output = {"type": "function_call_output", "call_id": "c", "output": "x", "execution": "fast"}
+    assert write_request(read(call, output))["input"][1] == output
+
+
 @pytest.mark.parametrize(
     ("item", "said"),
     [

@@ -476,7 +476,7 @@ def write_result(result: ToolResult) -> dict[str, Any]:
     parts = [_write_part(part, "tool", json_text=True) for part in result.parts]
     content = [part for part in parts if part is not None]
     plain = len(content) == 1 and content[0].keys() == {"type", "text"}
-    if "execution" in (fields := fields_of(result.extra, PROTOCOL)):  # what was found is on offer
+    if result.name == SEARCH and "execution" in (fields := fields_of(result.extra, PROTOCOL)):  # the tools are on offer
         return {"type": SEARCH_OUTPUT, "call_id": result.call_id, "status": "completed", "tools": [], **fields}
     kind = "custom_tool_call_output" if result.kind == "custom" else "function_call_output"
     output: Any = content[0]["text"] if plain else content or ""
