@@ -361,6 +361,8 @@ class ServerSide(Protocol):
     limit_fields: tuple[str, ...] = ()
     """How the limit on an answer may be called in a request, the usual name first; the first one that is there
     counts."""
+    marks_failed_results: bool = False
+    """A request has a field that says that a tool failed (`ToolResult.is_error`); elsewhere its text says so."""
     bare_reasoning: bool = False
     """A request has a place for reasoning without text, of which only its server knows what it means."""
     field_headers: tuple[str, ...] = ()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from ..errors import GatewayError
+from . import overflow
 from .wire import dump
 
 if TYPE_CHECKING:
@@ -26,8 +27,7 @@ TOOL: Final[Mapping[str, Any]] = {
 TIME_HEADER: Final = "openai-processing-ms"
 """See `ClientSide.time_header`."""
 
-_TOO_LONG: Final = frozenset({"context_length_exceeded", "exceed_context_size_error"})
-_KNOWN_CODES: Final = _TOO_LONG | {"model_not_found"}
+_KNOWN_CODES: Final = overflow.CODES | {"model_not_found"}
 
 
 def headers(api_key: str | None) -> dict[str, str]:
@@ -54,7 +54,7 @@ def read_refusal(body: bytes) -> tuple[str, str | None]:
         if isinstance(error, dict):
             words = [error.get("code"), error.get("type")]
             code = next((w for w in words if isinstance(w, str) and w in _KNOWN_CODES), None)
-            code = "context_length_exceeded" if code in _TOO_LONG else code
+            code = "context_length_exceeded" if code in overflow.CODES else code
             if error.get("param") == "model":
                 code = code or "model_not_found"
             parsed = error.get("message") or error.get("detail") or ""

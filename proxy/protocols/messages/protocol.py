@@ -60,6 +60,7 @@ class MessagesProtocol(ClientSide, ServerSide):
     field_headers = HEADERS
     count_path = "/messages/count_tokens"
     end_marks = (b"message_stop",)
+    marks_failed_results = True
     bare_reasoning = True
     images = True
     limit_fields = ("max_tokens",)
