@@ -100,8 +100,9 @@ def _fit_result(result: ToolResult, wire: ServerSide | None) -> ToolResult:
 
 def _said_as_failed(result: ToolResult) -> ToolResult:
     """A failed result whose first text says so (R28.6)."""
-    first, *others = result.parts if result.parts and type(result.parts[0]) is Text else (Text(""), *result.parts)
-    return replace(result, parts=(Text(mark_failed(first.text)), *others), is_error=False)
+    first = result.parts[0] if result.parts else None
+    said, others = (first.text, result.parts[1:]) if isinstance(first, Text) else ("", result.parts)
+    return replace(result, parts=(Text(mark_failed(said)), *others), is_error=False)
 
 
 def merged_texts(parts: Iterable[Part]) -> tuple[Part, ...]:

@@ -205,6 +205,18 @@ class Allowance:
     reset_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class ListedModel:
+    """One model in the list of models. `created`: seconds since 1970; `context`: the size of its context window in
+    tokens. None: unknown."""
+
+    name: str
+    created: int
+    context: int | None = None
+    images: bool | None = None
+    reasoning_effort: bool | None = None
+
+
 class ClientSide(Protocol):
     """A protocol towards clients: requests in, answers out. What has a value here need not be said by who inherits."""
 
@@ -298,10 +310,10 @@ class ClientSide(Protocol):
         `reply` is. Raises `BackendFault` if it is none."""
         raise TypeError(f"{self.name} has no such path")
 
-    def write_models(self, names: Sequence[str]) -> bytes:
-        """The body of the list of models."""
+    def write_models(self, models: Sequence[ListedModel], *, for_codex: bool = False) -> bytes:
+        """The body of the list of models. `for_codex`: Codex asks, which looks for a list `models` of its own form."""
 
-    def write_model(self, name: str) -> bytes:
+    def write_model(self, model: ListedModel) -> bytes:
         """The body of one model."""
 
     def keeps_call_ids(self, options: WriteOptions) -> bool:
