@@ -23,7 +23,7 @@ from typing import Any, Final, Literal, Protocol, runtime_checkable
 from ..config import BackendConfig, ResponsesConfig
 from ..errors import GatewayError
 from ..events import BlockKind, Event
-from ..model import EMPTY, Message, ModelReply, ModelRequest, ToolUse, dataclass
+from ..model import EMPTY, Message, ModelReply, ModelRequest, Opaque, ToolUse, dataclass
 from . import openai
 from .numbers import MAX_CHOICES
 from .served import ServedForm
@@ -137,6 +137,18 @@ class TurnForm(Protocol):
     ) -> tuple[Message, ...]:
         """The conversation that a request stands for which says its `own` behind what was said `earlier`."""
         return (*earlier, *own)
+
+    def with_tools(self, request: ModelRequest, body: Mapping[str, Any], earlier: Sequence[Turn]) -> ModelRequest:
+        """`request` with the tools that stand in `earlier` turns (R28.1); the same object if there are none."""
+        return request
+
+    def asks_summary(self, body: Mapping[str, Any]) -> bool:
+        """Returns True if the request asks for a summary of the conversation in place of an answer (R28.1)."""
+        return False
+
+    def summary_part(self, summary: str) -> Opaque:
+        """The only part of the answer to that. Raises `BackendFault` if the summary is empty."""
+        raise NotImplementedError  # whose requests can ask for it
 
     def references(self, body: Mapping[str, Any]) -> Sequence[str]:
         """The ids of items in whose place the request has only their ids."""

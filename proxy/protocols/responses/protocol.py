@@ -56,7 +56,6 @@ class ResponsesProtocol(ClientSide, ServerSide):
     )
     count_path = "/responses/input_tokens"
     compact_path = "/responses/compact"
-    turns = ResponsesTurns()
     served = ResponsesServed()
     binding_fields = (("prompt", "Send its text as 'instructions' and 'input'."),)
     end_marks = tuple(end.encode() for end in ENDS)
@@ -69,6 +68,7 @@ class ResponsesProtocol(ClientSide, ServerSide):
 
     def __init__(self) -> None:
         self._shape = RequestSchema("responses_request", code_of)
+        self.turns = ResponsesTurns(self._shape)
 
     # --- towards clients --------------------------------------------------------------------------------------------
 
