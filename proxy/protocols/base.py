@@ -385,6 +385,8 @@ class ServerSide(Protocol):
     limit_fields: tuple[str, ...] = ()
     """How the limit on an answer may be called in a request, the usual name first; the first one that is there
     counts."""
+    model_in: str | None = None
+    """The key of the object, in a frame of a stream, that names the model; None: the frame itself does."""
     marks_failed_results: bool = False
     """A request has a field that says that a tool failed (`ToolResult.is_error`); elsewhere its text says so."""
     bare_reasoning: bool = False

@@ -62,6 +62,7 @@ class MessagesProtocol(ClientSide, ServerSide):
     count_path = "/messages/count_tokens"
     end_marks = (b"message_stop",)
     marks_failed_results = True
+    model_in = "message"
     bare_reasoning = True
     images = True
     limit_fields = ("max_tokens",)

@@ -59,6 +59,7 @@ class ResponsesProtocol(ClientSide, ServerSide):
     served = ResponsesServed()
     binding_fields = (("prompt", "Send its text as 'instructions' and 'input'."),)
     end_marks = tuple(end.encode() for end in ENDS)
+    model_in = "response"
     bare_reasoning = True
     images = True
     reasoning_effort = True
