@@ -13,7 +13,7 @@ from typing import Final
 
 import orjson
 
-_TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[{}\[\]]', re.DOTALL)
+_TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|[{}\[\]]', re.DOTALL)
 _KEY: Final = re.compile(rb"\s*:\s*")
 _SPACE: Final = b" \t\r\n"
 _MODEL: Final = b'"model"'
