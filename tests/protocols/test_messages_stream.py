@@ -16,7 +16,7 @@ from proxy.errors import BackendFault, ClientFault, GatewayError, Unavailable
 from proxy.events import BlockKind, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
 from proxy.folding import fold, unfold
 from proxy.model import ModelReply, ModelRequest, Origin, Reasoning, Refusal, ReplyChoice, Text, ToolUse, Usage, scoped
-from proxy.protocols.base import TextWriter, WriteOptions
+from proxy.protocols.base import ListedModel, TextWriter, WriteOptions
 from proxy.protocols.messages.blocks import PROTOCOL
 from proxy.protocols.messages.ids import is_own_signature, signature_of, wire_id
 from proxy.protocols.wire import dump
@@ -292,10 +292,13 @@ def test_an_error_says_where() -> None:
 
 
 def test_lists_of_models() -> None:
-    listed = json.loads(MESSAGES.write_models(["a", "b"]))
+    a, b = ListedModel("a", 0, context=4096), ListedModel("b", 60)
+    listed = json.loads(MESSAGES.write_models([a, b]))
     assert ([model["id"] for model in listed["data"]], listed["has_more"]) == (["a", "b"], False)
     assert (listed["first_id"], listed["last_id"]) == ("a", "b")
-    assert json.loads(MESSAGES.write_model("a")) == listed["data"][0]
+    assert [model["max_input_tokens"] for model in listed["data"]] == [4096, None]
+    assert listed["data"][1]["created_at"] == "1970-01-01T00:01:00Z"
+    assert json.loads(MESSAGES.write_model(a)) == listed["data"][0]
     assert json.loads(MESSAGES.write_models([]))["first_id"] is None
 
 

@@ -48,6 +48,7 @@ class ResponsesProtocol(ClientSide, ServerSide):
     api = "proxy.protocols:schemas/responses_api.json"
     example: Mapping[str, Any] = {"input": "Look.", "tools": [openai.TOOL], "stream": True}
     whole_history = False
+    turns = ResponsesTurns()
     routes = (
         Route("GET", "/responses/{id}", "proxy.pipeline.stored:read"),
         Route("DELETE", "/responses/{id}", "proxy.pipeline.stored:delete"),
@@ -69,7 +70,6 @@ class ResponsesProtocol(ClientSide, ServerSide):
 
     def __init__(self) -> None:
         self._shape = RequestSchema("responses_request", code_of)
-        self.turns = ResponsesTurns(self._shape)
 
     # --- towards clients --------------------------------------------------------------------------------------------
 

@@ -83,8 +83,8 @@ def read_request(body: Mapping[str, Any], raw: bytes, shape: RequestSchema) -> M
         return _summary_request(body)
     if tools is None:
         listed = body["tools"]
-        tools = new_set(listed, "responses", not_deferred(_read_tools(listed, "tools", EMPTY, shape)))
-    tools = _with_carried(tools, body.get("input"), shape)
+        tools = new_set(listed, "responses", not_deferred(_read_tools(listed, "tools", EMPTY)))
+    tools = _with_carried(tools, body.get("input"))
     reasoning = body.get("reasoning") or EMPTY
     top_k = body.get("top_k")
     stream = body.get("stream") is True
@@ -177,26 +177,22 @@ def read_messages(body: Mapping[str, Any], items: Iterable[Mapping[str, Any]] | 
     return (*first, *read_items(own_items(body) if items is None else items))
 
 
-def with_earlier_tools(
-    request: ModelRequest, body: Mapping[str, Any], inputs: Iterable[Any], shape: RequestSchema
-) -> ModelRequest:
+def with_earlier_tools(request: ModelRequest, body: Mapping[str, Any], inputs: Iterable[Any]) -> ModelRequest:
     """The request with the tools that stand in the `inputs` of earlier turns, oldest first (R28.1); the same object if
     none do."""
     earlier = [items for items in inputs if any(carried_tools(items))]
     if not earlier or asks_summary(body):
         return request
-    own = not_deferred(_read_tools(body.get("tools") or (), "tools", EMPTY, shape))
-    tools = _with_carried(ToolSet(own), body.get("input"), shape, earlier)
+    own = not_deferred(_read_tools(body.get("tools") or (), "tools", EMPTY))
+    tools = _with_carried(ToolSet(own), body.get("input"), earlier)
     return replace(request, tools=tools, tool_choice=_read_choice(body.get("tool_choice"), tools))
 
 
-def _with_carried(
-    tools: tuple[ToolSpec, ...], items: Any, shape: RequestSchema, earlier: Iterable[Any] = ()
-) -> tuple[ToolSpec, ...]:
+def _with_carried(tools: tuple[ToolSpec, ...], items: Any, earlier: Iterable[Any] = ()) -> tuple[ToolSpec, ...]:
     """The tools that are on offer with those that stand in the `items` of its input, and in `earlier` inputs; the
     same object if none do."""
-    old = [each for before in earlier for each in _carried(before, shape)]
-    new = list(_carried(items, shape))
+    old = [each for before in earlier for each in _carried(before)]
+    new = list(_carried(items))
     if not old and not new:
         return tools
     offered = [tool for each, found in old if not found for tool in each]
@@ -204,15 +200,13 @@ def _with_carried(
     return ToolSet(in_force(offered, [tool for each, found in (*old, *new) if found for tool in each]))
 
 
-def _carried(items: Any, shape: RequestSchema) -> Iterator[tuple[list[ToolSpec], bool]]:
+def _carried(items: Any) -> Iterator[tuple[list[ToolSpec], bool]]:
     """The lists of tools in an input, and whether a search has found each."""
     for path, found, listed in carried_tools(items):
-        yield list(_read_tools(listed, path, EMPTY, shape)), found
+        yield list(_read_tools(listed, path, EMPTY)), found
 
 
-def _read_tools(
-    tools: Iterable[Mapping[str, Any]], path: str, group: Mapping[str, Any], shape: RequestSchema
-) -> Iterator[ToolSpec]:
+def _read_tools(tools: Iterable[Mapping[str, Any]], path: str, group: Mapping[str, Any]) -> Iterator[ToolSpec]:
     """Nested or flat, the outer field wins if both hold a value (R3.1); the tools of a namespace
     one by one (R8.16). `group` is the namespace that they stand in."""
     namespace, about = group.get("name"), group.get("description")
@@ -220,13 +214,13 @@ def _read_tools(
     for index, tool in enumerate(tools):
         kind = tool["type"]
         if kind == "namespace":
-            yield from _read_tools(tool["tools"], f"{path}[{index}].tools", tool, shape)
+            yield from _read_tools(tool["tools"], f"{path}[{index}].tools", tool)
         elif kind in ("function", "custom"):
             inner = tool.get(kind) or EMPTY
             fields = {key: _either(tool, inner, key) for key in ("name", "description", "parameters", "strict")}
             name = fields["name"]
             if name is None:
-                raise shape.missing(f"{path}[{index}].{kind}.name" if inner else f"{path}[{index}].name")
+                raise _without_name(f"{path}[{index}].{kind}.name" if inner else f"{path}[{index}].name")
             custom = kind == "custom"
             yield ToolSpec(
                 name,
@@ -243,6 +237,10 @@ def _read_tools(
         elif namespace is None:
             label = tool.get("name") or tool.get("server_label")
             yield ToolSpec(label if isinstance(label, str) else kind, kind="hosted", extra={PROTOCOL: tool})
+
+
+def _without_name(param: str) -> ClientFault:
+    return ClientFault(f"Missing required parameter: '{param}'.", code=code_of(param, ""), param=param)
 
 
 def _either(outer: Mapping[str, Any], inner: Mapping[str, Any], key: str) -> Any:

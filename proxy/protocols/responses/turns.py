@@ -15,7 +15,6 @@ from typing import Any, Literal, overload
 from ...errors import GatewayError
 from ...model import EMPTY, Message, ModelReply, ModelRequest, Opaque, Text
 from ..base import TurnForm, WriteOptions
-from ..request_schema import RequestSchema
 from ..turn import Turn, TurnStatus
 from ..wire import PIECE_CHARS, dump, dump_in_pieces, load
 from .ids import new_response_id, response_of
@@ -28,12 +27,9 @@ from .summaries import asks_summary, summary_item
 
 
 class ResponsesTurns(TurnForm):
-    """A `TurnForm`. `shape` is that of requests."""
+    """A `TurnForm`."""
 
     previous = "previous_response_id"
-
-    def __init__(self, shape: RequestSchema) -> None:
-        self._shape = shape
 
     def own(self, request: ModelRequest, body: Mapping[str, Any]) -> tuple[Message, ...]:
         """All but the instructions (R12.3)."""
@@ -50,7 +46,7 @@ class ResponsesTurns(TurnForm):
     def with_tools(self, request: ModelRequest, body: Mapping[str, Any], earlier: Sequence[Turn]) -> ModelRequest:
         """See `TurnForm.with_tools`."""
         inputs = [_value(turn.said)["input"] for turn in earlier if turn.said]
-        return with_earlier_tools(request, body, inputs, self._shape)
+        return with_earlier_tools(request, body, inputs)
 
     def asks_summary(self, body: Mapping[str, Any]) -> bool:
         """See `TurnForm.asks_summary`: a `compaction_trigger` stands in the input."""
