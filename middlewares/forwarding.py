@@ -198,6 +198,14 @@ def _refuse_lost_turns(exchange: Exchange) -> None:
             code="previous_response_not_found",
             param="previous_response_id",
         )
+    form = exchange.protocol.turns
+    if form is not None and form.conversations and exchange.conversation is None and exchange.body.get("conversation"):
+        raise ClientFault(
+            "The conversation cannot be gone on from: this route keeps none.",
+            code="unsupported_parameter",
+            param="conversation",
+            hint="Send all of it as 'input', or put `conversation` into the route's chain.",
+        )
 
 
 def _counting(route: Route, source: Attempts) -> TokenCounter | None:

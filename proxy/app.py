@@ -35,6 +35,7 @@ from .ingress.receiving import later
 from .ingress.turns import Turns
 from .observability.telemetry import Metrics
 from .openapi import routes as openapi
+from .pipeline.admitting import CONFIG as CONFIG
 from .pipeline.caches import CACHES
 from .pipeline.compacting import Compacting
 from .pipeline.cors import Cors
@@ -67,7 +68,6 @@ from .support.cache import CacheBudget
 from .support.collecting import COLLECTING, Collecting
 from .support.conversion import ConfigError
 
-CONFIG: Final = web.AppKey("toolwire.config", GatewayConfig)
 ROUTER: Final = web.AppKey("toolwire.router", Router)
 METRICS: Final = web.AppKey("toolwire.metrics", Metrics)
 SERVER_TOOLS: Final = web.AppKey("toolwire.server_tools", ToolSource)
@@ -193,7 +193,7 @@ def create_app(
     app[CONVERSATIONS] = shared.take(
         CONVERSATIONS,
         config.store,
-        lambda: Conversations(make_store(config.store), config.store.max_age_s),
+        lambda: Conversations(make_store(config.store), config.store),
         Conversations.close,
     )
     app.on_response_prepare.append(set_common)

@@ -44,6 +44,8 @@ class StoreConfig:
         "Kept for so long; a turn of a conversation for so long after the last one that goes on from it.",
         default=86_400.0,
     )
+    conversation_items: int = doc("A conversation (`/v1/conversations`) holds so many items.", default=10_000)
+    conversation_bytes: int = doc("A conversation holds so many bytes.", default=16 * 1024 * 1024)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

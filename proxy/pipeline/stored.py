@@ -17,12 +17,13 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from ..config import StoreConfig
 from ..errors import Cancelled, ClientFault, Unavailable, quote
 from ..protocols.base import TurnForm
 from ..protocols.turn import Turn
 from ..protocols.wire import dump, dump_in_pieces
 from ..record import AccessField
-from ..store.base import BudgetExceeded, ReadBudget, ResponseStore, StoreUnavailable
+from ..store.base import BudgetExceeded, Change, ReadBudget, ResponseStore, StoreUnavailable
 from ..support.offload import OFFLOAD_BYTES, OFFLOAD_MESSAGES, offload
 from .admitting import AdmittedRequest, admitted
 from .delivery import CLIENTS, OWNER
@@ -58,8 +59,9 @@ class Conversations:
     of its own, for which each of them looks as long as it makes any (docs/adr/0034).
     """
 
-    def __init__(self, store: ResponseStore | None, max_age_s: float) -> None:
-        self.max_age_s = max_age_s
+    def __init__(self, store: ResponseStore | None, config: StoreConfig) -> None:
+        self.max_age_s = config.max_age_s
+        self.config = config
         self.running: dict[tuple[str, str], Reply] = {}  # by the ids of their marks, and owners
         self._looking: asyncio.TimerHandle | asyncio.Task[None] | None = None
         self._store = store
@@ -86,9 +88,20 @@ class Conversations:
     async def put(self, turn: Turn) -> None:
         """Keep a turn. Raises `StoreUnavailable`."""
         store = self._store if self._open else await self._opened()
+        if store is not None:
+            await store.put(turn)
+            await self._prune(store)
+
+    async def change(self, ident: str, owner: str, work: Change) -> Turn | None:
+        """As `ResponseStore.change`; without a store nothing is there and nothing is put."""
+        store = await self._opened()
         if store is None:
-            return
-        await store.put(turn)
+            return None
+        turn = await store.change(ident, owner, work)
+        await self._prune(store)
+        return turn
+
+    async def _prune(self, store: ResponseStore) -> None:
         now = time.time()
         if now - self._pruned >= PRUNE_S:
             self._pruned = now
@@ -218,35 +231,53 @@ async def delete(request: web.Request) -> web.StreamResponse:
 
 async def list_input(request: web.Request) -> web.StreamResponse:
     """The input items of a response, newest first unless `order=asc`, in pages (`limit`, `after`)."""
-    query = request.query
-    order = query.get("order", "desc")
-    if order not in ("asc", "desc"):
-        raise ClientFault(f"`order` must be 'asc' or 'desc', not {quote(order)}.", param="order")
-    text = query.get("limit", str(DEFAULT_PAGE))
-    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= MAX_PAGE):
-        raise ClientFault(f"`limit` must be 1 to {MAX_PAGE}, not {quote(text)}.", param="limit")
-    form, after = _form(request), query.get("after")
+    form, page = _form(request), Page(request.query)
     async with _turn(request) as (turn, asked):
-        return await _answer(asked, turn, lambda: _page(form.listed(turn), order == "desc", after, int(text)))
+        return await _answer(asked, turn, lambda: page.write(form.listed(turn)))
 
 
-def _page(items: Sequence[Mapping[str, Any]], newest_first: bool, after: str | None, most: int) -> bytes:
-    """A page of items as JSON. Only its own items are made, but for the search for `after`. Raises `ClientFault` if no
-    item has that id."""
+class Page:
+    """The part of a list that a query asks for. Raises `ClientFault` for a query that asks for none."""
+
+    def __init__(self, query: Mapping[str, str]) -> None:
+        order = query.get("order", "desc")
+        if order not in ("asc", "desc"):
+            raise ClientFault(f"`order` must be 'asc' or 'desc', not {quote(order)}.", param="order")
+        text = query.get("limit", str(DEFAULT_PAGE))
+        if not (text.isascii() and text.isdigit() and 1 <= int(text) <= MAX_PAGE):
+            raise ClientFault(f"`limit` must be 1 to {MAX_PAGE}, not {quote(text)}.", param="limit")
+        self._newest_first = order == "desc"
+        self._after = query.get("after")
+        self._most = int(text)
+
+    def write(self, items: Sequence[Mapping[str, Any]], nobody: str | None = None) -> bytes:
+        """The page as JSON. Only its own items are made, but for the search for `after`. An empty one has `nobody` as
+        its first and last id. Raises `ClientFault` if no item has the id that was named."""
+        return list_of(*_page(items, self._newest_first, self._after, self._most), nobody)
+
+
+def _page(
+    items: Sequence[Mapping[str, Any]], newest_first: bool, after: str | None, most: int
+) -> tuple[Sequence[Mapping[str, Any]], bool]:
+    """The items, and whether there are more."""
     places = range(len(items))[::-1] if newest_first else range(len(items))
     if after is not None:
         at = next((at for at, place in enumerate(places) if items[place].get("id") == after), None)
         if at is None:
-            raise ClientFault(f"No input item has the id {quote(after)}.", param="after")
+            raise ClientFault(f"No item has the id {quote(after)}.", param="after")
         places = places[at + 1 :]
-    page = [items[place] for place in places[:most]]
+    return [items[place] for place in places[:most]], len(places) > most
+
+
+def list_of(page: Sequence[Mapping[str, Any]], more: bool, nobody: str | None = None) -> bytes:
+    """A list of items as JSON; `more`: there are further ones."""
     return dump_in_pieces(
         {
             "object": "list",
             "data": page,
-            "first_id": page[0].get("id") if page else None,
-            "last_id": page[-1].get("id") if page else None,
-            "has_more": len(places) > len(page),
+            "first_id": page[0].get("id") if page else nobody,
+            "last_id": page[-1].get("id") if page else nobody,
+            "has_more": more,
         }
     )
 

@@ -127,6 +127,8 @@ class TurnForm(Protocol):
 
     previous: str
     """The field of a request that names the turn before."""
+    conversations: bool = False
+    """A request may name a conversation with an id of its own, as Responses does."""
 
     def own(self, request: ModelRequest, body: Mapping[str, Any]) -> tuple[Message, ...]:
         """What the request says itself: its messages without those that each request says anew."""

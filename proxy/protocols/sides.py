@@ -26,7 +26,8 @@ class ClientSides:
         """Whose words a request at `path` is answered in that no protocol's handler has taken on."""
         place = path.removeprefix("/v1")
         for side in self.sides:
-            if place == side.path or place.startswith(side.path + "/"):
+            own = (side.path, *(route.path.partition("/{")[0] for route in side.routes))
+            if any(place == path or place.startswith(path + "/") for path in own):
                 return side
         for side in self.sides:
             if side.client_header is not None and side.client_header in headers:

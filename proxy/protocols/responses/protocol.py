@@ -7,7 +7,8 @@ state machine of a module beside this one, usable without the server (R4.6).
 tools that stand among them · `resource.py` the response object · `reply.py` whole answers and their items · `reader.py`
 streams in · `writer.py` streams out, with `output.py` for the items in them · `turns.py` conversations that the gateway
 remembers · `compaction.py` conversations made short, with `summaries.py` · `served.py` tool servers that the client
-names, with `served_items.py`. What the protocol cannot express stands in their docstrings.
+names, with `served_items.py` · `conversations.py` conversations with ids of their own. What the protocol cannot express
+stands in their docstrings.
 """
 
 from __future__ import annotations
@@ -53,6 +54,14 @@ class ResponsesProtocol(ClientSide, ServerSide):
         Route("DELETE", "/responses/{id}", "proxy.pipeline.stored:delete"),
         Route("GET", "/responses/{id}/input_items", "proxy.pipeline.stored:list_input"),
         Route("POST", "/responses/{id}/cancel", "proxy.pipeline.stored:cancel"),
+        Route("POST", "/conversations", "proxy.pipeline.conversations:create"),
+        Route("GET", "/conversations/{id}", "proxy.pipeline.conversations:read"),
+        Route("POST", "/conversations/{id}", "proxy.pipeline.conversations:update"),
+        Route("DELETE", "/conversations/{id}", "proxy.pipeline.conversations:delete"),
+        Route("GET", "/conversations/{id}/items", "proxy.pipeline.conversations:list_items"),
+        Route("POST", "/conversations/{id}/items", "proxy.pipeline.conversations:add_items"),
+        Route("GET", "/conversations/{id}/items/{item}", "proxy.pipeline.conversations:read_item"),
+        Route("DELETE", "/conversations/{id}/items/{item}", "proxy.pipeline.conversations:delete_item"),
     )
     count_path = "/responses/input_tokens"
     compact_path = "/responses/compact"

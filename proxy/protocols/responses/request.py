@@ -128,23 +128,22 @@ def _own_fields(body: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _check_fields(body: Mapping[str, Any], shape: RequestSchema) -> None:
     """Rules between fields."""
-    if body.get("background") is True:
+    if body.get("background") is True and body.get("store") is False:
         raise ClientFault(
-            "Invalid 'background': responses are not made in the background here.",
-            code="unsupported_parameter",
+            "Invalid 'background': a response that is made in the background is kept, and 'store' is false.",
             param="background",
-            hint="Leave it out.",
+            hint="Leave 'store' out, or 'background'.",
         )
     if body.get("stream_options") is not None and body.get("stream") is not True:
         raise ClientFault("'stream_options' is only allowed with 'stream': true.", param="stream_options")
-    if body.get("conversation") is not None:
+    before = [name for name in ("previous_response_id", "conversation") if body.get(name) is not None]
+    if len(before) == 2:
         raise ClientFault(
-            "Invalid 'conversation': this gateway has no conversations with ids of their own, so what was said before would be missing.",
-            code="unsupported_parameter",
+            "Invalid 'conversation': 'previous_response_id' says as well what comes before.",
             param="conversation",
-            hint="Go on from a response with 'previous_response_id', or send the whole conversation as 'input'.",
+            hint="Send one of the two.",
         )
-    known = body.get("previous_response_id") is not None or body.get("prompt") is not None
+    known = bool(before) or body.get("prompt") is not None
     if not known and (body.get("input") is None or body["input"] == []):
         raise shape.missing("input")
 

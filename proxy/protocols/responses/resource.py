@@ -118,7 +118,16 @@ def resource(
     for key in _AS_GIVEN:
         if isinstance(body.get(key), str):
             written[key] = body[key]
+    if (conversation := conversation_of(body)) is not None:
+        written["conversation"] = {"id": conversation}
     return written
+
+
+def conversation_of(body: Mapping[str, Any]) -> str | None:
+    """The id of the conversation that a request or a response belongs to."""
+    given = body.get("conversation")
+    ident = given.get("id") if isinstance(given, Mapping) else given
+    return ident if isinstance(ident, str) else None
 
 
 def write_begun(options: WriteOptions, ident: str) -> bytes:

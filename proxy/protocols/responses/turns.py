@@ -28,6 +28,7 @@ class ResponsesTurns(TurnForm):
     """A `TurnForm`."""
 
     previous = "previous_response_id"
+    conversations = True
 
     def own(self, request: ModelRequest, body: Mapping[str, Any]) -> tuple[Message, ...]:
         """All but the instructions (R12.3)."""

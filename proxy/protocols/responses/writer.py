@@ -168,7 +168,10 @@ class ResponsesWriter:
             return
         if self._options.responses.error_event:
             detail = error.envelope()["error"]
-            self.send("error", error={key: detail[key] for key in ("type", "code", "message", "param")})
+            flat = {
+                key: detail[key] for key in ("code", "message", "param")
+            }  # as it is published; nested as it is sent
+            self.send("error", **flat, error={"type": detail["type"], **flat})
         self._end("response.failed", resource(self._options, self._ident, "failed", self.items, error=error))
 
     def _end(self, kind: str, shown: Mapping[str, Any]) -> None:
