@@ -80,13 +80,19 @@ class Conversation(Middleware):
         ancestors, own = await _load(exchange, form, conversations)
         exchange.conversation = exchange.request.messages
         large = is_large(exchange.request)
+        turn = _new_turn(exchange, form, conversations, ancestors, own)
+        if (run := exchange.background) is not None:
+            try:
+                turn = await run.queue(turn, form, exchange.write_options())
+            except StoreUnavailable as error:
+                raise away(error) from error
         response = await handler(request)
         if not isinstance(response, Reply):
             return response
         stores = conversations.keeps and exchange.body.get("store") is not False and not exchange.only_counted
         if stores or (_named_conversation(exchange, form) is not None and not exchange.only_counted):
-            keeper = await offload(large, Keeper, exchange, form, conversations, response, ancestors, own, large)
-            if not stores or (exchange.received.stream and not await keeper.begin()):
+            keeper = await offload(large, Keeper, exchange, form, conversations, response, turn, large)
+            if not stores or (exchange.received.stream and not await keeper.begin() and run is None):
                 keeper.stores = False
                 _say_unkept(exchange)
             if keeper.stores or keeper.conversation is not None:
@@ -98,6 +104,26 @@ class Conversation(Middleware):
 
 def _named_conversation(exchange: Exchange, form: TurnForm) -> str | None:
     return conversation_of(exchange.body) if form.conversations else None
+
+
+def _new_turn(
+    exchange: Exchange,
+    form: TurnForm,
+    conversations: Conversations,
+    ancestors: tuple[str, ...],
+    own: tuple[Message, ...],
+) -> Turn:
+    now = time.time()
+    return Turn(
+        id=form.new_id(),
+        owner=exchange.owner,
+        ancestors=ancestors,
+        input=own,
+        status="in_progress",
+        model=exchange.received.model,
+        created=now,
+        expires=now + conversations.max_age_s,
+    )
 
 
 def _say_unkept(exchange: Exchange) -> None:
@@ -224,8 +250,7 @@ class Keeper:
         form: TurnForm,
         conversations: Conversations,
         reply: Reply,
-        ancestors: tuple[str, ...],
-        own: tuple[Message, ...],
+        turn: Turn,
         large: bool,
     ) -> None:
         self._exchange = exchange
@@ -238,20 +263,10 @@ class Keeper:
         self._large = large
         self.stores = True
         self.conversation = _named_conversation(exchange, form)
-        now = time.time()
+        self._run = exchange.background
         self._options = exchange.write_options()
-        turn = Turn(
-            id=form.new_id(),
-            owner=exchange.owner,
-            ancestors=ancestors,
-            input=own,
-            status="in_progress",
-            model=exchange.received.model,
-            created=now,
-            expires=now + conversations.max_age_s,
-        )
         begins = exchange.received.stream or large  # a large one here, where it is in a thread
-        self._turn = form.begun(turn, self._options) if begins else turn
+        self._turn = form.begun(replace(turn, status="in_progress"), self._options) if begins else turn
 
     async def begin(self) -> bool:
         """Keep the turn as running; whether that worked. What it says is written again with the answer, and not held as
@@ -265,7 +280,7 @@ class Keeper:
         self._reply.map(Naming(self._turn.id))
         self._reply.watch(self._folding.feed, unless=self._take)
         self._reply.finish(self._settle, changes=False)
-        if self._exchange.received.stream and self.stores:
+        if self._exchange.received.stream and self.stores and self._run is None:  # which sees to its end itself
             self._exchange.at_end(self._end)
             self._conversations.began(self._turn, self._reply)
 
@@ -325,7 +340,7 @@ class Keeper:
 
     async def _put(self, turn: Turn) -> bool:
         try:
-            await self._conversations.put(turn)
+            await (self._conversations if self._run is None else self._run).put(turn)
         except StoreUnavailable as error:
             self._note(error)
             return False

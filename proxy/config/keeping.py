@@ -49,6 +49,22 @@ class StoreConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BackgroundConfig:
+    """Responses with `background: true`, which are made without their clients. They need a store."""
+
+    per_key: int = doc("So many are made at once for one API key, over all workers.", default=16)
+    total: int = doc("So many are made at once in all, over all workers.", default=64)
+    max_s: float = doc("One that takes longer fails.", default=3_600.0)
+    lease_s: float = doc(
+        "One whose process has shown no sign of life for so long has failed: it was killed.", default=30.0
+    )
+    event_bytes: int = doc(
+        "So much of the events of one is kept, for `GET /v1/responses/{id}?stream=true`. Beyond, only the last one follows.",
+        default=16 * 1024 * 1024,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TelemetryConfig:
     """OpenTelemetry. Needs the extra `otel`. What is not said here the standard `OTEL_*` variables say."""
 

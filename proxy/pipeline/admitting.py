@@ -16,7 +16,7 @@ from ..config import GatewayConfig
 from ..errors import ClientFault
 from ..ingress.bodies import read_json
 from ..ingress.budget import BODY_BUDGET, BodyShare
-from ..ingress.liveness import LIVENESS
+from ..ingress.liveness import LIVENESS, LivenessMonitor
 from ..ingress.receiving import read_body
 from ..ratelimit.admission import ADMISSION
 from ..ratelimit.slots import Slot
@@ -30,7 +30,8 @@ CONFIG: Final = web.AppKey("toolwire.config", GatewayConfig)
 class AdmittedRequest:
     """A request that holds a share of the body budget and, where requests at the same time are limited, a place."""
 
-    def __init__(self, request: web.Request, share: BodyShare, slot: Slot | None) -> None:
+    def __init__(self, request: web.Request, share: BodyShare, slot: Slot | None, monitor: LivenessMonitor) -> None:
+        self.monitor = monitor
         self._request = request
         self._share = share
         self._slot = slot
@@ -91,7 +92,7 @@ async def admitted(
             client = app[CLIENTS].of(request.path, request.headers)
             arriving = None if request.content.is_eof() else monitor
             slot = await admission.enter(request.get(API_KEY), client, arriving, counted=counted)
-        yield AdmittedRequest(request, share, slot)
+        yield AdmittedRequest(request, share, slot, monitor)
     except asyncio.CancelledError:
         reason = monitor.stopped()
         if reason is None or request.writer.output_size:

@@ -23,6 +23,8 @@ from .whole import note_usage
 class Compacting(Delivery):
     """Serves one protocol's path for compaction."""
 
+    _detaches = False
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._read = self._asked

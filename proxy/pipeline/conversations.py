@@ -29,7 +29,8 @@ from ..store.base import BudgetExceeded, ReadBudget, StoreUnavailable
 from ..support.offload import OFFLOAD_BYTES, is_long, offload
 from .admitting import AdmittedRequest, admitted
 from .delivery import OWNER
-from .stored import CONVERSATIONS, Conversations, Page, away, list_of
+from .responses import Page, list_of
+from .stored import CONVERSATIONS, Conversations, away
 
 NOBODY: Final = ""
 """The first and the last id of an empty list: the published type has texts there."""

@@ -43,6 +43,8 @@ _NOTHING: Final = ModelReply("", "", 0, (ReplyChoice(()),), Usage())
 class Counting(Delivery):
     """Serves one protocol's path for counting."""
 
+    _detaches = False
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._read = self._protocol.read_counted

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ..formats.restoring import Escapes
     from ..ingress.auth import ApiKey
     from ..protocols.base import ClientSide
+    from .background import BackgroundRun
     from .reply import Reply
     from .routing import Route
 
@@ -66,7 +67,7 @@ class Exchange:
     came up on the way, so that each is closed at the end whatever became of it; `over` says that the end is there.
     `only_counted`: its tokens are, and no server is asked. `failure` is the error with which a stream ended.
     `tools_by`: who does tools, where the route's `mode` leaves that open. `constrained`: the server enforces calls.
-    `headers` are those of the client's request.
+    `headers` are those of the client's request. `background`: the answer is made without its client.
     """
 
     id: str
@@ -92,6 +93,7 @@ class Exchange:
     endings: list[Callable[[], None]] = field(default_factory=list)
     tools_by: ToolsBy | None = None
     headers: Mapping[str, str] = EMPTY
+    background: BackgroundRun | None = None
     _options: WriteOptions | None = field(default=None, init=False, repr=False)
 
     @property

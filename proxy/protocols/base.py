@@ -179,6 +179,23 @@ class TurnForm(Protocol):
     ) -> Turn:
         """`turn` with an answer that got no further than `reply`."""
 
+    def queued(self, turn: Turn, options: WriteOptions) -> tuple[Turn, bytes]:
+        """`turn`, which waits to be answered in the background, with what is to be shown of it; and the frames that say
+        so, with which a stream of it begins. What is behind them is numbered on."""
+        raise NotImplementedError  # whose answers are made in the background
+
+    def ended(self, turn: Turn, status: Literal["failed", "cancelled"], error: GatewayError | None) -> Turn:
+        """`turn`, which was read, as it is when nobody goes on with its answer."""
+        raise NotImplementedError
+
+    def last_frame(self, turn: Turn, number: int) -> bytes:
+        """The frame, with this number, that ends a stream of a turn that is over."""
+        raise NotImplementedError
+
+    def is_last_frame(self, frame: str) -> bool:
+        """Whether a stream ends with this frame."""
+        raise NotImplementedError
+
     def shown(self, turn: Turn) -> dict[str, Any]:
         """What a client gets to see of a turn."""
 

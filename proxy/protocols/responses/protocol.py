@@ -50,10 +50,10 @@ class ResponsesProtocol(ClientSide, ServerSide):
     example: Mapping[str, Any] = {"input": "Look.", "tools": [openai.TOOL], "stream": True}
     whole_history = False
     routes = (
-        Route("GET", "/responses/{id}", "proxy.pipeline.stored:read"),
-        Route("DELETE", "/responses/{id}", "proxy.pipeline.stored:delete"),
-        Route("GET", "/responses/{id}/input_items", "proxy.pipeline.stored:list_input"),
-        Route("POST", "/responses/{id}/cancel", "proxy.pipeline.stored:cancel"),
+        Route("GET", "/responses/{id}", "proxy.pipeline.responses:read"),
+        Route("DELETE", "/responses/{id}", "proxy.pipeline.responses:delete"),
+        Route("GET", "/responses/{id}/input_items", "proxy.pipeline.responses:list_input"),
+        Route("POST", "/responses/{id}/cancel", "proxy.pipeline.responses:cancel"),
         Route("POST", "/conversations", "proxy.pipeline.conversations:create"),
         Route("GET", "/conversations/{id}", "proxy.pipeline.conversations:read"),
         Route("POST", "/conversations/{id}", "proxy.pipeline.conversations:update"),

@@ -23,7 +23,7 @@ from ..wire import dump, dumper, whole
 from .ids import new_response_id
 from .items import PROTOCOL
 
-Status = Literal["in_progress", "completed", "incomplete", "failed", "cancelled"]
+Status = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
 
 RESOURCE_KEYS: Final = (
     "id", "object", "created_at", "status", "background", "completed_at", "error", "frequency_penalty",
@@ -174,6 +174,7 @@ def _echo(options: WriteOptions) -> dict[str, Any]:
         "tool_choice": _echo_choice(body.get("tool_choice")),
         "tools": _echo_tools(body.get("tools") or ()),
         "metadata": body.get("metadata") or {},
+        "background": body.get("background") is True,
     }
     for key in _DEFAULTS:
         if body.get(key) is not None:
