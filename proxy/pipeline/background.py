@@ -40,6 +40,8 @@ from .stored import Conversations
 LOG: Final = logging.getLogger("toolwire.background")
 
 FLUSH_S: Final = 0.05
+AWAY_S: Final = 1.0
+"""So long nothing is asked of a store that is away."""
 RENEWALS: Final = 4
 """So often a lease is renewed in its time."""
 END_S: Final = 5.0
@@ -100,10 +102,11 @@ class Background:
     async def running(self, app: web.Application) -> AsyncIterator[None]:
         """For `app.cleanup_ctx`: none outlives the application."""
         yield
-        for run in self._runs:
+        for run in [*self._runs]:
             run.stop(Unavailable("The gateway is stopping. Send the request again.", code="shutting_down"))
         with suppress(TimeoutError):
-            await asyncio.wait_for(self.idle(), END_S)
+            async with asyncio.timeout(END_S):
+                await self.idle()
 
     def _ended(self, run: BackgroundRun, task: asyncio.Task[web.StreamResponse]) -> None:
         self._runs.discard(run)
@@ -133,6 +136,7 @@ class BackgroundRun:
         self.sink = Sink(self._log.add)
         self._upkeep: asyncio.Task[None] | None = None
         self._places: list[str] = []
+        self._over = False
 
     def stop(self, reason: GatewayError) -> None:
         """End it with this error."""
@@ -222,9 +226,10 @@ class BackgroundRun:
         pause = self._background.config.lease_s / RENEWALS
         loop = asyncio.get_running_loop()
         due = loop.time() + pause
-        while True:
+        while not self._over:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._log.news.wait(), max(0.0, due - loop.time()))
+                async with asyncio.timeout_at(due):
+                    await self._log.news.wait()
             try:
                 if loop.time() >= due:
                     due = loop.time() + pause
@@ -232,6 +237,7 @@ class BackgroundRun:
                 await self._log.flush()
             except StoreUnavailable as error:
                 LOG.warning("response %s: the store cannot be reached: %s", ident, error)
+                await asyncio.sleep(AWAY_S)
             await asyncio.sleep(FLUSH_S)
 
     # --- the end ----------------------------------------------------------------------------------------------------
@@ -242,7 +248,8 @@ class BackgroundRun:
             return
         self._conversations.ended(turn)
         if self._upkeep is not None:
-            self._upkeep.cancel()
+            self._over = True
+            self._log.news.set()
             await asyncio.wait({self._upkeep})
         failure = self._exchange.failure or Defect("The answer was broken off.")
         status: Literal["failed", "cancelled"] = "cancelled" if isinstance(failure, Cancelled) else "failed"

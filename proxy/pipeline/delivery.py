@@ -317,6 +317,8 @@ class Delivery:
         begun = await background.begin(request, exchange, work)
         if not isinstance(begun, Turn):
             return begun
+        if (slot := request.get(SLOT)) is not None:
+            await slot.end()  # it has a place of its own, and its client may ask for it meanwhile
         if request[APART]:
             return await background.follower(begun, form).send(request, monitor)
         return web.Response(body=dump_in_pieces(form.shown(begun)), content_type="application/json")
