@@ -110,9 +110,10 @@ def boundary(keys: Keys, clients: ClientSides, own: str = "", *, open_paths: str
                     request[OWNER], request[API_KEY] = key.owner, key
             return await handler(request)
         except web.HTTPMethodNotAllowed as error:
-            fault: GatewayError = _wrong_method(request, error.headers["Allow"])
+            fault: GatewayError = _unkept(request, clients) or _wrong_method(request, error.headers["Allow"])
         except web.HTTPNotFound:
-            fault = ClientFault(f"Nothing is served at {request.path[:200]}.", code="not_found")
+            nothing = ClientFault(f"Nothing is served at {request.path[:200]}.", code="not_found")
+            fault = _unkept(request, clients) or nothing
         except web.HTTPException as raised:
             if raised.status < 400:
                 raise
@@ -129,6 +130,16 @@ def boundary(keys: Keys, clients: ClientSides, own: str = "", *, open_paths: str
         return error_response(fault, side, ident)
 
     return outermost
+
+
+def _unkept(request: web.Request, clients: ClientSides) -> ClientFault | None:
+    """The error for who asks for an answer of before, of a protocol whose answers are not kept."""
+    side, place = clients.of(request.path, request.headers), request.path.removeprefix("/v1")
+    listed = place == side.path and request.method in ("GET", "HEAD")
+    if side.unkept is None or not (listed or place.startswith(side.path + "/")):
+        return None
+    hint = "Use `/v1/responses`, whose answers are kept." if clients.keeps else None
+    return ClientFault(side.unkept, code="not_found", hint=hint)
 
 
 def _wrong_method(request: web.Request, allowed: str) -> ClientFault:

@@ -268,6 +268,8 @@ class ClientSide(Protocol):
     """Where requests are posted whose tokens are to be counted only, below the base URL."""
     compact_path: str | None = None
     """Where conversations are posted that are to be made short, below the base URL."""
+    unkept: str | None = None
+    """Why nothing can be read of what was answered before, where its clients may ask for that below its `path`."""
     turns: TurnForm | None = None
     """Its conversations, if it leaves them to the server."""
     served: ServedForm | None = None

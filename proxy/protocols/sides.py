@@ -21,6 +21,8 @@ class ClientSides:
             if len(set(values)) < len(values):
                 raise ValueError(f"two client protocols have the same {what}: {', '.join(map(repr, values))}")
         self.sides = tuple(sides)
+        self.keeps = any(side.turns is not None and side.path == "/responses" for side in sides)
+        """Answers over Responses are kept."""
 
     def of(self, path: str, headers: Mapping[str, str]) -> ClientSide:
         """Whose words a request at `path` is answered in that no protocol's handler has taken on."""

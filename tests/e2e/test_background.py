@@ -19,7 +19,7 @@ from openai.types.responses import Response
 
 from proxy.pipeline.background import BACKGROUND
 from proxy.testing import Answer, Refuse, Say, Upstream, chunk, frame
-from tests.e2e.conftest import Gateway, read_config, sdk
+from tests.e2e.conftest import Gateway, read_config, sdk, upstream_config
 from tests.e2e.processes import GUARD_S
 from tests.e2e.test_conversation import client
 from tests.store.redis_server import GROUPS
@@ -164,9 +164,11 @@ async def test_one_that_fails(stage: Stage) -> None:
             made = await one.responses.create(model="m", input="hi", background=True)
             failed = await over(two, made.id)
             assert (failed.status, failed.error and failed.error.code) == ("failed", "server_error")
-            async with client(stage.servers[1]) as session:
-                async with session.get(f"{RESPONSES}/{made.id}?stream=true") as answer:
-                    wire = (await answer.read()).decode()
+            async with (
+                client(stage.servers[1]) as session,
+                session.get(f"{RESPONSES}/{made.id}?stream=true") as answer,
+            ):
+                wire = (await answer.read()).decode()
             assert json.loads(wire.split("data: ")[-1])["response"]["status"] == "failed"
 
 
@@ -273,12 +275,11 @@ async def test_how_much_is_kept(gateway: Gateway) -> None:
 async def test_many_events_are_all_there(gateway: Gateway) -> None:
     """In several entries of the store."""
     words = [f"word{number} " for number in range(1500)]
-    async with Upstream([Say(*words)]) as upstream:
-        async with sdk(await gateway(read_config({"backends": {"up": {"url": upstream.url}}}))) as session:
-            made = await session.responses.create(model="m", input="x", background=True)
-            await over(session, made.id)
-            events = [event async for event in await session.responses.retrieve(made.id, stream=True)]
-            some = [e async for e in await session.responses.retrieve(made.id, stream=True, starting_after=1200)]
+    async with Upstream([Say(*words)]) as upstream, sdk(await gateway(upstream_config(upstream.url))) as session:
+        made = await session.responses.create(model="m", input="x", background=True)
+        await over(session, made.id)
+        events = [event async for event in await session.responses.retrieve(made.id, stream=True)]
+        some = [event async for event in await session.responses.retrieve(made.id, stream=True, starting_after=1200)]
     text = "".join(event.delta for event in events if event.type == "response.output_text.delta")
     assert text == "".join(words)
     assert numbers(events) == [*range(len(events))]
