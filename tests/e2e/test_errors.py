@@ -362,7 +362,7 @@ async def test_the_path_without_a_prefix_is_the_same(gateway: Gateway) -> None:
 
 async def test_a_wrong_method_names_the_right_one(gateway: Gateway) -> None:
     server = await gateway(script=["hello"])
-    async with aiohttp.ClientSession() as session, session.get(server.make_url(CHAT)) as response:
+    async with aiohttp.ClientSession() as session, session.put(server.make_url(CHAT)) as response:
         assert (response.status, response.headers["Allow"]) == (405, "POST")
         assert (await response.json())["error"]["code"] == "method_not_allowed"
 
