@@ -90,7 +90,7 @@ class Conversation(Middleware):
         if not isinstance(response, Reply):
             return response
         stores = conversations.keeps and exchange.body.get("store") is not False and not exchange.only_counted
-        if stores or (_named_conversation(exchange, form) is not None and not exchange.only_counted):
+        if stores or (_named_conversation(exchange, form) is not None and not exchange.aside):
             keeper = await offload(large, Keeper, exchange, form, conversations, response, turn, large)
             if not stores or (exchange.received.stream and not await keeper.begin() and run is None):
                 keeper.stores = False
@@ -262,7 +262,7 @@ class Keeper:
         self._over = False
         self._large = large
         self.stores = True
-        self.conversation = _named_conversation(exchange, form)
+        self.conversation = None if exchange.aside else _named_conversation(exchange, form)
         self._run = exchange.background
         self._options = exchange.write_options()
         begins = exchange.received.stream or large  # a large one here, where it is in a thread

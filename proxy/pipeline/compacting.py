@@ -37,6 +37,7 @@ class Compacting(Delivery):
     async def _exchange(self, request: web.Request, record: AccessRecord, ident: str, share: BodyShare) -> Exchange:
         exchange = await super()._exchange(request, record, ident, share)
         exchange.body = self._protocol.compacting(exchange.body)
+        exchange.aside = True
         name = self._protocol.name
         chain = exchange.route.chains[name]
 

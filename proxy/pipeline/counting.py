@@ -53,7 +53,7 @@ class Counting(Delivery):
     async def _exchange(self, request: web.Request, record: AccessRecord, ident: str, share: BodyShare) -> Exchange:
         exchange = await super()._exchange(request, record, ident, share)
         exchange.route = self._counted(exchange.route)
-        exchange.only_counted = True
+        exchange.only_counted = exchange.aside = True
         return exchange
 
     def _counted(self, route: Route) -> Route:

@@ -14,10 +14,15 @@ from uuid import uuid4
 import aiohttp
 import openai
 import pytest
+from aiohttp import web
 from aiohttp.test_utils import TestServer
 from openai.types.responses import Response
 
+from proxy.app import create_app
+from proxy.model import ModelRequest
 from proxy.pipeline.background import BACKGROUND
+from proxy.pipeline.stored import CONVERSATIONS
+from proxy.record import AccessRecord, BackendObserver, ExchangeObserver, ReadRequest
 from proxy.testing import Answer, Refuse, Say, Upstream, chunk, frame
 from tests.e2e.conftest import Gateway, read_config, sdk, upstream_config
 from tests.e2e.processes import GUARD_S
@@ -284,6 +289,71 @@ async def test_many_events_are_all_there(gateway: Gateway) -> None:
     assert text == "".join(words)
     assert numbers(events) == [*range(len(events))]
     assert numbers(some) == [*range(1201, len(events))]
+
+
+async def test_what_was_said_to_have_failed_stays_so(stage: Stage) -> None:
+    """Whose sign of life is gone has failed, whatever comes of it later, and takes no place from others."""
+    gate = asyncio.Event()
+    stage.upstream.script = [Answer([word("Half"), gate, *END])]
+    async with stage.clients() as (one, two):
+        made = await one.responses.create(model="m", input="hi", background=True)
+        await become(one, made.id, "in_progress")
+        turn = await one.responses.retrieve(made.id)
+        owner = next(iter(stage.servers[0].app[CONVERSATIONS].running))[1]
+        await stage.servers[1].app[CONVERSATIONS].delete(f"lease_{made.id}", owner)
+        failed = await two.responses.retrieve(made.id)
+        assert (turn.status, failed.status) == ("in_progress", "failed")
+        assert failed.error is not None
+        assert failed.error.message.startswith("response_lost: ")
+        gate.set()
+        async with asyncio.timeout(GUARD_S):
+            await stage.servers[0].app[BACKGROUND].idle()
+        assert await one.responses.retrieve(made.id) == failed
+
+
+async def test_who_is_lost_takes_no_place(gateway: Gateway) -> None:
+    gate = asyncio.Event()
+    async with Upstream([Answer([word("Half"), gate, *END])]) as upstream:
+        config = upstream_config(upstream.url, background={"per_key": 1, "total": 1})
+        server = await gateway(config)
+        async with sdk(server) as session:
+            made = await session.responses.create(model="m", input="hi", background=True)
+            with pytest.raises(openai.RateLimitError):
+                await session.responses.create(model="m", input="hi", background=True)
+            await server.app[CONVERSATIONS].delete(f"lease_{made.id}", "")
+            await session.responses.create(model="m", input="hi", background=True)
+
+
+async def test_who_looks_on_sees_one_exchange(gateway: Gateway) -> None:
+    """Also of one that is refused before it is queued."""
+    seen: list[str] = []
+
+    class Sees(ExchangeObserver):
+        def __init__(self, request: web.Request, ident: str) -> None:
+            self.output = lambda data: seen.append("output") if "output" not in seen else None
+            seen.append("begun")
+
+        def read(self, read: ReadRequest, record: AccessRecord) -> None:
+            seen.append("read")
+
+        def backend_call(self, backend: str, request: ModelRequest) -> BackendObserver:
+            return BackendObserver()
+
+        def ended(self, record: AccessRecord) -> None:
+            seen.append(f"ended {record.status}")
+
+    config = read_config({"backends": {"m": {"kind": "mock", "script": ["Hello."]}}})
+    server = TestServer(create_app(config, observe=[Sees]))
+    async with server, sdk(server) as session:
+        made = await session.responses.create(model="m", input="hi", background=True)
+        await over(session, made.id)
+        async with asyncio.timeout(GUARD_S):
+            await server.app[BACKGROUND].idle()
+        assert seen == ["begun", "read", "output", "ended 200"]
+        seen.clear()
+        with pytest.raises(openai.NotFoundError):
+            await session.responses.create(model="m", input="hi", background=True, conversation="conv_nope")
+        assert seen == ["begun", "read", "output", "ended 404"]
 
 
 @pytest.mark.parametrize(

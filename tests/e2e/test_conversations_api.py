@@ -249,6 +249,21 @@ async def test_bounds(gateway: Gateway) -> None:
         await session.responses.create(model="m", input="goes on", conversation=made.id)
 
 
+async def test_what_is_asked_aside_sees_the_items_and_adds_nothing(gateway: Gateway) -> None:
+    """Counts, and compaction."""
+    async with Upstream([Say("A summary.")]) as upstream:
+        server = await gateway(read_config({"backends": {"up": {"url": upstream.url}}}))
+        async with sdk(server) as session, client(server) as plain:
+            made = await session.conversations.create(items=[{"role": "user", "content": "some words " * 50}])
+            body = {"model": "m", "input": "x", "conversation": made.id}
+            async with plain.post("/v1/responses/input_tokens", json=body) as answer:
+                assert (await answer.json())["input_tokens"] > 50
+            async with plain.post("/v1/responses/compact", json=body) as answer:
+                assert answer.status == 200
+            assert len((await session.conversations.items.list(made.id)).data) == 1
+    assert "some words" in upstream.requests[-1].json["messages"][0]["content"]
+
+
 async def test_an_answer_that_failed_is_not_added(gateway: Gateway) -> None:
     server = await gateway(script=[{"text": "Hel", "error": {"status": 500, "message": "no", "after": 2}}])
     async with sdk(server) as session:
