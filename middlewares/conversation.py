@@ -83,7 +83,7 @@ class Conversation(Middleware):
         turn = _new_turn(exchange, form, conversations, ancestors, own)
         if (run := exchange.background) is not None:
             try:
-                turn = await run.queue(turn, form, exchange.write_options())
+                turn = await run.queue(turn, form, exchange.write_options(), large=large)
             except StoreUnavailable as error:
                 raise away(error) from error
         response = await handler(request)

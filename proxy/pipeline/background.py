@@ -32,6 +32,7 @@ from ..ingress.liveness import LivenessMonitor
 from ..protocols.base import TurnForm, WriteOptions
 from ..protocols.turn import Turn
 from ..store.base import StoreUnavailable
+from ..support.offload import offload
 from .background_events import MARK, EventLog, Follower, lease_id, runs
 from .detached import Sink, detached
 from .exchange import Exchange
@@ -161,12 +162,15 @@ class BackgroundRun:
 
     # --- the beginning ----------------------------------------------------------------------------------------------
 
-    async def queue(self, turn: Turn, form: TurnForm, options: WriteOptions) -> Turn:
-        """Keep `turn` as queued, from where on its client knows of it. Raises `ClientFault` `rate_limit_exceeded`, and
-        `Unavailable` without the store."""
+    async def queue(self, turn: Turn, form: TurnForm, options: WriteOptions, *, large: bool) -> Turn:
+        """Keep `turn`, which may be `large`, as queued: from then on its client knows of it.
+
+        Raises `ClientFault` `rate_limit_exceeded`, and `StoreUnavailable`.
+        """
         ident, owner, config = turn.id, turn.owner, self._background.config
         self._form = form
-        turn, frames = form.queued(replace(turn, extra={**turn.extra, MARK: {}}), options)
+        marked = replace(turn, extra={**turn.extra, MARK: {}})
+        turn, frames = await offload(large, form.queued, marked, options)
         await self._renew(ident, owner)
         self._log.turn = turn
         try:

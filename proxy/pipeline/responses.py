@@ -21,7 +21,7 @@ from ..store.base import BudgetExceeded, ReadBudget, StoreUnavailable
 from ..support.offload import OFFLOAD_BYTES, OFFLOAD_MESSAGES, offload
 from .admitting import AdmittedRequest, admitted
 from .background import BACKGROUND
-from .background_events import forget_events, settled
+from .background_events import MARK, forget_events, settled
 from .delivery import CLIENTS, OWNER
 from .stored import CONVERSATIONS, away
 from .tool_memory import kept_for
@@ -52,7 +52,7 @@ async def delete(request: web.Request) -> web.StreamResponse:
     conversations = request.app[CONVERSATIONS]
     async with _turn(request) as (turn, asked):
         try:
-            if turn.status in RUNNING:
+            if turn.status in RUNNING and MARK in turn.extra:  # nobody else would end it
                 await conversations.cancel(turn)
             for ident in (turn.id, *kept_for(turn)):
                 await conversations.delete(ident, turn.owner)
