@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -423,7 +424,12 @@ async def test_changes_at_once_are_all_made(make_store: MakeStore) -> None:
     stores = [make_store()] * 2
     if stores[0].shared:
         stores[1] = make_store()
-    await asyncio.gather(*(stores[i % 2].change("resp_1", "alice", _counted) for i in range(40)))
+
+    def slowly(before: Turn | None) -> Turn:
+        time.sleep(0.002)  # so that others come meanwhile, where they can
+        return _counted(before)
+
+    await asyncio.gather(*(stores[i % 2].change("resp_1", "alice", slowly) for i in range(40)))
     assert await stores[0].get("resp_1", "alice") == turn("resp_1", number=40)
 
 
