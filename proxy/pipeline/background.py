@@ -3,8 +3,8 @@
 Rules:
 
 1. The exchange is the same as any other, in a task of its own; where a client's connection would be is a `Sink`, whose
-   frames go to the store. Everybody who wants them, the first client among them, reads them there (`follow`), in
-   whichever process.
+   frames go to the store. Everybody who wants them, the first client among them, reads them there (`Follower`),
+   in whichever process.
 2. A response is `queued` in the store before its client hears of it. Whoever makes it renews a *lease*, an entry that
    lives for `background.lease_s`. A response that is neither over nor leased is made by nobody any more: it has failed,
    and whoever notices says so (`settled`).
@@ -41,6 +41,7 @@ from .stored import Conversations
 LOG: Final = logging.getLogger("toolwire.background")
 
 FLUSH_S: Final = 0.05
+"""How often new events are written."""
 AWAY_S: Final = 1.0
 """So long nothing is asked of a store that is away."""
 RENEWALS: Final = 4
@@ -123,8 +124,8 @@ BACKGROUND: Final = web.AppKey("toolwire.background", Background)
 
 
 class BackgroundRun:
-    """One answer that is made in the background. `turn` is what is kept of it since it was queued. `wants_stream`: its
-    client wants to see the events. `monitor` ends it."""
+    """One answer that is made in the background. `turn` is what is kept of it since it was queued; `begun` says that.
+    `monitor` ends it."""
 
     def __init__(self, background: Background, exchange: Exchange) -> None:
         self.turn: Turn | None = None

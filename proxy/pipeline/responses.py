@@ -35,7 +35,7 @@ async def read(request: web.Request) -> web.StreamResponse:
     `starting_after`."""
     form, after = _form(request), _after(request.query)
     async with _turn(request) as (turn, asked):
-        if after is not None:
+        if after is not None and request.method == "GET":
             follower = request.app[BACKGROUND].follower(turn, form, after)
             if not await follower.exists():
                 raise ClientFault(
