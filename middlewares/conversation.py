@@ -43,8 +43,6 @@ from proxy.pipeline.stored import CONVERSATIONS, STORE_FAILURES, Conversations, 
 from proxy.pipeline.summarising import Summarising
 from proxy.pipeline.tool_memory import HiddenCalls, hidden_calls, left
 from proxy.protocols.base import TurnForm
-from proxy.protocols.responses.conversations import is_conversation
-from proxy.protocols.responses.resource import conversation_of
 from proxy.protocols.turn import Turn
 from proxy.protocols.wire import dump_in_pieces
 from proxy.record import AccessField
@@ -106,7 +104,7 @@ class Conversation(Middleware):
 
 
 def _named_conversation(exchange: Exchange, form: TurnForm) -> str | None:
-    return conversation_of(exchange.body) if form.conversations else None
+    return None if form.conversations is None else form.conversations.named(exchange.body)
 
 
 def _new_turn(
@@ -152,7 +150,7 @@ async def _load(
     budget = read_budget(received, limits)
     try:
         if named is not None:
-            chain: tuple[Turn, ...] = (await _conversation(named, exchange.owner, conversations, budget),)
+            chain: tuple[Turn, ...] = (await _conversation(named, exchange.owner, form, conversations, budget),)
         else:
             chain = () if previous is None else await _chain(previous, exchange.owner, form, conversations, budget)
         read = sum(turn.size for turn in chain)
@@ -199,11 +197,14 @@ async def _chain(
     return chain
 
 
-async def _conversation(ident: str, owner: str, conversations: Conversations, budget: ReadBudget) -> Turn:
+async def _conversation(
+    ident: str, owner: str, form: TurnForm, conversations: Conversations, budget: ReadBudget
+) -> Turn:
+    assert form.conversations is not None
     turn = await conversations.get(ident, owner, budget)
-    if turn is None or not is_conversation(turn):
+    if turn is None or not form.conversations.is_conversation(turn):
         raise not_found(ident, "conversation")
-    check_room(turn, conversations.config)
+    check_room(form.conversations, turn, conversations.config)
     return turn
 
 
@@ -329,9 +330,10 @@ class Keeper:
         await self._put(await offload(long, self._form.broken_off, self._turn, reply, self._options, status, error))
 
     async def _append(self, ident: str, turn: Turn, long: bool) -> None:
+        assert self._form.conversations is not None
         items = await offload(long, _said_in, self._form, turn)
         try:
-            await append(self._conversations, ident, turn.owner, items)
+            await append(self._conversations, self._form.conversations, ident, turn.owner, items)
         except StoreUnavailable as error:
             self._note(error)
 

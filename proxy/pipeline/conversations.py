@@ -20,25 +20,23 @@ from aiohttp import web
 
 from ..config import StoreConfig
 from ..errors import ClientFault, quote
-from ..protocols.request_schema import RequestSchema
-from ..protocols.responses import conversations as form
-from ..protocols.responses.request import code_of
+from ..protocols.conversation_form import ConversationForm, Items
 from ..protocols.turn import Turn
 from ..protocols.wire import dump, dump_in_pieces
 from ..store.base import BudgetExceeded, ReadBudget, StoreUnavailable
 from ..support.offload import OFFLOAD_BYTES, is_long, offload
 from .admitting import AdmittedRequest, admitted
-from .delivery import OWNER
+from .delivery import CLIENTS, OWNER
 from .responses import Page, list_of
 from .stored import CONVERSATIONS, Conversations, away
 
 NOBODY: Final = ""
 """The first and the last id of an empty list: the published type has texts there."""
-_SHAPE: Final = RequestSchema("responses_request", code_of)
 
 
 async def create(request: web.Request) -> web.StreamResponse:
     """A new conversation with `items` and `metadata`."""
+    form = _form(request)
     conversations = request.app[CONVERSATIONS]
     async with _asked(request) as asked:
         body = await asked.json()
@@ -48,18 +46,17 @@ async def create(request: web.Request) -> web.StreamResponse:
                 code="not_found",
                 hint="Send the whole conversation as 'input'.",
             )
-        items = await _items(body)
+        items = await _items(form, body)
         now = time.time()
-        turn = form.new_conversation(
-            request[OWNER], body.get("metadata") or {}, items, now, now + conversations.max_age_s
-        )
-        check_room(turn, conversations.config)
+        turn = form.new(request[OWNER], body.get("metadata") or {}, items, now, now + conversations.max_age_s)
+        check_room(form, turn, conversations.config)
         await conversations.put(turn)
         return await _send(asked, turn, lambda: dump(form.resource(turn)))
 
 
 async def read(request: web.Request) -> web.StreamResponse:
     """The conversation, without its items."""
+    form = _form(request)
     async with _asked(request) as asked:
         turn = await _found(request, asked)
         return await _send(asked, turn, lambda: dump(form.resource(turn)))
@@ -67,11 +64,12 @@ async def read(request: web.Request) -> web.StreamResponse:
 
 async def update(request: web.Request) -> web.StreamResponse:
     """Replace the metadata."""
+    form = _form(request)
     async with _asked(request) as asked:
         body = await asked.json()
         if "metadata" not in body:
-            raise _SHAPE.missing("metadata")
-        form.check({"metadata": body["metadata"]}, _SHAPE)
+            raise form.missing("metadata")
+        form.check({"metadata": body["metadata"]})
         metadata = body["metadata"] or {}
         turn = await _change(request, lambda turn, until: form.changed(turn, until, metadata=metadata))
         return await _send(asked, turn, lambda: dump(form.resource(turn)))
@@ -89,6 +87,7 @@ async def delete(request: web.Request) -> web.StreamResponse:
 
 async def list_items(request: web.Request) -> web.StreamResponse:
     """The items, newest first unless `order=asc`, in pages (`limit`, `after`)."""
+    form = _form(request)
     page = Page(request.query)
     async with _asked(request) as asked:
         turn = await _found(request, asked)
@@ -97,16 +96,17 @@ async def list_items(request: web.Request) -> web.StreamResponse:
 
 async def add_items(request: web.Request) -> web.StreamResponse:
     """Add `items` behind those that are there; the added ones."""
+    form = _form(request)
     async with _asked(request) as asked:
         body = await asked.json()
         if body.get("items") is None:
-            raise _SHAPE.missing("items")
-        items = await _items(body)
+            raise form.missing("items")
+        items = await _items(form, body)
         config = request.app[CONVERSATIONS].config
 
         def work(turn: Turn, until: float) -> Turn:
             longer = form.appended(turn, items, until)
-            check_room(longer, config)
+            check_room(form, longer, config)
             return longer
 
         turn = await _change(request, work)
@@ -115,18 +115,20 @@ async def add_items(request: web.Request) -> web.StreamResponse:
 
 async def read_item(request: web.Request) -> web.StreamResponse:
     """One item."""
+    form = _form(request)
     async with _asked(request) as asked:
         turn = await _found(request, asked)
-        item = form.items_of(turn)[_place(turn, request.match_info["item"])]
+        item = form.items_of(turn)[_place(form, turn, request.match_info["item"])]
         return await _send(asked, turn, lambda: dump_in_pieces(item))
 
 
 async def delete_item(request: web.Request) -> web.StreamResponse:
     """Take one item out; the conversation."""
+    form = _form(request)
     ident = request.match_info["item"]
 
     def work(turn: Turn, until: float) -> Turn:
-        at, items = _place(turn, ident), form.items_of(turn)
+        at, items = _place(form, turn, ident), form.items_of(turn)
         return form.changed(turn, until, items=[*items[:at], *items[at + 1 :]])
 
     async with _asked(request) as asked:
@@ -137,7 +139,7 @@ async def delete_item(request: web.Request) -> web.StreamResponse:
 # --- what they share --------------------------------------------------------------------------------------------------
 
 
-def check_room(turn: Turn, config: StoreConfig) -> None:
+def check_room(form: ConversationForm, turn: Turn, config: StoreConfig) -> None:
     """Raises `ClientFault` `request_too_large` if a conversation holds more than may be kept."""
     number, size = len(form.items_of(turn)), len(turn.said) if isinstance(turn.said, bytes) else turn.size
     for has, most, what in (
@@ -157,11 +159,21 @@ def not_found(ident: str, param: str | None = None) -> ClientFault:
     return ClientFault(f"Conversation with id {quote(ident)} not found.", code="not_found", param=param)
 
 
-async def append(conversations: Conversations, ident: str, owner: str, items: Sequence[Any]) -> None:
+async def append(
+    conversations: Conversations, form: ConversationForm, ident: str, owner: str, items: Sequence[Any]
+) -> None:
     """Add what was said in a turn; nothing if the conversation was deleted meanwhile. Raises `StoreUnavailable`."""
     new = [item for item in items if item.get("type") != "item_reference" and isinstance(item.get("id"), str)]
     expires = time.time() + conversations.max_age_s
     await conversations.change(ident, owner, lambda turn: None if turn is None else form.appended(turn, new, expires))
+
+
+def _form(request: web.Request) -> ConversationForm:
+    """In whose words a conversation is shown."""
+    turns = request.app[CLIENTS].of(request.path, request.headers).turns
+    assert turns is not None  # only who has conversations has these routes
+    assert turns.conversations is not None
+    return turns.conversations
 
 
 @asynccontextmanager
@@ -174,14 +186,15 @@ async def _asked(request: web.Request) -> AsyncIterator[AdmittedRequest]:
             raise away(error) from error
 
 
-async def _items(body: dict[str, Any]) -> form.Items:
+async def _items(form: ConversationForm, body: dict[str, Any]) -> Items:
     """The items in a body, with ids. Raises `ClientFault`."""
-    form.check(body, _SHAPE)
+    form.check(body)
     return await offload(is_long(body), form.with_ids, body.get("items") or ())
 
 
 async def _found(request: web.Request, asked: AdmittedRequest) -> Turn:
     """The conversation that a request is about. The bytes of a large one count in the budget of bodies (R33.2)."""
+    form = _form(request)
     ident, owner = request.match_info["id"], request[OWNER]
     conversations = request.app[CONVERSATIONS]
     try:
@@ -196,6 +209,7 @@ async def _found(request: web.Request, asked: AdmittedRequest) -> Turn:
 
 async def _change(request: web.Request, work: Callable[[Turn, float], Turn]) -> Turn:
     """What `work` has made of the conversation that a request is about."""
+    form = _form(request)
     ident, owner = request.match_info["id"], request[OWNER]
     conversations = request.app[CONVERSATIONS]
     expires = time.time() + conversations.max_age_s
@@ -209,7 +223,7 @@ async def _change(request: web.Request, work: Callable[[Turn, float], Turn]) -> 
     return turn
 
 
-def _place(turn: Turn, ident: str) -> int:
+def _place(form: ConversationForm, turn: Turn, ident: str) -> int:
     for place, item in enumerate(form.items_of(turn)):
         if item["id"] == ident:
             return place

@@ -25,6 +25,7 @@ from ..errors import GatewayError
 from ..events import BlockKind, Event
 from ..model import EMPTY, Message, ModelReply, ModelRequest, Opaque, ToolUse, dataclass
 from . import openai
+from .conversation_form import ConversationForm
 from .numbers import MAX_CHOICES
 from .served import ServedForm
 from .turn import Turn
@@ -127,8 +128,8 @@ class TurnForm(Protocol):
 
     previous: str
     """The field of a request that names the turn before."""
-    conversations: bool = False
-    """A request may name a conversation with an id of its own, as Responses does."""
+    conversations: ConversationForm | None = None
+    """Conversations with ids of their own, which a request may name."""
 
     def own(self, request: ModelRequest, body: Mapping[str, Any]) -> tuple[Message, ...]:
         """What the request says itself: its messages without those that each request says anew."""

@@ -18,6 +18,7 @@ from ..base import TurnForm, WriteOptions
 from ..request_schema import RequestSchema
 from ..turn import Turn, TurnStatus
 from ..wire import PIECE_CHARS, dump, dump_in_pieces, load
+from .conversations import ResponsesConversations
 from .ids import new_response_id, response_of
 from .items import PROTOCOL, joined, own_items, read_items, whole_items, write_items
 from .kept_items import answered, as_made, listed, made_output, mended
@@ -35,10 +36,10 @@ class ResponsesTurns(TurnForm):
     """A `TurnForm`. `shape` is that of requests."""
 
     previous = "previous_response_id"
-    conversations = True
 
     def __init__(self, shape: RequestSchema) -> None:
         self._shape = shape
+        self.conversations = ResponsesConversations(shape)
 
     def own(self, request: ModelRequest, body: Mapping[str, Any]) -> tuple[Message, ...]:
         """All but the instructions (R12.3)."""
