@@ -63,6 +63,7 @@ ADVICE: Mapping[str, str] = {
     "not_found": "Check the path; OpenAI clients need the base URL with `/v1`.",
     "method_not_allowed": "Use a method that the `Allow` header lists.",
     "websocket_not_served": "Use HTTP.",
+    "response_lost": "Send the request again. The log of the worker says why it ended.",
     "request_timeout": "Send it again, faster. Behind a slow network raise `server.body_s`.",
     "headers_too_large": "Send fewer or smaller header fields; cookies have no meaning here.",
     "request_too_large": "Send less, or raise `limits.body_bytes`.",

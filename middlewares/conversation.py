@@ -33,6 +33,7 @@ from proxy.errors import Cancelled, ClientFault, GatewayError, quote
 from proxy.events import Event, Finish, Start
 from proxy.folding import Folding
 from proxy.model import Message, ModelReply
+from proxy.pipeline.conversations import append, check_room, not_found
 from proxy.pipeline.exchange import EXCHANGE, Exchange
 from proxy.pipeline.growth import read_budget, too_much
 from proxy.pipeline.middleware import Handler, Middleware
@@ -78,18 +79,52 @@ class Conversation(Middleware):
         ancestors, own = await _load(exchange, form, conversations)
         exchange.conversation = exchange.request.messages
         large = is_large(exchange.request)
+        turn = _new_turn(exchange, form, conversations, ancestors, own)
+        if (run := exchange.background) is not None:
+            try:
+                turn = await run.queue(turn, form, exchange.write_options(), large=large)
+            except StoreUnavailable as error:
+                raise away(error) from error
         response = await handler(request)
         if not isinstance(response, Reply):
             return response
         if form.asks_summary(exchange.body):
             response.map(Summarising(form.summary_part))
-        if conversations.keeps and exchange.body.get("store") is not False and not exchange.only_counted:
-            keeper = await offload(large, Keeper, exchange, form, conversations, response, ancestors, own, large)
-            if not exchange.received.stream or await keeper.begin():
+        stores = conversations.keeps and exchange.body.get("store") is not False and not exchange.only_counted
+        if stores or (_named_conversation(exchange, form) is not None and not exchange.aside):
+            keeper = await offload(large, Keeper, exchange, form, conversations, response, turn, large)
+            if not stores or (exchange.received.stream and not await keeper.begin() and run is None):
+                keeper.stores = False
+                _say_unkept(exchange)
+            if keeper.stores or keeper.conversation is not None:
                 keeper.follow()
-                return response
+            return response
         _say_unkept(exchange)
         return response
+
+
+def _named_conversation(exchange: Exchange, form: TurnForm) -> str | None:
+    return None if form.conversations is None else form.conversations.named(exchange.body)
+
+
+def _new_turn(
+    exchange: Exchange,
+    form: TurnForm,
+    conversations: Conversations,
+    ancestors: tuple[str, ...],
+    own: tuple[Message, ...],
+) -> Turn:
+    now = time.time()
+    return Turn(
+        id=form.new_id(),
+        owner=exchange.owner,
+        ancestors=ancestors,
+        input=own,
+        status="in_progress",
+        model=exchange.received.model,
+        created=now,
+        expires=now + conversations.max_age_s,
+    )
 
 
 def _say_unkept(exchange: Exchange) -> None:
@@ -107,14 +142,17 @@ async def _load(
     """
     body, received = exchange.body, exchange.received
     own = form.own(received, body)
-    previous = body.get(form.previous)
+    previous, named = body.get(form.previous), _named_conversation(exchange, form)
     wanted = await offload(is_large(received), form.references, body)
-    if previous is None and not wanted:
+    if previous is None and named is None and not wanted:
         return (), own
     limits = exchange.route.limits
     budget = read_budget(received, limits)
     try:
-        chain = () if previous is None else await _chain(previous, exchange.owner, form, conversations, budget)
+        if named is not None:
+            chain: tuple[Turn, ...] = (await _conversation(named, exchange.owner, form, conversations, budget),)
+        else:
+            chain = () if previous is None else await _chain(previous, exchange.owner, form, conversations, budget)
         read = sum(turn.size for turn in chain)
         added = 0
         if wanted:
@@ -127,7 +165,8 @@ async def _load(
     except StoreUnavailable as error:
         raise away(error) from error
     except BudgetExceeded as error:
-        raise too_much(error.kind, limits, form.previous if previous is not None else "input") from None
+        param = "conversation" if named is not None else form.previous if previous is not None else "input"
+        raise too_much(error.kind, limits, param) from None
     if hidden := hidden_calls(chain):
         exchange.state[HiddenCalls] = hidden
     earlier = [message for turn in chain for message in turn.messages]
@@ -136,7 +175,7 @@ async def _load(
     messages = await offload(large, form.going_on, body, earlier, own)
     request = await offload(large, form.with_tools, exchange.request, body, chain)
     exchange.request = replace(request, messages=messages, grown=grown)
-    return tuple(turn.id for turn in chain), own
+    return () if named is not None else tuple(turn.id for turn in chain), own
 
 
 def _ids(form: TurnForm, chain: Iterable[Turn]) -> set[str]:
@@ -156,6 +195,17 @@ async def _chain(
             param=form.previous,
         )
     return chain
+
+
+async def _conversation(
+    ident: str, owner: str, form: TurnForm, conversations: Conversations, budget: ReadBudget
+) -> Turn:
+    assert form.conversations is not None
+    turn = await conversations.get(ident, owner, budget)
+    if turn is None or not form.conversations.is_conversation(turn):
+        raise not_found(ident, "conversation")
+    check_room(form.conversations, turn, conversations.config)
+    return turn
 
 
 async def _found(
@@ -196,7 +246,8 @@ def _take_items(wanted: Iterable[str], found: Mapping[str, Mapping[str, Any]], b
 
 
 class Keeper:
-    """Keeps one turn: that of a stream before its first event, and any before its last."""
+    """Keeps one turn: that of a stream before its first event, and any before its last. `stores`: the turn itself is
+    kept; `conversation`: the id of the one to which it is added."""
 
     def __init__(
         self,
@@ -204,8 +255,7 @@ class Keeper:
         form: TurnForm,
         conversations: Conversations,
         reply: Reply,
-        ancestors: tuple[str, ...],
-        own: tuple[Message, ...],
+        turn: Turn,
         large: bool,
     ) -> None:
         self._exchange = exchange
@@ -216,20 +266,12 @@ class Keeper:
         self._whole: ModelReply | None = None
         self._over = False
         self._large = large
-        now = time.time()
+        self.stores = True
+        self.conversation = None if exchange.aside else _named_conversation(exchange, form)
+        self._run = exchange.background
         self._options = exchange.write_options()
-        turn = Turn(
-            id=form.new_id(),
-            owner=exchange.owner,
-            ancestors=ancestors,
-            input=own,
-            status="in_progress",
-            model=exchange.received.model,
-            created=now,
-            expires=now + conversations.max_age_s,
-        )
         begins = exchange.received.stream or large  # a large one here, where it is in a thread
-        self._turn = form.begun(turn, self._options) if begins else turn
+        self._turn = form.begun(replace(turn, status="in_progress"), self._options) if begins else turn
 
     async def begin(self) -> bool:
         """Keep the turn as running; whether that worked. What it says is written again with the answer, and not held as
@@ -243,7 +285,7 @@ class Keeper:
         self._reply.map(Naming(self._turn.id))
         self._reply.watch(self._folding.feed, unless=self._take)
         self._reply.finish(self._settle, changes=False)
-        if self._exchange.received.stream:
+        if self._exchange.received.stream and self.stores and self._run is None:  # which sees to its end itself
             self._exchange.at_end(self._end)
             self._conversations.began(self._turn, self._reply)
 
@@ -262,8 +304,12 @@ class Keeper:
             long = self._large or is_long(reply.choices)
             finished, options = self._form.finished, self._options
             turn = await offload(True, finished, begun, reply, options) if long else finished(begun, reply, options)
-            if not await self._put(turn) and not self._exchange.received.stream:
+            if self.conversation is not None and turn.status in ("completed", "incomplete"):
+                await self._append(self.conversation, turn, long)
+            if self.stores and not await self._put(turn) and not self._exchange.received.stream:
                 _say_unkept(self._exchange)
+        elif not self.stores:
+            return
         elif self._exchange.received.stream:  # an error in place of a whole answer has no id
             await self._put_broken_off(fault.error)
 
@@ -283,6 +329,14 @@ class Keeper:
         long = self._large or is_long(reply.choices)
         await self._put(await offload(long, self._form.broken_off, self._turn, reply, self._options, status, error))
 
+    async def _append(self, ident: str, turn: Turn, long: bool) -> None:
+        assert self._form.conversations is not None
+        items = await offload(long, _said_in, self._form, turn)
+        try:
+            await append(self._conversations, self._form.conversations, ident, turn.owner, items)
+        except StoreUnavailable as error:
+            self._note(error)
+
     def _so_far(self) -> ModelReply:
         if self._whole is not None:
             return self._whole
@@ -292,12 +346,20 @@ class Keeper:
 
     async def _put(self, turn: Turn) -> bool:
         try:
-            await self._conversations.put(turn)
+            await (self._conversations if self._run is None else self._run).put(turn)
         except StoreUnavailable as error:
-            self._exchange.record.count("store_failures")
-            LOG.error("request %s: a response could not be kept: %s", self._exchange.id, error)
+            self._note(error)
             return False
         return True
+
+    def _note(self, error: StoreUnavailable) -> None:
+        self._exchange.record.count("store_failures")
+        LOG.error("request %s: a response could not be kept: %s", self._exchange.id, error)
+
+
+def _said_in(form: TurnForm, turn: Turn) -> list[Mapping[str, Any]]:
+    """The items of a turn."""
+    return [item for _, item in form.items(turn)]
 
 
 class Naming(Stage):

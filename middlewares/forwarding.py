@@ -201,6 +201,21 @@ def _refuse_lost_turns(exchange: Exchange) -> None:
             code="previous_response_not_found",
             param="previous_response_id",
         )
+    if exchange.background is not None and exchange.background.turn is None:
+        raise ClientFault(
+            "Invalid 'background': this route keeps no responses.",
+            code="unsupported_parameter",
+            param="background",
+            hint="Leave it out, or put `conversation` into the route's chain.",
+        )
+    form = exchange.protocol.turns
+    if form is not None and form.conversations and exchange.conversation is None and exchange.body.get("conversation"):
+        raise ClientFault(
+            "The conversation cannot be gone on from: this route keeps none.",
+            code="unsupported_parameter",
+            param="conversation",
+            hint="Send all of it as 'input', or put `conversation` into the route's chain.",
+        )
 
 
 def _counting(route: Route, source: Attempts) -> TokenCounter | None:

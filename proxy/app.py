@@ -34,6 +34,8 @@ from .ingress.receiving import later
 from .ingress.turns import Turns
 from .observability.telemetry import Metrics
 from .openapi import routes as openapi
+from .pipeline.admitting import CONFIG as CONFIG
+from .pipeline.background import BACKGROUND, Background
 from .pipeline.caches import CACHES
 from .pipeline.compacting import Compacting
 from .pipeline.cors import Cors
@@ -67,7 +69,6 @@ from .support.cache import CacheBudget
 from .support.collecting import COLLECTING, Collecting
 from .support.conversion import ConfigError
 
-CONFIG: Final = web.AppKey("toolwire.config", GatewayConfig)
 METRICS: Final = web.AppKey("toolwire.metrics", Metrics)
 SERVER_TOOLS: Final = web.AppKey("toolwire.server_tools", ToolSource)
 CLIENT_SERVERS: Final = web.AppKey("toolwire.client_servers", ClientServers)
@@ -193,9 +194,10 @@ def create_app(
     app[CONVERSATIONS] = shared.take(
         CONVERSATIONS,
         config.store,
-        lambda: Conversations(make_store(config.store), config.store.max_age_s),
+        lambda: Conversations(make_store(config.store), config.store),
         Conversations.close,
     )
+    app[BACKGROUND] = background = Background(config.background, app[CONVERSATIONS], config.server.keepalive_s)
     app.on_response_prepare.append(set_common)
     app.cleanup_ctx.append(shared.running)
     app.cleanup_ctx.append(_running_backends)
@@ -214,6 +216,7 @@ def create_app(
     observers = [*observe, *_configured_observers(app, config, shared, metrics)]
     if inspector is not None:
         observers.append(inspector.observe)
+    app.cleanup_ctx.append(background.running)
     known = KnownTools(caches.cache("tools"))
     monitors = app[LIVENESS] = LivenessMonitors(config.server.keepalive_s)
     most, fair = config.limits.total_body_bytes, bool(keys)

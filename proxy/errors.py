@@ -98,6 +98,11 @@ CODES: Final[Mapping[str, ErrorCode]] = {
     "internal_error": ErrorCode(
         500, "server_error", "a bug in the gateway or in a middleware; the log has it under the request id"
     ),
+    "response_lost": ErrorCode(
+        500,
+        "server_error",
+        "the gateway process that made a response in the background has ended before it was complete",
+    ),
     "upstream_error": ErrorCode(502, "upstream_error", "the model server failed"),
     "upstream_auth": ErrorCode(502, "upstream_error", "the model server refused the gateway's key"),
     "upstream_invalid_response": ErrorCode(502, "upstream_error", "the model server's answer could not be read"),

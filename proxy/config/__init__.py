@@ -20,6 +20,7 @@ from .chain import MiddlewareConfig as MiddlewareConfig
 from .chain import default_chain as default_chain
 from .documented import doc as doc
 from .gateway import GatewayConfig as GatewayConfig
+from .keeping import BackgroundConfig as BackgroundConfig
 from .keeping import CaptureConfig as CaptureConfig
 from .keeping import InspectConfig as InspectConfig
 from .keeping import McpServerConfig as McpServerConfig

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from .backend import BackendConfig
 from .chain import MiddlewareConfig, default_chain
 from .documented import doc
-from .keeping import CaptureConfig, InspectConfig, StoreConfig, TelemetryConfig, ToolsConfig
+from .keeping import BackgroundConfig, CaptureConfig, InspectConfig, StoreConfig, TelemetryConfig, ToolsConfig
 from .listening import AuthConfig, CorsConfig, LimitsConfig, RateLimitsConfig, ServerConfig
 from .options import RouteOptions
 from .route import RouteConfig
@@ -24,6 +24,7 @@ class GatewayConfig:
     limits: LimitsConfig = doc("Upper bounds.", default_factory=LimitsConfig)
     rate_limits: RateLimitsConfig = doc("Limits on use.", default_factory=RateLimitsConfig)
     store: StoreConfig = doc("Where responses are kept.", default_factory=StoreConfig)
+    background: BackgroundConfig = doc("Responses made without their clients.", default_factory=BackgroundConfig)
     telemetry: TelemetryConfig = doc("OpenTelemetry.", default_factory=TelemetryConfig)
     tools: ToolsConfig = doc("Server-side tools.", default_factory=ToolsConfig)
     capture: CaptureConfig = doc("Recordings for bug reports.", default_factory=CaptureConfig)

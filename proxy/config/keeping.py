@@ -44,6 +44,24 @@ class StoreConfig:
         "Kept for so long; a turn of a conversation for so long after the last one that goes on from it.",
         default=86_400.0,
     )
+    conversation_items: int = doc("A conversation (`/v1/conversations`) holds so many items.", default=10_000)
+    conversation_bytes: int = doc("A conversation holds so many bytes.", default=16 * 1024 * 1024)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackgroundConfig:
+    """Responses with `background: true`, which are made without their clients. They need a store."""
+
+    per_key: int = doc("So many are made at once for one API key, over all workers.", default=16)
+    total: int = doc("So many are made at once in all, over all workers.", default=64)
+    max_s: float = doc("One that takes longer fails.", default=3_600.0)
+    lease_s: float = doc(
+        "One whose process has shown no sign of life for so long has failed: it was killed.", default=30.0
+    )
+    event_bytes: int = doc(
+        "So much of the events of one is kept, for `GET /v1/responses/{id}?stream=true`. Beyond, only the last one follows.",
+        default=16 * 1024 * 1024,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

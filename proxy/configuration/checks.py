@@ -36,6 +36,11 @@ BOUNDS: Final[Mapping[str, tuple[int, int]]] = {
     "tools.memory_bytes": (64 * 1024 * 1024, 2**63 - 1),
     "tools.threads": (1, 1024),
     "tools.coroutines": (1, 65535),
+    "store.conversation_items": (1, 2**63 - 1),
+    "store.conversation_bytes": (1, 2**63 - 1),
+    "background.per_key": (1, 65535),
+    "background.total": (1, 65535),
+    "background.lease_s": (1, 2**63 - 1),
 }
 """Least and greatest value. Every other number of the configuration is at least 0."""
 

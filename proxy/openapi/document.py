@@ -27,6 +27,7 @@ from ..pipeline.heads import TOKENIZER, USAGE_SOURCE
 from ..protocols.base import Allowance, ClientSide
 from ..protocols.openai import TIME_HEADER
 from ..protocols.passed import VERSION, PassedProtocol
+from ..protocols.sides import owns
 from .parts import OWN, OWN_WORDS, SCHEMAS, Json, Part, read_part
 
 UNKNOWN: Final = "Nothing more is known here of what is sent and answered."
@@ -101,7 +102,7 @@ class _Speaker:
 
     def owns(self, path: str) -> bool:
         """Whether a path below the base URL is this protocol's (`ClientSides.of`)."""
-        return path == self.side.path or path.startswith(self.side.path + "/")
+        return owns(self.side, path)
 
     @cached_property
     def statuses(self) -> dict[int, list[str]]:

@@ -8,23 +8,30 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any, Final
 
 from aiohttp import web
 
+from ..config import GatewayConfig
 from ..errors import ClientFault
+from ..ingress.bodies import read_json
 from ..ingress.budget import BODY_BUDGET, BodyShare
-from ..ingress.liveness import LIVENESS
+from ..ingress.liveness import LIVENESS, LivenessMonitor
 from ..ingress.receiving import read_body
 from ..ratelimit.admission import ADMISSION
 from ..ratelimit.slots import Slot
 from .delivery import API_KEY, CLIENTS, OWNER
 from .heads import SLICE_BYTES
 
+CONFIG: Final = web.AppKey("toolwire.config", GatewayConfig)
+"""What an application was made for."""
+
 
 class AdmittedRequest:
     """A request that holds a share of the body budget and, where requests at the same time are limited, a place."""
 
-    def __init__(self, request: web.Request, share: BodyShare, slot: Slot | None) -> None:
+    def __init__(self, request: web.Request, share: BodyShare, slot: Slot | None, monitor: LivenessMonitor) -> None:
+        self.monitor = monitor
         self._request = request
         self._share = share
         self._slot = slot
@@ -35,6 +42,16 @@ class AdmittedRequest:
         if self._slot is not None:
             self._slot.arrived()
         return body
+
+    async def json(self) -> dict[str, Any]:
+        """The JSON object that is its body; an empty one without a body. Raises `ClientFault`."""
+        request, config = self._request, self._request.app[CONFIG]
+        raw = await self.body(config.limits.body_bytes, config.server.body_s)
+        if raw and request.content_type != "application/json":
+            raise ClientFault(
+                f"The body must be application/json, not {request.content_type[:100]}.", code="unsupported_media_type"
+            )
+        return await read_json(raw, config.limits) if raw else {}
 
     def hold(self, size: int) -> None:
         """Counts bytes that are read for it, until it has been answered. Raises as `send`."""
@@ -75,7 +92,7 @@ async def admitted(
             client = app[CLIENTS].of(request.path, request.headers)
             arriving = None if request.content.is_eof() else monitor
             slot = await admission.enter(request.get(API_KEY), client, arriving, counted=counted)
-        yield AdmittedRequest(request, share, slot)
+        yield AdmittedRequest(request, share, slot, monitor)
     except asyncio.CancelledError:
         reason = monitor.stopped()
         if reason is None or request.writer.output_size:

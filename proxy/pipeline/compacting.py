@@ -23,6 +23,8 @@ from .whole import note_usage
 class Compacting(Delivery):
     """Serves one protocol's path for compaction."""
 
+    _detaches = False
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._read = self._asked
@@ -35,6 +37,7 @@ class Compacting(Delivery):
     async def _exchange(self, request: web.Request, record: AccessRecord, ident: str, share: BodyShare) -> Exchange:
         exchange = await super()._exchange(request, record, ident, share)
         exchange.body = self._protocol.compacting(exchange.body)
+        exchange.aside = True
         name = self._protocol.name
         chain = exchange.route.chains[name]
 

@@ -43,6 +43,8 @@ _NOTHING: Final = ModelReply("", "", 0, (ReplyChoice(()),), Usage())
 class Counting(Delivery):
     """Serves one protocol's path for counting."""
 
+    _detaches = False
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._read = self._protocol.read_counted
@@ -51,7 +53,7 @@ class Counting(Delivery):
     async def _exchange(self, request: web.Request, record: AccessRecord, ident: str, share: BodyShare) -> Exchange:
         exchange = await super()._exchange(request, record, ident, share)
         exchange.route = self._counted(exchange.route)
-        exchange.only_counted = True
+        exchange.only_counted = exchange.aside = True
         return exchange
 
     def _counted(self, route: Route) -> Route:

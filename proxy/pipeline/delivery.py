@@ -37,10 +37,13 @@ from ..model import EMPTY, ModelRequest, merged
 from ..observability.telemetry import Metrics
 from ..protocols.base import ClientSide
 from ..protocols.sides import ClientSides
+from ..protocols.turn import Turn
+from ..protocols.wire import dump_in_pieces
 from ..ratelimit.admission import SLOT, Admission
 from ..record import AccessRecord, Observe, ReadRequest
 from ..support.collecting import Collecting
 from ..support.offload import OFFLOAD_BYTES, offload
+from .background import BACKGROUND, DETACHED
 from .exchange import EXCHANGE, Exchange
 from .heads import ADDED_HEADERS, REQUEST_ID, TIMED, move_head, request_id
 from .middleware import Handler
@@ -58,6 +61,8 @@ API_KEY: Final = web.RequestKey("toolwire.api_key", ApiKey)
 """What is known of that key; not there without keys."""
 CLIENTS: Final = web.AppKey("toolwire.clients", ClientSides)
 """The protocols in which clients are served."""
+APART: Final = web.RequestKey("toolwire.apart", bool)
+"""The answer to this request is made in the background, where it is a stream; whether its client wants one."""
 MODEL_CHARS: Final = 128
 """So much of the model's name stands in the access line."""
 TOOL_NAMES: Final = 32
@@ -105,9 +110,10 @@ def boundary(keys: Keys, clients: ClientSides, own: str = "", *, open_paths: str
                     request[OWNER], request[API_KEY] = key.owner, key
             return await handler(request)
         except web.HTTPMethodNotAllowed as error:
-            fault: GatewayError = _wrong_method(request, error.headers["Allow"])
+            fault: GatewayError = _unkept(request, clients) or _wrong_method(request, error.headers["Allow"])
         except web.HTTPNotFound:
-            fault = ClientFault(f"Nothing is served at {request.path[:200]}.", code="not_found")
+            nothing = ClientFault(f"Nothing is served at {request.path[:200]}.", code="not_found")
+            fault = _unkept(request, clients) or nothing
         except web.HTTPException as raised:
             if raised.status < 400:
                 raise
@@ -124,6 +130,16 @@ def boundary(keys: Keys, clients: ClientSides, own: str = "", *, open_paths: str
         return error_response(fault, side, ident)
 
     return outermost
+
+
+def _unkept(request: web.Request, clients: ClientSides) -> ClientFault | None:
+    """The error for who asks for an answer of before, of a protocol whose answers are not kept."""
+    side, place = clients.of(request.path, request.headers), request.path.removeprefix("/v1")
+    listed = place == side.path and request.method in ("GET", "HEAD") and "Upgrade" not in request.headers
+    if side.unkept is None or not (listed or place.startswith(side.path + "/")):
+        return None
+    hint = "Use `/v1/responses`, whose answers are kept." if clients.keeps else None
+    return ClientFault(side.unkept, code="not_found", hint=hint)
 
 
 def _wrong_method(request: web.Request, allowed: str) -> ClientFault:
@@ -164,6 +180,9 @@ def error_response(error: GatewayError, protocol: ClientSide, ident: str) -> web
 
 class Delivery:
     """Serves one protocol at its path."""
+
+    _detaches = True
+    """Answers may be made in the background."""
 
     def __init__(
         self,
@@ -207,27 +226,39 @@ class Delivery:
         if protocol.id_header is not None:
             request[ADDED_HEADERS] = {**added, protocol.id_header: ident}
         request[TIMED] = protocol.time_header, record.started
+        return await self._attend(request, record, ident, monitor, share)
+
+    async def _attend(
+        self, request: web.Request, record: AccessRecord, ident: str, monitor: LivenessMonitor, share: BodyShare
+    ) -> web.StreamResponse:
         try:
             response = await self._answer(request, record, ident, monitor, share)
+            if DETACHED in request:
+                return response
             record.status = response.status
             if record.observers and isinstance(response, web.Response) and not isinstance(response, Reply):
                 show_output(record, response.body)
             return response
         except (asyncio.CancelledError, ConnectionError):
-            if not record.status:  # a client that has all of its answer may go
+            if not record.status and DETACHED not in request:  # a client that has all of its answer may go
                 record.status, record.code = 499, "client_closed_request"
             raise
         finally:
             monitor.end()
-            share.release()
-            if self._admission is not None and (slot := request.get(SLOT)) is not None:
-                slot.abandon()
             if self._collecting.requests:
                 self._collecting.release(request)
-            self._metrics.finish(record, endpoint=self._protocol.name, request_id=ident)
-            for observer in record.observers:
-                observer.ended(record)
-            record.failures.clear()  # their tracebacks know the record
+            if DETACHED not in request:
+                self._end(request, record, ident, share)
+
+    def _end(self, request: web.Request, record: AccessRecord, ident: str, share: BodyShare) -> None:
+        """Gives back what the exchange holds, and counts it."""
+        share.release()
+        if self._admission is not None and (slot := request.get(SLOT)) is not None:
+            slot.abandon()
+        self._metrics.finish(record, endpoint=self._protocol.name, request_id=ident)
+        for observer in record.observers:
+            observer.ended(record)
+        record.failures.clear()  # their tracebacks know the record
 
     async def _answer(
         self, request: web.Request, record: AccessRecord, ident: str, monitor: LivenessMonitor, share: BodyShare
@@ -236,10 +267,13 @@ class Delivery:
         shown: web.Response | None = None
         error: GatewayError
         try:
-            if self._admission is not None:
-                await self._enter(self._admission, request, monitor)
-            exchange = await self._exchange(request, record, ident, share)
-            request[EXCHANGE] = exchange
+            exchange = request.get(EXCHANGE)  # of a request that was detached
+            if exchange is None:
+                if self._admission is not None:
+                    await self._enter(self._admission, request, monitor)
+                exchange = request[EXCHANGE] = await self._exchange(request, record, ident, share)
+                if APART in request:
+                    return await self._detach(request, exchange, monitor, share)
             try:
                 response = await exchange.route.chains[self._protocol.name](request)
                 if isinstance(response, Reply):
@@ -267,6 +301,8 @@ class Delivery:
             LOG.exception("exchange %s failed", ident)
             error = Defect("The gateway failed.", hint="The log has the reason under this request's id.")
         record.ended_by(error)
+        if (failed := request.get(EXCHANGE)) is not None:
+            failed.failure = error
         await _leave(request, share)
         try:
             answer = shown or error_response(error, self._protocol, ident)
@@ -275,6 +311,28 @@ class Delivery:
         if response is not None:
             move_head(response, answer)
         return answer
+
+    async def _detach(
+        self, request: web.Request, exchange: Exchange, monitor: LivenessMonitor, share: BodyShare
+    ) -> web.StreamResponse:
+        """Have the rest done without this request, which gets the answer as it is when it is queued, or its events."""
+        background, form = request.app[BACKGROUND], exchange.protocol.turns
+        assert form is not None
+
+        async def work(detached: web.Request) -> web.StreamResponse:
+            alone = self._monitors.begin(detached)
+            assert exchange.background is not None
+            exchange.background.monitor = alone
+            return await self._attend(detached, exchange.record, exchange.id, alone, share)
+
+        begun = await background.begin(request, exchange, work)
+        if not isinstance(begun, Turn):
+            return begun
+        if (slot := request.get(SLOT)) is not None:
+            await slot.end()  # it has a place of its own, and its client may ask for it meanwhile
+        if request[APART]:
+            return await background.follower(begun, form).send(request, monitor)
+        return web.Response(body=dump_in_pieces(form.shown(begun)), content_type="application/json")
 
     async def _enter(self, admission: Admission, request: web.Request, monitor: LivenessMonitor) -> None:
         """Takes the request's place among those at the same time. Raises as `Admission.enter`."""
@@ -298,6 +356,10 @@ class Delivery:
             await self._collecting.hold(request, raw)
         unread(request, raw)
         body = await read_json(raw, limits, self._known)
+        if self._detaches and body.get("background") is True and self._protocol.turns is not None:
+            request[APART] = body.get("stream") is True
+            body = {**body, "stream": True}
+            raw = dump_in_pieces(body)
         model = body.get("model")
         if model is None:
             raise ClientFault("Missing required parameter: 'model'.", code="missing_required_parameter", param="model")

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ..formats.restoring import Escapes
     from ..ingress.auth import ApiKey
     from ..protocols.base import ClientSide
+    from .background import BackgroundRun
     from .reply import Reply
     from .routing import Route
 
@@ -64,9 +65,10 @@ class Exchange:
     `offer` is what the model was taught (None: nothing was injected), `escapes` what was escaped in that prompt, `near`
     the near misses of the present answer. `state` belongs to middlewares, one entry per class. `replies` are all that
     came up on the way, so that each is closed at the end whatever became of it; `over` says that the end is there.
-    `only_counted`: its tokens are, and no server is asked. `failure` is the error with which a stream ended.
-    `tools_by`: who does tools, where the route's `mode` leaves that open. `constrained`: the server enforces calls.
-    `headers` are those of the client's request.
+    `only_counted`: its tokens are, and no server is asked. `aside`: what is said in it belongs to no conversation.
+    `failure` is the error with which it ended. `tools_by`: who does tools, where the route's `mode` leaves that open.
+    `constrained`: the server enforces calls. `headers` are those of the client's request. `background`: the answer is
+    made without its client.
     """
 
     id: str
@@ -87,11 +89,13 @@ class Exchange:
     replies: list[Reply] = field(default_factory=list)
     over: bool = False
     only_counted: bool = False
+    aside: bool = False
     constrained: bool = False
     failure: GatewayError | None = None
     endings: list[Callable[[], None]] = field(default_factory=list)
     tools_by: ToolsBy | None = None
     headers: Mapping[str, str] = EMPTY
+    background: BackgroundRun | None = None
     _options: WriteOptions | None = field(default=None, init=False, repr=False)
 
     @property

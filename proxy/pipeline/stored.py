@@ -1,39 +1,23 @@
-"""Stored responses over HTTP (R8.14): `GET`, `DELETE`, `input_items`, `cancel`.
-
-Every look-up is by id and owner: somebody else's response does not exist (404). Without a store nothing exists. What is
-read are messages, whatever protocol they were kept by; what is shown is made by the protocol at whose path somebody
-asks.
-"""
+"""Stored responses and conversations, as an application knows them: the store, and who makes what now."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Collection, Coroutine, Iterable
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from aiohttp import web
 
-from ..errors import Cancelled, ClientFault, Unavailable, quote
-from ..protocols.base import TurnForm
-from ..protocols.turn import Turn
-from ..protocols.wire import dump, dump_in_pieces
+from ..config import StoreConfig
+from ..errors import Cancelled, GatewayError, Unavailable
+from ..protocols.turn import RUNNING, Turn
 from ..record import AccessField
-from ..store.base import BudgetExceeded, ReadBudget, ResponseStore, StoreUnavailable
-from ..support.offload import OFFLOAD_BYTES, OFFLOAD_MESSAGES, offload
-from .admitting import AdmittedRequest, admitted
-from .delivery import CLIENTS, OWNER
-from .reply import Reply
-from .tool_memory import kept_for
+from ..store.base import Change, ReadBudget, ResponseStore, StoreUnavailable
 
 LOG: Final = logging.getLogger("toolwire.conversation")
-
-MAX_PAGE: Final = 100
-DEFAULT_PAGE: Final = 20
-
 
 STORE_FAILURES: Final = AccessField("store_failures", "A response could not be kept.")
 
@@ -49,6 +33,13 @@ CANCEL_LOOK_S: Final = 0.05
 CANCEL_MARK_S: Final = 60.0
 
 
+class Stoppable(Protocol):
+    """An answer that is made."""
+
+    def stop(self, reason: GatewayError) -> None:
+        """End it."""
+
+
 class Conversations:
     """What an application knows about conversations: the store, and the responses that are being made in this process.
 
@@ -58,9 +49,10 @@ class Conversations:
     of its own, for which each of them looks as long as it makes any (docs/adr/0034).
     """
 
-    def __init__(self, store: ResponseStore | None, max_age_s: float) -> None:
-        self.max_age_s = max_age_s
-        self.running: dict[tuple[str, str], Reply] = {}  # by the ids of their marks, and owners
+    def __init__(self, store: ResponseStore | None, config: StoreConfig) -> None:
+        self.max_age_s = config.max_age_s
+        self.config = config
+        self.running: dict[tuple[str, str], Stoppable] = {}  # by the ids of their marks, and owners
         self._looking: asyncio.TimerHandle | asyncio.Task[None] | None = None
         self._store = store
         self._open = False
@@ -86,9 +78,20 @@ class Conversations:
     async def put(self, turn: Turn) -> None:
         """Keep a turn. Raises `StoreUnavailable`."""
         store = self._store if self._open else await self._opened()
+        if store is not None:
+            await store.put(turn)
+            await self._prune(store)
+
+    async def change(self, ident: str, owner: str, work: Change) -> Turn | None:
+        """As `ResponseStore.change`; without a store nothing is there and nothing is put."""
+        store = await self._opened()
         if store is None:
-            return
-        await store.put(turn)
+            return None
+        turn = await store.change(ident, owner, work)
+        await self._prune(store)
+        return turn
+
+    async def _prune(self, store: ResponseStore) -> None:
         now = time.time()
         if now - self._pruned >= PRUNE_S:
             self._pruned = now
@@ -100,6 +103,11 @@ class Conversations:
         if store is not None:
             await store.prolong(idents, owner, time.time() + self.max_age_s)
 
+    async def present(self, turns: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
+        """As `ResponseStore.present`."""
+        store = await self._opened()
+        return set() if store is None else await store.present(turns)
+
     async def delete(self, ident: str, owner: str) -> bool:
         """Forget a turn; whether it was there. Raises `StoreUnavailable`."""
         store = await self._opened()
@@ -107,7 +115,7 @@ class Conversations:
 
     # --- cancelling -------------------------------------------------------------------------------------------------
 
-    def began(self, turn: Turn, reply: Reply) -> None:
+    def began(self, turn: Turn, reply: Stoppable) -> None:
         """This process makes the response that is kept as `turn`."""
         self.running[_mark_of(turn.id), turn.owner] = reply
         if self._looking is None and self._store is not None and self._store.shared:
@@ -136,13 +144,16 @@ class Conversations:
             waited += wait
             wait *= 2  # the turn may be large
             latest = await store.get(turn.id, turn.owner)
-            if latest is None or latest.status != "in_progress":
+            if latest is None or latest.status not in RUNNING:
                 if mark is not None:
                     await store.delete(mark.id, mark.owner)
                 return replace(turn, status="cancelled") if latest is None else latest
-        ended = replace(turn, status="cancelled")
-        await store.put(ended)
-        return ended
+        ended = await store.change(
+            turn.id,
+            turn.owner,
+            lambda now: replace(now, status="cancelled") if now is not None and now.status in RUNNING else None,
+        )
+        return ended or await store.get(turn.id, turn.owner) or replace(turn, status="cancelled")
 
     def _look_later(self) -> None:
         self._looking = asyncio.get_running_loop().call_later(MARKS_S, self._look)
@@ -197,107 +208,6 @@ def _mark_of(ident: str) -> str:
 CONVERSATIONS: Final = web.AppKey("toolwire.conversations", Conversations)
 
 
-async def read(request: web.Request) -> web.StreamResponse:
-    """The response as it is now."""
-    form = _form(request)
-    async with _turn(request) as (turn, asked):
-        return await _answer(asked, turn, lambda: dump_in_pieces(form.shown(turn)))
-
-
-async def delete(request: web.Request) -> web.StreamResponse:
-    """Forget a response, and what server-side tools gave for the calls in it. Conversations that go on from it end."""
-    conversations = request.app[CONVERSATIONS]
-    async with _turn(request) as (turn, asked):
-        try:
-            for ident in (turn.id, *kept_for(turn)):
-                await conversations.delete(ident, turn.owner)
-        except StoreUnavailable as error:
-            raise away(error) from error
-        return await _answer(asked, turn, lambda: dump({"id": turn.id, "object": "response", "deleted": True}))
-
-
-async def list_input(request: web.Request) -> web.StreamResponse:
-    """The input items of a response, newest first unless `order=asc`, in pages (`limit`, `after`)."""
-    query = request.query
-    order = query.get("order", "desc")
-    if order not in ("asc", "desc"):
-        raise ClientFault(f"`order` must be 'asc' or 'desc', not {quote(order)}.", param="order")
-    text = query.get("limit", str(DEFAULT_PAGE))
-    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= MAX_PAGE):
-        raise ClientFault(f"`limit` must be 1 to {MAX_PAGE}, not {quote(text)}.", param="limit")
-    form, after = _form(request), query.get("after")
-    async with _turn(request) as (turn, asked):
-        return await _answer(asked, turn, lambda: _page(form.listed(turn), order == "desc", after, int(text)))
-
-
-def _page(items: Sequence[Mapping[str, Any]], newest_first: bool, after: str | None, most: int) -> bytes:
-    """A page of items as JSON. Only its own items are made, but for the search for `after`. Raises `ClientFault` if no
-    item has that id."""
-    places = range(len(items))[::-1] if newest_first else range(len(items))
-    if after is not None:
-        at = next((at for at, place in enumerate(places) if items[place].get("id") == after), None)
-        if at is None:
-            raise ClientFault(f"No input item has the id {quote(after)}.", param="after")
-        places = places[at + 1 :]
-    page = [items[place] for place in places[:most]]
-    return dump_in_pieces(
-        {
-            "object": "list",
-            "data": page,
-            "first_id": page[0].get("id") if page else None,
-            "last_id": page[-1].get("id") if page else None,
-            "has_more": len(places) > len(page),
-        }
-    )
-
-
-async def cancel(request: web.Request) -> web.StreamResponse:
-    """Stop a response that is being made; one that is over stays as it is. A client may do so while the response takes
-    the last of its places."""
-    form = _form(request)
-    async with _turn(request, limited=False) as (turn, asked):
-        if turn.status == "in_progress":
-            try:
-                turn = await request.app[CONVERSATIONS].cancel(turn)
-            except StoreUnavailable as error:
-                raise away(error) from error
-        ended = turn
-        return await _answer(asked, ended, lambda: dump_in_pieces(form.shown(ended)))
-
-
 def away(error: StoreUnavailable) -> Unavailable:
     """What the client gets to see when the store cannot be reached."""
     return Unavailable(f"The response store cannot be used now: {error}.", code="store_unavailable", retry_after_s=5)
-
-
-@asynccontextmanager
-async def _turn(request: web.Request, *, limited: bool = True) -> AsyncIterator[tuple[Turn, AdmittedRequest]]:
-    """The turn that a request is about. The request is held against the limits, unless it is not `limited`, and the
-    bytes of a large turn count in the budget of bodies (R33.2)."""
-    ident, owner = request.match_info["id"], request[OWNER]
-    conversations = request.app[CONVERSATIONS]
-    async with admitted(request, limited=limited, counted=limited) as asked:
-        try:
-            try:
-                turn = await conversations.get(ident, owner, ReadBudget(OFFLOAD_BYTES, OFFLOAD_BYTES))
-            except BudgetExceeded as large:
-                asked.hold(large.size)
-                turn = await conversations.get(ident, owner)
-        except StoreUnavailable as error:
-            raise away(error) from error
-        if turn is None or turn.status == "kept":  # the latter is no response, but what one will go on from
-            raise ClientFault(f"Response with id {quote(ident)} not found.", code="not_found")
-        yield turn, asked
-
-
-async def _answer(asked: AdmittedRequest, turn: Turn, write: Callable[[], bytes]) -> web.StreamResponse:
-    """Sends what `write` returns. It is written in a thread for a large turn."""
-    body = await offload(turn.size > OFFLOAD_BYTES or len(turn.messages) > OFFLOAD_MESSAGES, write)
-    return await asked.send(web.Response(body=body, content_type="application/json"))
-
-
-def _form(request: web.Request) -> TurnForm:
-    """In whose words a turn is shown."""
-    form = request.app[CLIENTS].of(request.path, request.headers).turns
-    assert form is not None  # only who has turns has these routes
-    return form

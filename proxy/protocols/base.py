@@ -25,6 +25,7 @@ from ..errors import GatewayError
 from ..events import BlockKind, Event
 from ..model import EMPTY, Message, ModelReply, ModelRequest, Opaque, ToolUse, dataclass
 from . import openai
+from .conversation_form import ConversationForm
 from .numbers import MAX_CHOICES
 from .served import ServedForm
 from .turn import Turn
@@ -127,6 +128,8 @@ class TurnForm(Protocol):
 
     previous: str
     """The field of a request that names the turn before."""
+    conversations: ConversationForm | None = None
+    """Conversations with ids of their own, which a request may name."""
 
     def own(self, request: ModelRequest, body: Mapping[str, Any]) -> tuple[Message, ...]:
         """What the request says itself: its messages without those that each request says anew."""
@@ -188,6 +191,23 @@ class TurnForm(Protocol):
         error: GatewayError | None = None,
     ) -> Turn:
         """`turn` with an answer that got no further than `reply`."""
+
+    def queued(self, turn: Turn, options: WriteOptions) -> tuple[Turn, bytes]:
+        """`turn`, which waits to be answered in the background, with what is to be shown of it; and the frames that say
+        so, with which a stream of it begins. What is behind them is numbered on."""
+        raise NotImplementedError  # whose answers are made in the background
+
+    def ended(self, turn: Turn, status: Literal["failed", "cancelled"], error: GatewayError | None) -> Turn:
+        """`turn`, which was read, as it is when nobody goes on with its answer."""
+        raise NotImplementedError
+
+    def last_frame(self, turn: Turn, number: int) -> bytes:
+        """The frame, with this number, that ends a stream of a turn that is over."""
+        raise NotImplementedError
+
+    def is_last_frame(self, frame: str) -> bool:
+        """Whether a stream ends with this frame."""
+        raise NotImplementedError
 
     def shown(self, turn: Turn) -> dict[str, Any]:
         """What a client gets to see of a turn."""
@@ -273,6 +293,8 @@ class ClientSide(Protocol):
     """Where requests are posted whose tokens are to be counted only, below the base URL."""
     compact_path: str | None = None
     """Where conversations are posted that are to be made short, below the base URL."""
+    unkept: str | None = None
+    """Why nothing can be read of what was answered before, where its clients may ask for that below its `path`."""
     turns: TurnForm | None = None
     """Its conversations, if it leaves them to the server."""
     served: ServedForm | None = None

@@ -7,6 +7,13 @@ from collections.abc import Mapping, Sequence
 from .base import ClientSide
 
 
+def owns(side: ClientSide, place: str) -> bool:
+    """Whether a path below the base URL is this protocol's: where requests are posted, one of its further paths, or
+    something below one of them."""
+    paths = (side.path, *(route.path.partition("/{")[0] for route in side.routes))
+    return any(place == path or place.startswith(path + "/") for path in paths)
+
+
 class ClientSides:
     """The client sides of an application. The first one's words are for who cannot be told apart.
 
@@ -21,12 +28,14 @@ class ClientSides:
             if len(set(values)) < len(values):
                 raise ValueError(f"two client protocols have the same {what}: {', '.join(map(repr, values))}")
         self.sides = tuple(sides)
+        self.keeps = any(side.turns is not None and side.path == "/responses" for side in sides)
+        """Answers over Responses are kept."""
 
     def of(self, path: str, headers: Mapping[str, str]) -> ClientSide:
         """Whose words a request at `path` is answered in that no protocol's handler has taken on."""
         place = path.removeprefix("/v1")
         for side in self.sides:
-            if place == side.path or place.startswith(side.path + "/"):
+            if owns(side, place):
                 return side
         for side in self.sides:
             if side.client_header is not None and side.client_header in headers:

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from ..model import EMPTY, Extra, Message, dataclass
 
-TurnStatus = Literal["in_progress", "completed", "incomplete", "failed", "cancelled", "kept"]
+TurnStatus = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled", "kept"]
 """How far the answer came. `kept`: there is none; what was said is kept for another turn
 (`proxy.pipeline.tool_memory`)."""
+
+RUNNING: Final = frozenset({"queued", "in_progress"})
+"""What a response is before it is over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

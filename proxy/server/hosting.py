@@ -27,6 +27,7 @@ from ..errors import GatewayError
 from ..ingress.liveness import LIVENESS, LivenessMonitors
 from ..observability.logs import change_logging
 from ..observability.telemetry import Metrics
+from ..pipeline.background import BACKGROUND
 from ..pipeline.delivery import CLIENTS
 from ..registry import registries
 from ..startup.chains import told
@@ -67,6 +68,18 @@ class Generation:
         assert server is not None
         self.dispatch = Dispatch(self.app, server.request_handler)
         self.make_request = server.request_factory
+
+    @property
+    def running(self) -> int:
+        """Answers that are made, with those in the background."""
+        background = self.app.get(BACKGROUND)
+        return self.dispatch.running + (0 if background is None else background.number)
+
+    async def idle(self) -> None:
+        """Wait until none is."""
+        await self.dispatch.idle()
+        if (background := self.app.get(BACKGROUND)) is not None:
+            await background.idle()
 
     async def close(self) -> None:
         """Close it all."""
@@ -143,7 +156,7 @@ class Host:
         self.config = config
         self.server.configure(config.server, config.limits)
         self._replaced[before] = asyncio.get_running_loop().create_task(self._end(before))
-        LOG.info("reloaded the configuration; requests under way: %d", before.dispatch.running)
+        LOG.info("reloaded the configuration; requests under way: %d", before.running)
         return None
 
     @property
@@ -154,7 +167,7 @@ class Host:
     @property
     def running(self) -> int:
         """Requests that are being answered."""
-        return sum(generation.dispatch.running for generation in self._generations())
+        return sum(generation.running for generation in self._generations())
 
     def drain(self) -> None:
         """Say on `/ready` that the end is near, and let every connection end with its current answer."""
@@ -168,7 +181,7 @@ class Host:
     async def idle(self) -> None:
         """Wait until no request is being answered."""
         for generation in self._generations():
-            await generation.dispatch.idle()
+            await generation.idle()
 
     async def close(self) -> None:
         """Close all applications. Connections must be closed by now."""
@@ -193,7 +206,7 @@ class Host:
         if monitors is not None:
             monitors.replaced = True
         try:
-            await generation.dispatch.idle()
+            await generation.idle()
             await generation.close()
         except Exception:
             LOG.exception("an application that was replaced could not be closed")

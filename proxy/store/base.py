@@ -17,10 +17,13 @@ Laws and bounds are tested by one suite over all stores.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Literal, Protocol
 
 from ..protocols.turn import Turn
+
+Change = Callable[[Turn | None], Turn | None]
+"""Makes of a turn that is there, or None, the one to put in its place; None: nothing is put."""
 
 
 class StoreUnavailable(Exception):
@@ -72,6 +75,11 @@ class ResponseStore(Protocol):
 
     async def put(self, turn: Turn) -> None:
         """Keep a turn, or replace the one with its id and owner; rule 4."""
+
+    async def change(self, turn_id: str, owner: str, work: Change) -> Turn | None:
+        """Put what `work` makes of the turn that is there now; returns that. Changes of one turn follow each other,
+        also from several processes, so none of them is lost. `work` may be called again, in a thread, and with what it
+        made itself, so it has to see that it is done. What it raises is raised, and nothing is put then."""
 
     async def prolong(self, turn_ids: Iterable[str], owner: str, expires: float) -> None:
         """Let turns live until then at least, and count as just used. Those that are not there are passed over."""

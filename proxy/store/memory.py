@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ..protocols.turn import Turn
-from .base import ReadBudget, ResponseStore, StoreUnavailable
+from ..support.offload import OFFLOAD_BYTES, offload
+from .base import Change, ReadBudget, ResponseStore, StoreUnavailable
 from .encoding import MAX_TURN_BYTES, MAX_TURNS, check_bounds, decoded, encoded, key_of, living_until
 
 MAX_BYTES: Final = 256 * 1024 * 1024
@@ -71,7 +72,24 @@ class MemoryStore(ResponseStore):
 
     async def put(self, turn: Turn) -> None:
         self._check_open()
-        text = await encoded(turn, self._max_turn_bytes)
+        self._keep(turn, await encoded(turn, self._max_turn_bytes))
+
+    async def change(self, turn_id: str, owner: str, work: Change) -> Turn | None:
+        while True:
+            self._check_open()
+            kept = self._live(turn_id, owner)
+            turn = await offload(
+                kept is not None and len(kept.text) > OFFLOAD_BYTES, work, await self._read(kept, None)
+            )
+            if turn is None:
+                return None
+            text = await encoded(turn, self._max_turn_bytes)
+            if self._live(turn_id, owner) is kept:
+                self._check_open()
+                self._keep(turn, text)
+                return turn
+
+    def _keep(self, turn: Turn, text: bytes) -> None:
         key = key_of(turn.id, turn.owner)
         self._drop(turn.owner, key)
         self._use(turn.ancestors, turn.owner, turn.expires)

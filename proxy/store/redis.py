@@ -21,12 +21,14 @@ from __future__ import annotations
 import time
 from asyncio import sleep
 from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
+from hashlib import sha1
 from typing import Any, Final, TypeVar
 
 from ..protocols.turn import Turn
+from ..support.offload import OFFLOAD_BYTES, offload
 from ..support.redis_client import FAILURES, RedisClient, Script, Server, described
 from ..support.redis_url import read_url
-from .base import ReadBudget, ResponseStore, StoreUnavailable
+from .base import Change, ReadBudget, ResponseStore, StoreUnavailable
 from .encoding import MAX_TURN_BYTES, MAX_TURNS, check_bounds, decoded, encoded, key_of, living_until
 
 T = TypeVar("T")
@@ -34,6 +36,8 @@ T = TypeVar("T")
 TIMEOUT_S: Final = 2.0
 PATIENCE_S: Final = 45.0
 """Sentinels wait for half a minute before they begin, unless they are told otherwise."""
+SWAPS: Final = 200
+"""So often a change is begun anew that another one has forestalled."""
 AT_ONCE: Final = 500
 """The server does nothing else while a script runs."""
 LAYOUT: Final = 1
@@ -116,7 +120,7 @@ of one, `owners` how many each has, `puts` the place of the last put of each, `w
 version before put has none, and goes first. The server may have evicted any of them: then less is known, and the oldest
 of all go first."""
 
-_PUT: Final = Script(f"""{_DROP}
+_PUTTING: Final = f"""{_DROP}
 local text, lives_ms, now, expires, most, most_of_one, owner = unpack(ARGV)
 local turn = KEYS[7]
 redis.call('SET', turn, text, 'PX', lives_ms)  -- first: a server that is full refuses it, and nothing has changed
@@ -130,7 +134,17 @@ while count(owner) > tonumber(most_of_one) do
     redis.call('ZREM', of(owner), oldest)
 end
 trim(most)
+"""
+
+_PUT: Final = Script(_PUTTING)
+
+_SWAP: Final = Script(f"""
+local before = redis.call('GET', KEYS[7])
+if (before and redis.sha1hex(before) or '') ~= ARGV[8] then return 0 end
+{_PUTTING}
+return 1
 """)
+"""Puts a turn if what stands there is still what it was made of."""
 
 _PROLONG: Final = Script(f"""{_DROP}
 local lives_ms, now, expires, owner = unpack(ARGV)
@@ -222,14 +236,34 @@ class RedisStore(ResponseStore):
             await self._client.close()
 
     async def put(self, turn: Turn) -> None:
+        await self._put(_PUT, turn)
+
+    async def change(self, turn_id: str, owner: str, work: Change) -> Turn | None:
+        key = self._key(turn_id, owner)
+        for _ in range(SWAPS):
+            (expires, text), _ = await self._call(self._client.ask(("ZSCORE", self._expiry, key), ("GET", key)))
+            there = text is not None and (expires is None or float(expires) > self._now())
+            before = await decoded(text) if there else None
+            if before is not None and expires is not None:
+                before = living_until(before, float(expires))
+            turn = await offload(text is not None and len(text) > OFFLOAD_BYTES, work, before)
+            if turn is None:
+                return None
+            digest = "" if text is None else sha1(text, usedforsecurity=False).hexdigest()
+            if await self._put(_SWAP, turn, digest):
+                return turn
+        raise StoreUnavailable("others change the same entry all the time")
+
+    async def _put(self, script: Script, turn: Turn, *more: str) -> Any:
         text = await encoded(turn, self._max_turn_bytes)
         now = self._now()
         values = (
             *(text, _lives_ms(turn.expires, now), repr(now), repr(turn.expires)),
             *(self._max_turns, self._max_turns_per_owner, key_of("", turn.owner)),
+            *more,
         )
         turns = [self._key(turn_id, turn.owner) for turn_id in (turn.id, *turn.ancestors)]
-        await self._change(_PUT, turns, values)
+        return await self._change(script, turns, values)
 
     async def prolong(self, turn_ids: Iterable[str], owner: str, expires: float) -> None:
         now = self._now()

@@ -31,7 +31,7 @@ from typing import Final, TypeVar
 
 from ..protocols.turn import Turn
 from ..support.sqlite_thread import SqliteThread, write_ahead
-from .base import ReadBudget, ResponseStore, StoreUnavailable
+from .base import Change, ReadBudget, ResponseStore, StoreUnavailable
 from .encoding import MAX_TURN_BYTES, MAX_TURNS, check_bounds, decode, encode, key_of, living_until
 
 T = TypeVar("T")
@@ -181,6 +181,9 @@ class SqliteStore(ResponseStore):
             self._soon(loop)
         await put.done
 
+    async def change(self, turn_id: str, owner: str, work: Change) -> Turn | None:
+        return await self._call(lambda db: self._change(db, turn_id, owner, work))
+
     async def prolong(self, turn_ids: Iterable[str], owner: str, expires: float) -> None:
         keys = [key_of(turn_id, owner) for turn_id in turn_ids]
         await self._call(lambda db: self._prolong(db, keys, expires))
@@ -257,20 +260,31 @@ class SqliteStore(ResponseStore):
     def _put(self, db: sqlite3.Connection, puts: Sequence[_Put]) -> None:
         with db:
             db.execute("BEGIN IMMEDIATE")
-            turns, size = db.execute("SELECT turns, bytes FROM total").fetchone()
-            size += sum(len(put.text) for put in puts)
-            fits = turns + len(puts) <= self._max_turns and size <= self._max_bytes
-            for put in puts:
-                turn, text = put.turn, put.text
-                if turn.ancestors:
-                    self._use(db, [key_of(ancestor, turn.owner) for ancestor in turn.ancestors], turn.expires)
-                key = key_of(turn.id, turn.owner)
-                if not db.execute(_NEW, (key, turn.expires, len(text), text, turn.owner)).rowcount:
-                    self._replace(db, key, turn.expires, text)
-                if self._max_turns_per_owner < self._max_turns:
-                    self._trim_owner(db, turn.owner)
-                if not fits:
-                    self._trim(db, turn.owner)
+            self._put_in(db, [(put.turn, put.text) for put in puts])
+
+    def _put_in(self, db: sqlite3.Connection, puts: Sequence[tuple[Turn, bytes]]) -> None:
+        """In the transaction that was begun."""
+        turns, size = db.execute("SELECT turns, bytes FROM total").fetchone()
+        size += sum(len(text) for _, text in puts)
+        fits = turns + len(puts) <= self._max_turns and size <= self._max_bytes
+        for turn, text in puts:
+            if turn.ancestors:
+                self._use(db, [key_of(ancestor, turn.owner) for ancestor in turn.ancestors], turn.expires)
+            key = key_of(turn.id, turn.owner)
+            if not db.execute(_NEW, (key, turn.expires, len(text), text, turn.owner)).rowcount:
+                self._replace(db, key, turn.expires, text)
+            if self._max_turns_per_owner < self._max_turns:
+                self._trim_owner(db, turn.owner)
+            if not fits:
+                self._trim(db, turn.owner)
+
+    def _change(self, db: sqlite3.Connection, turn_id: str, owner: str, work: Change) -> Turn | None:
+        with db:
+            db.execute("BEGIN IMMEDIATE")
+            turn = work(self._read(db, turn_id, owner, None))
+            if turn is not None:
+                self._put_in(db, [(turn, encode(turn, self._max_turn_bytes))])
+            return turn
 
     def _replace(self, db: sqlite3.Connection, key: str, expires: float, text: bytes) -> None:
         """Put it in the place of what stands there, which takes half of what taking that out and this in would."""

@@ -7,6 +7,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from proxy.errors import CODES
 from proxy.protocols.responses.compaction import KEPT_BYTES, REQUEST
 from proxy.protocols.responses.summaries import sealed
 from proxy.testing import Say, Upstream
@@ -108,7 +109,7 @@ async def test_what_the_user_said_is_bounded(gateway: Gateway) -> None:
         ({"input": []}, "missing_required_parameter", "input"),
         ({"input": 3}, "invalid_type", "input"),
         ({"input": [3]}, "invalid_type", "input[0]"),
-        ({"input": "x", "conversation": "conv_1"}, "unsupported_parameter", "conversation"),
+        ({"input": "x", "conversation": "conv_1"}, "not_found", "conversation"),
         ({"previous_response_id": "resp_gone"}, "previous_response_not_found", "previous_response_id"),
     ],
 )
@@ -116,7 +117,7 @@ async def test_mistakes(gateway: Gateway, body: dict[str, Any], code: str, param
     server = await gateway(script=["x"])
     answer = await post(server, body, path=COMPACT)
     error = answer.json()["error"]
-    assert (answer.status, error["code"], error["param"]) == (400, code, param)
+    assert (answer.status, error["code"], error["param"]) == (CODES[code].status, code, param)
 
 
 @pytest.mark.parametrize("text", ["", "  \n", "<think>hm</think>"])

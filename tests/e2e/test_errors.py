@@ -273,6 +273,7 @@ ELSEWHERE = {
     "client_closed_request": "test_a_client_that_went_is_in_the_log",
     "previous_response_not_found": "test_conversation.py",
     "response_cancelled": "test_conversation.py",
+    "response_lost": "test_background_processes.py",
     "store_unavailable": "test_conversation.py",
     "output_format_not_satisfied": "test_output_format.py",
     "shutting_down": "test_stopping.py",
@@ -361,7 +362,7 @@ async def test_the_path_without_a_prefix_is_the_same(gateway: Gateway) -> None:
 
 async def test_a_wrong_method_names_the_right_one(gateway: Gateway) -> None:
     server = await gateway(script=["hello"])
-    async with aiohttp.ClientSession() as session, session.get(server.make_url(CHAT)) as response:
+    async with aiohttp.ClientSession() as session, session.put(server.make_url(CHAT)) as response:
         assert (response.status, response.headers["Allow"]) == (405, "POST")
         assert (await response.json())["error"]["code"] == "method_not_allowed"
 
@@ -653,3 +654,28 @@ async def test_neither_keys_nor_texts_are_logged(gateway: Gateway, caplog: pytes
     lines = [f"{record.getMessage()} {record.__dict__.get('fields')}" for record in caplog.records]
     assert any("exchange" in line for line in lines)
     assert not [line for line in lines if "private" in line]
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", ""),
+        ("GET", "/chatcmpl-1"),
+        ("GET", "/chatcmpl-1/messages"),
+        ("POST", "/chatcmpl-1"),
+        ("DELETE", "/chatcmpl-1"),
+    ],
+)
+@pytest.mark.parametrize("prefix", ["/v1", ""])
+async def test_stored_chat_completions_are_not_there(gateway: Gateway, method: str, path: str, prefix: str) -> None:
+    """R28.7: 404, and why; other methods on the path are the wrong ones still."""
+    server = await gateway(script=["Hello."])
+    url = server.make_url(f"{prefix}/chat/completions")
+    async with aiohttp.ClientSession() as session:
+        async with session.request(method, f"{url}{path}", json={"metadata": {}}) as answer:
+            error = (await answer.json())["error"]
+            assert (answer.status, error["code"]) == (404, "not_found")
+            assert "not kept" in error["message"]
+            assert "/v1/responses" in error["message"]
+        async with session.put(url) as answer:
+            assert answer.status == 405

@@ -159,7 +159,7 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[str]]:
         "proxy.protocols.responses.turns:ResponsesTurns.going_on",
         "proxy.protocols.responses.turns:ResponsesTurns.finished",
         "proxy.protocols.responses.turns:ResponsesTurns.shown",
-        "proxy.pipeline.stored._page",
+        "proxy.pipeline.responses._page",
         "middlewares.injection.inject",
         "middlewares.reask._in_words",
         "proxy.prompting.transcript:TranscriptWriter.talk",

@@ -146,7 +146,7 @@ class RememberingTiny(TinyProtocol):
     """Tells its clients how an answer is called."""
 
     turns = TinyTurns()
-    routes = (Route("GET", "/tiny/{id}", "proxy.pipeline.stored:read"),)
+    routes = (Route("GET", "/tiny/{id}", "proxy.pipeline.responses:read"),)
 
     def writer(self, options: WriteOptions) -> StreamWriter:
         return NamingWriter()

@@ -13,6 +13,7 @@ import aiohttp
 import openai
 import pytest
 from aiohttp.test_utils import TestServer
+from openai.types.responses import ResponseErrorEvent
 
 from proxy.errors import CODES
 from proxy.events import Event, Kind
@@ -76,7 +77,10 @@ def check_failed(answer: WireAnswer, code: str) -> Streamed:
     got = of_stream(answer)
     *_, error, failed = got.events
     assert got.kinds.count("error") == 1
-    assert (error["type"], set(error)) == ("error", {"type", "sequence_number", "error"})
+    assert list(error) == ["type", "sequence_number", "code", "message", "param", "error"]
+    assert error["error"] == {"type": CODES[code].type, **{key: error[key] for key in ("code", "message", "param")}}
+    read = ResponseErrorEvent.model_validate(error, strict=True)  # as it is published: flat
+    assert (read.code, read.sequence_number) == (code, error["sequence_number"])
     assert list(error["error"]) == ["type", "code", "message", "param"]
     assert (error["error"]["code"], error["error"]["type"]) == (code, CODES[code].type)
     assert failed["response"]["error"] == {

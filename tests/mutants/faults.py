@@ -400,6 +400,17 @@ FAULTS: Final = (
         "a conversation lives on after its time", ("tests/store/test_conformance.py",),
     ),
     Fault(
+        "store-change-on-disk", "proxy/store/sqlite.py",
+        '            db.execute("BEGIN IMMEDIATE")\n            turn = work(',
+        '            db.execute("BEGIN")\n            turn = work(',
+        "two workers that add to one conversation at once: one of them fails", ("tests/store/test_conformance.py",),
+    ),
+    Fault(
+        "background-late-end", "proxy/pipeline/background.py",
+        "lambda now: turn if runs(now) else None", "lambda now: turn",
+        "a response that was said to have failed is complete later", ("tests/e2e/test_background.py",),
+    ),
+    Fault(
         "store-expired-on-disk", "proxy/store/sqlite.py",
         "WHERE key = ? AND lives.expires > ?\",\n", "WHERE key = ? AND 0 < ?\",\n",
         "the same, of stores on disk", ("tests/store/test_conformance.py",),

@@ -159,11 +159,28 @@ async def test_what_else_is_asked(gateway: Gateway) -> None:
         conforms(name, answer.json())
     ident = first["id"]
     async with aiohttp.ClientSession(str(server.make_url("/"))) as session:
+        item = {"role": "user", "content": "x", "id": "msg_1"}
+        async with session.post("/v1/conversations", json={"items": [item], "metadata": {"a": "b"}}) as got:
+            conforms("Conversation", await got.json())
+            made = f"/v1/conversations/{(await got.json())['id']}"
+        async with session.post("/v1/responses", json={"model": "m", "input": "x", "background": True}) as got:
+            conforms("ResponseResource", await got.json())
+            background = (await got.json())["id"]
+        async with session.get(f"/v1/responses/{background}?stream=true") as got:
+            fits("responses", payloads(await got.read()))
         for name, method, path in (
             ("ResponseResource", "GET", f"/v1/responses/{ident}"),
             ("ResponseResource", "POST", f"/v1/responses/{ident}/cancel"),
             ("InputItemList", "GET", f"/v1/responses/{ident}/input_items"),
             ("DeletedResponse", "DELETE", f"/v1/responses/{ident}"),
+            ("Conversation", "GET", made),
+            ("ConversationItemList", "GET", f"{made}/items"),
+            ("ConversationItem", "GET", f"{made}/items/msg_1"),
+            ("Error", "GET", f"{made}/items/nothing"),
+            ("Conversation", "DELETE", f"{made}/items/msg_1"),
+            ("ConversationItemList", "GET", f"{made}/items"),
+            ("DeletedConversation", "DELETE", made),
+            ("Error", "GET", made),
             ("Error", "GET", f"/v1/responses/{ident}"),
             ("ModelList", "GET", "/v1/models"),
             ("Health", "GET", "/livez"),

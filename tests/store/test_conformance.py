@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from proxy.model import Message, Text, ToolResult, ToolUse
+from proxy.protocols.turn import Turn
 from proxy.store.base import ResponseStore, StoreUnavailable
 from proxy.store.encoding import TurnTooLarge
 from tests.store.redis_server import GROUPS
@@ -410,6 +412,82 @@ async def test_a_cancelled_put_harms_nobody(store: ResponseStore) -> None:
         assert await store.get(f"resp_{i}", "alice") in (None, turn(f"resp_{i}"))
 
 
+# --- changes that build on what is there ------------------------------------------------------------------------------
+
+
+def _counted(before: Turn | None) -> Turn:
+    number = 0 if before is None else before.extra["responses"]["number"]
+    return turn("resp_1", number=number + 1)
+
+
+async def test_changes_at_once_are_all_made(make_store: MakeStore) -> None:
+    stores = [make_store()] * 2
+    if stores[0].shared:
+        stores[1] = make_store()
+
+    def slowly(before: Turn | None) -> Turn:
+        time.sleep(0.002)  # so that others come meanwhile, where they can
+        return _counted(before)
+
+    await asyncio.gather(*(stores[i % 2].change("resp_1", "alice", slowly) for i in range(40)))
+    assert await stores[0].get("resp_1", "alice") == turn("resp_1", number=40)
+
+
+async def test_a_change_gives_what_was_put(store: ResponseStore) -> None:
+    assert await store.change("resp_1", "alice", _counted) == turn("resp_1", number=1)
+    assert await store.change("resp_1", "alice", _counted) == turn("resp_1", number=2)
+
+
+async def test_a_change_to_nothing_or_that_fails_leaves_what_was_there(store: ResponseStore) -> None:
+    await store.put(turn("resp_1"))
+    seen: list[Turn | None] = []
+
+    def fail(before: Turn | None) -> Turn:
+        raise KeyError("of the one who changes")
+
+    assert await store.change("resp_1", "alice", lambda before: seen.append(before)) is None
+    assert await store.change("resp_2", "alice", lambda before: seen.append(before)) is None
+    with pytest.raises(KeyError):
+        await store.change("resp_1", "alice", fail)
+    assert seen == [turn("resp_1"), None]
+    assert await store.get("resp_1", "alice") == turn("resp_1")
+    assert await store.get("resp_2", "alice") is None
+
+
+async def test_a_change_sees_nothing_of_others_or_of_what_has_expired(store: ResponseStore, clock: Clock) -> None:
+    seen: list[Turn | None] = []
+
+    def note(before: Turn | None) -> Turn:
+        seen.append(before)
+        return turn("resp_1", owner="bob", expires=clock.now + DAY, text="new")
+
+    await store.put(turn("resp_1", owner="alice"))
+    await store.put(turn("resp_1", owner="bob", expires=START + HOUR))
+    clock.now = START + HOUR
+    await store.change("resp_1", "bob", note)
+    assert seen == [None]
+    assert await store.get("resp_1", "bob") == turn("resp_1", owner="bob", expires=clock.now + DAY, text="new")
+    assert await store.get("resp_1", "alice") == turn("resp_1")
+
+
+async def test_a_change_sees_how_long_a_turn_lives_now(store: ResponseStore) -> None:
+    await store.put(turn("resp_1", expires=START + HOUR))
+    await store.prolong(["resp_1"], "alice", START + DAY)
+    seen: list[Turn | None] = []
+    await store.change("resp_1", "alice", lambda before: seen.append(before))
+    assert seen == [turn("resp_1", expires=START + DAY)]
+
+
+async def test_a_change_is_held_to_the_bounds(make_store: MakeStore) -> None:
+    store = make_store(max_turns=2, max_turn_bytes=2000)
+    for ident in ("resp_1", "resp_2", "resp_3"):
+        await store.change(ident, "alice", lambda _, ident=ident: turn(ident))  # type: ignore[misc]
+    assert await store.get("resp_1", "alice") is None
+    with pytest.raises(TurnTooLarge):
+        await store.change("resp_3", "alice", lambda _: turn("resp_3", text="x" * 3000))
+    assert await store.get("resp_3", "alice") == turn("resp_3")
+
+
 # --- opening and closing ----------------------------------------------------------------------------------------------
 
 
@@ -424,6 +502,7 @@ async def test_closing_twice_and_using_it_after(make_store: MakeStore) -> None:
         store.get("resp_1", "alice"),
         store.get_chain("resp_1", "alice"),
         store.delete("resp_1", "alice"),
+        store.change("resp_1", "alice", _counted),
         store.prolong(["resp_1"], "alice", START),
         store.present([("resp_1", "alice")]),
         store.prune(START),

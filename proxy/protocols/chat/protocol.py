@@ -51,6 +51,7 @@ class ChatProtocol(ClientSide, ServerSide):
     }
     name_chars = 64
     inline_thinking = True
+    unkept = "Chat completions are not kept here, so none can be listed, read, changed or deleted."
     counts_on_demand = True
     end_marks = (DONE,)
     stops = 4

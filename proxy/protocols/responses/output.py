@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import orjson
 
@@ -22,6 +22,9 @@ from ..base import TextFrame
 from ..wire import dump, whole
 from .items import PROTOCOL, part_fields, write_call, write_reasoning
 from .reply import CallNames, item_fields, message_item, refusal_part, text_part
+
+QUEUED: Final = ("response.created", "response.queued")
+"""Events with which a stream begins that is made in the background."""
 
 
 @cache

@@ -7,7 +7,8 @@ state machine of a module beside this one, usable without the server (R4.6).
 tools that stand among them · `resource.py` the response object · `reply.py` whole answers and their items · `reader.py`
 streams in · `writer.py` streams out, with `output.py` for the items in them · `turns.py` conversations that the gateway
 remembers · `compaction.py` conversations made short, with `summaries.py` · `served.py` tool servers that the client
-names, with `served_items.py`. What the protocol cannot express stands in their docstrings.
+names, with `served_items.py` · `conversations.py` conversations with ids of their own. What the protocol cannot express
+stands in their docstrings.
 """
 
 from __future__ import annotations
@@ -21,13 +22,12 @@ from ...model import Message, ModelReply, ModelRequest, ToolUse, fields_of
 from .. import openai
 from ..base import ClientSide, ListedModel, Route, ServerSide, StreamReader, StreamWriter, WriteOptions
 from ..numbers import MAX_CHOICES
-from ..request_schema import RequestSchema
 from ..wire import load
 from .compaction import asking, write_compacted
 from .items import PROTOCOL, known_fields
 from .reader import ResponsesReader
 from .reply import read_reply, write_reply
-from .request import code_of, read_request
+from .request import read_request
 from .request_writer import COUNTED, own_body, write_request
 from .served import ResponsesServed, secrets
 from .turns import ResponsesTurns
@@ -50,10 +50,18 @@ class ResponsesProtocol(ClientSide, ServerSide):
     whole_history = False
     turns = ResponsesTurns()
     routes = (
-        Route("GET", "/responses/{id}", "proxy.pipeline.stored:read"),
-        Route("DELETE", "/responses/{id}", "proxy.pipeline.stored:delete"),
-        Route("GET", "/responses/{id}/input_items", "proxy.pipeline.stored:list_input"),
-        Route("POST", "/responses/{id}/cancel", "proxy.pipeline.stored:cancel"),
+        Route("GET", "/responses/{id}", "proxy.pipeline.responses:read"),
+        Route("DELETE", "/responses/{id}", "proxy.pipeline.responses:delete"),
+        Route("GET", "/responses/{id}/input_items", "proxy.pipeline.responses:list_input"),
+        Route("POST", "/responses/{id}/cancel", "proxy.pipeline.responses:cancel"),
+        Route("POST", "/conversations", "proxy.pipeline.conversations:create"),
+        Route("GET", "/conversations/{id}", "proxy.pipeline.conversations:read"),
+        Route("POST", "/conversations/{id}", "proxy.pipeline.conversations:update"),
+        Route("DELETE", "/conversations/{id}", "proxy.pipeline.conversations:delete"),
+        Route("GET", "/conversations/{id}/items", "proxy.pipeline.conversations:list_items"),
+        Route("POST", "/conversations/{id}/items", "proxy.pipeline.conversations:add_items"),
+        Route("GET", "/conversations/{id}/items/{item}", "proxy.pipeline.conversations:read_item"),
+        Route("DELETE", "/conversations/{id}/items/{item}", "proxy.pipeline.conversations:delete_item"),
     )
     count_path = "/responses/input_tokens"
     compact_path = "/responses/compact"
@@ -68,14 +76,11 @@ class ResponsesProtocol(ClientSide, ServerSide):
     time_header = openai.TIME_HEADER
     limit_fields = ("max_output_tokens",)
 
-    def __init__(self) -> None:
-        self._shape = RequestSchema("responses_request", code_of)
-
     # --- towards clients --------------------------------------------------------------------------------------------
 
     def read_request(self, body: Mapping[str, Any], raw: bytes) -> ModelRequest:
         """The request in `body`, the parsed JSON of `raw`. Raises `ClientFault` with `param` (R8.1 to R8.4)."""
-        return read_request(body, raw, self._shape)
+        return read_request(body, raw)
 
     def writer(self, options: WriteOptions) -> StreamWriter:
         """A writer for one streamed answer (R8.7 to R8.12)."""

@@ -71,14 +71,18 @@ def code_of(param: str, general: str) -> str:
     return general
 
 
+SHAPE: Final = RequestSchema("responses_request", code_of)
+"""The shape of requests; compiled when the first one is checked."""
+
+
 # --- read -----------------------------------------------------------------------------------------------------------
 
 
-def read_request(body: Mapping[str, Any], raw: bytes, shape: RequestSchema) -> ModelRequest:
+def read_request(body: Mapping[str, Any], raw: bytes) -> ModelRequest:
     """The request in `body`, whose bytes were `raw`. Raises `ClientFault` with the path of the first fault (R8.1)."""
     tools = known_set(body.get("tools"), "responses")
-    shape.check(body if tools is None else {**body, "tools": None})  # a known list was checked when it came first
-    _check_fields(body, shape)
+    SHAPE.check(body if tools is None else {**body, "tools": None})  # a known list was checked when it came first
+    _check_fields(body)
     if asks_summary(body):
         return _summary_request(body)
     if tools is None:
@@ -146,27 +150,26 @@ def _own_fields(body: Mapping[str, Any]) -> Mapping[str, Any]:
     return fields
 
 
-def _check_fields(body: Mapping[str, Any], shape: RequestSchema) -> None:
+def _check_fields(body: Mapping[str, Any]) -> None:
     """Rules between fields."""
-    if body.get("background") is True:
+    if body.get("background") is True and body.get("store") is False:
         raise ClientFault(
-            "Invalid 'background': responses are not made in the background here.",
-            code="unsupported_parameter",
+            "Invalid 'background': a response that is made in the background is kept, and 'store' is false.",
             param="background",
-            hint="Leave it out.",
+            hint="Leave 'store' out, or 'background'.",
         )
     if body.get("stream_options") is not None and body.get("stream") is not True:
         raise ClientFault("'stream_options' is only allowed with 'stream': true.", param="stream_options")
-    if body.get("conversation") is not None:
+    before = [name for name in ("previous_response_id", "conversation") if body.get(name) is not None]
+    if len(before) == 2:
         raise ClientFault(
-            "Invalid 'conversation': this gateway has no conversations with ids of their own, so what was said before would be missing.",
-            code="unsupported_parameter",
+            "Invalid 'conversation': 'previous_response_id' says as well what comes before.",
             param="conversation",
-            hint="Go on from a response with 'previous_response_id', or send the whole conversation as 'input'.",
+            hint="Send one of the two.",
         )
-    known = body.get("previous_response_id") is not None or body.get("prompt") is not None
+    known = bool(before) or body.get("prompt") is not None
     if not known and (body.get("input") is None or body["input"] == []):
-        raise shape.missing("input")
+        raise SHAPE.missing("input")
 
 
 def read_messages(body: Mapping[str, Any], items: Iterable[Mapping[str, Any]] | None = None) -> tuple[Message, ...]:
@@ -220,7 +223,7 @@ def _read_tools(tools: Iterable[Mapping[str, Any]], path: str, group: Mapping[st
             fields = {key: _either(tool, inner, key) for key in ("name", "description", "parameters", "strict")}
             name = fields["name"]
             if name is None:
-                raise _without_name(f"{path}[{index}].{kind}.name" if inner else f"{path}[{index}].name")
+                raise SHAPE.missing(f"{path}[{index}].{kind}.name" if inner else f"{path}[{index}].name")
             custom = kind == "custom"
             yield ToolSpec(
                 name,
@@ -237,10 +240,6 @@ def _read_tools(tools: Iterable[Mapping[str, Any]], path: str, group: Mapping[st
         elif namespace is None:
             label = tool.get("name") or tool.get("server_label")
             yield ToolSpec(label if isinstance(label, str) else kind, kind="hosted", extra={PROTOCOL: tool})
-
-
-def _without_name(param: str) -> ClientFault:
-    return ClientFault(f"Missing required parameter: '{param}'.", code=code_of(param, ""), param=param)
 
 
 def _either(outer: Mapping[str, Any], inner: Mapping[str, Any], key: str) -> Any:

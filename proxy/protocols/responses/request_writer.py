@@ -22,7 +22,7 @@ from typing import Any, Final
 from ...model import EMPTY, Message, ModelRequest, Text, ToolChoice, ToolSpec, fields_of
 from ..call_ids import at_most
 from .items import PROTOCOL, own_items, write_items
-from .request import KNOWN, TOOL_FIELDS
+from .request import GATEWAYS_OWN, KNOWN, TOOL_FIELDS
 from .tools_in_input import searches
 
 LEAST_TOKENS: Final = 16
@@ -59,7 +59,8 @@ def own_body(body: Mapping[str, Any]) -> Mapping[str, Any]:
         return body
     given = own_items(body)
     fitted = {} if isinstance(given, str) else {"input": list(_kept_by_nobody(given))}
-    return {**body, **fitted, "store": False}
+    theirs = {key: value for key, value in body.items() if key not in GATEWAYS_OWN}
+    return {**theirs, **fitted, "store": False}
 
 
 def _kept_by_nobody(items: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:

@@ -23,7 +23,7 @@ from ..wire import dump, dumper, whole
 from .ids import new_response_id
 from .items import PROTOCOL
 
-Status = Literal["in_progress", "completed", "incomplete", "failed", "cancelled"]
+Status = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
 
 RESOURCE_KEYS: Final = (
     "id", "object", "created_at", "status", "background", "completed_at", "error", "frequency_penalty",
@@ -118,7 +118,16 @@ def resource(
     for key in _AS_GIVEN:
         if isinstance(body.get(key), str):
             written[key] = body[key]
+    if (conversation := conversation_of(body)) is not None:
+        written["conversation"] = {"id": conversation}
     return written
+
+
+def conversation_of(body: Mapping[str, Any]) -> str | None:
+    """The id of the conversation that a request or a response belongs to."""
+    given = body.get("conversation")
+    ident = given.get("id") if isinstance(given, Mapping) else given
+    return ident if isinstance(ident, str) else None
 
 
 def write_begun(options: WriteOptions, ident: str) -> bytes:
@@ -165,6 +174,7 @@ def _echo(options: WriteOptions) -> dict[str, Any]:
         "tool_choice": _echo_choice(body.get("tool_choice")),
         "tools": _echo_tools(body.get("tools") or ()),
         "metadata": body.get("metadata") or {},
+        "background": body.get("background") is True,
     }
     for key in _DEFAULTS:
         if body.get(key) is not None:

@@ -10,26 +10,32 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, overload
+from typing import Any, Final, Literal, overload
 
 from ...errors import GatewayError
 from ...model import EMPTY, Message, ModelReply, ModelRequest, Opaque, Text
 from ..base import TurnForm, WriteOptions
 from ..turn import Turn, TurnStatus
 from ..wire import PIECE_CHARS, dump, dump_in_pieces, load
+from .conversations import ResponsesConversations
 from .ids import new_response_id, response_of
 from .items import PROTOCOL, joined, own_items, read_items, whole_items, write_items
 from .kept_items import answered, as_made, listed, made_output, mended
+from .output import QUEUED, head_of
 from .reply import Origins, broken_off, write_finished
 from .request import with_earlier_tools
-from .resource import RESOURCE_KEYS, resource, write_begun, write_resource
+from .resource import RESOURCE_KEYS, resource, response_error, write_begun, write_resource
 from .summaries import asks_summary, summary_item
+
+_LAST: Final = frozenset({"response.completed", "response.incomplete", "response.failed"})
+"""Events that end a stream."""
 
 
 class ResponsesTurns(TurnForm):
     """A `TurnForm`."""
 
     previous = "previous_response_id"
+    conversations = ResponsesConversations()
 
     def own(self, request: ModelRequest, body: Mapping[str, Any]) -> tuple[Message, ...]:
         """All but the instructions (R12.3)."""
@@ -114,6 +120,33 @@ class ResponsesTurns(TurnForm):
         origins: Origins = []
         shown = broken_off(reply, options, status, error, origins)
         return _ended(turn, options, shown, write_resource(shown, options), origins)
+
+    # --- in the background ------------------------------------------------------------------------------------------
+
+    def queued(self, turn: Turn, options: WriteOptions) -> tuple[Turn, bytes]:
+        """`response.created` and `response.queued`."""
+        written = write_resource(resource(options, turn.id, "queued"), options)
+        frames = (b'%b%d,"response":%b}\n\n' % (head_of(kind), number, written) for number, kind in enumerate(QUEUED))
+        return _kept(replace(turn, status="queued"), "queued", _said(options, written)), b"".join(frames)
+
+    def ended(self, turn: Turn, status: Literal["failed", "cancelled"], error: GatewayError | None) -> Turn:
+        """With the response as it was shown last."""
+        said = _value(turn.said)
+        shown = {
+            **said["resource"],
+            "status": status,
+            "error": None if error is None else response_error(error),
+        }
+        return _kept(turn, status, dump_in_pieces({"input": said["input"], "resource": shown}))
+
+    def last_frame(self, turn: Turn, number: int) -> bytes:
+        """The terminal event; of a cancelled response it is `response.incomplete`, as where it is written live."""
+        kind = "incomplete" if turn.status == "cancelled" else turn.status
+        return b'%b%d,"response":%b}\n\n' % (head_of(f"response.{kind}"), number, dump_in_pieces(self.shown(turn)))
+
+    def is_last_frame(self, frame: str) -> bool:
+        """By the name of its event."""
+        return frame.partition("\n")[0].removeprefix("event: ") in _LAST
 
     # --- showing ----------------------------------------------------------------------------------------------------
 

@@ -31,7 +31,19 @@ from ..base import KEEPALIVE, TextFrame, WriteOptions
 from ..wire import dump
 from .ids import derived_id
 from .items import PROTOCOL
-from .output import CallItem, Inline, Item, ReasoningItem, RefusalItem, SearchItem, Sink, TextItem, head_of, new_head
+from .output import (
+    QUEUED,
+    CallItem,
+    Inline,
+    Item,
+    ReasoningItem,
+    RefusalItem,
+    SearchItem,
+    Sink,
+    TextItem,
+    head_of,
+    new_head,
+)
 from .reply import CallNames, end_time, is_item, opaque_item, outcome, written_as
 from .resource import resource, response_id, take_begun, write_resource
 from .served_items import CALL, as_begun, closing_frame, is_own, opening_frames
@@ -117,8 +129,11 @@ class ResponsesWriter:
         self._extra = dict(extra)
         self._names = CallNames(self._options, self._ident)
         begun = self._begun()
-        for kind in ("response.created", "response.in_progress"):
-            self.frame(head_of(kind), begun)
+        if self._options.body.get("background") is True:
+            self._sequence = len(QUEUED)  # they were said when it was queued
+        else:
+            self.frame(head_of("response.created"), begun)
+        self.frame(head_of("response.in_progress"), begun)
 
     def _begun(self) -> bytes:
         """The end of a frame with the response that is in progress. Not kept: it holds all tools, and a stream is
@@ -168,7 +183,10 @@ class ResponsesWriter:
             return
         if self._options.responses.error_event:
             detail = error.envelope()["error"]
-            self.send("error", error={key: detail[key] for key in ("type", "code", "message", "param")})
+            flat = {
+                key: detail[key] for key in ("code", "message", "param")
+            }  # as it is published; nested as it is sent
+            self.send("error", **flat, error={"type": detail["type"], **flat})
         self._end("response.failed", resource(self._options, self._ident, "failed", self.items, error=error))
 
     def _end(self, kind: str, shown: Mapping[str, Any]) -> None:

@@ -1,0 +1,133 @@
+"""Responses in the background of a gateway with two workers: any of them answers for one, a reload does not end it, a
+killed worker and the end of the drain do, and every poll says so."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from openai.types.responses import Response
+
+from proxy.testing import Answer, Upstream
+from tests.e2e.processes import GUARD_S, Process, running
+from tests.e2e.test_background import END, word
+
+pytestmark = pytest.mark.skipif(not hasattr(socket, "SO_REUSEPORT"), reason="several workers need SO_REUSEPORT")
+
+POLLS = 12
+"""Connections of their own: they come to both workers."""
+
+
+def configured(upstream: Upstream, **more: Any) -> dict[str, Any]:
+    """Two workers; a lease is short, so that nobody waits for long."""
+    server = {"port": 0, "workers": 2, **more}
+    return {"server": server, "backends": {"up": {"url": upstream.url}}, "background": {"lease_s": 2.0}}
+
+
+async def asked(url: str, ident: str, times: int = POLLS) -> list[Response]:
+    """What a response is, each time over a new connection."""
+    found = []
+    for _ in range(times):
+        async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=3) as session:
+            found.append(await session.responses.retrieve(ident))
+    return found
+
+
+async def until(url: str, ident: str, status: str) -> None:
+    async with asyncio.timeout(GUARD_S):
+        while {response.status for response in await asked(url, ident, 1)} != {status}:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+
+
+async def begin(process: Process) -> str:
+    async with openai.AsyncOpenAI(base_url=f"{process.url}/v1", api_key="none") as session:
+        made = await session.responses.create(model="m", input="x", background=True)
+    await until(process.url, made.id, "in_progress")
+    return made.id
+
+
+@pytest.fixture
+async def held() -> AsyncIterator[tuple[Upstream, asyncio.Event]]:
+    gate = asyncio.Event()
+    async with Upstream([Answer([word("Half "), gate, word("whole."), *END])]) as upstream:
+        yield upstream, gate
+
+
+async def test_any_worker_and_a_reload(tmp_path: Path, held: tuple[Upstream, asyncio.Event]) -> None:
+    upstream, gate = held
+    async with running(tmp_path, configured(upstream)) as process:
+        ident = await begin(process)
+        assert {response.status for response in await asked(process.url, ident)} == {"in_progress"}
+        await process.reload()
+        assert {response.status for response in await asked(process.url, ident)} == {"in_progress"}
+        gate.set()
+        await until(process.url, ident, "completed")
+        assert {response.output_text for response in await asked(process.url, ident)} == {"Half whole."}
+
+
+async def test_cancelled_by_any_worker(tmp_path: Path, held: tuple[Upstream, asyncio.Event]) -> None:
+    upstream, _ = held
+    async with running(tmp_path, configured(upstream)) as process:
+        for _ in range(4):
+            ident = await begin(process)
+            async with openai.AsyncOpenAI(base_url=f"{process.url}/v1", api_key="none") as session:
+                assert (await session.responses.cancel(ident)).status == "cancelled"
+            assert {response.status for response in await asked(process.url, ident)} == {"cancelled"}
+
+
+async def test_a_killed_worker(tmp_path: Path, held: tuple[Upstream, asyncio.Event]) -> None:
+    """A poll says so, and a stream that somebody follows ends so."""
+    upstream, gate = held
+    async with running(tmp_path, configured(upstream)) as process:
+        idents = [await begin(process) for _ in range(3)]
+        for worker in process.workers():
+            os.kill(worker, signal.SIGKILL)
+        await process.logged("starting another", 2)
+        for ident in idents:
+            await until(process.url, ident, "failed")
+            failed = (await asked(process.url, ident))[0]
+            assert failed.error is not None
+            assert failed.error.message.startswith("response_lost: ")
+            async with openai.AsyncOpenAI(base_url=f"{process.url}/v1", api_key="none") as session:
+                events = [event async for event in await session.responses.retrieve(ident, stream=True)]
+            assert [event.sequence_number for event in events] == [*range(len(events))]
+            assert (events[0].type, events[-1].type) == ("response.created", "response.failed")
+        gate.set()
+        assert await begin_and_end(process) == "Half whole."  # nothing stands in the way of the next one
+
+
+async def begin_and_end(process: Process) -> str:
+    async with openai.AsyncOpenAI(base_url=f"{process.url}/v1", api_key="none") as session:
+        made = await session.responses.create(model="m", input="x", background=True)
+    await until(process.url, made.id, "completed")
+    return (await asked(process.url, made.id, 1))[0].output_text
+
+
+@pytest.mark.parametrize("in_time", [True, False])
+async def test_the_drain(tmp_path: Path, held: tuple[Upstream, asyncio.Event], in_time: bool) -> None:
+    """It is waited for as for any other answer; when the time is over it has failed, and a gateway that is started
+    again says so."""
+    upstream, gate = held
+    config = configured(upstream, shutdown_grace_s=GUARD_S / 2 if in_time else 0.2)
+    async with running(tmp_path, config) as process:
+        ident = await begin(process)
+        process.signal(signal.SIGTERM)
+        if in_time:
+            await process.logged("stopping; requests under way: 1")
+            gate.set()
+        await process.end()
+    async with running(tmp_path, config) as process:
+        (response,) = await asked(process.url, ident, 1)
+    if in_time:
+        assert (response.status, response.output_text) == ("completed", "Half whole.")
+    else:
+        assert response.status == "failed"
+        assert response.error is not None
+        assert response.error.message.startswith("shutting_down: ")

@@ -1,0 +1,323 @@
+"""`/v1/conversations` (R28.7): the shapes of the published types, the items of a conversation before the input of a
+request and behind its answer, on every store, over several gateways that share one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import openai
+import pytest
+from aiohttp.test_utils import TestServer
+from openai.types.conversations import Conversation, ConversationDeletedResource, ConversationItemList
+
+from proxy.pipeline.stored import CONVERSATIONS
+from proxy.testing import Answer, Asked, Say, Upstream
+from tests.e2e.conftest import Gateway, read_config, sdk
+from tests.e2e.test_conversation import CALL, LOOK, client, texts
+from tests.store.redis_server import GROUPS
+
+CONVS = "/v1/conversations"
+
+
+def echo(asked: Asked) -> Answer:
+    return Say("You said ", asked.json["messages"][-1]["content"])(asked)
+
+
+@pytest.fixture(params=["memory", "sqlite", "redis"])
+async def two(request: pytest.FixtureRequest, gateway: Gateway, tmp_path: Path) -> AsyncIterator[Sequence[TestServer]]:
+    """Two gateways that share a store; twice the same one where it is in its memory."""
+    kind = request.param
+    store: dict[str, Any] = {"kind": kind}
+    if kind == "sqlite":
+        store["path"] = str(tmp_path / f"{uuid4().hex}.sqlite3")
+    elif kind == "redis":
+        pytest.importorskip("redis")
+        store["url"] = request.getfixturevalue(GROUPS["redis"]).url
+    async with Upstream([echo]) as upstream:
+        backends = {"up": {"url": upstream.url}}
+        config = read_config({"backends": backends, "store": store, "auth": {"keys": ["k1", "k2"]}})
+        one = await gateway(config)
+        yield one, one if kind == "memory" else await gateway(config)
+
+
+def said(items: Any) -> list[tuple[str, str]]:
+    return [(item.role, item.content[0].text) for item in items]
+
+
+async def test_its_whole_life(two: Sequence[TestServer]) -> None:
+    async with sdk(two[0], api_key="k1") as one, sdk(two[1], api_key="k1") as other:
+        made = await one.conversations.create(
+            metadata={"topic": "demo"}, items=[{"type": "message", "role": "user", "content": "Hello"}]
+        )
+        Conversation.model_validate(made.model_dump(), strict=True)
+        assert (made.object, made.metadata) == ("conversation", {"topic": "demo"})
+        assert await other.conversations.retrieve(made.id) == made
+        changed = await other.conversations.update(made.id, metadata={"topic": "other"})
+        assert changed.metadata == {"topic": "other"}
+        assert (await one.conversations.retrieve(made.id)).metadata == {"topic": "other"}
+        added = await one.conversations.items.create(
+            made.id,
+            items=[
+                {"role": "assistant", "content": "Hi."},
+                {"type": "function_call", "call_id": "call_1", "name": "look", "arguments": "{}"},
+                {"type": "function_call_output", "call_id": "call_1", "output": "blue"},
+            ],
+        )
+        ConversationItemList.model_validate(added.model_dump(), strict=True)
+        assert [item.type for item in added.data] == ["message", "function_call", "function_call_output"]
+        listed = [item async for item in other.conversations.items.list(made.id, order="asc", limit=1)]
+        assert said(listed[:2]) == [("user", "Hello"), ("assistant", "Hi.")]
+        assert listed[1:] == added.data
+        assert len({item.id for item in listed}) == 4
+        newest = await other.conversations.items.list(made.id, limit=2, include=["message.output_text.logprobs"])
+        assert newest.data == [*reversed(listed[2:])]
+        assert newest.has_more
+        assert await one.conversations.items.retrieve(listed[1].id, conversation_id=made.id) == listed[1]
+        left = await other.conversations.items.delete(listed[1].id, conversation_id=made.id)
+        assert (left.id, left.object) == (made.id, "conversation")
+        with pytest.raises(openai.NotFoundError):
+            await one.conversations.items.retrieve(listed[1].id, conversation_id=made.id)
+        gone = await one.conversations.delete(made.id)
+        ConversationDeletedResource.model_validate(gone.model_dump(), strict=True)
+        assert (gone.id, gone.deleted) == (made.id, True)
+        for again in (
+            other.conversations.retrieve(made.id),
+            other.conversations.delete(made.id),
+            other.conversations.update(made.id, metadata={}),
+            other.conversations.items.create(made.id, items=[{"role": "user", "content": "x"}]),
+            other.conversations.items.list(made.id),
+            other.responses.create(model="m", input="x", conversation=made.id),
+        ):
+            with pytest.raises(openai.NotFoundError, match="Conversation with id"):
+                await again
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_turns_in_a_conversation(two: Sequence[TestServer], stream: bool) -> None:
+    """Each turn sees the ones before, at whichever gateway, and is added when its answer is there."""
+    async with sdk(two[0], api_key="k1") as one, sdk(two[1], api_key="k1") as other:
+        made = await one.conversations.create(items=[{"role": "developer", "content": "Be brief."}])
+        for number, (session, named) in enumerate([(one, made.id), (other, {"id": made.id})]):
+            asked: dict[str, Any] = {"model": "m", "input": f"turn {number}", "conversation": named}
+            if stream:
+                events = [event async for event in await session.responses.create(**asked, stream=True)]
+                response = events[-1].response
+                assert events[0].response.conversation.id == made.id
+            else:
+                response = await session.responses.create(**asked, store=False)
+            assert response.conversation is not None
+            assert response.conversation.id == made.id
+            kept = [item async for item in other.conversations.items.list(made.id)]
+            assert kept[0].model_dump(exclude_none=True) == response.output[0].model_dump(exclude_none=True)
+        listed = [item async for item in one.conversations.items.list(made.id, order="asc")]
+    assert said(listed) == [
+        ("developer", "Be brief."),
+        *(("user", "turn 0"), ("assistant", "You said turn 0")),
+        *(("user", "turn 1"), ("assistant", "You said turn 1")),
+    ]
+
+
+async def test_the_model_sees_what_was_said_before(gateway: Gateway) -> None:
+    async with Upstream([Say(CALL), Say("It is blue."), Say("Bye.")]) as upstream:
+        server = await gateway(read_config({"backends": {"up": {"url": upstream.url}}}))
+        async with sdk(server) as session:
+            made = await session.conversations.create(items=[{"role": "user", "content": "Look up."}])
+            asked: dict[str, Any] = {"model": "m", "conversation": made.id, "tools": [LOOK]}
+            first = await session.responses.create(**asked)  # nothing but what was said before
+            (call,) = first.output
+            result = {"type": "function_call_output", "call_id": call.call_id, "output": "blue"}
+            await session.responses.create(**asked, input=[result])
+            await session.responses.create(**asked, input="Thanks.", instructions="Be kind.")
+            listed = [item async for item in session.conversations.items.list(made.id, order="asc")]
+    roles = [role for role, _ in texts(upstream.requests[2])]
+    assert roles == ["system", "user", "assistant", "user", "assistant", "user"]
+    assert [text for _, text in texts(upstream.requests[2])[-2:]] == ["It is blue.", "Thanks."]
+    kinds = ["message", "function_call", "function_call_output", "message", "message", "message"]
+    assert [item.type for item in listed] == kinds
+
+
+async def test_two_turns_at_once_lose_nothing(two: Sequence[TestServer]) -> None:
+    async with sdk(two[0], api_key="k1") as one, sdk(two[1], api_key="k1") as other:
+        made = await one.conversations.create()
+        sessions = [one, other] * 4
+
+        async def turn(number: int) -> None:
+            session = sessions[number]
+            await session.responses.create(model="m", input=f"turn {number}", conversation=made.id)
+            await session.conversations.items.create(made.id, items=[{"role": "user", "content": f"more {number}"}])
+
+        await asyncio.gather(*(turn(number) for number in range(8)))
+        listed = said([item async for item in one.conversations.items.list(made.id, order="asc")])
+    assert sorted(listed) == sorted(
+        pair
+        for n in range(8)
+        for pair in (("user", f"turn {n}"), ("assistant", f"You said turn {n}"), ("user", f"more {n}"))
+    )
+    for n in range(8):  # a turn stands together
+        assert listed[listed.index(("user", f"turn {n}")) + 1] == ("assistant", f"You said turn {n}")
+
+
+async def test_somebody_elses_conversation_does_not_exist(two: Sequence[TestServer]) -> None:
+    async with sdk(two[0], api_key="k1") as mine, sdk(two[1], api_key="k2") as other:
+        made = await mine.conversations.create(items=[{"role": "user", "content": "secret"}])
+        (item,) = (await mine.conversations.items.list(made.id)).data
+        for look in (
+            other.conversations.retrieve(made.id),
+            other.conversations.update(made.id, metadata={"a": "b"}),
+            other.conversations.delete(made.id),
+            other.conversations.items.list(made.id),
+            other.conversations.items.create(made.id, items=[]),
+            other.conversations.items.retrieve(item.id, conversation_id=made.id),
+            other.conversations.items.delete(item.id, conversation_id=made.id),
+            other.responses.create(model="m", input="x", conversation=made.id),
+        ):
+            with pytest.raises(openai.NotFoundError):
+                await look
+        assert (await mine.conversations.items.list(made.id)).data == [item]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "param"),
+    [
+        ("POST", "", {"items": "hello"}, 400, "items"),
+        ("POST", "", {"items": [{"role": "user"}]}, 400, "items[0].content"),
+        ("POST", "", {"items": [{"role": "king", "content": "x"}]}, 400, "items[0].role"),
+        ("POST", "", {"metadata": {"a": 1}}, 400, "metadata.a"),
+        ("POST", "", {"metadata": []}, 400, "metadata"),
+        ("POST", "/ID", {}, 400, "metadata"),
+        ("POST", "/ID/items", {}, 400, "items"),
+        ("GET", "/ID/items?limit=0", None, 400, "limit"),
+        ("GET", "/ID/items?order=up", None, 400, "order"),
+        ("GET", "/ID/items?after=nope", None, 400, "after"),
+        ("GET", "/ID/items/nope", None, 404, None),
+        ("DELETE", "/ID/items/nope", None, 404, None),
+        ("GET", "/conv_nope", None, 404, None),
+    ],
+)
+async def test_what_is_refused(
+    gateway: Gateway, method: str, path: str, body: Any, status: int, param: str | None
+) -> None:
+    server = await gateway(script=["Hello."])
+    async with client(server) as session:
+        async with session.post(CONVS, data=b"") as answer:
+            made = await answer.json()
+        async with session.request(method, CONVS + path.replace("ID", made["id"]), json=body) as answer:
+            error = (await answer.json())["error"]
+            assert (answer.status, error["param"]) == (status, param), error
+
+
+async def test_what_else_a_request_may_not_name(gateway: Gateway) -> None:
+    server = await gateway(script=["Hello."])
+    async with sdk(server) as session:
+        made = await session.conversations.create()
+        first = await session.responses.create(model="m", input="x")
+        with pytest.raises(openai.BadRequestError, match="previous_response_id"):
+            await session.responses.create(model="m", input="x", previous_response_id=first.id, conversation=made.id)
+        with pytest.raises(openai.NotFoundError) as unknown:
+            await session.responses.create(model="m", input="x", conversation="conv_nope")
+        assert unknown.value.param == "conversation"
+        with pytest.raises(openai.NotFoundError):  # a response is no conversation
+            await session.responses.create(model="m", input="x", conversation=first.id)
+        with pytest.raises(openai.NotFoundError):  # and a conversation no response
+            await session.responses.retrieve(made.id)
+        with pytest.raises(openai.BadRequestError):
+            await session.responses.create(model="m", conversation={})  # type: ignore[typeddict-item]
+
+
+async def test_bounds(gateway: Gateway) -> None:
+    store = {"kind": "memory", "conversation_items": 3, "conversation_bytes": 2000}
+    config = {"backends": {"m": {"kind": "mock", "script": ["Hello."]}}, "store": store}
+    server = await gateway(read_config(config))
+    item: Any = {"role": "user", "content": "x"}
+    async with sdk(server) as session:
+        for items in ([item] * 4, [{"role": "user", "content": "x" * 3000}]):
+            with pytest.raises(openai.APIStatusError, match=r"store\.conversation_") as full:
+                await session.conversations.create(items=items)
+            assert full.value.status_code == 413
+        made = await session.conversations.create(items=[item] * 2)
+        with pytest.raises(openai.APIStatusError, match=r"store\.conversation_items"):
+            await session.conversations.items.create(made.id, items=[item] * 2)
+        await session.responses.create(model="m", input="an answer is added whole", conversation=made.id)
+        with pytest.raises(openai.APIStatusError, match="Delete items"):
+            await session.responses.create(model="m", input="x", conversation=made.id)
+        (_, *rest) = (await session.conversations.items.list(made.id)).data
+        await session.conversations.items.delete(rest[0].id, conversation_id=made.id)
+        await session.responses.create(model="m", input="goes on", conversation=made.id)
+
+
+async def test_what_is_asked_aside_sees_the_items_and_adds_nothing(gateway: Gateway) -> None:
+    """Counts, and compaction."""
+    async with Upstream([Say("A summary.")]) as upstream:
+        server = await gateway(read_config({"backends": {"up": {"url": upstream.url}}}))
+        async with sdk(server) as session, client(server) as plain:
+            made = await session.conversations.create(items=[{"role": "user", "content": "some words " * 50}])
+            body = {"model": "m", "input": "x", "conversation": made.id}
+            async with plain.post("/v1/responses/input_tokens", json=body) as answer:
+                assert (await answer.json())["input_tokens"] > 50
+            async with plain.post("/v1/responses/compact", json=body) as answer:
+                assert answer.status == 200
+            assert len((await session.conversations.items.list(made.id)).data) == 1
+    assert "some words" in upstream.requests[-1].json["messages"][0]["content"]
+
+
+async def test_an_answer_that_failed_is_not_added(gateway: Gateway) -> None:
+    server = await gateway(script=[{"text": "Hel", "error": {"status": 500, "message": "no", "after": 2}}])
+    async with sdk(server) as session:
+        made = await session.conversations.create()
+        with pytest.raises(openai.APIError):
+            async for _ in await session.responses.create(model="m", input="x", conversation=made.id, stream=True):
+                pass
+        assert (await session.conversations.items.list(made.id)).data == []
+
+
+async def test_a_conversation_deleted_meanwhile_stays_deleted(gateway: Gateway) -> None:
+    server = await gateway(script=[{"text": "Hello there.", "delay_s": 0.0}])
+    async with sdk(server) as session:
+        made = await session.conversations.create()
+        stream = await session.responses.create(model="m", input="x", conversation=made.id, stream=True)
+        await server.app[CONVERSATIONS].delete(made.id, "")
+        assert [event async for event in stream][-1].type == "response.completed"
+        with pytest.raises(openai.NotFoundError):
+            await session.conversations.retrieve(made.id)
+
+
+async def test_without_a_store(gateway: Gateway) -> None:
+    config = {"backends": {"m": {"kind": "mock", "script": ["Hello."]}}, "store": {"kind": "none"}}
+    async with sdk(await gateway(read_config(config))) as session:
+        with pytest.raises(openai.NotFoundError, match=r"store\.kind"):
+            await session.conversations.create()
+        with pytest.raises(openai.NotFoundError):
+            await session.responses.create(model="m", input="x", conversation="conv_1")
+
+
+async def test_without_the_middleware_it_is_not_ignored(gateway: Gateway) -> None:
+    chain = ["validation", "arguments", "transformation", "injection", "forwarding"]
+    config = {"backends": {"m": {"kind": "mock", "script": ["Hello."]}}, "chain": chain}
+    async with sdk(await gateway(read_config(config))) as session:
+        made = await session.conversations.create()
+        with pytest.raises(openai.BadRequestError, match="conversation"):
+            await session.responses.create(model="m", input="x", conversation=made.id)
+
+
+async def test_the_session_of_the_agents_package(two: Sequence[TestServer]) -> None:
+    agents = pytest.importorskip("agents")
+    agents.set_tracing_disabled(True)
+    async with sdk(two[0], api_key="k1") as one:
+        model = agents.OpenAIResponsesModel(model="m", openai_client=one)
+        agent = agents.Agent(name="a", instructions="Be brief.", model=model)
+        session = agents.OpenAIConversationsSession(openai_client=one)
+        for number in range(2):
+            result = await agents.Runner.run(agent, f"turn {number}", session=session)
+            assert result.final_output == f"You said turn {number}"
+        items = await session.get_items()
+        assert [item["role"] for item in items] == ["user", "assistant"] * 2
+        assert (await session.pop_item())["role"] == "assistant"
+        assert len(await session.get_items(limit=2)) == 2
+        await session.add_items([{"role": "user", "content": f"x{n}"} for n in range(25)])
+        assert len(await session.get_items()) == 28
+        await session.clear_session()
+        assert await session.get_items() == []
