@@ -24,7 +24,9 @@ _Change = tuple[str, bool, Mapping[str, Any] | None]
 
 
 def in_force(
-    tools: tuple[ToolSpec, ...], messages: Iterable[Mapping[str, Any]], read: Callable[[Mapping[str, Any]], ToolSpec]
+    tools: tuple[ToolSpec, ...],
+    messages: Iterable[Mapping[str, Any]],
+    read: Callable[[Mapping[str, Any]], tuple[ToolSpec, ...]],
 ) -> tuple[ToolSpec, ...]:
     """The tools that are on offer at the end of the conversation; the same object if it changes nothing. `read` reads a
     definition."""
@@ -38,7 +40,7 @@ def in_force(
     offered = {name: tool for name, tool in known.items() if name not in deferred}
     for name, added, definition in changes:
         if definition is not None:
-            known[name] = read(definition)
+            known[name] = read(definition)[0]
         if not added:
             offered.pop(name, None)
         elif name in known:

@@ -34,8 +34,9 @@ from ...model import (
     scoped,
 )
 from ..request_schema import RequestSchema
+from .client_tools import chosen_tool, client_tool, item_types
 from .items import PROTOCOL, own_items, read_items
-from .tools_in_input import SEARCH, carried_tools, in_force, is_client_search, not_deferred, search_tool
+from .tools_in_input import carried_tools, in_force, not_deferred
 
 KNOWN: Final = frozenset(
     {
@@ -195,8 +196,8 @@ def _read_tools(
                 extra={PROTOCOL: tool},
                 namespace_description=about,
             )
-        elif namespace is None and kind == SEARCH and is_client_search(tool):
-            yield search_tool(tool)
+        elif namespace is None and (own := client_tool(tool)) is not None:
+            yield own
         elif namespace is None:
             label = tool.get("name") or tool.get("server_label")
             yield ToolSpec(label if isinstance(label, str) else kind, kind="hosted", extra={PROTOCOL: tool})
@@ -218,13 +219,15 @@ def _read_choice(choice: Any, tools: tuple[ToolSpec, ...]) -> ToolChoice:
             inner = inner if isinstance(inner, Mapping) else choice
             match inner:
                 case {"mode": ("auto" | "required") as mode, "tools": list(allowed)}:
-                    return ToolChoice(mode, allowed=tuple(_allowed(allowed, choice)), extra=_choice_extra(choice))
+                    return ToolChoice(
+                        mode, allowed=tuple(_allowed(allowed, choice, tools)), extra=_choice_extra(choice)
+                    )
         case {"type": str(kind)}:
             name = _chosen(choice)
             if name is not None:
                 return ToolChoice("named", name, extra=_choice_extra(choice))
-            if kind not in ("function", "custom"):  # a hosted tool; its `ToolSpec` has the same name
-                return ToolChoice("named", kind, extra=_choice_extra(choice))
+            if kind not in ("function", "custom"):  # its `ToolSpec` has the same name
+                return ToolChoice("named", chosen_tool(kind, tools), extra=_choice_extra(choice))
     raise _bad_choice(choice)
 
 
@@ -245,15 +248,18 @@ def _chosen(choice: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _allowed(tools: Iterable[Any], choice: Any) -> Iterator[str]:
-    for tool in tools:
+def _allowed(allowed: Iterable[Any], choice: Any, tools: tuple[ToolSpec, ...]) -> Iterator[str]:
+    types = item_types(tools)
+    for tool in allowed:
         if not isinstance(tool, Mapping):
             raise _bad_choice(choice)
         name = _chosen(tool)
         if name is None and tool.get("type") in ("function", "custom", None):
             raise _bad_choice(choice)
         if tool.get("type") in ("function", "custom") and name is not None:
-            yield name  # A hosted tool is never offered by the gateway, so there is nothing to allow.
+            yield name
+        elif isinstance(kind := tool.get("type"), str) and (own := chosen_tool(kind, tools)) in types:
+            yield own  # A hosted tool is never offered by the gateway, so there is nothing to allow.
 
 
 def _bad_choice(choice: Any) -> ClientFault:

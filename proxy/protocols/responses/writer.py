@@ -31,7 +31,7 @@ from ..base import KEEPALIVE, TextFrame, WriteOptions
 from ..wire import dump
 from .ids import derived_id
 from .items import PROTOCOL
-from .output import CallItem, Inline, Item, ReasoningItem, RefusalItem, SearchItem, Sink, TextItem, head_of, new_head
+from .output import CallItem, Inline, Item, OwnItem, ReasoningItem, RefusalItem, Sink, TextItem, head_of, new_head
 from .reply import CallNames, end_time, is_item, opaque_item, outcome, written_as
 from .resource import resource, response_id, take_begun, write_resource
 from .served_items import CALL, as_begun, closing_frame, is_own, opening_frames
@@ -214,7 +214,7 @@ class ResponsesWriter:
         field = self._options.reasoning_field
         match opened.kind:
             case BlockKind.TOOL_CALL:
-                kind = SearchItem if self._names.is_search(opened.name) else CallItem
+                kind = OwnItem if self._names.is_own_item(opened.name, opened.extra) else CallItem
                 return kind(self, opened, self._names)
             case BlockKind.REFUSAL:
                 return RefusalItem(self, opened.extra)
