@@ -184,11 +184,12 @@ def _present(**fields: Any) -> dict[str, Any]:
 
 def _write_shell(given: Object) -> dict[str, Any]:
     limits = {key: _integer(given.get(key)) for key in ("timeout_ms", "max_output_length")}
-    return {"action": {"commands": _texts(given.get("commands")) or ["true"], **_present(**limits)}}
+    action = {"commands": _texts(given.get("commands")) or ["true"], **limits}
+    return {"action": action, "environment": {"type": "local"}}
 
 
 def _blank_shell(fields: dict[str, Any]) -> dict[str, Any]:
-    return {"action": {**fields["action"], "commands": []}}
+    return {**fields, "action": {**fields["action"], "commands": []}}
 
 
 def _stream_shell(fields: dict[str, Any]) -> Iterator[Frame]:
@@ -239,14 +240,6 @@ def _read_patch(item: Object) -> tuple[str, Object] | None:
 def _blank_patch(fields: dict[str, Any]) -> dict[str, Any]:
     operation = fields["operation"]
     return {"operation": {**operation, "diff": ""} if "diff" in operation else operation}
-
-
-def _stream_patch(fields: dict[str, Any]) -> Iterator[Frame]:
-    diff = fields["operation"].get("diff")
-    if diff is not None:
-        if diff:
-            yield "response.apply_patch_call_operation_diff.delta", {"delta": diff}
-        yield "response.apply_patch_call_operation_diff.done", {"diff": diff}
 
 
 _BUTTONS: Final = ("left", "right", "wheel", "back", "forward")
@@ -316,7 +309,7 @@ FORMS: Final[Mapping[str, Form]] = {
     ),
     "shell_call": Form(frozenset({"action"}), _write_shell, _read_action(SHELL), _blank_shell, _stream_shell),
     "local_shell_call": Form(frozenset({"action"}), _write_local_shell, _read_action("local_shell")),
-    "apply_patch_call": Form(frozenset({"operation"}), _write_patch, _read_patch, _blank_patch, _stream_patch),
+    "apply_patch_call": Form(frozenset({"operation"}), _write_patch, _read_patch, _blank_patch),
     "computer_call": Form(frozenset({"action", "actions"}), _write_computer, _read_computer),
 }
 """The forms of calls, by the types of their items."""

@@ -401,8 +401,7 @@ class OwnItem(CallItem):
         shown = {**item, **FORMS[item["type"]].blank(fields)}
         self.stream.send("response.output_item.added", output_index=self.index, item=shown)
         for kind, said in () if self._cut else FORMS[item["type"]].stream(fields):
-            place = {"item_id": self.item_id} if "command_index" not in said else {}
-            self.stream.send(kind, **place, output_index=self.index, **said)
+            self.stream.send(kind, output_index=self.index, **said)
 
     def close(self, status: BlockStatus) -> None:
         self._cut = status == "truncated"
