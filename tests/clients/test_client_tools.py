@@ -3,6 +3,7 @@ a model that only writes text and on a server that knows functions alone."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from anthropic.lib.tools import BetaAsyncBuiltinFunctionTool
 from anthropic.tools import BetaAsyncAbstractComputerToolset20260801
 from anthropic.tools.memory import BetaAsyncLocalFilesystemMemoryTool
 
+from tests.clients.conftest import Node
+from tests.clients.pip import run as run_python
 from tests.clients.task import LOST, MODES, turn
 from tests.e2e.conftest import Gateway, sdk
 from tests.e2e.test_messages_sdk import sdk as messages_sdk
@@ -249,3 +252,73 @@ async def test_the_computer_of_the_tool_runner(gateway: Gateway, streamed: bool,
     server = await gateway(script=made, mode=mode)
     assert (await runner(server, [Screen()], streamed=streamed)).strip() == "Done."
     assert seen == [("left_click", [3, 4]), ("screenshot",)]
+
+
+# --- Vercel ai ------------------------------------------------------------------------------------------------------
+
+DIFF = "@@\n one\n-two\n+2\n"
+OF_OPENAI: list[tuple[str, dict[str, Any], str | None]] = [
+    ("shell", {"commands": ["ls"], "timeout_ms": 9}, None),
+    ("local_shell", {"command": ["ls", "-l"]}, "of the shell"),
+    ("apply_patch", {"type": "update_file", "path": "a", "diff": DIFF}, "of the local shell"),
+]
+OF_ANTHROPIC: list[tuple[str, dict[str, Any]]] = [
+    ("bash", {"command": "ls"}),
+    ("str_replace_based_edit_tool", {"command": "view", "path": "/a"}),
+    ("memory", {"command": "view", "path": "/memories"}),
+    ("computer", {"action": "left_click", "coordinate": [3, 4]}),
+]
+
+
+@MODE
+@pytest.mark.parametrize("way", ["generate", "stream"])
+@pytest.mark.parametrize("store", [True, False], ids=["kept", "not kept"])
+async def test_the_tools_of_openai_in_ai(gateway: Gateway, node: Node, store: bool, way: str, mode: str) -> None:
+    """Where the gateway keeps the answers, it sends the ids of the calls in their place."""
+    made = [turn(mode, "", (name, given), when=seen) for name, given, seen in OF_OPENAI]
+    done = [{"text": "Done.", "when": "of the patch"}, {"text": LOST}]
+    server = await gateway(script=[*made, *done], mode=mode)
+    got = await node("vercel_own_tools.mjs", server, "openai", way, json.dumps({"openai": {"store": store}}))
+    (shell, local, patch) = (given for _, given in got["calls"])
+    assert (shell["action"]["commands"], local["action"]["command"]) == (["ls"], ["ls", "-l"])
+    assert (patch["operation"], got["text"].strip()) == (OF_OPENAI[2][1], "Done.")
+
+
+@MODE
+@pytest.mark.parametrize("way", ["generate", "stream"])
+async def test_the_tools_of_anthropic_in_ai(gateway: Gateway, node: Node, way: str, mode: str) -> None:
+    made = [turn(mode, "", call) for call in OF_ANTHROPIC]
+    server = await gateway(script=[*made, {"text": "Done."}], mode=mode)
+    got = await node("vercel_own_tools.mjs", server, "anthropic", way, "{}")
+    names = ("bash", "editor", "memory", "computer")
+    assert got["calls"] == [[name, given] for name, (_, given) in zip(names, OF_ANTHROPIC, strict=True)]
+    assert got["text"].strip() == "Done."
+
+
+# --- LangChain ------------------------------------------------------------------------------------------------------
+
+IN_LANGCHAIN: list[tuple[str, dict[str, Any]]] = [
+    ("apply_patch", OF_OPENAI[2][1]),
+    ("computer", {"actions": [{"type": "click", "x": 3, "y": 4, "button": "left"}, {"type": "screenshot"}]}),
+]
+
+
+async def test_the_tools_of_both_in_langchain(gateway: Gateway, shared: Path) -> None:
+    """By one process: to import such a library takes seconds."""
+    ways = [(api, mode, streamed) for api in ("openai", "anthropic") for mode in MODES for streamed in (False, True)]
+    tasks = []
+    for api, mode, streamed in ways:
+        calls = IN_LANGCHAIN if api == "openai" else OF_ANTHROPIC[:3]
+        made = [turn(mode, "", call) for call in calls]
+        server = await gateway(script=[*made, {"text": "Done."}], mode=mode)
+        tasks.append({"url": str(server.make_url("/")).rstrip("/"), "api": api, "streamed": streamed})
+    status, out, err = await run_python("langchain_tools/own_tools.py", json.dumps(tasks), shared)
+    assert status == 0, f"{out}{err}"
+    for (api, _, _), line in zip(ways, out.splitlines(), strict=True):
+        report = json.loads(line)
+        assert report["text"].strip() == "Done."
+        if api == "anthropic":
+            assert report["calls"] == [list(call) for call in OF_ANTHROPIC[:3]]
+        else:
+            (_, patch), (_, computer) = IN_LANGCHAIN
+            assert report["calls"] == [["apply_patch_call", patch], ["computer_call", computer["actions"]]]
