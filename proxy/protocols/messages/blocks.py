@@ -169,9 +169,9 @@ def write_block(part: Part, name: Callable[[str], str] = wire_id) -> Mapping[str
 
 
 def call_fields(group: str | None, extra: Extra) -> Mapping[str, Any]:
-    """What a call says beside. One of a toolset names that, and who made it."""
+    """What a call says beside. One that the gateway made of a toolset names that, and who made it."""
     fields = fields_of(extra, PROTOCOL)
-    return fields if group is None else {"caller": {"type": "direct"}, TOOLSET: group, **fields}
+    return fields if group is None or TOOLSET in fields else {"caller": {"type": "direct"}, TOOLSET: group, **fields}
 
 
 def _write_text(part: Text) -> Mapping[str, Any]:
