@@ -265,12 +265,14 @@ def _action(given: Any) -> dict[str, Any] | None:
             if points and all(None not in one.values() for one in points):
                 return {"type": kind, "path": points, **_present(keys=keys)}
         case str() if kind in _POINTED and None not in point.values():
-            more: dict[str, Any] = {}
+            more: dict[str, Any] = _present(keys=keys)
             if kind == "click":
                 more["button"] = given.get("button") if given.get("button") in _BUTTONS else "left"
+            elif kind == "double_click":
+                more["keys"] = keys
             elif kind == "scroll":
-                more = {key: _whole_number(given.get(key)) or 0 for key in ("scroll_x", "scroll_y")}
-            return {"type": kind, **point, **more, **_present(keys=keys)}
+                more |= {key: _whole_number(given.get(key)) or 0 for key in ("scroll_x", "scroll_y")}
+            return {"type": kind, **point, **more}
     return None
 
 

@@ -52,7 +52,8 @@ _SILENT: Final = frozenset(
         "response.reasoning_summary_part.added", "response.reasoning_summary_part.done",
     }
 )  # fmt: skip
-"""Events that say nothing which others do not say."""
+_PIECES: Final = ("response.shell_call_command.", "response.apply_patch_call_operation_diff.")
+"""Events that say nothing which others do not say, and how such ones begin."""
 _CALLS: Final = frozenset({"function_call", "custom_tool_call"})
 _MODELLED: Final = _CALLS | {"message", "reasoning", ""}
 """Types of items; without one it may be any of these."""
@@ -150,7 +151,7 @@ class ResponsesReader:
             item = self._item(value)
             item.take(value.get("item"))
             self._done(item)
-        elif kind not in _SILENT:
+        elif kind not in _SILENT and not kind.startswith(_PIECES):
             about = self._items.get(self._idents.get(text_of(value.get("item_id")), -1))
             if about is not None and about.announced is not None and not about.over:
                 self._out.append(Opaque(PROTOCOL, about.announced))
