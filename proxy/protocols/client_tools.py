@@ -7,7 +7,7 @@ server that has the tool itself gets it as it was written; every other one gets 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -33,6 +33,25 @@ class Published:
 def is_client_tool(tool: ToolSpec) -> bool:
     """Whether only the type of a function was sent."""
     return tool.kind == "function" and tool.received.get("type") not in _SENT_WHOLE
+
+
+def told_apart(tools: Iterable[ToolSpec]) -> list[ToolSpec]:
+    """The tools, of which no two that can be called have one name because the client sent a type: a tool with a schema
+    of its own counts, then the first. The other is left as a hosted one."""
+    listed = list(tools)
+    if not any(map(is_client_tool, listed)):
+        return listed
+    taken = {(tool.namespace, tool.name) for tool in listed if tool.kind != "hosted" and not is_client_tool(tool)}
+    out = []
+    for tool in listed:
+        if is_client_tool(tool):
+            name = (tool.namespace, tool.name)
+            if name in taken and tool.namespace is not None:
+                continue
+            tool = replace(tool, kind="hosted") if name in taken else tool
+            taken.add(name)
+        out.append(tool)
+    return out
 
 
 def as_function(tool: ToolSpec) -> ToolSpec:

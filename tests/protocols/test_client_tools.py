@@ -125,6 +125,23 @@ def test_what_servers_run_stays_as_it_is() -> None:
     assert write_request(got)["tools"][0] == container
 
 
+def test_two_of_one_name_end_nothing() -> None:
+    """What has a schema counts; else the first."""
+    own = {"type": "function", "name": "shell", "parameters": {"type": "object"}}
+    got = request(tools=[{"type": "shell"}, own, {"type": "local_shell"}, {"type": "local_shell"}])
+    assert [(tool.name, tool.kind) for tool in got.tools] == [
+        ("shell", "hosted"),
+        ("shell", "function"),
+        ("local_shell", "function"),
+        ("local_shell", "hosted"),
+    ]
+    assert got.tools[1].parameters == {"type": "object"}
+    bash, edit = {"type": "bash_20250124", "name": "bash"}, {"name": "bash", "input_schema": {"type": "object"}}
+    assert [tool.kind for tool in asked(bash, edit).tools] == ["hosted", "function"]
+    screen = {"type": "computer_toolset_20260801"}
+    assert len(asked(screen, screen).tools) == len(TOOLSETS["computer"])
+
+
 @pytest.mark.parametrize(
     ("choice", "name"),
     [

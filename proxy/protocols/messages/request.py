@@ -34,6 +34,7 @@ from ...model import (
     replace,
     scoped,
 )
+from ..client_tools import told_apart
 from ..request_schema import RequestSchema
 from .blocks import PROTOCOL, read_content, rest_of
 from .changing_tools import in_force, without_changes
@@ -86,7 +87,7 @@ def read_request(body: Mapping[str, Any], raw: bytes, shape: RequestSchema) -> M
     _refuse_lost_turns(body)
     if tools is None:
         listed = body["tools"]
-        tools = new_set(listed, PROTOCOL, chain.from_iterable(map(_read_tool, listed)))
+        tools = new_set(listed, PROTOCOL, told_apart(chain.from_iterable(map(_read_tool, listed))))
     if b"defer_loading" in raw or b"tool_addition" in raw or b"tool_removal" in raw:
         tools = in_force(tools, body["messages"], _read_tool)
     choice = body.get("tool_choice") or EMPTY

@@ -33,6 +33,7 @@ from ...model import (
     ToolSpec,
     scoped,
 )
+from ..client_tools import told_apart
 from ..request_schema import RequestSchema
 from .client_tools import chosen_tool, client_tool, item_types
 from .items import PROTOCOL, own_items, read_items
@@ -79,7 +80,7 @@ def read_request(body: Mapping[str, Any], raw: bytes, shape: RequestSchema) -> M
     _check_fields(body, shape)
     if tools is None:
         listed = body["tools"]
-        tools = new_set(listed, "responses", not_deferred(_read_tools(listed, "tools", EMPTY, shape)))
+        tools = new_set(listed, "responses", not_deferred(told_apart(_read_tools(listed, "tools", EMPTY, shape))))
     tools = _with_carried(tools, body, shape)
     reasoning = body.get("reasoning") or EMPTY
     top_k = body.get("top_k")
@@ -165,7 +166,7 @@ def _with_carried(tools: tuple[ToolSpec, ...], body: Mapping[str, Any], shape: R
         return tools
     read = [(found, list(_read_tools(listed, path, EMPTY, shape))) for path, found, listed in carried]
     added = (tool for found, each in read if not found for tool in each)
-    return ToolSet(in_force((*tools, *added), [tool for found, each in read if found for tool in each]))
+    return ToolSet(told_apart(in_force((*tools, *added), [tool for found, each in read if found for tool in each])))
 
 
 def _read_tools(
