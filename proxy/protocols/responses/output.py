@@ -400,7 +400,7 @@ class OwnItem(CallItem):
         fields = {key: item[key] for key in FORMS[item["type"]].fields if key in item}
         shown = {**item, **FORMS[item["type"]].blank(fields)}
         self.stream.send("response.output_item.added", output_index=self.index, item=shown)
-        for kind, said in () if self._cut else FORMS[item["type"]].stream(fields):
+        for kind, said in FORMS[item["type"]].stream(fields):
             self.stream.send(kind, output_index=self.index, **said)
 
     def close(self, status: BlockStatus) -> None:
