@@ -125,6 +125,27 @@ def test_what_servers_run_stays_as_it_is() -> None:
     assert write_request(got)["tools"][0] == container
 
 
+def test_skills_of_the_shell_are_named() -> None:
+    skills = [{"name": "pdf", "path": "/s/pdf", "description": "Reads PDF."}, {"name": "odd"}, "x"]
+    for given, said in (
+        (skills, "- pdf (/s/pdf): Reads PDF."),
+        ([], "how it ended."),
+        ("x", "how it ended."),
+        (None, ""),
+    ):
+        (tool,) = request(tools=[{"type": "shell", "environment": {"type": "local", "skills": given}}]).tools
+        assert said in (tool.description or "")
+
+
+def test_a_choice_of_a_toolset_is_one_of_its_members() -> None:
+    wait = {"name": "wait", "input_schema": {"type": "object"}, "defer_loading": True}
+    got = asked({"type": "computer_toolset_20260801"}, wait, tool_choice={"type": "tool", "name": "computer"})
+    assert got.tool_choice.mode == "required"
+    assert {tool.namespace for tool in got.callable_tools} == {"computer"}
+    assert len(got.callable_tools) == len(TOOLSETS["computer"])
+    assert MessagesProtocol().write_request(got)["tool_choice"] == {"type": "any"}
+
+
 def test_two_of_one_name_end_nothing() -> None:
     """What has a schema counts; else the first."""
     own = {"type": "function", "name": "shell", "parameters": {"type": "object"}}

@@ -223,6 +223,9 @@ def _read_choice(choice: Any, tools: tuple[ToolSpec, ...]) -> ToolChoice:
         case {"type": "any"}:
             return ToolChoice("required", extra=_choice_extra(choice))
         case {"type": "tool", "name": str(name)}:
+            members = tuple(tool.name for tool in tools if tool.namespace == name)
+            if members and all(tool.name != name for tool in tools):
+                return ToolChoice("required", allowed=members, extra=_choice_extra(choice))  # any of a toolset
             return ToolChoice("named", name, extra=_choice_extra(choice))
     raise ClientFault(
         f"Invalid 'tool_choice': {quote(choice)}.",

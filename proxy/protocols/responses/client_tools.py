@@ -123,10 +123,22 @@ def client_tool(tool: Object) -> ToolSpec | None:
     if kind == SEARCH:
         about = _text(tool.get("description")) or about
         parameters = _object(tool.get("parameters")) or parameters
+    elif kind == SHELL:
+        about += "".join(_skills(tool.get("environment")))
     width, height = tool.get("display_width"), tool.get("display_height")
     if kind == PREVIEW and type(width) is type(height) is int:
         about = f"{about} It is {width} pixels wide and {height} high."
     return ToolSpec(kind, about, parameters, extra={PROTOCOL: tool})
+
+
+def _skills(environment: Any) -> Iterator[str]:
+    """What is said of the skills that lie in the folders of a local environment."""
+    skills = environment.get("skills") if isinstance(environment, Mapping) else None
+    listed = [skill for skill in (skills if isinstance(skills, list) else ()) if isinstance(skill, Mapping)]
+    if listed:
+        yield " There are skills: folders with a file `SKILL.md` that says how to do something. Read it before."
+    for skill in listed:
+        yield f"\n- {skill.get('name')} ({skill.get('path')}): {skill.get('description')}"
 
 
 def _is_clients(value: Object) -> bool:
