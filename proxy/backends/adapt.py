@@ -32,7 +32,7 @@ from ..model import (
     scoped,
 )
 from ..protocols.base import ServerSide
-from ..protocols.client_tools import as_function, has_own_form, is_client_tool
+from ..protocols.client_tools import as_function, form_of, is_client_tool
 from .base import Capabilities
 from .constraints import constraint_fields
 from .fit_messages import fit_images, fit_parts, fit_roles, fit_turns, merge_neighbours, merged_texts
@@ -333,8 +333,8 @@ def _fit_calls(
     messages: tuple[Message, ...], takes: Capabilities, wire: ServerSide | None, own_forms: bool
 ) -> tuple[Message, ...]:
     def fit(part: Part) -> Part:
-        if isinstance(part, ToolUse | ToolResult) and wire is not None and has_own_form(part, wire.name):
-            if own_forms:
+        if isinstance(part, ToolUse | ToolResult) and part.extra and (form := form_of(part)) is not None:
+            if own_forms and wire is not None and wire.name == form:
                 return part
             part = replace(part, extra=EMPTY)
         if isinstance(part, ToolUse):

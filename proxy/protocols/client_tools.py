@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ..model import EMPTY, ToolResult, ToolSpec, ToolUse, fields_of, replace
+from ..model import COMMON, EMPTY, ToolResult, ToolSpec, ToolUse, replace
 
 _SENT_WHOLE: Final = frozenset({None, "function", "custom"})
 """Types of tools that come with a description and parameters."""
@@ -59,10 +59,14 @@ def as_function(tool: ToolSpec) -> ToolSpec:
     return replace(tool, extra=EMPTY)
 
 
-def has_own_form(part: ToolUse | ToolResult, protocol: str) -> bool:
-    """Whether a call or a result is written in a form that only a server with its tool knows."""
-    fields = fields_of(part.extra, protocol)
-    return ITEM_TYPE in fields or TOOLSET in fields
+def form_of(part: ToolUse | ToolResult) -> str | None:
+    """The protocol in which a call or a result has a form that only a server with its tool knows; None if it has
+    none."""
+    return next((name for name, fields in part.extra.items() if name not in COMMON and _is_own(fields)), None)
+
+
+def _is_own(fields: Any) -> bool:
+    return isinstance(fields, Mapping) and (ITEM_TYPE in fields or TOOLSET in fields)
 
 
 # --- schemas --------------------------------------------------------------------------------------------------------
