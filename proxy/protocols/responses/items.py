@@ -50,7 +50,7 @@ from ..client_tools import ITEM_TYPE
 from ..wire import dump, whole
 from .client_tools import KEPT_FIELDS, call_fields, item_type, read_client_call, read_output, status_of, write_output
 from .summaries import KINDS as SUMMARIES
-from .summaries import read_summary
+from .summaries import REQUEST, TRIGGER, read_summary
 from .tools_in_input import ADDITIONAL
 
 PROTOCOL: Final = "responses"
@@ -138,6 +138,9 @@ class Reading:
             case "function_call_output" | "custom_tool_call_output":
                 self._end_turn()
                 self._messages.append(Message("tool", (self._result(item),)))
+            case kind if kind == TRIGGER:
+                self._end_turn()
+                self._messages.append(Message("user", (Text(REQUEST),)))
             case kind if kind == ADDITIONAL and isinstance(item.get("tools"), list):
                 self._end_turn()  # they are on offer
             case "agent_message" if said := _agent_text(item):
