@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import orjson
 
-from proxy.backends.adapt import adapt, limited, may_be_asked
+from proxy.backends.adapt import adapt, has_client_tool, limited, may_be_asked
 from proxy.backends.base import TokenCounter
 from proxy.backends.fit_messages import fit_images
 from proxy.backends.tokenizing import BY_SERVER
@@ -32,6 +32,7 @@ from proxy.pipeline.middleware import Middleware
 from proxy.pipeline.renaming import Renaming
 from proxy.pipeline.reply import Counting, Reply
 from proxy.pipeline.routing import Route
+from proxy.protocols.client_tools import is_client_tool
 from proxy.protocols.wire import dump_in_pieces
 from proxy.record import AccessField, CounterSpec
 from proxy.support.offload import is_large
@@ -156,9 +157,15 @@ class Forwarding(Middleware):
 
 
 def _knows_tools(request: ModelRequest, member: WeightedEndpoint) -> bool:
-    """Whether the configuration of a server does not say that it takes no such tools."""
-    types = member.endpoint.config.tool_types
-    return types is None or all(tool.received.get("type", tool.kind) in types for tool in request.tools)
+    """Whether a server may get the tools as the client wrote them: its configuration does not say that it takes no such
+    ones, and those that were sent by their types alone it has."""
+    types, backend = member.endpoint.config.tool_types, member.endpoint.backend
+    for tool in request.tools:
+        if types is not None and tool.received.get("type", tool.kind) not in types:
+            return False
+        if is_client_tool(tool) and not has_client_tool(tool, backend.capabilities, backend.protocol):
+            return False
+    return True
 
 
 def _own_bytes(exchange: Exchange, sent: ModelRequest, member: WeightedEndpoint) -> bytes:

@@ -26,7 +26,20 @@ from proxy.errors import ClientFault, quote
 from proxy.events import MAX_CHOICES
 from proxy.formats.rendering import prompt_name
 from proxy.formats.toolset import note, note_of
-from proxy.model import Image, Message, ModelRequest, Opaque, Part, ToolResult, ToolSpec, ToolUse, are_plain, fields_of
+from proxy.model import (
+    Image,
+    Message,
+    ModelRequest,
+    Opaque,
+    Part,
+    ToolChoice,
+    ToolResult,
+    ToolSpec,
+    ToolUse,
+    are_plain,
+    fields_of,
+    replace,
+)
 from proxy.pipeline.caches import CACHES
 from proxy.pipeline.exchange import Exchange
 from proxy.pipeline.middleware import Middleware
@@ -40,7 +53,7 @@ from proxy.schemas.schema import (
     ToolSchemas,
     validate_tool_name,
 )
-from proxy.support.cache import CacheBudget, chars_of, weight_of
+from proxy.support.cache import CacheBudget, chars_of
 from proxy.support.offload import is_large, offload
 
 LOG: Final = logging.getLogger("toolwire.validation")
@@ -74,10 +87,9 @@ MAX_PATTERN_BYTES: Final = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class _Decided:
-    """What is to be said of a list of tools whenever it comes. `hosted`: the names of those that are not simulated."""
+    """What is to be said of a list of tools whenever it comes."""
 
     schemas: ToolSchemas
-    hosted: str
 
 
 class Validation(Middleware):
@@ -103,7 +115,8 @@ class Validation(Middleware):
         self._schemas = SchemaCache(app[CACHES])
 
     async def on_request(self, exchange: Exchange, request: ModelRequest) -> ModelRequest:
-        """See `Middleware.on_request`. Raises `ClientFault`; never changes the request."""
+        """See `Middleware.on_request`. Raises `ClientFault`. Changes nothing but a demand for a hosted tool that nobody
+        runs."""
         options = exchange.route.options
         unmodelled = request.extra or request.sampling.n > 1 or exchange.protocol.binding_fields
         if unmodelled and options.requests.unsupported == "error":
@@ -118,7 +131,11 @@ class Validation(Middleware):
             exchange.state[ToolSchemas] = await self._check_tools(exchange, request)
         choice = request.tool_choice
         if choice.allowed is not None or choice.mode not in ("auto", "none"):
-            _check_choice(exchange, request)
+            if _wants_hosted(exchange, request):
+                LOG.warning("request %s: 'tool_choice' demands a hosted tool, which is not simulated", exchange.id)
+                request = replace(request, tool_choice=ToolChoice())
+            else:
+                _check_choice(exchange, request)
         if request.response_format is not None:
             _check_form(exchange, request)
         if options.requests.validation == "strict":
@@ -149,10 +166,11 @@ class Validation(Middleware):
             form = exchange.protocol.served if exchange.route.client_servers is not None else None
             others = request.tools if form is None else form.others(request.tools)
             hosted = ", ".join([tool.name for tool in others if tool.kind == "hosted"])
-            noted = _Decided(await self._decision(exchange, request), hosted)
-            note(request.tools, key, noted, noted.schemas.weight + weight_of(hosted))
-        if noted.hosted and options.mode in ("prompt", "template", "text"):
-            LOG.info("request %s: hosted tools are not simulated: %s", exchange.id, quote(noted.hosted))
+            noted = _Decided(await self._decision(exchange, request))
+            note(request.tools, key, noted, noted.schemas.weight)
+            wire = exchange.route.pool.protocol
+            if hosted and (_is_taught(exchange) or wire is None or wire.name != exchange.protocol.name):
+                LOG.warning("request %s: hosted tools are not simulated: %s", exchange.id, quote(hosted))
         return noted.schemas
 
     async def _decision(self, exchange: Exchange, request: ModelRequest) -> ToolSchemas:
@@ -275,6 +293,27 @@ def _check_name(tool: ToolSpec, param: str, longest: int, *, relaxed: bool) -> N
     if not validate_tool_name(tool.name, relaxed=relaxed, longest=longest):
         letters = "letters, digits, `_`, `-`, `.`, `/` and `:`" if relaxed else "letters, digits, `_` and `-`"
         raise _tool_fault(f"Invalid tool name {quote(tool.name)}: expected 1 to {longest} {letters}.", param)
+
+
+def _is_taught(exchange: Exchange) -> bool:
+    """Whether the gateway itself tells the model of its tools."""
+    return exchange.route.options.mode in ("prompt", "template", "text")
+
+
+def _wants_hosted(exchange: Exchange, request: ModelRequest) -> bool:
+    """Whether a call is demanded that only a hosted tool could answer, on a route where those are not simulated: a
+    client that was written for a server with such tools goes on without them (R28.5)."""
+    route, choice = exchange.route, request.tool_choice
+    form = exchange.protocol.served
+    if not _is_taught(exchange) or route.server_tools is not None:
+        return False
+    if route.client_servers is not None and form is not None and form.servers(exchange.body):
+        return False
+    hosted = {tool.name for tool in request.tools if tool.kind == "hosted"}
+    others = {tool.name for tool in request.tools if tool.kind != "hosted"}
+    if choice.mode == "named":
+        return choice.name in hosted - others
+    return choice.forces and bool(hosted) and not others and choice.allowed is None
 
 
 def _check_choice(exchange: Exchange, request: ModelRequest) -> None:

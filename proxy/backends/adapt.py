@@ -32,6 +32,7 @@ from ..model import (
     scoped,
 )
 from ..protocols.base import ServerSide
+from ..protocols.client_tools import as_function, form_of, is_client_tool
 from .base import Capabilities
 from .constraints import constraint_fields
 from .fit_messages import fit_images, fit_parts, fit_roles, fit_turns, merge_neighbours, merged_texts
@@ -269,19 +270,20 @@ def _has_fields(message: Message) -> bool:
 
 def fit_tools(request: ModelRequest, takes: Capabilities, wire: ServerSide | None = None) -> ModelRequest:
     """Only tools of types that the server knows (R3.8): a custom one becomes a function with one text (R8.9), a hosted
-    one is left out unless it was sent in the server's own protocol, one in a group gets a name of its own (R8.16).
-    Earlier calls follow. Where `tool_choice` has to be a word, only the tools that it names are sent (R24.1).
+    one is left out unless it was sent in the server's own protocol, one in a group gets a name of its own (R8.16), one
+    that the client runs and that was sent by its type is a function, unless the server has it (R28.5). Earlier calls
+    follow. Where `tool_choice` has to be a word, only the tools that it names are sent (R24.1).
 
     What the model then calls is given the client's words again by `middlewares.arguments`.
     """
     kept = (tool for tool in request.tools if tool.kind != "hosted" or _is_known(tool, takes, wire))
-    tools = tuple(_fit_tool(tool, takes) for tool in with_groups(tuple(kept)))
+    tools = tuple(_fit_tool(tool, takes, wire) for tool in with_groups(tuple(kept)))
     fitting = len(tools) == len(request.tools) and all(a is b for a, b in zip(tools, request.tools, strict=True))
     choice = request.tool_choice if fitting else _fit_choice(request, takes, wire)
     if not takes.choice_objects and (wanted := choice.names) is not None:
         tools = tuple(tool for tool in tools if tool.name in wanted)
         choice = ToolChoice("required" if choice.mode == "named" else choice.mode)
-    messages = _fit_calls(request.messages, takes)
+    messages = _fit_calls(request.messages, takes, wire, _own_forms(request.tools, takes, wire))
     if fitting and choice is request.tool_choice and messages is request.messages:
         return request
     return replace(request, tools=tools, tool_choice=choice, messages=messages)
@@ -292,7 +294,23 @@ def _is_known(tool: ToolSpec, takes: Capabilities, wire: ServerSide | None) -> b
     return own or tool.received.get("type", tool.kind) in takes.tool_types
 
 
-def _fit_tool(tool: ToolSpec, takes: Capabilities) -> ToolSpec:
+def has_client_tool(tool: ToolSpec, takes: Capabilities, wire: ServerSide | None) -> bool:
+    """Whether the server knows a tool of the client by the type that was sent in place of a schema (R28.5)."""
+    if wire is None or wire.name not in tool.extra:
+        return False
+    return takes.client_tools or tool.received.get("type") in takes.tool_types
+
+
+def _own_forms(tools: tuple[ToolSpec, ...], takes: Capabilities, wire: ServerSide | None) -> bool:
+    """Whether earlier calls may go to the server in the forms that belong to such tools."""
+    return takes.client_tools or any(is_client_tool(tool) and has_client_tool(tool, takes, wire) for tool in tools)
+
+
+def _fit_tool(tool: ToolSpec, takes: Capabilities, wire: ServerSide | None) -> ToolSpec:
+    if is_client_tool(tool):
+        if has_client_tool(tool, takes, wire):
+            return tool
+        tool = as_function(tool)
     if tool.kind == "custom" and "custom" not in takes.tool_types:
         return as_taught(tool)
     return tool if tool.namespace is None else replace(tool, name=prompt_name(tool), namespace=None)
@@ -305,14 +323,20 @@ def _fit_choice(request: ModelRequest, takes: Capabilities, wire: ServerSide | N
     if wanted is None:
         return choice
     kept = [tool for tool in request.tools if tool.kind != "hosted" or _is_known(tool, takes, wire)]
-    names = tuple(prompt_name(tool) for tool in kept if tool.name in wanted)
+    names = tuple(_fit_tool(tool, takes, wire).name for tool in kept if tool.name in wanted)
     if choice.mode == "named":
         return replace(choice, name=names[0]) if names else ToolChoice()
     return replace(choice, allowed=names)
 
 
-def _fit_calls(messages: tuple[Message, ...], takes: Capabilities) -> tuple[Message, ...]:
+def _fit_calls(
+    messages: tuple[Message, ...], takes: Capabilities, wire: ServerSide | None, own_forms: bool
+) -> tuple[Message, ...]:
     def fit(part: Part) -> Part:
+        if isinstance(part, ToolUse | ToolResult) and part.extra and (form := form_of(part)) is not None:
+            if own_forms and wire is not None and wire.name == form:
+                return part
+            part = replace(part, extra=EMPTY)
         if isinstance(part, ToolUse):
             if part.kind == "custom" and "custom" not in takes.tool_types:
                 part = replace(part, arguments=taught_arguments(part), kind="function")

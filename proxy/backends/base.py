@@ -48,6 +48,8 @@ class Capabilities:
     tool_types: frozenset[str] = frozenset({"function"})
     own_tools: bool = True
     """Hosted tools that were sent in its own protocol are known to it."""
+    client_tools: bool = False
+    """Tools that clients run, and send by their types in its own protocol, are known to it."""
     stop_sequences: int | None = None
     """So many `stop` sequences at most; None: as its protocol has it."""
     choice_objects: bool = True

@@ -26,6 +26,8 @@ GENERIC: Final = "generic"
 
 OPENAI_HOST: Final = "api.openai.com"
 """Whoever is there need not be asked."""
+HOSTS: Final[Mapping[str, str]] = {OPENAI_HOST: "openai", "api.anthropic.com": "anthropic"}
+"""Presets of those who are known by their host."""
 
 _OBJECTS: Final = re.compile(r"raise_exception\(\s*['\"][^'\"]*(?i:system|only user)")
 """A chat template that refuses system messages, or their place."""
@@ -83,7 +85,9 @@ PRESETS: Final[Mapping[str, Capabilities]] = MappingProxyType(
             max_tokens_field="max_completion_tokens",
             extra_parameters=_OPENAI,
             tool_types=_names("function custom"),
+            client_tools=True,
         ),
+        "anthropic": Capabilities(images=True, client_tools=True),
         # docs.vllm.ai, "Structured Outputs": `structured_outputs: {"grammar": ...}`; the `guided_*` fields were removed
         # in v0.12. Grammars are read by xgrammar, which takes GBNF.
         "vllm": Capabilities(
@@ -160,8 +164,7 @@ def preset_of(config: BackendConfig, said: Identity | None) -> str:
         return config.preset
     if said is not None and said.engine is not None and said.engine in PRESETS:
         return said.engine
-    host = urlsplit(config.url or "").hostname
-    return "openai" if host == OPENAI_HOST else GENERIC
+    return HOSTS.get(urlsplit(config.url or "").hostname or "", GENERIC)
 
 
 def capabilities(

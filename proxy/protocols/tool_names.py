@@ -3,7 +3,8 @@
 Rules:
 
 1. A tool of a group (a `namespace` of Responses, the label of a tool server) is known by its name, and with its group.
-2. A hosted tool is known by its type too, with and without the version in it, whatever else the client calls it.
+2. A hosted tool, and one that the client runs and sent by its type, is known by its type too, with and without the
+   version in it, whatever else the client calls it.
 3. A hosted tool that stands for a server of tools (`mcp`, `mcp_toolset`) brings tools that are known only if the client
    lists them.
 """
@@ -16,6 +17,7 @@ from typing import Any, Final
 
 from ..formats.rendering import prompt_name
 from ..model import EMPTY, ToolSpec, ToolUse
+from .client_tools import is_client_tool
 
 Names = tuple[str, ...]
 """All names by which one tool is known."""
@@ -38,7 +40,8 @@ _RUN_ELSEWHERE: Final = frozenset({"code_interpreter", "file_search", "image_gen
 def names_of(tool: ToolSpec | ToolUse) -> Names:
     """The names of a tool on offer, or of a call; rules 1 and 2."""
     names = (tool.name, prompt_name(tool)) if tool.namespace is not None else (tool.name,)
-    if isinstance(tool, ToolSpec) and tool.kind == "hosted" and isinstance(kind := tool.received.get("type"), str):
+    by_type = isinstance(tool, ToolSpec) and (tool.kind == "hosted" or is_client_tool(tool))
+    if isinstance(tool, ToolSpec) and by_type and isinstance(kind := tool.received.get("type"), str):
         return (*names, *_of_type(kind))
     return names
 

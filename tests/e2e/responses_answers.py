@@ -25,7 +25,7 @@ ARGUMENTS_KEYS = {
 """R8.8: exactly these, so never a `call_id`."""
 PREFIXES = {
     "message": "msg_", "function_call": "fc_", "custom_tool_call": "ctc_", "reasoning": "rs_", "mcp_list_tools": "mcpl_",
-    "mcp_call": "mcp_", "mcp_approval_request": "mcpr_",
+    "mcp_call": "mcp_", "mcp_approval_request": "mcpr_", "shell_call": "sh_",
 }  # fmt: skip
 PUBLISHED = (SHARED / "spec/data").exists()
 """The published schemas are there. `test_responses_wire` says so visibly if they are not."""

@@ -392,6 +392,29 @@ async def test_native(codex: Start, way: str, stream: bool) -> None:
     assert up.told("turn/start")[-1]["input"] == []
 
 
+@WAYS
+async def test_a_tool_that_the_client_runs(codex: Start, stream: bool) -> None:
+    """R28.5: a function to the server, beside its own tool of that name."""
+    turn = [{"call": ["c1", "client_shell", '{"commands": ["ls"]}']}, {"called": True}, {"wait": True}]
+    up = await codex(turn, ["Done.", {"called": True}], mode="native")
+    tools = [{"type": "shell"}, {"type": "web_search"}]
+    answer = await ask(up.server, tools=tools, stream=stream)
+    resource = of_stream(answer).resource if stream else of_whole(answer)
+    (item,) = resource["output"]
+    assert (item["type"], item["action"]["commands"]) == ("shell_call", ["ls"])
+    (thread,) = up.told("thread/start")
+    assert [described["name"] for described in thread["dynamicTools"]] == ["client_shell"]
+    exit_code = {"type": "exit", "exit_code": 0}
+    printed = [{"stdout": "a.txt", "stderr": "", "outcome": exit_code}]
+    result = {"type": "shell_call_output", "call_id": item["call_id"], "output": printed}
+    second = await ask(up.server, input=[result], tools=tools, previous_response_id=resource["id"])
+    assert outline(of_whole(second)) == [("text", "Done.")]
+    (injected,) = up.told("thread/inject_items")
+    call, output = injected["items"][-2:]
+    assert (call["type"], call["name"], output["type"]) == ("function_call", "client_shell", "function_call_output")
+    assert "a.txt" in output["output"]
+
+
 async def test_native_on_a_server_without_raw_items(codex: Start, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """An older one says of a call only that it wants it run."""
     monkeypatch.setattr("proxy.backends.codex_app.backend.CALLS_S", 0.01)

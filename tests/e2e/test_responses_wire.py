@@ -28,7 +28,7 @@ PATCH = {"type": "custom", "name": "apply_patch", "description": "Applies a patc
 GROUPS = [{"type": "namespace", "name": name, "description": name, "tools": [READ]} for name in ("a", "b")]
 HOSTED = [
     {"type": "web_search"},
-    {"type": "local_shell"},
+    {"type": "shell", "environment": {"type": "container_auto"}},
     {"type": "mcp", "server_label": "files", "server_url": "https://example.com/mcp"},
     {"type": "image_generation"},
     {"type": "file_search", "vector_store_ids": ["vs_1"]},

@@ -134,6 +134,16 @@ FAULTS: Final = (
         "a text behind one with annotations becomes part of it", WRITERS,
     ),
     Fault(
+        "client-tools-for-every-server", "proxy/backends/adapt.py",
+        "        if has_client_tool(tool, takes, wire):", "        if wire is not None:",
+        "a server that only knows functions is sent `shell`", ("tests/e2e/test_client_tools.py",),
+    ),
+    Fault(
+        "client-tools-of-a-container", "proxy/protocols/responses/client_tools.py",
+        '.startswith("container"))', '.startswith("remote"))',
+        "the client is asked to run what the server has run", ("tests/protocols/test_client_tools.py",),
+    ),
+    Fault(
         "responses-id-of-a-thought", "proxy/protocols/responses/output.py",
         '{**fields, "id": self.item_id}}', "{**fields}}",
         "an item of reasoning ends under another id than it began", WRITERS,

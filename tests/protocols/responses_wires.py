@@ -92,9 +92,23 @@ def accumulate(events: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
                     k: item[k] for k in ("id", "type", "call_id", "name", "role") if k in item
                 }
                 assert text_of(whole) == text
+                if item["type"] == "shell_call" and whole["status"] == "completed":
+                    assert item["action"] == whole["action"]
                 done.append(whole)
                 item = None
                 continue
+            case "shell_call_command.added":
+                assert item is not None
+                commands = item["action"]["commands"]
+                assert event["command_index"] == len(commands)
+                assert event["command"] == ""
+                commands.append("")
+            case "shell_call_command.delta":
+                assert item is not None
+                item["action"]["commands"][event["command_index"]] += event["delta"]
+            case "shell_call_command.done":
+                assert item is not None
+                assert item["action"]["commands"][event["command_index"]] == event["command"]
             case kind if kind.endswith(".delta"):
                 text += event["delta"]
             case kind if kind.endswith(".done"):

@@ -69,6 +69,8 @@ ITEMS: dict[str, Callable[[int], Wire]] = {
     "grouped": lambda n: called(n, arguments='{"a":1}', namespace=f"group{n}"),
     "no_arguments": lambda n: called(n, arguments=""),
     "custom": lambda n: {"type": "custom_tool_call", "id": f"ctc_{n}", "call_id": f"call_{n}", "name": "g", "input": f"raw {n}", "x_field": mark(n, "field")},
+    "own_shell": lambda n: {"type": "shell_call", "id": f"sh_{n}", "call_id": f"call_{n}", "status": "completed", "action": {"commands": [f"ls {n}"], "timeout_ms": None, "max_output_length": None}, "environment": {"type": "local"}, "created_by": mark(n, "by")},
+    "own_patch": lambda n: {"type": "apply_patch_call", "id": f"apc_{n}", "call_id": f"call_{n}", "status": "completed", "operation": {"type": "delete_file", "path": f"a{n}"}},
     "searched": lambda n: {"type": "web_search_call", "id": f"ws_{n}", "action": {"query": mark(n, "query")}},
 }  # fmt: skip
 

@@ -34,6 +34,13 @@ def unmodelled(protocol: str, payload: Callable[[int], Any]) -> Block:
     return lambda place: [Opaque(protocol, payload(place))]
 
 
+def own_item(place: int) -> list[Event]:
+    """A call that is an item of a type of its own (R28.5)."""
+    fields = {"item_type": "shell_call", "created_by": mark(place, "field")}
+    begins = Open(place, BlockKind.TOOL_CALL, name="shell", call_id=f"call_{place}", extra={"responses": fields})
+    return [begins, Delta(place, '{"commands":["l'), Delta(place, 's"]}'), Close(place)]
+
+
 COMMON: dict[str, Block] = {
     "text": prose(TEXT, "te", "xt #"),
     "blank": prose(TEXT, " ", "\n"),
@@ -85,6 +92,7 @@ RESPONSES: dict[str, Block] = {
     "call_opened": call('{"a":1}', opened="x_field", protocol="responses"),
     "call_late": call('{"a":1}', late="x_late", protocol="responses"),
     "custom": call("raw", kind="custom"),
+    "own_item": own_item,
     "unmodelled": unmodelled("responses", lambda n: {"type": "web_search_call", "x": mark(n, "field")}),
 }
 

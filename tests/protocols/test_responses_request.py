@@ -299,7 +299,7 @@ def test_tools_of_a_namespace_are_tools_of_their_own() -> None:
 
 @pytest.mark.parametrize(
     "kind",
-    ["web_search", "file_search", "mcp", "local_shell", "computer_use", "tool_search", "image_generation", "new"],
+    ["web_search", "file_search", "mcp", "computer_use", "tool_search", "image_generation", "new"],
 )
 def test_hosted_tools_never_fail_and_are_kept(kind: str) -> None:
     tool = {"type": kind, "server_label": "label", "anything": [1]}

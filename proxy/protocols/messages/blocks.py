@@ -10,7 +10,7 @@ Rules:
 4. A document that is plain text is text for everybody; its block is put together again for this protocol.
 5. A thought that the gateway signed, or nobody, is shown to no server.
 
-What cannot be expressed: `Image.detail`, `ToolUse.item_id` and `namespace`, fields and parts of other protocols (in a
+What cannot be expressed: `Image.detail`, `ToolUse.item_id`, fields and parts of other protocols (in a
 result the latter are their JSON text).
 """
 
@@ -35,6 +35,7 @@ from ...model import (
     scoped,
 )
 from ...scan._grammar import SPACE
+from ..client_tools import TOOLSET
 from ..wire import dump, load, whole
 from .ids import is_own_signature, server_id, signature_of, wire_id
 
@@ -49,7 +50,9 @@ REDACTED: Final = frozenset({"type"})
 CALL: Final = frozenset({"type", "id", "name", "input"})
 _RESULT: Final = frozenset({"type", "tool_use_id", "content", "is_error"})
 _PLAIN: Final = frozenset({"type", "media_type", "data"})
-PART_FIELDS: Final = frozenset({"cache_control", "citations", "caller", "document", "source", "title", "context"})
+PART_FIELDS: Final = frozenset(
+    {"cache_control", "citations", "caller", "document", "source", "title", "context", TOOLSET}
+)
 """What a part may have beside that every server knows."""
 _DATA_URL: Final = re.compile(r"data:([^;,]*);base64,(.*)", re.DOTALL)
 
@@ -90,7 +93,10 @@ def read_block(block: Mapping[str, Any], names: Mapping[str, str] = EMPTY) -> Pa
         case {"type": "redacted_thinking", "data": str()}:
             return Reasoning("", block_extra(block, REDACTED))
         case {"type": "tool_use", "id": str(call_id), "name": str(name)}:
-            return ToolUse(call_id, name, arguments_of(block.get("input")), extra=block_extra(block, CALL))
+            group = block.get(TOOLSET)
+            group = group if isinstance(group, str) else None
+            extra = block_extra(block, CALL)
+            return ToolUse(call_id, name, arguments_of(block.get("input")), namespace=group, extra=extra)
         case {"type": "tool_result", "tool_use_id": str(call_id)}:
             parts = read_content(block.get("content"))
             failed = block.get("is_error") is True
@@ -150,7 +156,7 @@ def write_block(part: Part, name: Callable[[str], str] = wire_id) -> Mapping[str
         case Reasoning():
             return write_thought(part)
         case ToolUse():
-            fields = fields_of(part.extra, PROTOCOL)
+            fields = call_fields(part.namespace, part.extra)
             return {"type": "tool_use", "id": name(part.call_id), "name": part.name, "input": input_of(part), **fields}
         case ToolResult():
             return _write_result(part, name)
@@ -160,6 +166,12 @@ def write_block(part: Part, name: Callable[[str], str] = wire_id) -> Mapping[str
             return block
         case _:
             return None
+
+
+def call_fields(group: str | None, extra: Extra) -> Mapping[str, Any]:
+    """What a call says beside. One that the gateway made of a toolset names that, and who made it."""
+    fields = fields_of(extra, PROTOCOL)
+    return fields if group is None or TOOLSET in fields else {"caller": {"type": "direct"}, TOOLSET: group, **fields}
 
 
 def _write_text(part: Text) -> Mapping[str, Any]:

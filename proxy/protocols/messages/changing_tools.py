@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from ...formats.rendering import prompt_name
 from ...formats.toolset import ToolSet
 from ...model import EMPTY, ToolSpec
 
@@ -24,21 +25,23 @@ _Change = tuple[str, bool, Mapping[str, Any] | None]
 
 
 def in_force(
-    tools: tuple[ToolSpec, ...], messages: Iterable[Mapping[str, Any]], read: Callable[[Mapping[str, Any]], ToolSpec]
+    tools: tuple[ToolSpec, ...],
+    messages: Iterable[Mapping[str, Any]],
+    read: Callable[[Mapping[str, Any]], tuple[ToolSpec, ...]],
 ) -> tuple[ToolSpec, ...]:
     """The tools that are on offer at the end of the conversation; the same object if it changes nothing. `read` reads a
     definition."""
-    deferred = {tool.name for tool in tools if tool.received.get("defer_loading") is True}
+    deferred = {prompt_name(tool) for tool in tools if tool.received.get("defer_loading") is True}
     if len(deferred) == len(tools) or any(_is_search(tool) for tool in tools if deferred):
         deferred = set()  # the server finds them, or nobody could
     changes = list(_changes(messages, found=bool(deferred)))
     if not deferred and not changes:
         return tools
-    known = {tool.name: tool for tool in tools}
+    known = {prompt_name(tool): tool for tool in tools}
     offered = {name: tool for name, tool in known.items() if name not in deferred}
     for name, added, definition in changes:
         if definition is not None:
-            known[name] = read(definition)
+            known[name] = read(definition)[0]
         if not added:
             offered.pop(name, None)
         elif name in known:

@@ -25,6 +25,7 @@ from ...model import EMPTY, Extra, FinishReason, scoped
 from ...scan._grammar import SPACE, FrameTooLarge
 from ..call_deltas import CallDelta, new_call_id
 from ..chat.reply import text_of
+from ..client_tools import TOOLSET
 from ..numbers import MAX_PARTS, index_of, too_many
 from ..wire import load, read_frame
 from .blocks import CALL, PROTOCOL, REDACTED, TEXT, THINKING, arguments_of, block_extra, rest_of
@@ -200,7 +201,8 @@ class MessagesReader:
                     call_id = new_call_id()
                 self._ids.add(call_id)
                 name = text_of(wire.get("name"))
-                self._emit_open(block, block_extra(wire, CALL), name=name, call_id=call_id)
+                group = text_of(wire.get(TOOLSET)) or None
+                self._emit_open(block, block_extra(wire, CALL), name=name, call_id=call_id, namespace=group)
         return block
 
     def _emit_open(self, block: _Block, extra: Extra, **call: Any) -> None:

@@ -13,6 +13,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any, Final
 
 from ...errors import ClientFault, quote
@@ -33,9 +34,11 @@ from ...model import (
     replace,
     scoped,
 )
+from ..client_tools import told_apart
 from ..request_schema import RequestSchema
 from .blocks import PROTOCOL, read_content, rest_of
 from .changing_tools import in_force, without_changes
+from .client_tools import client_tools
 from .ids import read_id
 
 MODELLED: Final = frozenset(
@@ -84,7 +87,7 @@ def read_request(body: Mapping[str, Any], raw: bytes, shape: RequestSchema) -> M
     _refuse_lost_turns(body)
     if tools is None:
         listed = body["tools"]
-        tools = new_set(listed, PROTOCOL, map(_read_tool, listed))
+        tools = new_set(listed, PROTOCOL, told_apart(chain.from_iterable(map(_read_tool, listed))))
     if b"defer_loading" in raw or b"tool_addition" in raw or b"tool_removal" in raw:
         tools = in_force(tools, body["messages"], _read_tool)
     choice = body.get("tool_choice") or EMPTY
@@ -201,14 +204,14 @@ def _with_read_id(part: Part) -> Part:
 # --- tools ----------------------------------------------------------------------------------------------------------
 
 
-def _read_tool(tool: Mapping[str, Any]) -> ToolSpec:
-    kind = tool.get("type")
+def _read_tool(tool: Mapping[str, Any]) -> tuple[ToolSpec, ...]:
+    """A tool; of a toolset all."""
+    kind, name = tool.get("type"), tool.get("name")
     if kind in (None, "custom"):
-        return ToolSpec(
-            tool["name"], tool.get("description"), tool.get("input_schema"), tool.get("strict"), extra={PROTOCOL: tool}
-        )
-    name = tool.get("name")
-    return ToolSpec(name if isinstance(name, str) else str(kind), kind="hosted", extra={PROTOCOL: tool})
+        about, parameters, strict = tool.get("description"), tool.get("input_schema"), tool.get("strict")
+        return (ToolSpec(tool["name"], about, parameters, strict, extra={PROTOCOL: tool}),)
+    hosted = ToolSpec(name if isinstance(name, str) else str(kind), kind="hosted", extra={PROTOCOL: tool})
+    return client_tools(tool) or (hosted,)
 
 
 def _read_choice(choice: Any, tools: tuple[ToolSpec, ...]) -> ToolChoice:
@@ -220,6 +223,9 @@ def _read_choice(choice: Any, tools: tuple[ToolSpec, ...]) -> ToolChoice:
         case {"type": "any"}:
             return ToolChoice("required", extra=_choice_extra(choice))
         case {"type": "tool", "name": str(name)}:
+            members = tuple(tool.name for tool in tools if tool.namespace == name)
+            if members and all(tool.name != name for tool in tools):
+                return ToolChoice("required", allowed=members, extra=_choice_extra(choice))  # any of a toolset
             return ToolChoice("named", name, extra=_choice_extra(choice))
     raise ClientFault(
         f"Invalid 'tool_choice': {quote(choice)}.",

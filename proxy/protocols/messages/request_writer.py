@@ -27,6 +27,7 @@ from ...model import (
     ToolUse,
     fields_of,
 )
+from ..client_tools import is_client_tool
 from .blocks import PROTOCOL, request_blocks, rest_of, write_content
 from .request import FORMAT_NAME, HEADERS, KNOWN, TOOL_FIELDS
 
@@ -54,7 +55,7 @@ def write_request(request: ModelRequest) -> dict[str, Any]:
         body["system"] = write_content(system)
     tools = _offered(request)
     if tools:
-        body["tools"] = [write_tool(tool) for tool in tools]
+        body["tools"] = write_tools(tools)
         if choice := write_choice(request.tool_choice, parallel=request.parallel_tool_calls):
             body["tool_choice"] = choice
     own = rest_of(fields_of(request.protocol_fields, PROTOCOL), _HEADERS)
@@ -140,9 +141,18 @@ def _in_order(message: Message) -> Iterable[Part]:
     return [*rest, *early, *parts[last + 1 :]]
 
 
+def write_tools(tools: Iterable[ToolSpec]) -> list[dict[str, Any]]:
+    """The tools; those of a toolset once, as it was received."""
+    kept: dict[int, ToolSpec] = {}
+    for number, tool in enumerate(tools):
+        kept.setdefault(id(fields_of(tool.extra, PROTOCOL)) if is_client_tool(tool) else -1 - number, tool)
+    return [write_tool(tool) for tool in kept.values()]
+
+
 def write_tool(tool: ToolSpec) -> dict[str, Any]:
-    """A tool definition, with all that was received in this protocol; a hosted one as it was received in any."""
-    if tool.kind == "hosted":
+    """A tool definition, with all that was received in this protocol; one that is known by its type as it was
+    received."""
+    if tool.kind == "hosted" or (is_client_tool(tool) and PROTOCOL in tool.extra):
         return dict(tool.received) or {"type": tool.name, "name": tool.name}
     received = fields_of(tool.extra, PROTOCOL)
     parameters = _NO_PARAMETERS if tool.parameters is None else tool.parameters

@@ -19,7 +19,7 @@ from ...model import EMPTY, Extra, fields_of, merged
 from ...scan._grammar import SPACE
 from ..base import TextFrame
 from ..wire import dump, whole
-from .blocks import PROTOCOL, as_object, is_object
+from .blocks import PROTOCOL, as_object, call_fields, is_object
 from .ids import Signing, wire_id
 
 
@@ -295,7 +295,8 @@ class CallBlock(Content):
         self._held: list[str] = []
         self._is_object: bool | None = False if self._custom else None
         call_id = wire_id(opened.call_id or "")
-        self.begin({**self.fields, "type": "tool_use", "id": call_id, "name": opened.name or "", "input": {}})
+        fields = call_fields(opened.namespace, opened.extra)
+        self.begin({**fields, "type": "tool_use", "id": call_id, "name": opened.name or "", "input": {}})
 
     def put(self, text: str) -> None:
         if self._is_object is None and text.strip(SPACE):

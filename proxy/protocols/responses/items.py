@@ -46,10 +46,12 @@ from ...model import (
     scoped,
 )
 from ...scan._grammar import SPACE
-from ..wire import dump, load, whole
+from ..client_tools import ITEM_TYPE
+from ..wire import dump, whole
+from .client_tools import KEPT_FIELDS, call_fields, item_type, read_client_call, read_output, status_of, write_output
 from .summaries import KINDS as SUMMARIES
 from .summaries import REQUEST, TRIGGER, read_summary
-from .tools_in_input import ADDITIONAL, SEARCH, SEARCH_CALL, SEARCH_OUTPUT, found_text, is_client_search, is_search
+from .tools_in_input import ADDITIONAL
 
 PROTOCOL: Final = "responses"
 
@@ -141,11 +143,6 @@ class Reading:
                 self._messages.append(Message("user", (Text(REQUEST),)))
             case kind if kind == ADDITIONAL and isinstance(item.get("tools"), list):
                 self._end_turn()  # they are on offer
-            case kind if kind == SEARCH_CALL and _is_of_search(item):
-                self.call(read_search(item))
-            case kind if kind == SEARCH_OUTPUT and _is_of_search(item):
-                self._end_turn()
-                self._messages.append(Message("tool", (_search_result(item),)))
             case "agent_message" if said := _agent_text(item):
                 self._end_turn()
                 self._messages.append(Message("user", (Text(said),)))
@@ -155,8 +152,18 @@ class Reading:
             case kind if kind in SUMMARIES and (summary := read_summary(item)) is not None:
                 self._end_turn()
                 self._messages.append(summary)
+            case _ if (use := read_client_call(item)) is not None:
+                self.call(use)
+            case _ if (result := read_output(item, self._call_of)) is not None:
+                self._end_turn()
+                self._messages.append(Message("tool", (result,)))
             case _:
                 self._say([Opaque(PROTOCOL, item)])
+
+    def _call_of(self, ident: str) -> ToolUse | None:
+        """The call with this id, or whose item has it."""
+        by_item = (use for use in self._called.values() if use.item_id == ident)
+        return self._called.get(ident) or next(by_item, None)
 
     def hear(self, message: Message) -> None:
         """A message that was read before."""
@@ -300,7 +307,8 @@ def text_extra(part: Mapping[str, Any]) -> Extra:
 
 def known_fields(fields: Mapping[str, Any]) -> Mapping[str, Any]:
     """What every server knows of the fields that stand beside a part; the mark of an item is no field."""
-    known = {key: value for key, value in fields.items() if key in _KNOWN_FIELDS}
+    names = KEPT_FIELDS if ITEM_TYPE in fields else _KNOWN_FIELDS
+    known = {key: value for key, value in fields.items() if key in names}
     if "item" in fields:
         known["item"] = known_fields(fields["item"])
     return known
@@ -312,28 +320,12 @@ def _text_or_none(value: Any) -> str | None:
 
 def read_call(item: Mapping[str, Any], item_id: str | None = None) -> ToolUse:
     """A call item of a request."""
+    if (use := read_client_call(item)) is not None:
+        return use if item_id is None else replace(use, item_id=item_id)
     namespace, extra = item.get("namespace"), call_extra(item)
     if item["type"] == "custom_tool_call":
         return ToolUse(item["call_id"], item["name"], item["input"], "custom", namespace, item_id, extra)
     return ToolUse(item["call_id"], item["name"], item["arguments"], "function", namespace, item_id, extra)
-
-
-def _is_of_search(item: Mapping[str, Any]) -> bool:
-    return is_client_search(item) and isinstance(item.get("call_id"), str)
-
-
-def read_search(item: Mapping[str, Any]) -> ToolUse:
-    """A call of the client's search for tools, whose arguments are no text here."""
-    arguments = item.get("arguments")
-    text = arguments if isinstance(arguments, str) else dump({} if arguments is None else arguments).decode()
-    fields = {"execution": "client", **rest_of(item, _CALL_FIELDS)}
-    return ToolUse(item["call_id"], SEARCH, text, item_id=item.get("id"), extra=scoped(PROTOCOL, fields))
-
-
-def _search_result(item: Mapping[str, Any]) -> ToolResult:
-    """The result of a search: names, since the tools themselves are on offer."""
-    text = found_text(item.get("tools") or ())
-    return ToolResult(item["call_id"], (Text(text),), SEARCH, extra=scoped(PROTOCOL, {"execution": "client"}))
 
 
 def _agent_text(item: Mapping[str, Any]) -> str:
@@ -476,11 +468,11 @@ def _write_part(part: Part, role: str, *, json_text: bool = False) -> Mapping[st
 
 def write_result(result: ToolResult) -> dict[str, Any]:
     """The item of what a tool gave back."""
+    if (own := item_type(result)) is not None:
+        return write_output(result, own)
     parts = [_write_part(part, "tool", json_text=True) for part in result.parts]
     content = [part for part in parts if part is not None]
     plain = len(content) == 1 and content[0].keys() == {"type", "text"}
-    if result.name == SEARCH and "execution" in (fields := fields_of(result.extra, PROTOCOL)):  # the tools are on offer
-        return {"type": SEARCH_OUTPUT, "call_id": result.call_id, "status": "completed", "tools": [], **fields}
     kind = "custom_tool_call_output" if result.kind == "custom" else "function_call_output"
     output: Any = content[0]["text"] if plain else content or ""
     written = {"type": kind, "call_id": result.call_id, "output": output}
@@ -490,14 +482,16 @@ def write_result(result: ToolResult) -> dict[str, Any]:
 def write_call(use: ToolUse, item_id: str | None, status: str | None = None) -> dict[str, Any]:
     """A call item, in requests, answers and events (R8.5, R8.9, R8.16). No arguments are `{}`."""
     item: dict[str, Any] = {**fields_of(use.extra, PROTOCOL)} if use.extra else {}
+    if item.pop(ITEM_TYPE, None) is not None and (kind := item_type(use)) is not None:
+        named = {"id": item_id} if item_id is not None else EMPTY
+        fields = call_fields(use, kind)
+        return {**fields, **item, **named, "type": kind, "status": status_of(kind, status), "call_id": use.call_id}
     if item_id is not None:
         item["id"] = item_id
     item["type"] = call_type(use)
     if status is not None:
         item["status"] = status
-    if item["type"] == SEARCH_CALL:
-        item |= {"call_id": use.call_id, "arguments": _object_of(use.arguments)}
-    elif use.kind == "custom":
+    if use.kind == "custom":
         item |= {"call_id": use.call_id, "input": whole(use.arguments), "name": use.name}
     else:
         # An item that only begins, or got no further, has no arguments.
@@ -513,15 +507,7 @@ def call_type(use: ToolUse) -> str:
     """The type of its item."""
     if use.kind == "custom":
         return "custom_tool_call"
-    return SEARCH_CALL if is_search(use) else "function_call"
-
-
-def _object_of(arguments: str) -> Any:
-    """Arguments as the value that they are; as their text if they are none."""
-    try:
-        return load(arguments.encode()) if arguments.strip(SPACE) else {}
-    except ValueError:
-        return arguments
+    return item_type(use) or "function_call"
 
 
 _MARKS: Final = frozenset({"summary", "continues"})

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from ...model import Message, ModelRequest, Opaque, Part, ToolResult, ToolUse
+from ...model import Message, ModelRequest, Opaque, Part, ToolResult, ToolUse, merged
 from ..base import WriteOptions
 from ..wire import dump
 from .ids import PREFIXES, derived_id
@@ -74,7 +74,8 @@ def answered(shown: Items, origins: Origins) -> tuple[Message, ...]:
     for item, parts in zip(shown, origins, strict=True):
         match parts:
             case [ToolUse(extra=extra)]:  # by the name and the id that the client knows
-                reading.call(replace(read_call(item, item["id"]), extra=extra))
+                use = read_call(item, item["id"])
+                reading.call(replace(use, extra=merged(use.extra, extra)))
             case [] | [Opaque()]:
                 reading.take(item)
             case _:

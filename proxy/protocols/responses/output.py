@@ -20,6 +20,7 @@ from ...model import EMPTY, Extra, Reasoning, Refusal, Text, ToolUse, fields_of,
 from ...scan._grammar import SPACE
 from ..base import TextFrame
 from ..wire import dump, whole
+from .client_tools import FORMS
 from .items import PROTOCOL, part_fields, write_call, write_reasoning
 from .reply import CallNames, item_fields, message_item, refusal_part, text_part
 
@@ -377,10 +378,18 @@ class CallItem(Item):
         return write_call(whole_use, self.item_id, status)
 
 
-class SearchItem(CallItem):
-    """A call of the client's search for tools (`tools_in_input.py`). No event has a piece of its arguments."""
+class OwnItem(CallItem):
+    """A call of a tool that the client runs, whose item is one of its own (`client_tools.py`): no event has a piece of
+    its arguments. It is begun when all of them are there, since clients want an item that fits their types."""
 
-    __slots__ = ()
+    __slots__ = ("_names",)
+
+    def __init__(self, stream: Stream, opened: Open, names: CallNames) -> None:
+        Item.__init__(self, stream, opened.extra)
+        self._names = names
+        self._cut = False
+        name, call_id = opened.name or "", opened.call_id or ""
+        self._use = ToolUse(call_id, name, "", namespace=opened.namespace, extra=opened.extra)
 
     def text_frame(self, number: int) -> None:
         return None
@@ -389,14 +398,17 @@ class SearchItem(CallItem):
         self._pieces.append(text)
 
     def begin(self) -> None:
-        self.stream.send(
-            "response.output_item.added",
-            output_index=self.index,
-            item=write_call(self._use, self.item_id, "in_progress"),
-        )
+        self._use, self.item_id = self._names.place(self._use, self.index)
+        item = self.finished("in_progress")
+        fields = {key: item[key] for key in FORMS[item["type"]].fields if key in item}
+        shown = {**item, **FORMS[item["type"]].blank(fields)}
+        self.stream.send("response.output_item.added", output_index=self.index, item=shown)
+        for kind, said in FORMS[item["type"]].stream(fields):
+            self.stream.send(kind, output_index=self.index, **said)
 
     def close(self, status: BlockStatus) -> None:
         self._cut = status == "truncated"
+        self.show()
         if not self._cut:
             self.end("completed")
 

@@ -4,11 +4,11 @@
 state machine of a module beside this one, usable without the server (R4.6).
 
 `request.py` requests in · `request_writer.py` requests out · `items.py` items of a conversation · `tools_in_input.py`
-tools that stand among them · `resource.py` the response object · `reply.py` whole answers and their items · `reader.py`
-streams in · `writer.py` streams out, with `output.py` for the items in them · `turns.py` conversations that the gateway
-remembers · `compaction.py` conversations made short, with `summaries.py` · `served.py` tool servers that the client
-names, with `served_items.py` · `conversations.py` conversations with ids of their own. What the protocol cannot express
-stands in their docstrings.
+tools that stand among them · `client_tools.py` tools that the client runs, and their items · `resource.py` the response
+object · `reply.py` whole answers and their items · `reader.py` streams in · `writer.py` streams out, with `output.py`
+for the items in them · `turns.py` conversations that the gateway remembers · `compaction.py` conversations made short,
+with `summaries.py` · `served.py` tool servers that the client names, with `served_items.py` · `conversations.py`
+conversations with ids of their own. What the protocol cannot express stands in their docstrings.
 """
 
 from __future__ import annotations

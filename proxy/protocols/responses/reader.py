@@ -20,12 +20,13 @@ from typing import Any, Final
 from ...errors import BackendFault, GatewayError
 from ...events import BlockKind, BlockStatus, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
 from ...fastparse import SseFramer
-from ...model import EMPTY, CallKind, Extra, fields_of, scoped
+from ...model import EMPTY, CallKind, Extra, ToolUse, fields_of, scoped
 from ...scan._grammar import FrameTooLarge
 from ..call_deltas import CallDelta, new_call_id
 from ..chat.reply import text_of
 from ..numbers import MAX_PARTS, index_of, too_many, whole_number
 from ..wire import load, read_frame
+from .client_tools import read_client_call
 from .errors import read_fault
 from .items import MESSAGE_FIELDS, PROTOCOL, call_extra, message_of, reasoning_fields, rest_of, text_extra
 from .reply import failure, finish_extra, finish_reason, probabilities
@@ -51,7 +52,8 @@ _SILENT: Final = frozenset(
         "response.reasoning_summary_part.added", "response.reasoning_summary_part.done",
     }
 )  # fmt: skip
-"""Events that say nothing which others do not say."""
+_PIECES: Final = ("response.shell_call_command.", "response.apply_patch_call_operation_diff.")
+"""Events that say nothing which others do not say, and how such ones begin."""
 _CALLS: Final = frozenset({"function_call", "custom_tool_call"})
 _MODELLED: Final = _CALLS | {"message", "reasoning", ""}
 """Types of items; without one it may be any of these."""
@@ -144,12 +146,12 @@ class ResponsesReader:
         elif kind == "response.output_item.added":
             item = self._item(value)
             item.take(value.get("item"))
-            item.announced = value if item.kind not in _MODELLED else None
+            item.announced = value if item.kind not in _MODELLED and item.use is None else None
         elif kind == "response.output_item.done":
             item = self._item(value)
             item.take(value.get("item"))
             self._done(item)
-        elif kind not in _SILENT:
+        elif kind not in _SILENT and not kind.startswith(_PIECES):
             about = self._items.get(self._idents.get(text_of(value.get("item_id")), -1))
             if about is not None and about.announced is not None and not about.over:
                 self._out.append(Opaque(PROTOCOL, about.announced))
@@ -254,13 +256,14 @@ class _Item:
 
     __slots__ = (
         *("_block", "_draft", "_place", "_reader", "_said", "_shown", "announced", "ident", "kind", "name", "over"),
-        "wire",
+        *("use", "wire"),
     )
 
     def __init__(self, reader: ResponsesReader) -> None:
         self.ident = self.kind = self.name = ""
         self.over = False
         self.announced: Mapping[str, Any] | None = None
+        self.use: ToolUse | None = None  # a call of a tool that the client runs
         self.wire: Mapping[str, Any] = {}
         self._reader = reader
         self._block: int | None = None
@@ -275,6 +278,7 @@ class _Item:
             self.wire = wire
             self.kind = text_of(wire.get("type")) or self.kind
             self.name = text_of(wire.get("name")) or self.name
+            self.use = read_client_call(wire, self.ident or text_of(wire.get("id")) or new_call_id())
 
     def begin_call(self) -> None:
         """What comes next are arguments."""
@@ -344,6 +348,8 @@ class _Item:
 
     def _fields(self) -> Mapping[str, Any]:
         """What is known of the item beside what is modelled, for the `extra` of a block."""
+        if self.use is not None:
+            return fields_of(self.use.extra, PROTOCOL)
         if self.kind in _CALLS:
             return fields_of(call_extra(self.wire), PROTOCOL)
         if self.kind == "reasoning":
@@ -363,7 +369,11 @@ class _Item:
         """Give out what has not been given, and close."""
         wire, status = self.wire, text_of(self.wire.get("status"))
         late = self._fields()
-        if self.kind in _CALLS:
+        if self.use is not None:
+            self.name, self.wire = self.use.name, {**wire, "call_id": self.use.call_id}
+            self.begin_call()
+            self.arguments(self.use.arguments, whole=True)
+        elif self.kind in _CALLS:
             key = "input" if self.kind == "custom_tool_call" else "arguments"
             self.begin_call()
             self.arguments(text_of(wire.get(key)), whole=True)

@@ -50,13 +50,14 @@ from ...scan._grammar import SPACE
 from ..base import WriteOptions
 from ..call_deltas import new_call_id
 from ..chat.reply import finish_word, is_whole, text_of
+from ..client_tools import ITEM_TYPE
 from ..numbers import MAX_PARTS, too_many, whole_number
 from ..wire import read_answer, unreadable, whole
+from .client_tools import item_types, read_client_call
 from .errors import read_fault
 from .ids import derived_id
 from .items import PROTOCOL, call_extra, call_type, part_fields, read_reasoning, read_said, write_call, write_reasoning
 from .resource import DEFAULT_TIER, RESOURCE_KEYS, read_usage, resource, response_id, write_resource
-from .tools_in_input import SEARCH, searches
 
 _REASONS: Final[Mapping[str, str]] = {"length": "max_output_tokens", "content_filter": "content_filter"}
 _NUMBERED: Final = re.compile(r"(?:fc|ctc)_([0-9]{1,9})")
@@ -78,14 +79,14 @@ class CallNames:
         self._placed: dict[str, str] = {}
         tools = options.request.tools
         self._groups = note_of(tools, CallNames) or note(tools, CallNames, _groups(tools), NAME_BYTES * len(tools))
-        self._searches = searches(tools)
+        self._types = item_types(tools)
 
     def place(self, use: ToolUse, index: int) -> tuple[ToolUse, str]:
         """The call as it is written at this `output_index`, and the id of its item."""
         if use.namespace is None and self._groups.get(use.name) is not None:
             use = replace(use, namespace=self._groups[use.name])
-        if self.is_search(use.name):
-            use = replace(use, extra=merged(use.extra, {PROTOCOL: {"execution": "client"}}))
+        if use.kind == "function" and (own := self._types.get(use.name)) is not None:
+            use = replace(use, extra=merged({PROTOCOL: {ITEM_TYPE: own}}, use.extra))
         kind = call_type(use)
         if not self._sequential:
             return use, derived_id(kind, self._ident, index)
@@ -93,9 +94,9 @@ class CallNames:
         ident = self._placed[use.call_id] = f"{'ctc' if use.kind == 'custom' else 'fc'}_{self._last:03d}"
         return replace(use, call_id=ident), ident
 
-    def is_search(self, name: str | None) -> bool:
-        """Whether a call of this name is one of the client's search for tools."""
-        return self._searches and name == SEARCH
+    def is_own_item(self, name: str | None, extra: Extra) -> bool:
+        """Whether a call is an item of a type of its own."""
+        return name in self._types or ITEM_TYPE in fields_of(extra, PROTOCOL)
 
     def result(self, payload: Mapping[str, Any]) -> Mapping[str, Any]:
         """An item that is not modelled; if it is the result of a call of this answer, with the id that the call has."""
@@ -384,7 +385,8 @@ def read_output_item(item: Mapping[str, Any]) -> list[Part]:
         case "reasoning":
             return read_reasoning(item)
         case _:
-            return [Opaque(PROTOCOL, item)]
+            use = read_client_call(item, text_of(item.get("id")) or None)
+            return [Opaque(PROTOCOL, item) if use is None else replace(use, item_id=None)]
 
 
 def read_output_call(item: Mapping[str, Any]) -> ToolUse:

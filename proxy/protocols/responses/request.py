@@ -34,11 +34,13 @@ from ...model import (
     replace,
     scoped,
 )
+from ..client_tools import told_apart
 from ..request_schema import RequestSchema
+from .client_tools import chosen_tool, client_tool, item_types
 from .items import PROTOCOL, own_items, read_items
 from .namespaces import with_namespaces
 from .summaries import asks_summary
-from .tools_in_input import SEARCH, carried_tools, in_force, is_client_search, not_deferred, search_tool
+from .tools_in_input import carried_tools, in_force, not_deferred
 
 KNOWN: Final = frozenset(
     {
@@ -87,7 +89,7 @@ def read_request(body: Mapping[str, Any], raw: bytes) -> ModelRequest:
         return _summary_request(body)
     if tools is None:
         listed = body["tools"]
-        tools = new_set(listed, "responses", not_deferred(_read_tools(listed, "tools", EMPTY)))
+        tools = new_set(listed, "responses", not_deferred(told_apart(_read_tools(listed, "tools", EMPTY))))
     tools = _with_carried(tools, body.get("input"))
     reasoning = body.get("reasoning") or EMPTY
     top_k = body.get("top_k")
@@ -200,7 +202,7 @@ def _with_carried(tools: tuple[ToolSpec, ...], items: Any, earlier: Iterable[Any
         return tools
     offered = [tool for each, found in old if not found for tool in each]
     offered += [*tools, *(tool for each, found in new if not found for tool in each)]
-    return ToolSet(in_force(offered, [tool for each, found in (*old, *new) if found for tool in each]))
+    return ToolSet(told_apart(in_force(offered, [tool for each, found in (*old, *new) if found for tool in each])))
 
 
 def _carried(items: Any) -> Iterator[tuple[list[ToolSpec], bool]]:
@@ -235,8 +237,8 @@ def _read_tools(tools: Iterable[Mapping[str, Any]], path: str, group: Mapping[st
                 extra={PROTOCOL: tool},
                 namespace_description=about,
             )
-        elif namespace is None and kind == SEARCH and is_client_search(tool):
-            yield search_tool(tool)
+        elif namespace is None and (own := client_tool(tool)) is not None:
+            yield own
         elif namespace is None:
             label = tool.get("name") or tool.get("server_label")
             yield ToolSpec(label if isinstance(label, str) else kind, kind="hosted", extra={PROTOCOL: tool})
@@ -258,13 +260,15 @@ def _read_choice(choice: Any, tools: tuple[ToolSpec, ...]) -> ToolChoice:
             inner = inner if isinstance(inner, Mapping) else choice
             match inner:
                 case {"mode": ("auto" | "required") as mode, "tools": list(allowed)}:
-                    return ToolChoice(mode, allowed=tuple(_allowed(allowed, choice)), extra=_choice_extra(choice))
+                    return ToolChoice(
+                        mode, allowed=tuple(_allowed(allowed, choice, tools)), extra=_choice_extra(choice)
+                    )
         case {"type": str(kind)}:
             name = _chosen(choice)
             if name is not None:
                 return ToolChoice("named", name, extra=_choice_extra(choice))
-            if kind not in ("function", "custom"):  # a hosted tool; its `ToolSpec` has the same name
-                return ToolChoice("named", kind, extra=_choice_extra(choice))
+            if kind not in ("function", "custom"):  # its `ToolSpec` has the same name
+                return ToolChoice("named", chosen_tool(kind, tools), extra=_choice_extra(choice))
     raise _bad_choice(choice)
 
 
@@ -285,15 +289,18 @@ def _chosen(choice: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _allowed(tools: Iterable[Any], choice: Any) -> Iterator[str]:
-    for tool in tools:
+def _allowed(allowed: Iterable[Any], choice: Any, tools: tuple[ToolSpec, ...]) -> Iterator[str]:
+    types = item_types(tools)
+    for tool in allowed:
         if not isinstance(tool, Mapping):
             raise _bad_choice(choice)
         name = _chosen(tool)
         if name is None and tool.get("type") in ("function", "custom", None):
             raise _bad_choice(choice)
         if tool.get("type") in ("function", "custom") and name is not None:
-            yield name  # A hosted tool is never offered by the gateway, so there is nothing to allow.
+            yield name
+        elif isinstance(kind := tool.get("type"), str) and (own := chosen_tool(kind, tools)) in types:
+            yield own  # A hosted tool is never offered by the gateway, so there is nothing to allow.
 
 
 def _bad_choice(choice: Any) -> ClientFault:

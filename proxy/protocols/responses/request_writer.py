@@ -21,9 +21,9 @@ from typing import Any, Final
 
 from ...model import EMPTY, Message, ModelRequest, Text, ToolChoice, ToolSpec, fields_of
 from ..call_ids import at_most
+from ..client_tools import is_client_tool
 from .items import PROTOCOL, own_items, write_items
 from .request import GATEWAYS_OWN, KNOWN, TOOL_FIELDS
-from .tools_in_input import searches
 
 LEAST_TOKENS: Final = 16
 """Less is refused."""
@@ -176,10 +176,8 @@ def write_tools(tools: Iterable[ToolSpec]) -> list[dict[str, Any]]:
 
 
 def _write_tool(tool: ToolSpec) -> dict[str, Any]:
-    if tool.kind == "hosted":
+    if tool.kind == "hosted" or _is_own(tool):
         return dict(tool.received) or {"type": tool.name}
-    if searches((tool,)):
-        return dict(tool.received)
     received = fields_of(tool.extra, PROTOCOL)
     inner = tool.received.get(tool.kind)
     inner = inner if isinstance(inner, Mapping) else EMPTY
@@ -205,6 +203,11 @@ def _write_tool(tool: ToolSpec) -> dict[str, Any]:
     }
 
 
+def _is_own(tool: ToolSpec) -> bool:
+    """Whether a tool of the client was sent in this protocol by its type alone."""
+    return is_client_tool(tool) and PROTOCOL in tool.extra
+
+
 def write_choice(choice: ToolChoice, tools: Iterable[ToolSpec] = ()) -> Any:
     """The wire form of `tool_choice`. `tools` tells functions from custom and hosted tools."""
     known = {tool.name: tool for tool in tools}
@@ -215,6 +218,8 @@ def write_choice(choice: ToolChoice, tools: Iterable[ToolSpec] = ()) -> Any:
             kind = str(tool.received.get("type") or name)
             label = tool.received.get("server_label")
             return {"type": kind, "server_label": label} if isinstance(label, str) else {"type": kind}
+        if tool is not None and _is_own(tool):
+            return {"type": tool.received["type"]}
         return {"type": "function" if tool is None else tool.kind, "name": name}
 
     rest = fields_of(choice.extra, PROTOCOL)

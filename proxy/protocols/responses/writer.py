@@ -36,9 +36,9 @@ from .output import (
     CallItem,
     Inline,
     Item,
+    OwnItem,
     ReasoningItem,
     RefusalItem,
-    SearchItem,
     Sink,
     TextItem,
     head_of,
@@ -232,7 +232,7 @@ class ResponsesWriter:
         field = self._options.reasoning_field
         match opened.kind:
             case BlockKind.TOOL_CALL:
-                kind = SearchItem if self._names.is_search(opened.name) else CallItem
+                kind = OwnItem if self._names.is_own_item(opened.name, opened.extra) else CallItem
                 return kind(self, opened, self._names)
             case BlockKind.REFUSAL:
                 return RefusalItem(self, opened.extra)

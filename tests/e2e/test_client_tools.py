@@ -1,0 +1,247 @@
+"""Tools that the client runs and sends by their types (R28.5), behind clients and before servers of each protocol."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from aiohttp import ClientSession
+
+from proxy.folding import unfold
+from proxy.model import ModelReply, ModelRequest, ReplyChoice, Text, ToolUse, Usage
+from proxy.protocols.base import WriteOptions
+from proxy.protocols.chat.protocol import ChatProtocol
+from proxy.testing import Answer, Asked, Upstream, WireAnswer
+from tests.e2e.agent import block
+from tests.e2e.conftest import CHAT, USER, mock_config, post, serving, upstream_config
+from tests.e2e.meaning import MESSAGES as MESSAGES_PATH
+from tests.e2e.meaning import RESPONSES as RESPONSES_PATH
+from tests.e2e.test_messages_backend import OPTIONS as MESSAGES_OPTIONS
+from tests.protocols.messages_wires import MESSAGES
+from tests.protocols.messages_wires import accumulate as add_up
+from tests.protocols.responses_wires import RESPONSES, accumulate, options
+
+both = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+SHELL = {"type": "shell", "environment": {"type": "local"}}
+OPENAI: list[dict[str, Any]] = [
+    SHELL,
+    {"type": "local_shell"},
+    {"type": "apply_patch"},
+    {"type": "computer_use_preview", "display_width": 8, "display_height": 6, "environment": "linux"},
+]
+ANTHROPIC: list[dict[str, Any]] = [
+    {"type": "bash_20250124", "name": "bash"},
+    {"type": "text_editor_20250728", "name": "str_replace_based_edit_tool"},
+    {"type": "memory_20250818", "name": "memory"},
+    {"type": "computer_toolset_20260801", "configs": {"zoom": {"enabled": False}}},
+]
+COMMANDS = '{"commands":["ls"]}'
+
+
+SERVERS: dict[str, tuple[Any, WriteOptions]] = {
+    "openai_chat": (ChatProtocol(), WriteOptions(request=ModelRequest("m", ()), created=1)),
+    "anthropic_messages": (MESSAGES, MESSAGES_OPTIONS),
+    "openai_responses": (RESPONSES, options()),
+}
+
+
+def speaking(kind: str, *parts: Any) -> Any:
+    """A server that gives this answer, in its own protocol."""
+    wire, given = SERVERS[kind]
+    reason = "tool_calls" if any(isinstance(part, ToolUse) for part in parts) else "stop"
+    reply = ModelReply("resp_1", "m", 1, (ReplyChoice(parts, reason),), Usage(3, 2))
+
+    def answer(asked: Asked) -> Answer:
+        if asked.json.get("stream"):
+            return Answer([wire.writer(given).feed(unfold(reply))], headers={"Content-Type": "text/event-stream"})
+        body = wire.write_reply(reply, given)
+        return Answer([body], headers={"Content-Type": "application/json"}, framing="length")
+
+    return answer
+
+
+async def asked(kind: str, path: str, body: dict[str, Any], *parts: Any, **facts: Any) -> tuple[Any, WireAnswer]:
+    """What a server was sent, and what came back to the client. Usage is estimated, so nothing passes unread."""
+    async with Upstream([speaking(kind, *parts)]) as up:
+        defaults = {"mode": "native", "usage": {"source": "estimate"}}
+        config = upstream_config(up.url, backend={"kind": kind, **facts}, defaults=defaults)
+        async with serving(config) as server:
+            got = await post(server, body, path=path)
+    assert got.status == 200, got.body
+    return up.requests[0].json, got
+
+
+def items_of(got: WireAnswer, stream: bool) -> list[Any]:
+    """The output of a Responses answer; of a streamed one as its events say it, in whatever order."""
+    if not stream:
+        return list(json.loads(got.body)["output"])
+    events = [json.loads(line[6:]) for line in got.body.split(b"\n") if line.startswith(b"data: {")]
+    output = accumulate(events)
+    assert events[-1]["response"]["output"] == output
+    return output
+
+
+def blocks_of(got: WireAnswer, stream: bool) -> list[Any]:
+    """The content of a Messages answer."""
+    return add_up(got.body)["content"] if stream else list(json.loads(got.body)["content"])
+
+
+def names_sent(body: dict[str, Any]) -> dict[str, Any]:
+    """The tools of a request by name, each with its parameters."""
+    inner = [tool.get("function", tool) for tool in body["tools"]]
+    return {tool["name"]: tool.get("parameters") or tool.get("input_schema") for tool in inner}
+
+
+RUN = ToolUse("call_1", "shell", COMMANDS)
+HISTORY = [
+    {"type": "message", "role": "user", "content": "hi"},
+    {
+        "type": "shell_call",
+        "id": "sh_1",
+        "call_id": "c1",
+        "action": {"commands": ["ls"], "timeout_ms": 9},
+        "status": "completed",
+    },
+    {
+        "type": "shell_call_output",
+        "call_id": "c1",
+        "output": [{"stdout": "a.txt", "stderr": "no", "outcome": {"type": "exit", "exit_code": 2}}],
+    },
+]
+
+
+@both
+@pytest.mark.parametrize("kind", SERVERS)
+async def test_a_server_that_lacks_them_gets_functions(kind: str, stream: bool) -> None:
+    body = {"input": HISTORY, "tools": OPENAI, "stream": stream, "tool_choice": {"type": "shell"}}
+    sent, got = await asked(kind, RESPONSES_PATH, body, RUN)
+    tools = names_sent(sent)
+    assert set(tools) == {"shell", "local_shell", "apply_patch", "computer_use_preview"}
+    assert tools["shell"]["required"] == ["commands"]
+    said = json.dumps(sent)
+    assert "shell_call" not in said
+    assert all(word in said for word in ("a.txt", "stderr:", "exit code 2", "timeout_ms"))
+    named = {"openai_chat": {"function": {"name": "shell"}}, "openai_responses": {"name": "shell"}}
+    kinds = {"openai_chat": "function", "openai_responses": "function", "anthropic_messages": "tool"}
+    assert sent["tool_choice"] == {"type": kinds[kind], **named.get(kind, {"name": "shell"})}
+    (item,) = items_of(got, stream)
+    assert (item["type"], item["action"]["commands"], item["status"]) == ("shell_call", ["ls"], "completed")
+
+
+@both
+@pytest.mark.parametrize("facts", [{"preset": "openai"}, {"tool_types": ["function", *(t["type"] for t in OPENAI)]}])
+async def test_a_server_that_has_them_gets_them_as_they_are(facts: Any, stream: bool) -> None:
+    call = replace(RUN, extra={"responses": {"item_type": "shell_call", "created_by": "x"}})
+    body = {"input": HISTORY, "tools": OPENAI, "stream": stream, "tool_choice": {"type": "shell"}}
+    sent, got = await asked("openai_responses", RESPONSES_PATH, body, call, **facts)
+    assert (sent["tools"], sent["tool_choice"]) == (OPENAI, {"type": "shell"})
+    _, made, output = sent["input"]
+    assert (made["type"], made["call_id"], made["action"]["commands"]) == ("shell_call", "c1", ["ls"])
+    assert output == {**HISTORY[2], "status": "completed"}
+    (item,) = items_of(got, stream)
+    assert (item["type"], item["action"]["commands"], item["created_by"]) == ("shell_call", ["ls"], "x")
+
+
+@both
+@pytest.mark.parametrize("mode", ["prompt", "native"])
+async def test_a_turn_goes_on_by_the_id_of_the_one_before(mode: str, stream: bool) -> None:
+    calls = [{"name": "apply_patch", "arguments": {"type": "delete_file", "path": "a"}}]
+    first = {"text": block("apply_patch", calls[0]["arguments"])} if mode == "prompt" else {"calls": calls}
+    async with serving(mock_config([first, {"text": "ok", "when": "gone"}, {"text": "LOST"}], mode=mode)) as server:
+        got = await post(server, {"input": "hi", "tools": OPENAI, "stream": stream}, path=RESPONSES_PATH)
+        (item,) = items_of(got, stream)
+        assert item["operation"] == {"type": "delete_file", "path": "a"}
+        events = [json.loads(line[6:]) for line in got.body.split(b"\n") if line.startswith(b"data: {")]
+        ident = events[-1]["response"]["id"] if stream else json.loads(got.body)["id"]
+        output = {
+            "type": "apply_patch_call_output",
+            "call_id": item["call_id"],
+            "status": "completed",
+            "output": "gone",
+        }
+        body = {"input": [output], "previous_response_id": ident, "tools": OPENAI, "stream": stream}
+        assert b'"ok"' in (await post(server, body, path=RESPONSES_PATH)).body
+        async with ClientSession() as session, session.get(server.make_url(f"{RESPONSES_PATH}/{ident}")) as kept:
+            assert (await kept.json())["output"] == [item]
+
+
+BASH = ToolUse("toolu_1", "bash", '{"command":"ls"}')
+CLICKED: list[Any] = [
+    *USER,
+    {
+        "role": "assistant",
+        "content": [
+            {"type": "tool_use", "id": "toolu_0", "name": "key", "toolset_name": "computer", "input": {"text": "a"}}
+        ],
+    },
+    {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_0", "content": "pressed"}]},
+]
+
+
+@both
+@pytest.mark.parametrize("kind", SERVERS)
+async def test_messages_tools_are_functions_elsewhere(kind: str, stream: bool) -> None:
+    body = {"max_tokens": 99, "messages": CLICKED, "tools": ANTHROPIC, "stream": stream}
+    parts = (BASH, ToolUse("toolu_2", "computer__key", '{"text":"b"}'))
+    sent, got = await asked(kind, MESSAGES_PATH, body, *parts)
+    tools = names_sent(sent)
+    assert {"bash", "str_replace_based_edit_tool", "memory", "computer__key"} <= set(tools)
+    assert "computer__zoom" not in tools
+    assert all(schema["type"] == "object" for schema in tools.values())
+    assert "toolset" not in json.dumps(sent)
+    assert '"name": "computer__key"' in json.dumps(sent)
+    bash, key = blocks_of(got, stream)
+    assert (bash["name"], bash["input"]) == ("bash", {"command": "ls"})
+    assert (key["name"], key["toolset_name"], key["input"]) == ("key", "computer", {"text": "b"})
+
+
+@both
+@pytest.mark.parametrize("choice", [None, {"type": "tool", "name": "bash"}])
+async def test_a_server_of_anthropic_gets_its_tools_as_they_are(choice: Any, stream: bool) -> None:
+    body = {"max_tokens": 99, "messages": CLICKED, "tools": ANTHROPIC, "stream": stream, "tool_choice": choice}
+    key = ToolUse("toolu_2", "key", '{"text":"b"}', namespace="computer")
+    sent, got = await asked("anthropic_messages", MESSAGES_PATH, body, BASH, key, preset="anthropic")
+    assert (sent["tools"], sent["messages"], sent.get("tool_choice")) == (ANTHROPIC, CLICKED, choice)
+    bash, pressed = blocks_of(got, stream)
+    assert (bash["name"], pressed["name"], pressed["toolset_name"]) == ("bash", "key", "computer")
+
+
+# --- hosted tools ---------------------------------------------------------------------------------------------------
+
+HOSTED = ("web_search", "file_search", "code_interpreter", "image_generation")
+IN_CONTAINER = {"type": "shell", "environment": {"type": "container_auto"}}
+BODIES: dict[str, dict[str, Any]] = {
+    CHAT: {"messages": USER, "tools": [{"type": kind} for kind in HOSTED]},
+    RESPONSES_PATH: {"input": "hi", "tools": [*[{"type": kind} for kind in HOSTED], IN_CONTAINER]},
+    MESSAGES_PATH: {
+        "max_tokens": 9,
+        "messages": USER,
+        "tools": [
+            {"type": "web_search_20250305", "name": "web_search"},
+            {"type": "code_execution_20250825", "name": "code_execution"},
+            {"type": "web_fetch_20250910", "name": "web_fetch"},
+        ],
+    },
+}
+CHOICES: dict[str, list[Any]] = {
+    CHAT: ["auto", "required", "none"],
+    RESPONSES_PATH: ["auto", "required", {"type": "web_search"}, {"type": "shell"}],
+    MESSAGES_PATH: [{"type": "any"}, {"type": "tool", "name": "web_search"}],
+}
+
+
+@pytest.mark.parametrize("kind", [*SERVERS, "mock"])
+@pytest.mark.parametrize(("path", "choice"), [(path, choice) for path in BODIES for choice in CHOICES[path]])
+async def test_hosted_tools_end_no_request(path: str, choice: Any, kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    body = {**BODIES[path], "tool_choice": choice}
+    if kind == "mock":
+        async with serving(mock_config([{"text": "ok"}], mode="prompt")) as server:
+            got = await post(server, body, path=path)
+            await post(server, body, path=path)
+        assert (got.status, b"ok" in got.body) == (200, True), got.body
+        assert sum("web_search" in record.getMessage() for record in caplog.records) == 1
+    else:
+        sent, _ = await asked(kind, path, body, Text("ok"))
+        assert ("tool_choice" in sent) <= ("tools" in sent)
