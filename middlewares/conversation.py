@@ -4,8 +4,8 @@ Rules:
 
 1. Whoever has seen an id can use it: a turn is kept in its final form before the last event with its id leaves, and as
    `in_progress` before the first one does. Of a whole answer nobody can know the id before.
-2. `store: false` keeps nothing. An unknown `previous_response_id` is an error, never ignored (R12.2); an unknown
-   `item_reference` is ignored (R8.2).
+2. `store: false` keeps nothing, but for the memory of a WebSocket connection, which ends with it. An unknown
+   `previous_response_id` is an error, never ignored (R12.2); an unknown `item_reference` is ignored (R8.2).
 3. What the gateway ran before an answer and did not show is kept with the turn, and shown to the model again (R12.3).
    No client reads it.
 4. What a request stands for has the limits of a body (R33.2): its own bytes, those of the turns before as they are
@@ -23,6 +23,7 @@ import time
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import Any, ClassVar, Final, Literal
 
@@ -32,9 +33,10 @@ from proxy.config import GatewayConfig
 from proxy.errors import Cancelled, ClientFault, GatewayError, quote
 from proxy.events import Event, Finish, Start
 from proxy.folding import Folding
-from proxy.model import Message, ModelReply
+from proxy.model import Message, ModelReply, ReplyChoice, Usage
 from proxy.pipeline.exchange import EXCHANGE, Exchange
 from proxy.pipeline.growth import read_budget, too_much
+from proxy.pipeline.lane_memory import LANE, PREPARES, LaneMemory
 from proxy.pipeline.middleware import Handler, Middleware
 from proxy.pipeline.reply import Reply
 from proxy.pipeline.stages import Stage
@@ -74,19 +76,28 @@ class Conversation(Middleware):
         conversations = request.app[CONVERSATIONS]
         form = exchange.protocol.turns
         assert form is not None  # `for_turns`
-        ancestors, own = await _load(exchange, form, conversations)
+        lane = request.get(LANE)
+        chain, own = await _load(exchange, form, conversations, lane)
         exchange.conversation = exchange.request.messages
         large = is_large(exchange.request)
-        response = await handler(request)
+        response = await handler(request) if PREPARES not in request else Reply.of(_nothing(exchange))
         if not isinstance(response, Reply):
             return response
+        parts = exchange, form, conversations, response, chain, own, large, lane
         if conversations.keeps and exchange.body.get("store") is not False and not exchange.only_counted:
-            keeper = await offload(large, Keeper, exchange, form, conversations, response, ancestors, own, large)
+            keeper = await offload(large, Keeper, *parts)
             if not exchange.received.stream or await keeper.begin():
                 keeper.follow()
                 return response
         _say_unkept(exchange)
+        if lane is not None:
+            (await offload(large, partial(Keeper, *parts, stored=False))).follow()
         return response
+
+
+def _nothing(exchange: Exchange) -> ModelReply:
+    """The answer to a request that wants none yet."""
+    return ModelReply("", exchange.received.model, exchange.created, (ReplyChoice(()),), Usage())
 
 
 def _say_unkept(exchange: Exchange) -> None:
@@ -94,10 +105,10 @@ def _say_unkept(exchange: Exchange) -> None:
 
 
 async def _load(
-    exchange: Exchange, form: TurnForm, conversations: Conversations
-) -> tuple[tuple[str, ...], tuple[Message, ...]]:
-    """Put what was said before in front of the request, and items in place of references to them. Gives the ids of the
-    turns before, oldest first, and what the request says itself.
+    exchange: Exchange, form: TurnForm, conversations: Conversations, lane: LaneMemory | None
+) -> tuple[tuple[Turn, ...], tuple[Message, ...]]:
+    """Put what was said before in front of the request, and items in place of references to them. Gives the turns
+    before, oldest first, and what the request says itself.
 
     Raises `ClientFault`: `previous_response_not_found`, or `request_too_large` for a request that would be larger than
     the limits of a body; and `Unavailable` if the store is away.
@@ -111,7 +122,7 @@ async def _load(
     limits = exchange.route.limits
     budget = read_budget(received, limits)
     try:
-        chain = () if previous is None else await _chain(previous, exchange.owner, form, conversations, budget)
+        chain = () if previous is None else await _chain(previous, exchange.owner, form, conversations, budget, lane)
         read = sum(turn.size for turn in chain)
         added = 0
         if wanted:
@@ -132,7 +143,7 @@ async def _load(
     large = received.size + grown > OFFLOAD_BYTES or len(earlier) + len(own) > OFFLOAD_MESSAGES
     messages = await offload(large, form.going_on, body, earlier, own)
     exchange.request = replace(exchange.request, messages=messages, grown=grown)
-    return tuple(turn.id for turn in chain), own
+    return chain, own
 
 
 def _ids(form: TurnForm, chain: Iterable[Turn]) -> set[str]:
@@ -141,9 +152,16 @@ def _ids(form: TurnForm, chain: Iterable[Turn]) -> set[str]:
 
 
 async def _chain(
-    previous: str, owner: str, form: TurnForm, conversations: Conversations, budget: ReadBudget
+    previous: str,
+    owner: str,
+    form: TurnForm,
+    conversations: Conversations,
+    budget: ReadBudget,
+    lane: LaneMemory | None,
 ) -> tuple[Turn, ...]:
-    chain = await conversations.get_chain(previous, owner, budget)
+    chain = None if lane is None else await lane.get_chain(previous, owner, budget)
+    if chain is None:
+        chain = await conversations.get_chain(previous, owner, budget)
     if chain is None or chain[-1].status not in ("completed", "incomplete"):
         state = f" is {chain[-1].status}" if chain else " not found"
         raise ClientFault(
@@ -192,7 +210,8 @@ def _take_items(wanted: Iterable[str], found: Mapping[str, Mapping[str, Any]], b
 
 
 class Keeper:
-    """Keeps one turn: that of a stream before its first event, and any before its last."""
+    """Keeps one turn: that of a stream before its first event, and any before its last. One that came on a `lane` is
+    remembered there as well, or only there if it is not to be `stored`."""
 
     def __init__(
         self,
@@ -200,9 +219,12 @@ class Keeper:
         form: TurnForm,
         conversations: Conversations,
         reply: Reply,
-        ancestors: tuple[str, ...],
+        chain: tuple[Turn, ...],
         own: tuple[Message, ...],
         large: bool,
+        lane: LaneMemory | None,
+        *,
+        stored: bool = True,
     ) -> None:
         self._exchange = exchange
         self._form = form
@@ -212,12 +234,15 @@ class Keeper:
         self._whole: ModelReply | None = None
         self._over = False
         self._large = large
+        self._lane = lane
+        self._stored = stored
+        self._chain = chain if lane is not None else ()
         now = time.time()
         self._options = exchange.write_options()
         turn = Turn(
             id=form.new_id(),
             owner=exchange.owner,
-            ancestors=ancestors,
+            ancestors=tuple(earlier.id for earlier in chain),
             input=own,
             status="in_progress",
             model=exchange.received.model,
@@ -239,7 +264,7 @@ class Keeper:
         self._reply.map(Naming(self._turn.id))
         self._reply.watch(self._folding.feed, unless=self._take)
         self._reply.finish(self._settle, changes=False)
-        if self._exchange.received.stream:
+        if self._exchange.received.stream and self._stored:
             self._exchange.at_end(self._end)
             self._conversations.began(self._turn, self._reply)
 
@@ -258,9 +283,11 @@ class Keeper:
             long = self._large or is_long(reply.choices)
             finished, options = self._form.finished, self._options
             turn = await offload(True, finished, begun, reply, options) if long else finished(begun, reply, options)
-            if not await self._put(turn) and not self._exchange.received.stream:
+            if self._lane is not None:
+                await self._lane.remember(turn, self._chain)
+            if self._stored and not await self._put(turn) and not self._exchange.received.stream:
                 _say_unkept(self._exchange)
-        elif self._exchange.received.stream:  # an error in place of a whole answer has no id
+        elif self._exchange.received.stream and self._stored:  # an error in place of a whole answer has no id
             await self._put_broken_off(fault.error)
 
     def _end(self) -> None:

@@ -47,6 +47,7 @@ from .pipeline.permission import Permission
 from .pipeline.plain import PlainMiddlewareRunner
 from .pipeline.routing import Route, Router
 from .pipeline.shared_resources import SHARED, SharedResources
+from .pipeline.sockets import SOCKETS, Sockets
 from .pipeline.stored import CONVERSATIONS, Conversations
 from .protocols.base import ClientSide
 from .ratelimit.admission import ADMISSION, Admission
@@ -174,6 +175,7 @@ def create_app(
         app.on_response_prepare.append(cors.mark)
     app[OWN_MIDDLEWARES] = len(app.middlewares)
     app[CONFIG] = config
+    app[SOCKETS] = Sockets(config)
     app[CACHES] = caches = CacheBudget(config.limits.cache_bytes, metrics.cached)
     app.cleanup_ctx.append(_closing_caches)
     app[CLIENTS] = clients

@@ -7,7 +7,8 @@ state machine of a module beside this one, usable without the server (R4.6).
 tools that stand among them · `resource.py` the response object · `reply.py` whole answers and their items · `reader.py`
 streams in · `writer.py` streams out, with `output.py` for the items in them · `turns.py` conversations that the gateway
 remembers · `compaction.py` conversations made short, with `summaries.py` · `served.py` tool servers that the client
-names, with `served_items.py`. What the protocol cannot express stands in their docstrings.
+names, with `served_items.py` · `socket.py` messages and errors on a WebSocket. What the protocol cannot express stands
+in their docstrings.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ class ResponsesProtocol(ClientSide, ServerSide):
     example: Mapping[str, Any] = {"input": "Look.", "tools": [openai.TOOL], "stream": True}
     whole_history = False
     routes = (
+        Route("GET", "/responses", "proxy.pipeline.sockets:connect"),
         Route("GET", "/responses/{id}", "proxy.pipeline.stored:read"),
         Route("DELETE", "/responses/{id}", "proxy.pipeline.stored:delete"),
         Route("GET", "/responses/{id}/input_items", "proxy.pipeline.stored:list_input"),
