@@ -36,7 +36,7 @@ from proxy.folding import Folding
 from proxy.model import Message, ModelReply, ReplyChoice, Usage
 from proxy.pipeline.exchange import EXCHANGE, Exchange
 from proxy.pipeline.growth import read_budget, too_much
-from proxy.pipeline.lane_memory import LANE, PREPARES, LaneMemory
+from proxy.pipeline.lane_memory import LANE, LaneMemory
 from proxy.pipeline.middleware import Handler, Middleware
 from proxy.pipeline.reply import Reply
 from proxy.pipeline.stages import Stage
@@ -80,7 +80,8 @@ class Conversation(Middleware):
         chain, own = await _load(exchange, form, conversations, lane)
         exchange.conversation = exchange.request.messages
         large = is_large(exchange.request)
-        response = await handler(request) if PREPARES not in request else Reply.of(_nothing(exchange))
+        prepares = lane is not None and exchange.body.get("generate") is False
+        response = Reply.of(_nothing(exchange)) if prepares else await handler(request)
         if not isinstance(response, Reply):
             return response
         parts = exchange, form, conversations, response, chain, own, large, lane
@@ -141,6 +142,10 @@ async def _load(
     earlier = [message for turn in chain for message in turn.messages]
     grown = read + added
     large = received.size + grown > OFFLOAD_BYTES or len(earlier) + len(own) > OFFLOAD_MESSAGES
+    offering = await offload(large, form.with_tools, received, body, chain)
+    if offering is not received:
+        exchange.received = offering
+        exchange.request = replace(exchange.request, tools=offering.tools, tool_choice=offering.tool_choice)
     messages = await offload(large, form.going_on, body, earlier, own)
     exchange.request = replace(exchange.request, messages=messages, grown=grown)
     return chain, own

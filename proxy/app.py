@@ -199,6 +199,7 @@ def create_app(
         Conversations.close,
     )
     app.on_response_prepare.append(set_common)
+    app.on_shutdown.append(_drain)
     app.cleanup_ctx.append(shared.running)
     app.cleanup_ctx.append(_running_backends)
     admission: Admission | None = None
@@ -266,6 +267,11 @@ def create_app(
     app.router.add_get("/admin/tools", _tools)
     openapi.add_routes(app, openapi.OpenApi(passed, keyed=bool(keys), limited=limited))
     return app
+
+
+async def _drain(app: web.Application) -> None:
+    """For `app.on_shutdown`, in a program that embeds it: WebSockets would stay open."""
+    app[LIVENESS].drain()
 
 
 async def _closing_caches(app: web.Application) -> AsyncIterator[None]:

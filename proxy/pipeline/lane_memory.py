@@ -90,5 +90,3 @@ def make_memory(most_bytes: int) -> MemoryStore:
 
 LANE: Final = web.RequestKey("toolwire.lane", LaneMemory)
 """The memory of the lane on which a request came. Requests over HTTP have none."""
-PREPARES: Final = web.RequestKey("toolwire.prepares", bool)
-"""Set for a request that wants no answer yet (`generate: false`): only its input is remembered."""

@@ -38,7 +38,7 @@ from ..protocols.responses.socket import Create, fault_event, read_create, read_
 from ..protocols.wire import dumper
 from ..support.offload import OFFLOAD_BYTES, offload
 from .delivery import OWNER
-from .lane_memory import LANE, PREPARES, LaneMemory, make_memory
+from .lane_memory import LANE, LaneMemory, make_memory
 from .socket_exchange import EventWriter, answer, request_of
 
 LOG: Final = logging.getLogger("toolwire")
@@ -116,6 +116,9 @@ async def connect(request: web.Request) -> web.StreamResponse:
             max_msg_size=sockets.limits.body_bytes,
             decode_text=False,
         )
+        if not socket.can_prepare(request):
+            hint = "It needs `Connection: Upgrade`, `Sec-WebSocket-Version: 13` and a `Sec-WebSocket-Key`."
+            raise ClientFault("The handshake of the WebSocket is not valid.", code="malformed_request", hint=hint)
         await socket.prepare(request)
         connection = Connection(request, socket, sockets)
         monitors.leaving.add(connection.drain)
@@ -371,8 +374,6 @@ class Connection:
         writer = EventWriter(self._socket, lane.name)
         request = request_of(self._request, waiting.body, writer)
         request[LANE] = lane.memory
-        if not create.generate:
-            request[PREPARES] = True
         try:
             await answer(self._request, request)
         except ConnectionError:

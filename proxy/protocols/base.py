@@ -138,6 +138,11 @@ class TurnForm(Protocol):
         """The conversation that a request stands for which says its `own` behind what was said `earlier`."""
         return (*earlier, *own)
 
+    def with_tools(self, request: ModelRequest, body: Mapping[str, Any], earlier: Sequence[Turn]) -> ModelRequest:
+        """The request with the tools that stand in the `earlier` turns and are still on offer; itself if there are
+        none."""
+        return request
+
     def references(self, body: Mapping[str, Any]) -> Sequence[str]:
         """The ids of items in whose place the request has only their ids."""
         return ()

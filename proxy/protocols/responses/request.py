@@ -17,6 +17,7 @@ A `namespace` becomes one `ToolSpec` for each tool inside (R8.16); tools may sta
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from ...errors import ClientFault, quote
@@ -43,11 +44,11 @@ KNOWN: Final = frozenset(
         "max_output_tokens", "max_tool_calls", "temperature", "top_p", "presence_penalty", "frequency_penalty",
         "top_logprobs", "metadata", "store", "background", "text", "reasoning", "truncation", "include", "user",
         "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "prompt_cache_options",
-        "previous_response_id", "conversation", "prompt", "context_management", "moderation", "client_metadata",
+        "previous_response_id", "conversation", "generate", "prompt", "context_management", "moderation", "client_metadata",
     }
 )  # fmt: skip
 """Top-level fields of the protocol, and those of its clients that mean nothing to a model; others go to `extra`."""
-GATEWAYS_OWN: Final = frozenset({"store", "background", "previous_response_id", "conversation"})
+GATEWAYS_OWN: Final = frozenset({"store", "background", "previous_response_id", "conversation", "generate"})
 """Fields that the gateway sees to itself."""
 _MODELLED: Final = GATEWAYS_OWN | {
     *("model", "input", "instructions", "tools", "tool_choice", "parallel_tool_calls", "stream", "max_output_tokens"),
@@ -145,6 +146,7 @@ def _check_fields(body: Mapping[str, Any], shape: RequestSchema) -> None:
             hint="Go on from a response with 'previous_response_id', or send the whole conversation as 'input'.",
         )
     known = body.get("previous_response_id") is not None or body.get("prompt") is not None
+    known = known or body.get("generate") is False  # who wants no answer yet may say nothing yet
     if not known and (body.get("input") is None or body["input"] == []):
         raise shape.missing("input")
 
@@ -165,6 +167,19 @@ def _with_carried(tools: tuple[ToolSpec, ...], body: Mapping[str, Any], shape: R
     read = [(found, list(_read_tools(listed, path, EMPTY, shape))) for path, found, listed in carried]
     added = (tool for found, each in read if not found for tool in each)
     return ToolSet(in_force((*tools, *added), [tool for found, each in read if found for tool in each]))
+
+
+def with_earlier_tools(request: ModelRequest, body: Mapping[str, Any], inputs: Iterable[Any]) -> ModelRequest:
+    """The request with the tools that stand in the `inputs` of earlier turns; itself if there are none."""
+    carried = [lists for items in inputs for lists in carried_tools(items)]
+    if not carried:
+        return request
+    shape = RequestSchema("responses_request", code_of)  # not asked: the tools were read before
+    read = [(found, list(_read_tools(listed, path, EMPTY, shape))) for path, found, listed in carried]
+    added = [tool for found, each in read if not found for tool in each]
+    later = [*(tool for found, each in read if found for tool in each), *request.tools]
+    tools = ToolSet(in_force(added, later))
+    return replace(request, tools=tools, tool_choice=_read_choice(body.get("tool_choice"), tools))
 
 
 def _read_tools(

@@ -1,6 +1,6 @@
 """Responses over WebSocket: the messages of a client, and errors as events.
 
-A client sends `response.create`: the body of a request over HTTP, and beside it `generate` and `stream_id`. It gets the
+A client sends `response.create`: the body of a request over HTTP, and beside it `stream_id`. It gets the
 events of the stream, one in each frame, with the `stream_id` that it gave. Source: OpenAI's guide "WebSocket mode".
 """
 
@@ -15,22 +15,21 @@ from ..wire import dump, load
 
 CREATE: Final = "response.create"
 STREAM_ID_CHARS: Final = 128
-MEMBERS: Final = ("type", "stream", "generate", "stream_id")
+MEMBERS: Final = ("type", "stream", "stream_id")
 """Members of a message that are not members of the body of a request over HTTP."""
 SUCCEEDED: Final = frozenset({"response.completed", "response.incomplete"})
 """The types of events that end a response which may be continued."""
-HEADERS: Final = ("retry-after", "x-should-retry", "x-request-id")
+REQUEST_ID: Final = "x-request-id"
+HEADERS: Final = ("retry-after", "x-should-retry", REQUEST_ID)
 """Headers of an error answer that its event has, beside those that begin with `x-ratelimit-`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """A `response.create`. `body` is that of a request over HTTP, always streamed. `generate` is False if no answer is
-    wanted yet."""
+    """A `response.create`. `body` is that of a request over HTTP, always streamed."""
 
     body: Mapping[str, Any]
     stream_id: str | None
-    generate: bool
 
     @property
     def previous(self) -> str | None:
@@ -50,7 +49,7 @@ def read_create(message: Mapping[str, Any]) -> Create:
         raise ClientFault("'generate' must be true or false.", code="invalid_type", param="generate")
     stream_id = read_stream_id(message)
     body = {name: value for name, value in message.items() if name not in MEMBERS}
-    return Create({**body, "stream": True}, stream_id, generate is not False)
+    return Create({**body, "stream": True}, stream_id)
 
 
 def read_stream_id(message: Mapping[str, Any]) -> str | None:
@@ -82,6 +81,8 @@ def error_event(status: int, body: bytes, headers: Mapping[str, str], stream_id:
         detail = {"type": "server_error", "code": "internal_error", "message": text, "param": None}
     known = {name.lower(): value for name, value in headers.items()}
     told = {name: known[name] for name in known if name in HEADERS or name.startswith("x-ratelimit-")}
+    if told.keys() - {REQUEST_ID}:
+        detail["headers"] = told  # where the `openai` package has them
     event = {"type": "error", "status": status, "error": detail, **({"headers": told} if told else {})}
     return named(dump(event), stream_id)
 

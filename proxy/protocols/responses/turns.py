@@ -21,6 +21,7 @@ from .ids import new_response_id, response_of
 from .items import PROTOCOL, joined, own_items, read_items, whole_items, write_items
 from .kept_items import answered, as_made, listed, made_output, mended
 from .reply import Origins, broken_off, write_finished
+from .request import with_earlier_tools
 from .resource import RESOURCE_KEYS, resource, write_begun, write_resource
 
 
@@ -40,6 +41,11 @@ class ResponsesTurns(TurnForm):
         instructions = body.get("instructions")
         first = (Message("system", (Text(instructions),)),) if instructions else ()
         return (*first, *joined((*earlier, *own)))
+
+    def with_tools(self, request: ModelRequest, body: Mapping[str, Any], earlier: Sequence[Turn]) -> ModelRequest:
+        """Tools in items of the input, such as Codex sends once (R28.1)."""
+        inputs = [_value(turn.said)["input"] if turn.said else write_items(turn.input) for turn in earlier]
+        return with_earlier_tools(request, body, inputs)
 
     # --- references -------------------------------------------------------------------------------------------------
 
