@@ -49,6 +49,8 @@ def read_create(message: Mapping[str, Any]) -> Create:
         raise ClientFault("'generate' must be true or false.", code="invalid_type", param="generate")
     stream_id = read_stream_id(message)
     body = {name: value for name, value in message.items() if name not in MEMBERS}
+    if generate is not False:
+        body.pop("generate", None)
     return Create({**body, "stream": True}, stream_id)
 
 
