@@ -142,10 +142,11 @@ async def _load(
     earlier = [message for turn in chain for message in turn.messages]
     grown = read + added
     large = received.size + grown > OFFLOAD_BYTES or len(earlier) + len(own) > OFFLOAD_MESSAGES
-    offering = await offload(large, form.with_tools, received, body, chain)
-    if offering is not received:
-        exchange.received = offering
-        exchange.request = replace(exchange.request, tools=offering.tools, tool_choice=offering.tool_choice)
+    offering = await offload(large, form.with_tools, exchange.request, body, chain)
+    if offering is not exchange.request:
+        tools = exchange.route.permission.permitted(offering.tools, exchange.request.tools)
+        exchange.received = replace(received, tools=tools, tool_choice=offering.tool_choice)
+        exchange.request = replace(offering, tools=tools)
     messages = await offload(large, form.going_on, body, earlier, own)
     exchange.request = replace(exchange.request, messages=messages, grown=grown)
     return chain, own

@@ -166,6 +166,7 @@ class Connection:
         self._budget = request.app[BODY_BUDGET]
         self._owner = request[OWNER]
         self._arriving = BodyShare(self._budget, self._owner)
+        self._last_read = 0
         self._lanes: dict[str | None, Lane] = {}
         self._memories: list[LaneMemory] = []
         self._leaving: GatewayError | None = None
@@ -254,6 +255,7 @@ class Connection:
         """Count bytes of frames; whether they are taken. Where there is no room for them the connection ends."""
         if self._code == WSCloseCode.TRY_AGAIN_LATER:
             return False
+        self._last_read = size
         try:
             self._arriving.take(size)
         except GatewayError as error:
@@ -264,9 +266,11 @@ class Connection:
 
     def _came(self, size: int) -> None:
         """A message is whole: its bytes are not counted here any more."""
-        left = max(0, self._arriving.bytes - size - FRAME_HEAD)
-        self._arriving.release()
-        self._arriving.take(left)
+        held = self._arriving.bytes
+        # Heads of fragments are not known, but what is left came with the last read.
+        left = min(max(0, held - size - FRAME_HEAD), self._last_read)
+        if left < held:
+            self._arriving.give(held - left)
 
     async def _read(self) -> None:
         while True:
@@ -327,7 +331,7 @@ class Connection:
         """Begin a request, or have it wait. Raises `ClientFault` `websocket_stream_limit_reached`, and the
         reason why the connection ends if it does."""
         if self._leaving is not None:
-            raise self._leaving
+            raise self._leaving.with_traceback(None)  # it is raised again and again
         lane = self._lane(waiting.create.stream_id)
         most = self._config.in_flight
         if lane.running is None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 import aiohttp
 import pytest
+from aiohttp import web
 
+from proxy.config import DEFAULT_CHAIN
 from proxy.testing import Say, Upstream
 from tests.e2e.conftest import Gateway, post, read_config, serving, upstream_config
 from tests.e2e.responses_answers import read_events
@@ -177,16 +179,35 @@ async def test_without_a_lane_one_waits_for_the_other() -> None:
     assert [said(each) for each in ends] == ["1", "2", "3"]
 
 
-async def test_it_is_counted_and_logged_as_over_http(gateway: Gateway) -> None:
-    server = await gateway(script=["1", "2"])
-    async with connected(server) as socket:
-        await socket.respond(input="a")
-        refused = await socket.ask(input="a", model=7)
-        assert refused["error"]["code"] == "invalid_type"
-    async with aiohttp.ClientSession() as session, session.get(server.make_url("/metrics")) as page:
-        text = await page.text()
-    lines = [line for line in text.splitlines() if line.startswith("toolwire_requests_total") and "responses" in line]
-    assert sorted(line.rpartition(" ")[2] for line in lines) == ["1", "1"] or len(lines) == 2, lines
+@web.middleware
+async def marking(request: web.Request, handler: Any) -> web.StreamResponse:
+    """A plain aiohttp middleware: it sees a request as any other."""
+    SEEN.append((request.method, request.path, (await request.json())["input"]))
+    return cast("web.StreamResponse", await handler(request))
+
+
+SEEN: list[Any] = []
+
+
+async def test_it_is_counted_captured_and_seen_as_over_http() -> None:
+    backends = {"m": {"kind": "mock", "script": ["1"]}}
+    chain = [{"use": f"{__name__}:marking"}, *DEFAULT_CHAIN]
+    config = read_config({"backends": backends, "capture": {"keep": 5}, "inspect": {"on": True}, "chain": chain})
+    SEEN.clear()
+    async with serving(config) as server:
+        async with connected(server) as socket:
+            await socket.respond(input="a")
+            refused = await socket.ask(input="a", model=7)
+            assert refused["error"]["code"] == "invalid_type"
+        async with aiohttp.ClientSession() as session:
+            async with session.get(server.make_url("/metrics")) as page:
+                lines = (await page.text()).splitlines()
+            async with session.get(server.make_url("/admin/captures")) as page:
+                captured = (await page.json())["data"]
+    counted = [line for line in lines if line.startswith("toolwire_requests_total") and '"responses"' in line]
+    assert sum(float(line.rpartition(" ")[2]) for line in counted) == 2, counted
+    assert len(captured) == 2
+    assert SEEN == [("POST", PATH, "a")]
 
 
 @pytest.mark.parametrize("config", [{"websocket": {"on": False}}])
@@ -203,3 +224,24 @@ async def test_a_plain_get_is_no_method_of_it(gateway: Gateway) -> None:
     async with aiohttp.ClientSession() as session, session.get(server.make_url(PATH)) as answer:
         assert answer.status == 405
         assert answer.headers["Allow"] == "POST"
+
+
+ITEM = {"type": "additional_tools", "role": "developer", "tools": [TOOL]}
+
+
+@pytest.mark.parametrize("store", [True, False])
+@pytest.mark.parametrize("denied", [False, True])
+async def test_tools_of_the_turns_before_are_on_offer(store: bool, denied: bool) -> None:
+    """R28.1. Codex sends them once, when it prepares the first turn. What is denied is so there as well."""
+    chain = [{"use": "tool_filter", "options": {"deny": ["look"]}}, *DEFAULT_CHAIN] if denied else [*DEFAULT_CHAIN]
+    async with Upstream([Say(CALL), Say("Done.")]) as upstream:
+        config = upstream_config(upstream.url, chain=chain)
+        async with serving(config) as server, connected(server) as socket:
+            first = await socket.respond(input=[ITEM], store=store, generate=False)
+            second = await socket.respond(input="go", previous_response_id=first["id"], store=store)
+            calls = [item for item in second["output"] if item["type"] == "function_call"]
+            assert [call["name"] for call in calls] == ([] if denied else ["look"])
+            result = [{"type": "function_call_output", "call_id": call["call_id"], "output": "seen"} for call in calls]
+            third = await socket.respond(input=result or "go", previous_response_id=second["id"], store=store)
+            assert said(third) == "Done."
+    assert [("look" in str(asked.json["messages"][0])) for asked in upstream.requests] == [not denied] * 2

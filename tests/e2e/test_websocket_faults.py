@@ -374,6 +374,21 @@ async def test_what_runs_is_finished_and_then_it_closes(tmp_path: Path, way: str
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals")
+async def test_a_key_that_is_reloaded_away_opens_nothing(tmp_path: Path) -> None:
+    async with Upstream([Say("Hello.")]) as upstream:
+        config = process_config(upstream, auth={"keys": ["one", "two"]})
+        async with running(tmp_path, config) as process, connected(process.url, headers=bearer("one")) as socket:
+            await socket.respond(input="hi")
+            process.write({**config, "auth": {"keys": ["two"]}})
+            await process.reload()
+            assert await socket.closed() == 1001
+            with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+                async with connected(process.url, headers=bearer("one")):
+                    pass
+            assert refused.value.status == 401
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals")
 async def test_what_does_not_end_in_time_is_told(tmp_path: Path) -> None:
     gate = asyncio.Event()
     sections = {"server": {"port": 0, "shutdown_grace_s": 0.2}}

@@ -179,7 +179,8 @@ def with_earlier_tools(request: ModelRequest, body: Mapping[str, Any], inputs: I
     added = [tool for found, each in read if not found for tool in each]
     later = [*(tool for found, each in read if found for tool in each), *request.tools]
     tools = ToolSet(in_force(added, later))
-    return replace(request, tools=tools, tool_choice=_read_choice(body.get("tool_choice"), tools))
+    choice = request.tool_choice if body.get("tool_choice") is not None else _read_choice(None, tools)
+    return replace(request, tools=tools, tool_choice=choice)
 
 
 def _read_tools(
