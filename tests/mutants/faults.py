@@ -509,18 +509,8 @@ FAULTS: Final = (
         "clients that send halves of messages take any amount of memory", ("tests/e2e/test_websocket_faults.py",),
     ),
     Fault(
-        "websocket-leaves-work-running", "proxy/pipeline/sockets.py",
-        "        for task in tasks:\n            task.cancel()\n", "",
-        "a server goes on for a client that has gone", ("tests/e2e/test_websocket_faults.py",),
-    ),
-    Fault(
         "tools-of-earlier-turns-denied", "middlewares/conversation.py",
         "exchange.route.permission.permitted(offering.tools, exchange.request.tools)", "offering.tools",
         "a tool that is denied is on offer in the turn that continues", ("tests/e2e/test_websocket.py",),
-    ),
-    Fault(
-        "websocket-server-unasked", "proxy/backends/socket_client.py",
-        "return self._watch.cancelled() and not self._socket.closed", "return True",
-        "what a server says unasked is the beginning of somebody else's answer", ("tests/backends/test_socket_client.py",),
     ),
 )  # fmt: skip
