@@ -219,6 +219,24 @@ async def test_where_it_is_off_the_answer_is_426(config: dict[str, Any]) -> None
     assert refused.value.status == 426
 
 
+async def test_behind_a_proxy_that_drops_the_wish_the_answer_is_426(gateway: Gateway) -> None:
+    """It is what nginx does unless it is told otherwise."""
+    server = await gateway(script=["1"])
+    headers = {"Sec-WebSocket-Key": "A" * 22 + "==", "Sec-WebSocket-Version": "13"}
+    async with aiohttp.ClientSession() as session, session.get(server.make_url(PATH), headers=headers) as answer:
+        assert answer.status == 426
+
+
+@pytest.mark.parametrize("missing", ["Connection", "Sec-WebSocket-Key", "Sec-WebSocket-Version"])
+async def test_half_a_handshake_is_an_error(gateway: Gateway, missing: str) -> None:
+    server = await gateway(script=["1"])
+    headers = {"Sec-WebSocket-Key": "A" * 22 + "==", "Sec-WebSocket-Version": "13"}
+    headers |= {"Connection": "Upgrade", "Upgrade": "websocket"}
+    del headers[missing]
+    async with aiohttp.ClientSession() as session, session.get(server.make_url(PATH), headers=headers) as answer:
+        assert (answer.status, (await answer.json())["error"]["code"]) == (400, "malformed_request")
+
+
 async def test_a_plain_get_is_no_method_of_it(gateway: Gateway) -> None:
     server = await gateway(script=["1"])
     async with aiohttp.ClientSession() as session, session.get(server.make_url(PATH)) as answer:
