@@ -16,7 +16,7 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http import WSMsgType
 from multidict import CIMultiDict
 
-from ..errors import CODES, Defect
+from ..errors import Defect
 from ..fastparse import SseFramer
 from ..protocols.responses.socket import SUCCEEDED, error_event, fault_event, named
 from ..protocols.wire import load
@@ -75,9 +75,7 @@ class EventWriter(AbstractStreamWriter):
         elif not self._streams:
             await self._send(error_event(self._status, self._body, self._headers, self._stream_id))
         elif self._error is not None:
-            code = load(self._error).get("error", {}).get("code")
-            status = CODES[code].status if code in CODES else 500
-            await self._send(error_event(status, self._error, self._headers, self._stream_id))
+            await self._send(error_event(None, self._error, self._headers, self._stream_id))
 
     async def _take(self, name: str | None, event: bytes) -> None:
         """Send one event. An `error` waits for the end: `response.failed`, which follows it, says the same, and a

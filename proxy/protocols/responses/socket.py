@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ...errors import ClientFault, GatewayError, quote
+from ...errors import CODES, ClientFault, GatewayError, quote
 from ..wire import dump, load
 
 CREATE: Final = "response.create"
@@ -73,14 +73,21 @@ def named(event: bytes, stream_id: str | None) -> bytes:
     return b'{"stream_id":%b,%b' % (dump(stream_id), event[1:])
 
 
-def error_event(status: int, body: bytes, headers: Mapping[str, str], stream_id: str | None = None) -> bytes:
-    """The event for an error answer over HTTP with this status, body and head."""
+def error_event(status: int | None, body: bytes, headers: Mapping[str, str], stream_id: str | None = None) -> bytes:
+    """The event for an error answer over HTTP with this status, body and head; None: the status of its code. The body
+    may also be an `error` event of a stream, nested or flat."""
     try:
-        detail = load(body)["error"]
-        detail = {key: detail.get(key) for key in ("type", "code", "message", "param")}
-    except (ValueError, KeyError, TypeError, AttributeError):  # a middleware's own words
-        text = body[:1000].decode("utf-8", "replace")
-        detail = {"type": "server_error", "code": "internal_error", "message": text, "param": None}
+        value = load(body)
+    except ValueError:  # a middleware's own words
+        value = None
+    found = value.get("error", value) if isinstance(value, dict) else None
+    if not isinstance(found, dict):
+        text = found if isinstance(found, str) else body[:1000].decode("utf-8", "replace")
+        found = {"type": "server_error", "code": "internal_error", "message": text}
+    detail = {key: found.get(key) for key in ("type", "code", "message", "param")}
+    if status is None:
+        code = detail["code"]
+        status = CODES[code].status if isinstance(code, str) and code in CODES else 500
     known = {name.lower(): value for name, value in headers.items()}
     told = {name: known[name] for name in known if name in HEADERS or name.startswith("x-ratelimit-")}
     if told.keys() - {REQUEST_ID}:
