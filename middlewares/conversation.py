@@ -39,8 +39,10 @@ from proxy.pipeline.growth import read_budget, too_much
 from proxy.pipeline.lane_memory import LANE, LaneMemory
 from proxy.pipeline.middleware import Handler, Middleware
 from proxy.pipeline.reply import Reply
+from proxy.pipeline.served_tools import stand_for_servers
 from proxy.pipeline.stages import Stage
 from proxy.pipeline.stored import CONVERSATIONS, STORE_FAILURES, Conversations, away
+from proxy.pipeline.summarising import Summarising
 from proxy.pipeline.tool_memory import HiddenCalls, hidden_calls, left
 from proxy.protocols.base import TurnForm
 from proxy.protocols.turn import Turn
@@ -84,6 +86,8 @@ class Conversation(Middleware):
         response = Reply.of(_nothing(exchange)) if prepares else await handler(request)
         if not isinstance(response, Reply):
             return response
+        if form.asks_summary(exchange.body):
+            response.map(Summarising(form.summary_part))
         parts = exchange, form, conversations, response, chain, own, large, lane
         if conversations.keeps and exchange.body.get("store") is not False and not exchange.only_counted:
             keeper = await offload(large, Keeper, *parts)
@@ -142,13 +146,13 @@ async def _load(
     earlier = [message for turn in chain for message in turn.messages]
     grown = read + added
     large = received.size + grown > OFFLOAD_BYTES or len(earlier) + len(own) > OFFLOAD_MESSAGES
-    offering = await offload(large, form.with_tools, exchange.request, body, chain)
-    if offering is not exchange.request:
-        tools = exchange.route.permission.permitted(offering.tools, exchange.request.tools)
-        exchange.received = replace(received, tools=tools, tool_choice=offering.tool_choice)
-        exchange.request = replace(offering, tools=tools)
     messages = await offload(large, form.going_on, body, earlier, own)
-    exchange.request = replace(exchange.request, messages=messages, grown=grown)
+    request = await offload(large, form.with_tools, exchange.request, body, chain)
+    if request is not exchange.request:
+        tools = exchange.route.permission.permitted(request.tools, stand_for_servers(exchange, request.tools))
+        request = replace(request, tools=tools)
+        exchange.received = replace(received, tools=tools, tool_choice=request.tool_choice)
+    exchange.request = replace(request, messages=messages, grown=grown)
     return chain, own
 
 

@@ -15,6 +15,7 @@ from typing import Any, Literal, overload
 from ...errors import GatewayError
 from ...model import EMPTY, Message, ModelReply, ModelRequest, Opaque, Text
 from ..base import TurnForm, WriteOptions
+from ..request_schema import RequestSchema
 from ..turn import Turn, TurnStatus
 from ..wire import PIECE_CHARS, dump, dump_in_pieces, load
 from .ids import new_response_id, response_of
@@ -23,12 +24,16 @@ from .kept_items import answered, as_made, listed, made_output, mended
 from .reply import Origins, broken_off, write_finished
 from .request import with_earlier_tools
 from .resource import RESOURCE_KEYS, resource, write_begun, write_resource
+from .summaries import asks_summary, summary_item
 
 
 class ResponsesTurns(TurnForm):
-    """A `TurnForm`."""
+    """A `TurnForm`. `shape` is that of requests."""
 
     previous = "previous_response_id"
+
+    def __init__(self, shape: RequestSchema) -> None:
+        self._shape = shape
 
     def own(self, request: ModelRequest, body: Mapping[str, Any]) -> tuple[Message, ...]:
         """All but the instructions (R12.3)."""
@@ -43,9 +48,17 @@ class ResponsesTurns(TurnForm):
         return (*first, *joined((*earlier, *own)))
 
     def with_tools(self, request: ModelRequest, body: Mapping[str, Any], earlier: Sequence[Turn]) -> ModelRequest:
-        """Tools in items of the input, such as Codex sends once (R28.1)."""
-        inputs = [_value(turn.said)["input"] if turn.said else write_items(turn.input) for turn in earlier]
-        return with_earlier_tools(request, body, inputs)
+        """See `TurnForm.with_tools`."""
+        inputs = [_value(turn.said)["input"] for turn in earlier if turn.said]
+        return with_earlier_tools(request, body, inputs, self._shape)
+
+    def asks_summary(self, body: Mapping[str, Any]) -> bool:
+        """See `TurnForm.asks_summary`: a `compaction_trigger` stands in the input."""
+        return asks_summary(body)
+
+    def summary_part(self, summary: str) -> Opaque:
+        """See `TurnForm.summary_part`: an item of type `compaction`."""
+        return Opaque(PROTOCOL, summary_item(summary))
 
     # --- references -------------------------------------------------------------------------------------------------
 
