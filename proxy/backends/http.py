@@ -119,7 +119,7 @@ class HttpBackend:
         if self._config.websocket:
             from .socket_client import SocketClient
 
-            self.client = SocketClient(self.url, self._headers, self._config, self.limits, self.client)
+            self.client = SocketClient(self.url, self._headers, self._config, self.limits, self.client, self.wire)
         self._prober = SessionClient(self.url, self._headers, self._config)
         self._questions = Asking(
             self._prober,

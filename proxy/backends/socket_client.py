@@ -25,7 +25,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from ..config import BackendConfig, LimitsConfig, Timeouts
-from ..protocols.responses.protocol import ENDS
+from ..protocols.base import ServerSide
 from ..protocols.wire import dump, load
 from .connections import CONNECTING, Answer, Client, disconnected, timed_out, too_large
 from .session_client import SessionClient, broken, refuse_redirect
@@ -47,8 +47,15 @@ class SocketClient(Client):
     """Connections to the Responses server at `url`. `over_http` has what does not go over them."""
 
     def __init__(
-        self, url: URL, headers: Mapping[str, str], config: BackendConfig, limits: LimitsConfig, over_http: Client
+        self,
+        url: URL,
+        headers: Mapping[str, str],
+        config: BackendConfig,
+        limits: LimitsConfig,
+        over_http: Client,
+        wire: ServerSide,
     ) -> None:
+        self._wire = wire
         self._url = url.with_scheme("wss" if url.scheme == "https" else "ws")
         self._timeouts = config.timeouts
         self._pool = config.pool
@@ -131,7 +138,7 @@ class SocketClient(Client):
             raise timed_out(CONNECTING, self._timeouts.connect_s) from None
         except (aiohttp.ClientError, OSError) as error:
             raise broken(error) from error
-        return Connection(self, socket, further, self._timeouts, self._frame_bytes)
+        return Connection(self, socket, further, self._timeouts, self._frame_bytes, self._wire)
 
 
 class Connection:
@@ -144,7 +151,9 @@ class Connection:
         further: Mapping[str, str],
         timeouts: Timeouts,
         frame_bytes: int,
+        wire: ServerSide,
     ) -> None:
+        self.wire = wire
         self.further = further
         self._client = client
         self._socket = socket
@@ -273,7 +282,8 @@ class StreamAnswer(Answer):
                     raise disconnected()
                 self._next = data, type_of(data) or "message"
             (data, kind), self._next = self._next, None
-            self._over = kind in ENDS
+            wire = self._connection.wire
+            self._over = any(mark in data for mark in wire.end_marks) and wire.is_end(kind, data)
             yield b"event: %b\ndata: %b\n\n" % (kind.encode(), data.replace(b"\r", b" ").replace(b"\n", b" "))
 
     async def read(self, limit: int) -> bytes:

@@ -18,7 +18,7 @@ from multidict import CIMultiDict
 
 from ..errors import Defect
 from ..fastparse import SseFramer
-from ..protocols.responses.socket import SUCCEEDED, error_event, fault_event, named
+from ..protocols.socket_messages import SUCCEEDED, error_event, fault_event, named
 from ..protocols.wire import load
 
 FRAME_BYTES: Final = 1024 * 1024 * 1024

@@ -34,7 +34,7 @@ from ..errors import ClientFault, Defect, GatewayError, Unavailable, quote
 from ..ingress.bodies import read_json
 from ..ingress.budget import BODY_BUDGET, BodyShare
 from ..ingress.liveness import LIVENESS
-from ..protocols.responses.socket import Create, fault_event, read_create, read_stream_id
+from ..protocols.socket_messages import Create, fault_event, read_create, read_stream_id
 from ..protocols.wire import dumper
 from ..support.offload import OFFLOAD_BYTES, offload
 from .delivery import OWNER

@@ -7,8 +7,7 @@ state machine of a module beside this one, usable without the server (R4.6).
 tools that stand among them · `resource.py` the response object · `reply.py` whole answers and their items · `reader.py`
 streams in · `writer.py` streams out, with `output.py` for the items in them · `turns.py` conversations that the gateway
 remembers · `compaction.py` conversations made short, with `summaries.py` · `served.py` tool servers that the client
-names, with `served_items.py` · `socket.py` messages and errors on a WebSocket. What the protocol cannot express stands
-in their docstrings.
+names, with `served_items.py`. What the protocol cannot express stands in their docstrings.
 """
 
 from __future__ import annotations
@@ -63,6 +62,7 @@ class ResponsesProtocol(ClientSide, ServerSide):
     end_marks = tuple(end.encode() for end in ENDS)
     model_in = "response"
     bare_reasoning = True
+    takes_websocket = True
     images = True
     reasoning_effort = True
     stops = 0

@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from proxy.errors import ClientFault
-from proxy.protocols.responses.socket import error_event, named, read_create
+from proxy.protocols.socket_messages import error_event, named, read_create
 
 ERROR = {"type": "x", "code": "rate_limit_exceeded", "message": "No.", "param": None}
 
