@@ -64,6 +64,8 @@ ADVICE: Mapping[str, str] = {
     "method_not_allowed": "Use a method that the `Allow` header lists.",
     "websocket_not_served": "Use HTTP.",
     "response_lost": "Send the request again. The log of the worker says why it ended.",
+    "websocket_stream_limit_reached": "Wait for a response of the connection, reuse a `stream_id`, or open another connection.",
+    "websocket_connection_limit_reached": "Connect anew and send the whole conversation.",
     "request_timeout": "Send it again, faster. Behind a slow network raise `server.body_s`.",
     "headers_too_large": "Send fewer or smaller header fields; cookies have no meaning here.",
     "request_too_large": "Send less, or raise `limits.body_bytes`.",

@@ -4,8 +4,8 @@ Rules:
 
 1. Whoever has seen an id can use it: a turn is kept in its final form before the last event with its id leaves, and as
    `in_progress` before the first one does. Of a whole answer nobody can know the id before.
-2. `store: false` keeps nothing. An unknown `previous_response_id` is an error, never ignored (R12.2); an unknown
-   `item_reference` is ignored (R8.2).
+2. `store: false` keeps nothing, but for the memory of a WebSocket connection, which ends with it. An unknown
+   `previous_response_id` is an error, never ignored (R12.2); an unknown `item_reference` is ignored (R8.2).
 3. What the gateway ran before an answer and did not show is kept with the turn, and shown to the model again (R12.3).
    No client reads it.
 4. What a request stands for has the limits of a body (R33.2): its own bytes, those of the turns before as they are
@@ -22,7 +22,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, ClassVar, Final, Literal
 
@@ -32,12 +32,14 @@ from proxy.config import GatewayConfig
 from proxy.errors import Cancelled, ClientFault, GatewayError, quote
 from proxy.events import Event, Finish, Start
 from proxy.folding import Folding
-from proxy.model import Message, ModelReply
+from proxy.model import Message, ModelReply, ReplyChoice, Usage
 from proxy.pipeline.conversations import append, check_room, not_found
 from proxy.pipeline.exchange import EXCHANGE, Exchange
 from proxy.pipeline.growth import read_budget, too_much
+from proxy.pipeline.lane_memory import LANE, LaneMemory
 from proxy.pipeline.middleware import Handler, Middleware
 from proxy.pipeline.reply import Reply
+from proxy.pipeline.served_tools import stand_for_servers
 from proxy.pipeline.stages import Stage
 from proxy.pipeline.stored import CONVERSATIONS, STORE_FAILURES, Conversations, away
 from proxy.pipeline.summarising import Summarising
@@ -76,27 +78,31 @@ class Conversation(Middleware):
         conversations = request.app[CONVERSATIONS]
         form = exchange.protocol.turns
         assert form is not None  # `for_turns`
-        ancestors, own = await _load(exchange, form, conversations)
+        lane = request.get(LANE)
+        chain, own = await _load(exchange, form, conversations, lane)
         exchange.conversation = exchange.request.messages
         large = is_large(exchange.request)
-        turn = _new_turn(exchange, form, conversations, ancestors, own)
+        turn = _new_turn(exchange, form, conversations, chain, own)
         if (run := exchange.background) is not None:
             try:
                 turn = await run.queue(turn, form, exchange.write_options(), large=large)
             except StoreUnavailable as error:
                 raise away(error) from error
-        response = await handler(request)
+        prepares = lane is not None and exchange.body.get("generate") is False
+        response = Reply.of(_nothing(exchange)) if prepares else await handler(request)
         if not isinstance(response, Reply):
             return response
         if form.asks_summary(exchange.body):
             response.map(Summarising(form.summary_part))
         stores = conversations.keeps and exchange.body.get("store") is not False and not exchange.only_counted
-        if stores or (_named_conversation(exchange, form) is not None and not exchange.aside):
-            keeper = await offload(large, Keeper, exchange, form, conversations, response, turn, large)
+        named = None if exchange.aside else _named_conversation(exchange, form)
+        if stores or named is not None or lane is not None:
+            memory = None if lane is None else LaneTurns(lane, chain)
+            keeper = await offload(large, Keeper, exchange, form, conversations, response, turn, large, named, memory)
             if not stores or (exchange.received.stream and not await keeper.begin() and run is None):
                 keeper.stores = False
                 _say_unkept(exchange)
-            if keeper.stores or keeper.conversation is not None:
+            if keeper.stores or named is not None or lane is not None:
                 keeper.follow()
             return response
         _say_unkept(exchange)
@@ -111,14 +117,15 @@ def _new_turn(
     exchange: Exchange,
     form: TurnForm,
     conversations: Conversations,
-    ancestors: tuple[str, ...],
+    chain: tuple[Turn, ...],
     own: tuple[Message, ...],
 ) -> Turn:
+    """The turn of a request that continues the turns of `chain`; a conversation with an id is no turn."""
     now = time.time()
     return Turn(
         id=form.new_id(),
         owner=exchange.owner,
-        ancestors=ancestors,
+        ancestors=() if _named_conversation(exchange, form) is not None else tuple(earlier.id for earlier in chain),
         input=own,
         status="in_progress",
         model=exchange.received.model,
@@ -127,15 +134,20 @@ def _new_turn(
     )
 
 
+def _nothing(exchange: Exchange) -> ModelReply:
+    """The answer to a request that wants none yet."""
+    return ModelReply("", exchange.received.model, exchange.created, (ReplyChoice(()),), Usage())
+
+
 def _say_unkept(exchange: Exchange) -> None:
     exchange.body = {**exchange.body, "store": False}
 
 
 async def _load(
-    exchange: Exchange, form: TurnForm, conversations: Conversations
-) -> tuple[tuple[str, ...], tuple[Message, ...]]:
-    """Put what was said before in front of the request, and items in place of references to them. Gives the ids of the
-    turns before, oldest first, and what the request says itself.
+    exchange: Exchange, form: TurnForm, conversations: Conversations, lane: LaneMemory | None
+) -> tuple[tuple[Turn, ...], tuple[Message, ...]]:
+    """Put what was said before in front of the request, and items in place of references to them. Gives the turns
+    before, oldest first, and what the request says itself.
 
     Raises `ClientFault`: `previous_response_not_found`, or `request_too_large` for a request that would be larger than
     the limits of a body; and `Unavailable` if the store is away.
@@ -149,10 +161,11 @@ async def _load(
     limits = exchange.route.limits
     budget = read_budget(received, limits)
     try:
+        chain: tuple[Turn, ...] = ()
         if named is not None:
-            chain: tuple[Turn, ...] = (await _conversation(named, exchange.owner, form, conversations, budget),)
-        else:
-            chain = () if previous is None else await _chain(previous, exchange.owner, form, conversations, budget)
+            chain = (await _conversation(named, exchange.owner, form, conversations, budget),)
+        elif previous is not None:
+            chain = await _chain(previous, exchange.owner, form, conversations, budget, lane)
         read = sum(turn.size for turn in chain)
         added = 0
         if wanted:
@@ -174,8 +187,12 @@ async def _load(
     large = received.size + grown > OFFLOAD_BYTES or len(earlier) + len(own) > OFFLOAD_MESSAGES
     messages = await offload(large, form.going_on, body, earlier, own)
     request = await offload(large, form.with_tools, exchange.request, body, chain)
+    if request is not exchange.request:
+        tools = exchange.route.permission.permitted(request.tools, stand_for_servers(exchange, request.tools))
+        request = replace(request, tools=tools)
+        exchange.received = replace(received, tools=tools, tool_choice=request.tool_choice)
     exchange.request = replace(request, messages=messages, grown=grown)
-    return () if named is not None else tuple(turn.id for turn in chain), own
+    return chain, own
 
 
 def _ids(form: TurnForm, chain: Iterable[Turn]) -> set[str]:
@@ -184,9 +201,16 @@ def _ids(form: TurnForm, chain: Iterable[Turn]) -> set[str]:
 
 
 async def _chain(
-    previous: str, owner: str, form: TurnForm, conversations: Conversations, budget: ReadBudget
+    previous: str,
+    owner: str,
+    form: TurnForm,
+    conversations: Conversations,
+    budget: ReadBudget,
+    lane: LaneMemory | None,
 ) -> tuple[Turn, ...]:
-    chain = await conversations.get_chain(previous, owner, budget)
+    chain = None if lane is None else await lane.get_chain(previous, owner, budget)
+    if chain is None:
+        chain = await conversations.get_chain(previous, owner, budget)
     if chain is None or chain[-1].status not in ("completed", "incomplete"):
         state = f" is {chain[-1].status}" if chain else " not found"
         raise ClientFault(
@@ -245,9 +269,17 @@ def _take_items(wanted: Iterable[str], found: Mapping[str, Mapping[str, Any]], b
     return added
 
 
+@dataclass(frozen=True, slots=True)
+class LaneTurns:
+    """The lane of a WebSocket on which a request came, and the turns `before` that it continues."""
+
+    lane: LaneMemory
+    before: tuple[Turn, ...]
+
+
 class Keeper:
     """Keeps one turn: that of a stream before its first event, and any before its last. `stores`: the turn itself is
-    kept; `conversation`: the id of the one to which it is added."""
+    kept; `conversation`: the id of the one to which it is added; `memory`: it is remembered on its WebSocket."""
 
     def __init__(
         self,
@@ -257,6 +289,8 @@ class Keeper:
         reply: Reply,
         turn: Turn,
         large: bool,
+        conversation: str | None,
+        memory: LaneTurns | None,
     ) -> None:
         self._exchange = exchange
         self._form = form
@@ -267,7 +301,8 @@ class Keeper:
         self._over = False
         self._large = large
         self.stores = True
-        self.conversation = None if exchange.aside else _named_conversation(exchange, form)
+        self._conversation = conversation
+        self._memory = memory
         self._run = exchange.background
         self._options = exchange.write_options()
         begins = exchange.received.stream or large  # a large one here, where it is in a thread
@@ -304,13 +339,13 @@ class Keeper:
             long = self._large or is_long(reply.choices)
             finished, options = self._form.finished, self._options
             turn = await offload(True, finished, begun, reply, options) if long else finished(begun, reply, options)
-            if self.conversation is not None and turn.status in ("completed", "incomplete"):
-                await self._append(self.conversation, turn, long)
+            if self._conversation is not None and turn.status in ("completed", "incomplete"):
+                await self._append(self._conversation, turn, long)
+            if self._memory is not None:
+                await self._memory.lane.remember(turn, self._memory.before)
             if self.stores and not await self._put(turn) and not self._exchange.received.stream:
                 _say_unkept(self._exchange)
-        elif not self.stores:
-            return
-        elif self._exchange.received.stream:  # an error in place of a whole answer has no id
+        elif self._exchange.received.stream and self.stores:  # an error in place of a whole answer has no id
             await self._put_broken_off(fault.error)
 
     def _end(self) -> None:

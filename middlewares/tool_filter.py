@@ -24,6 +24,7 @@ from proxy.model import ModelRequest, ToolChoice, ToolSpec, ToolUse
 from proxy.pipeline.exchange import Exchange
 from proxy.pipeline.middleware import Middleware, Place
 from proxy.pipeline.reply import Reply
+from proxy.pipeline.served_tools import stand_for_servers
 from proxy.protocols.tool_names import is_item, names_of
 from proxy.record import AccessField
 
@@ -77,7 +78,7 @@ class ToolFilter(Middleware):
         """See `Middleware.on_request`. Raises `tool_not_allowed`, or `ClientFault` `invalid_tool_choice` if the client
         demands a call that is not possible any more."""
         permission = exchange.route.permission
-        kept = permission.permitted(request.tools, _served(exchange, request.tools))
+        kept = permission.permitted(request.tools, stand_for_servers(exchange, request.tools))
         if kept is not request.tools:
             if self.options.on_denied == "refuse":
                 raise _refused(request.tools, kept)
@@ -99,7 +100,9 @@ class _Calls:
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
         self._permission = exchange.route.permission
-        offered = self._permission.permitted(exchange.request.tools, _served(exchange, exchange.request.tools))
+        offered = self._permission.permitted(
+            exchange.request.tools, stand_for_servers(exchange, exchange.request.tools)
+        )
         self._offered = {name for tool in offered for name in names_of(tool)}
         self._taken = {name for tool in exchange.state.get(ToolFilter, ()) for name in names_of(tool)}
         self._denied: dict[int, tuple[Open, list[str]]] = {}
@@ -143,15 +146,6 @@ def _spellings(name: str) -> Iterable[str]:
     name = name.strip().casefold()
     bare = name[max(map(name.rfind, _SEPARATORS)) + 1 :]
     return dict.fromkeys((name, bare))
-
-
-def _served(exchange: Exchange, tools: tuple[ToolSpec, ...]) -> list[ToolSpec]:
-    """The tools that stand for servers which the gateway asks itself."""
-    form = exchange.protocol.served
-    if form is None or exchange.route.client_servers is None:
-        return []
-    others = set(map(id, form.others(tools)))
-    return [tool for tool in tools if id(tool) not in others]
 
 
 def _refused(tools: Sequence[ToolSpec], kept: Sequence[ToolSpec]) -> ClientFault:

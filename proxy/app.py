@@ -49,6 +49,7 @@ from .pipeline.permission import Permission
 from .pipeline.plain import PlainMiddlewareRunner
 from .pipeline.routing import ROUTER, Route, Router
 from .pipeline.shared_resources import SHARED, SharedResources
+from .pipeline.sockets import SOCKETS, Sockets
 from .pipeline.stored import CONVERSATIONS, Conversations
 from .protocols.base import ClientSide
 from .ratelimit.admission import ADMISSION, Admission
@@ -174,6 +175,7 @@ def create_app(
         app.on_response_prepare.append(cors.mark)
     app[OWN_MIDDLEWARES] = len(app.middlewares)
     app[CONFIG] = config
+    app[SOCKETS] = Sockets(config)
     app[CACHES] = caches = CacheBudget(config.limits.cache_bytes, metrics.cached)
     app.cleanup_ctx.append(_closing_caches)
     app[CLIENTS] = clients
@@ -199,6 +201,7 @@ def create_app(
     )
     app[BACKGROUND] = background = Background(config.background, app[CONVERSATIONS], config.server.keepalive_s)
     app.on_response_prepare.append(set_common)
+    app.on_shutdown.append(_drain)
     app.cleanup_ctx.append(shared.running)
     app.cleanup_ctx.append(_running_backends)
     admission: Admission | None = None
@@ -267,6 +270,11 @@ def create_app(
     app.router.add_get("/admin/tools", _tools)
     openapi.add_routes(app, openapi.OpenApi(passed, keyed=bool(keys), limited=limited))
     return app
+
+
+async def _drain(app: web.Application) -> None:
+    """For `app.on_shutdown`, in a program that embeds it: WebSockets would stay open."""
+    app[LIVENESS].drain()
 
 
 async def _closing_caches(app: web.Application) -> AsyncIterator[None]:

@@ -63,6 +63,12 @@ CODES: Final[Mapping[str, ErrorCode]] = {
     "tool_server_not_allowed": ErrorCode(
         400, _CLIENT, "a server in `tools` that `tools.mcp_from_clients` does not permit"
     ),
+    "websocket_stream_limit_reached": ErrorCode(
+        400, _CLIENT, "a WebSocket has more lanes, or more responses under way, than `websocket` allows"
+    ),
+    "websocket_connection_limit_reached": ErrorCode(
+        400, _CLIENT, "a WebSocket is older than `websocket.max_age_s`: connect anew and send everything"
+    ),
     "upstream_rejected": ErrorCode(400, _CLIENT, "the model server answered 400 to the request"),
     "invalid_api_key": ErrorCode(401, "authentication_error", "the key is missing or wrong"),
     "model_not_allowed": ErrorCode(403, "permission_error", "the key may not use this route"),

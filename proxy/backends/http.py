@@ -116,6 +116,10 @@ class HttpBackend:
         for name, value in self._headers.items():
             check_header(name, value)
         self.client = self._connections(self.url)
+        if self._config.websocket:
+            from .socket_client import SocketClient
+
+            self.client = SocketClient(self.url, self._headers, self._config, self.limits, self.client, self.wire)
         self._prober = SessionClient(self.url, self._headers, self._config)
         self._questions = Asking(
             self._prober,

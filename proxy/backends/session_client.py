@@ -31,6 +31,7 @@ from .connections import (
     untrusted,
 )
 from .tls import log_untrusted, tls_context
+from .upstream_errors import redirected
 
 PIECE_BYTES: Final = 64 * 1024
 """Of a request body that are sent at once."""
@@ -40,9 +41,16 @@ _PATROL_S: Final = 1.0
 
 
 class SessionClient:
-    """Connections to the server at `url`. `session` may be used for other requests as well."""
+    """Connections to the server at `url`. `session` may be used for other requests as well, which go through
+    `middlewares`."""
 
-    def __init__(self, url: URL, headers: Mapping[str, str], config: BackendConfig) -> None:
+    def __init__(
+        self,
+        url: URL,
+        headers: Mapping[str, str],
+        config: BackendConfig,
+        *middlewares: aiohttp.ClientMiddlewareType,
+    ) -> None:
         self._url = url
         self._timeouts = config.timeouts
         self.session = aiohttp.ClientSession(
@@ -55,6 +63,7 @@ class SessionClient:
             headers=headers,
             cookie_jar=aiohttp.DummyCookieJar(),
             trust_env=config.trust_env,
+            middlewares=middlewares,
         )
 
     async def post(
@@ -256,6 +265,16 @@ class BodyInPieces(aiohttp.Payload):
         """Sends the body."""
         for at in range(0, len(self._value), PIECE_BYTES):
             await writer.write(self._value[at : at + PIECE_BYTES])
+
+
+async def refuse_redirect(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+    """A client middleware. Raises `BackendFault` for an answer that is a redirect, which aiohttp follows where it opens
+    a WebSocket, with the configured headers."""
+    response = await handler(request)
+    if 300 <= response.status < 400:
+        response.close()
+        raise redirected(response.status)
+    return response
 
 
 def broken(error: Exception) -> BackendFault:

@@ -91,6 +91,10 @@ class BackendConfig:
         "Base URL, with or without `/v1`; of a `codex_app_server` that runs elsewhere `ws://...` or `wss://...`.",
         default=None,
     )
+    websocket: bool = doc(
+        "`openai_responses` only: stream over WebSocket where the server offers it (`GET /v1/responses`), else over HTTP.",
+        default=False,
+    )
     command: tuple[str, ...] = doc(
         "`codex_app_server` only, in place of `url`: the program that the gateway runs, such as `[codex, app-server]`.",
         default=(),

@@ -9,7 +9,7 @@ from .backend import BackendConfig
 from .chain import MiddlewareConfig, default_chain
 from .documented import doc
 from .keeping import BackgroundConfig, CaptureConfig, InspectConfig, StoreConfig, TelemetryConfig, ToolsConfig
-from .listening import AuthConfig, CorsConfig, LimitsConfig, RateLimitsConfig, ServerConfig
+from .listening import AuthConfig, CorsConfig, LimitsConfig, RateLimitsConfig, ServerConfig, WebsocketConfig
 from .options import RouteOptions
 from .route import RouteConfig
 
@@ -21,6 +21,7 @@ class GatewayConfig:
     server: ServerConfig = doc("Listening.", default_factory=ServerConfig)
     auth: AuthConfig = doc("Keys.", default_factory=AuthConfig)
     cors: CorsConfig = doc("Web pages.", default_factory=CorsConfig)
+    websocket: WebsocketConfig = doc("Responses over WebSocket.", default_factory=WebsocketConfig)
     limits: LimitsConfig = doc("Upper bounds.", default_factory=LimitsConfig)
     rate_limits: RateLimitsConfig = doc("Limits on use.", default_factory=RateLimitsConfig)
     store: StoreConfig = doc("Where responses are kept.", default_factory=StoreConfig)

@@ -116,6 +116,39 @@ class CorsConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WebsocketConfig:
+    """Responses over WebSocket, at `GET /v1/responses`."""
+
+    on: bool = doc("Serve it. Off: 426, after which clients go on by HTTP.", default=True)
+    connections: int = doc("WebSocket connections, of each worker; beyond: 503.", default=1_000)
+    connections_per_key: int = doc(
+        "WebSocket connections of one key, of each worker; beyond: 429. Without keys this limit does not count.",
+        default=100,
+    )
+    max_age_s: float = doc(
+        "A connection that is older takes no further request: `websocket_connection_limit_reached`. It closes after its last "
+        "running response.",
+        default=3_600.0,
+    )
+    lanes: int = doc("Lanes (`stream_id`) of a connection; beyond: `websocket_stream_limit_reached`.", default=32)
+    in_flight: int = doc(
+        "Responses of a connection at the same time, and as many that wait behind them; beyond: "
+        "`websocket_stream_limit_reached`.",
+        default=16,
+    )
+    heartbeat_s: float = doc(
+        "After this time without a byte from the client a ping is sent; without an answer within half of that time the "
+        "connection is closed. 0: no pings.",
+        default=60.0,
+    )
+    remembered_bytes: int = doc(
+        "Conversations that connections remember for `previous_response_id`, also with `store: false`, of each worker; "
+        "beyond: the connection that has the most forgets.",
+        default=128 * 1024 * 1024,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LimitsConfig:
     """Upper bounds. Each says what happens beyond it."""
 

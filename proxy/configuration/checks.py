@@ -146,6 +146,8 @@ def _backends(config: GatewayConfig, known: Mistakes) -> Iterator[str]:
         path = f"backends.{name}.url"
         yield from _headers(backend, f"backends.{name}")
         yield from _chat_template(backend, f"backends.{name}.template")
+        if backend.websocket and backend.kind in SERVER_PROTOCOLS and not usual_server(backend.kind).takes_websocket:
+            yield f"backends.{name}.websocket: only servers of `kind: openai_responses` have it"
         if backend.url is None:
             if backend.kind in SERVER_PROTOCOLS and not known.at(f"backends.{name}.kind"):
                 yield f"{path}: required for the kind {backend.kind!r}"

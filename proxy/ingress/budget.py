@@ -85,10 +85,12 @@ class BodyShare:
 
     def release(self) -> None:
         """Gives back all. May be called twice."""
-        size = self.bytes
-        if not size:
-            return
-        self.bytes = 0
+        if self.bytes:
+            self.give(self.bytes)
+
+    def give(self, size: int) -> None:
+        """Gives back `size` bytes, which are at least one and at most all."""
+        self.bytes -= size
         budget = self.budget
         budget.bytes -= size
         budget.cells.numbers[budget.place] -= size

@@ -135,6 +135,8 @@ class LivenessMonitors:
     """Another application answers what comes from now on."""
 
     def __init__(self, silence_s: float) -> None:
+        self.leaving: set[Callable[[], None]] = set()
+        """Called once when one of the two comes true: by connections that stay open between answers."""
         self._silence_s = silence_s
         self.running: set[LivenessMonitor] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -146,6 +148,20 @@ class LivenessMonitors:
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
         return monitor
+
+    def drain(self) -> None:
+        """The gateway is about to stop."""
+        self.draining = True
+        self._leave()
+
+    def replace(self) -> None:
+        """Another application takes the place of this one."""
+        self.replaced = True
+        self._leave()
+
+    def _leave(self) -> None:
+        while self.leaving:
+            self.leaving.pop()()
 
     def stop(self, reason: GatewayError) -> int:
         """End all that run with `reason`; how many these are."""

@@ -144,8 +144,8 @@ def _unkept(request: web.Request, clients: ClientSides) -> ClientFault | None:
 
 def _wrong_method(request: web.Request, allowed: str) -> ClientFault:
     """Nothing is served here by this method. After 426 a client that would rather have had a WebSocket goes on by HTTP
-    at once (R28.2)."""
-    if request.headers.get("Upgrade", "").lower() == "websocket":
+    at once (R28.2), also where a proxy in between has dropped `Upgrade`."""
+    if request.headers.get("Upgrade", "").lower() == "websocket" or "Sec-WebSocket-Key" in request.headers:
         return ClientFault(
             "No WebSocket is served here.",
             code="websocket_not_served",

@@ -58,10 +58,11 @@ class OfferedTools:
 class Exchange:
     """One client request.
 
-    `id` is the request id (R17.7). `received` is the request as the client sent it and is never replaced; `request` is
-    the current one and is replaced by every middleware that changes something. `body` is the parsed JSON of the client,
-    `owner` a hash of its key (empty without keys), `key` what is known of it, `conversation` are its messages with
-    those of the turns before, once they were looked for (else None), `created` the answer's time in Unix seconds.
+    `id` is the request id (R17.7). `received` is the request as the client sent it, with the tools of the turns that it
+    continues; `request` is the current one and is replaced by every middleware that changes something. `body` is the
+    parsed JSON of the client, `owner` a hash of its key (empty without keys), `key` what is known of it, `conversation`
+    are its messages with those of the turns before, once they were looked for (else None), `created` the answer's time
+    in Unix seconds.
     `offer` is what the model was taught (None: nothing was injected), `escapes` what was escaped in that prompt, `near`
     the near misses of the present answer. `state` belongs to middlewares, one entry per class. `replies` are all that
     came up on the way, so that each is closed at the end whatever became of it; `over` says that the end is there.

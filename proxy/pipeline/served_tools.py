@@ -294,3 +294,12 @@ def _check_choice(request: ModelRequest) -> None:
             param="tool_choice",
             hint="Leave it out, or see in the answer to a request without it which tools the servers list.",
         )
+
+
+def stand_for_servers(exchange: Exchange, tools: Sequence[ToolSpec]) -> list[ToolSpec]:
+    """Those of `tools` that stand for servers which the gateway asks itself."""
+    form = exchange.protocol.served
+    if form is None or exchange.route.client_servers is None:
+        return []
+    others = set(map(id, form.others(tools)))
+    return [tool for tool in tools if id(tool) not in others]

@@ -397,6 +397,8 @@ class ServerSide(Protocol):
     0: for none."""
     takes_tools: bool = True
     """A request has a place for tools."""
+    takes_websocket: bool = False
+    """Its servers may offer a WebSocket on which streams come, an event in each frame."""
     takes_template: bool = False
     """The configuration may say by which chat template a conversation becomes one text."""
     turn_markers: frozenset[str] = frozenset()

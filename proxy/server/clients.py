@@ -123,6 +123,13 @@ class ClientServer(web.Server):
         full = Unavailable(f"The gateway has {self._room.clients} connections open, and takes no more.")
         return self._farewell(answer(full, self.write_error(full, None, ident), ident))
 
+    def pre_shutdown(self) -> None:
+        """Close what is idle, and the others after their answer. A WebSocket closes by itself: aiohttp would stop
+        listening to it."""
+        for connection in list(self.open):
+            if not connection.is_websocket:
+                connection.close()
+
     async def shutdown(self, timeout: float | None = None) -> None:
         """Close all connections."""
         for refusal in list(self._refusals):
@@ -211,7 +218,17 @@ class ClientConnection(SlicingHandler):
     is no request is put into `_messages` as an error, and where it looks for each request who makes and answers it.
     """
 
-    __slots__ = ("_awaits_turn", "_clients", "_head_bytes", "_head_since", "_moved", "_socket", "_unsent", "ended_at")
+    __slots__ = (
+        "_awaits_turn",
+        "_clients",
+        "_head_bytes",
+        "_head_since",
+        "_moved",
+        "_socket",
+        "_unsent",
+        "ended_at",
+        "frames",
+    )
 
     def __init__(self, clients: ClientServer, **options: Any) -> None:
         super().__init__(clients, barren_bytes=clients.head_bytes, **options)
@@ -224,6 +241,8 @@ class ClientConnection(SlicingHandler):
         self._moved = 0.0
         self.ended_at: float | None = None
         """When the client ended its side of the connection, on the monotonic clock."""
+        self.frames: Callable[[int], bool] | None = None
+        """Told how many bytes a WebSocket has brought; they are dropped where it returns False."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""
@@ -249,7 +268,7 @@ class ClientConnection(SlicingHandler):
         `proxy.ingress.liveness`)."""
         waiter = self._waiter
         newest = self.newest
-        if newest is None or (waiter is not None and not waiter.done()):
+        if self.is_websocket or newest is None or (waiter is not None and not waiter.done()):
             return False
         if not newest[1].is_eof():
             self.break_body("the client ended it")
@@ -292,7 +311,7 @@ class ClientConnection(SlicingHandler):
         """Take the next bytes."""
         if not data:
             super().data_received(data)  # aiohttp goes on with what its parser has
-        elif not (self.held or len(data) > SLICE_BYTES) or not self.hold(data):
+        elif not (self.held or len(data) > SLICE_BYTES) or self.is_websocket or not self.hold(data):
             self.take(data)
             if len(data) >= READ_BYTES and not self._clients.reads.take():
                 self._awaits_turn = True
@@ -313,6 +332,8 @@ class ClientConnection(SlicingHandler):
         """Parse the next bytes, and see to it that a head stays within its bounds."""
         waiter = self._waiter
         if waiter is None or waiter.done():
+            if self.frames is not None and not self.frames(len(data)):
+                return
             self.parse(data)  # a body, or a request that waits for its turn
             if self._messages and not isinstance(self._messages[-1][0], RawRequestMessage):
                 self.break_body("it breaks the rules of HTTP")

@@ -172,7 +172,7 @@ class Host:
     def drain(self) -> None:
         """Say on `/ready` that the end is near, and let every connection end with its current answer."""
         for monitors in self._monitors():
-            monitors.draining = True
+            monitors.drain()
 
     def stop(self, reason: GatewayError) -> int:
         """End all exchanges with `reason`; how many these are."""
@@ -204,7 +204,7 @@ class Host:
     async def _end(self, generation: Generation) -> None:
         monitors = generation.app.get(LIVENESS)
         if monitors is not None:
-            monitors.replaced = True
+            monitors.replace()
         try:
             await generation.idle()
             await generation.close()

@@ -5,7 +5,8 @@ Rules of this module:
 1. aiohttp's parser calls back for every chunk of a body, in Python. Of a read with very many of them a slice is parsed
    in a turn of the event loop, so that a million chunks of one byte do not stop it.
 2. What stands between the chunks of a body, or behind them, is bounded as a head is: it counts for no limit of a body.
-3. A wish to upgrade to another protocol is not heard (RFC 9110, 7.8), and what comes behind it is the next request.
+3. A wish to upgrade to another protocol than WebSocket is not heard (RFC 9110, 7.8), and what comes behind it is the
+   next request.
 4. A connection without a request holds nothing of the last one. aiohttp's loop keeps the request and its answer until
    the next request comes, and with them the body and all that was made of it: megabytes for each idle connection.
 """
@@ -81,8 +82,16 @@ class SlicingHandler(web.RequestHandler):
         """Work on these bytes, which are the next ones."""
         raise NotImplementedError
 
+    @property
+    def is_websocket(self) -> bool:
+        """Whether the bytes that come are frames of a WebSocket."""
+        return self._payload_parser is not None
+
     def parse(self, data: bytes) -> None:
         """Give these bytes to aiohttp."""
+        if self._payload_parser is not None:
+            super().data_received(data)
+            return
         last = self._last
         if last is None and (
             data.find(b"pgrade", 0, UPGRADE_BYTES) >= 0 or data.find(b"PGRADE", 0, UPGRADE_BYTES) >= 0
@@ -96,7 +105,7 @@ class SlicingHandler(web.RequestHandler):
             super().data_received(data[:cut])
             if self._messages and isinstance((newest := self._messages[-1])[0], RawRequestMessage):
                 self.newest = newest
-                if last is None and newest[0].upgrade:
+                if last is None and newest[0].upgrade and not _is_websocket(newest[0]):
                     self._close = True
             data = data[cut:]
 
@@ -163,3 +172,8 @@ class SlicingHandler(web.RequestHandler):
                 return min(len(data), int(message.headers["Content-Length"]) - body.total_bytes)
         found = (last + data).find(_HEAD_END)  # heads end so, and bodies in chunks
         return len(data) if found < 0 else found + len(_HEAD_END) - len(last)
+
+
+def _is_websocket(message: RawRequestMessage) -> bool:
+    """Whether a head asks for a WebSocket: aiohttp keeps what comes behind it."""
+    return message.headers.get("Upgrade", "").lower() == "websocket"

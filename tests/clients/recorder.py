@@ -3,9 +3,10 @@ schemas."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import aiohttp
 from aiohttp import web
@@ -14,6 +15,8 @@ from aiohttp.test_utils import TestServer
 from tests.protocols.responses_wires import accumulate, check_event, check_resource, payloads
 
 _OWN_HEADERS = ("Host", "Transfer-Encoding", "Content-Length", "Connection")
+
+ENDS: Final = ("response.completed", "response.incomplete", "response.failed")
 
 
 @dataclass
@@ -24,13 +27,20 @@ class Recorder:
     requests: list[Any] = field(default_factory=list)
     answers: list[tuple[int, str, bytes]] = field(default_factory=list)
     """Status, content type and body."""
+    messages: list[Any] = field(default_factory=list)
+    """Of clients, on WebSockets."""
+    events: list[list[Any]] = field(default_factory=list)
+    """On each WebSocket."""
 
     def app(self) -> web.Application:
         app = web.Application(client_max_size=1 << 26)
+        app[RECORDER] = self
         app.router.add_route("*", "/{path:.*}", self._relay)
         return app
 
     async def _relay(self, request: web.Request) -> web.StreamResponse:
+        if request.headers.get("Upgrade", "").lower() == "websocket":
+            return await self._relay_socket(request)
         sent = await request.read()
         headers = {key: value for key, value in request.headers.items() if key not in _OWN_HEADERS}
         async with (
@@ -49,8 +59,42 @@ class Recorder:
             await answer.write_eof()
             return answer
 
+    async def _relay_socket(self, request: web.Request) -> web.StreamResponse:
+        """As the gateway is asked: a handshake that it refuses is refused with its status."""
+        headers = {name: value for name, value in request.headers.items() if name.startswith(("A", "x-", "open"))}
+        async with aiohttp.ClientSession() as session:
+            try:
+                server = await session.ws_connect(
+                    self.target.make_url(request.path_qs), headers=headers, max_msg_size=0
+                )
+            except aiohttp.WSServerHandshakeError as refused:
+                return web.Response(status=refused.status)
+            async with server:
+                client: web.WebSocketResponse[Any] = web.WebSocketResponse(max_msg_size=0)
+                await client.prepare(request)
+                events: list[Any] = []
+                self.events.append(events)
+                back = asyncio.create_task(_pass(server, client, events))
+                try:
+                    await _pass(client, server, self.messages)
+                finally:
+                    await server.close()
+                    await back
+        return client
+
     def check_responses(self) -> None:
         """Every answer of the Responses API, event for event."""
+        for events in self.events:
+            response: list[Any] = []
+            for event in events:
+                if event["type"] == "error":
+                    continue
+                check_event(event)
+                response.append(event)
+                if event["type"] in ENDS:
+                    resource = event["response"]
+                    assert accumulate(response) == resource["output"] or resource["status"] == "failed"
+                    response = []
         for request, (status, kind, body) in zip(self.requests, self.answers, strict=True):
             if request is None or "messages" in request or status != 200:
                 continue
@@ -62,3 +106,15 @@ class Recorder:
                 assert accumulate(events) == resource["output"] or resource["status"] == "failed"
             else:
                 check_resource(json.loads(body))
+
+
+RECORDER: Final = web.AppKey("recorder", Recorder)
+
+
+async def _pass(come: Any, go: Any, kept: list[Any]) -> None:
+    """Messages of one side to the other, until it has no more."""
+    async for message in come:
+        if message.type is aiohttp.WSMsgType.TEXT:
+            kept.append(json.loads(message.data))
+            await go.send_str(message.data)
+    await go.close(code=come.close_code or 1000)

@@ -20,6 +20,7 @@ from aiohttp.test_utils import TestServer
 
 from tests.clients.conftest import execute
 from tests.clients.npm import install
+from tests.clients.recorder import RECORDER
 from tests.clients.task import MODES, turn
 from tests.e2e.conftest import Gateway
 
@@ -203,6 +204,18 @@ async def test_a_task_with_a_model_of_its_own(
     assert ran.status == 0, ran.errors
     assert ran.files == {"word.txt": WORD, "greeting.txt": f"hello {WORD}", "note.txt": NOTE}
     assert ran.items[-1]["text"] == DONE
+    recorder = server.app[RECORDER]
+    if model is None:
+        answered = [event["response"] for event in recorder.events[0] if event["type"] == "response.completed"]
+        assert (len(recorder.events), len(answered)) == (1, len(recorder.messages))  # all on one connection
+        assert [response["id"] for response in answered][:-1] == [
+            message["previous_response_id"] for message in recorder.messages[1:]
+        ]
+        assert all(message["store"] is False for message in recorder.messages)
+        assert not [request for request in recorder.requests if request]  # and none over HTTP
+        assert recorder.messages[0]["generate"] is False
+    else:
+        assert recorder.events == []
 
 
 async def test_a_delegated_agent_gets_its_task(gateway: Gateway, codex: Codex) -> None:

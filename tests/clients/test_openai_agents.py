@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.clients.recorder import RECORDER
 from tests.clients.task import ASK, CALLS, FINAL, MODES, SAID, Files, script
 from tests.e2e.conftest import Gateway, sdk
 
@@ -19,7 +20,7 @@ def agents() -> Any:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
-@pytest.mark.parametrize("api", ["chat", "responses"])
+@pytest.mark.parametrize("api", ["chat", "responses", "websocket"])
 async def test_a_run(agents: Any, gateway: Gateway, api: str, streamed: bool, mode: str) -> None:
     server = await gateway(script=script(mode), mode=mode)
     files = Files()
@@ -38,13 +39,10 @@ async def test_a_run(agents: Any, gateway: Gateway, api: str, streamed: bool, mo
         kinds: dict[str, Any] = {
             "chat": agents.OpenAIChatCompletionsModel,
             "responses": agents.OpenAIResponsesModel,
+            "websocket": agents.OpenAIResponsesWSModel,
         }
-        agent = agents.Agent(
-            name="clerk",
-            instructions="Use the tools.",
-            tools=[read_file, write_file],
-            model=kinds[api](model="m", openai_client=client),
-        )
+        model = kinds[api](model="m", openai_client=client)
+        agent = agents.Agent(name="clerk", instructions="Use the tools.", tools=[read_file, write_file], model=model)
         settings = agents.RunConfig(tracing_disabled=True)
         if streamed:
             run = agents.Runner.run_streamed(agent, ASK, run_config=settings)
@@ -52,6 +50,9 @@ async def test_a_run(agents: Any, gateway: Gateway, api: str, streamed: bool, mo
         else:
             run = await agents.Runner.run(agent, ASK, run_config=settings)
             seen = []
+        await model.close()  # of a WebSocket
+    recorder = server.app[RECORDER]
+    assert [len(recorder.events), bool(recorder.requests)] == ([1, False] if api == "websocket" else [0, True])
     assert (files.calls, files.files) == (CALLS, FINAL)
     assert run.final_output == SAID[-1]
     assert [item.type for item in run.new_items].count("tool_call_output_item") == len(CALLS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.clients.conftest import Node
+from tests.clients.recorder import RECORDER
 from tests.clients.task import CALLS, FINAL, MODES, SAID, script
 from tests.e2e.conftest import Gateway
 
@@ -19,12 +20,13 @@ async def test_chat(gateway: Gateway, node: Node, way: str, mode: str) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("follow_up", ["echo", "previous"])
-@pytest.mark.parametrize("way", ["create", "stream"])
+@pytest.mark.parametrize("way", ["create", "stream", "websocket"])
 async def test_responses(gateway: Gateway, node: Node, way: str, follow_up: str, mode: str) -> None:
     """`.stream()` throws on any event that it does not know and on any item that is not as it was."""
     server = await gateway(script=script(mode), mode=mode)
     got = await node("openai_responses.mjs", server, way, follow_up)
     events = got.pop("events")
     assert got == {"text": SAID[-1], "calls": CALLS, "files": FINAL, "statuses": ["completed"] * 3}
-    if way == "stream":
+    assert len(server.app[RECORDER].events) == (1 if way == "websocket" else 0)
+    if way != "create":
         assert [events.count(f"response.{kind}") for kind in ("created", "output_item.done", "completed")] == [3, 6, 3]

@@ -295,6 +295,8 @@ LEFT_OUT = {
     "model_not_allowed": "of a key with routes: tests/e2e/test_rate_limits.py",
     "overloaded": "of a gateway with too many connections: tests/e2e/test_clients.py",
     "websocket_not_served": "test_a_websocket_is_told_to_use_http",
+    "websocket_stream_limit_reached": "of a WebSocket: tests/e2e/test_websocket_faults.py",
+    "websocket_connection_limit_reached": "of a WebSocket: tests/e2e/test_websocket_faults.py",
     "no_backend_available": "of a route with several targets: tests/e2e/test_retries.py",
 }
 """Codes that are tested in another place."""
@@ -372,10 +374,10 @@ async def test_a_websocket_is_told_to_use_http(gateway: Gateway) -> None:
     server = await gateway(script=["hello"])
     async with aiohttp.ClientSession() as session:
         with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
-            await session.ws_connect(server.make_url("/v1/responses"))
+            await session.ws_connect(server.make_url(CHAT))
         assert caught.value.status == 426
         headers = {"Connection": "Upgrade", "Upgrade": "websocket"}
-        async with session.get(server.make_url("/v1/responses"), headers=headers) as response:
+        async with session.get(server.make_url(CHAT), headers=headers) as response:
             assert (await response.json())["error"]["code"] == "websocket_not_served"
 
 

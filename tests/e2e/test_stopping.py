@@ -198,7 +198,7 @@ async def stored(folder: Path, ident: str) -> Any:
     try:
         turn = await store.get(ident, "")
         assert turn is not None
-        return ResponsesProtocol.turns.shown(turn)
+        return ResponsesProtocol().turns.shown(turn)
     finally:
         await store.close()
 

@@ -503,6 +503,37 @@ FAULTS: Final = (
         "listing(shown, escaping_for(tool_format, also))", "listing(shown, escaping_for(tool_format))",
         "a description can hold the call of another family, which is recognised where a model repeats it", ("tests/formats/test_listing.py",),
     ),
+    # --- websockets -------------------------------------------------------------------------------------------------
+    Fault(
+        "websocket-failed-turn-remembered", "proxy/pipeline/sockets.py",
+        "if not writer.succeeded and create.previous is not None", "if create.previous is None",
+        "a turn that failed can be continued as if nothing had happened", ("tests/e2e/test_websocket.py",),
+    ),
+    Fault(
+        "websocket-second-end", "proxy/pipeline/socket_exchange.py",
+        'if kind == "error":', 'if kind == "never":',
+        "a failed response has two ends, and the second is taken for the next response", ("tests/e2e/test_websocket_faults.py",),
+    ),
+    Fault(
+        "websocket-any-page", "proxy/pipeline/sockets.py",
+        "if origin is not None and not self._origins & ", "if origin is None and not self._origins & ",
+        "any web page uses a gateway without keys", ("tests/e2e/test_websocket_faults.py",),
+    ),
+    Fault(
+        "websocket-never-ends-on-reload", "proxy/ingress/liveness.py",
+        "self.replaced = True\n        self._leave()", "self.replaced = True",
+        "a connection is served by an old configuration for an hour, with keys that are gone", ("tests/e2e/test_websocket_faults.py",),
+    ),
+    Fault(
+        "websocket-bytes-not-counted", "proxy/server/clients.py",
+        "if self.frames is not None and not self.frames(len(data))", "if False",
+        "clients that send halves of messages take any amount of memory", ("tests/e2e/test_websocket_faults.py",),
+    ),
+    Fault(
+        "tools-of-earlier-turns-denied", "middlewares/conversation.py",
+        "exchange.route.permission.permitted(request.tools, stand_for_servers(exchange, request.tools))", "request.tools",
+        "a tool that is denied is on offer in the turn that continues", ("tests/e2e/test_websocket.py",),
+    ),
     # --- clients of today -------------------------------------------------------------------------------------------
     Fault(
         "overflow-words", "proxy/protocols/messages/errors.py",

@@ -20,7 +20,7 @@ import aiohttp
 from ...config import BackendConfig, LimitsConfig
 from ...support.lines import HEAD_BYTES, TooLarge
 from ..connections import unreachable, untrusted
-from ..upstream_errors import redirected
+from ..session_client import refuse_redirect
 from .transport import MOST_UNSENT, READ_BYTES, Broken, Transport
 
 HEARTBEAT_S: Final = 30.0
@@ -49,7 +49,7 @@ class WebSocketTransport(Transport):
         """Connect to the server at `config.url`. Raises `BackendFault`."""
         assert config.url is not None
         headers = {**({"Authorization": f"Bearer {config.api_key}"} if config.api_key else {}), **config.headers}
-        session = aiohttp.ClientSession(trust_env=config.trust_env, middlewares=(_refuse_redirect,))
+        session = aiohttp.ClientSession(trust_env=config.trust_env, middlewares=(refuse_redirect,))
         try:
             socket = await session.ws_connect(
                 config.url,
@@ -111,14 +111,3 @@ class WebSocketTransport(Transport):
                 frame = self._unsent.popleft()
                 await self._socket.send_str(frame.decode())
                 self._unsent_bytes -= len(frame)
-
-
-async def _refuse_redirect(
-    request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
-) -> aiohttp.ClientResponse:
-    """A client middleware. Raises `BackendFault` for an answer that is a redirect."""
-    response = await handler(request)
-    if 300 <= response.status < 400:
-        response.close()
-        raise redirected(response.status)
-    return response

@@ -50,6 +50,7 @@ class ResponsesProtocol(ClientSide, ServerSide):
     whole_history = False
     turns = ResponsesTurns()
     routes = (
+        Route("GET", "/responses", "proxy.pipeline.sockets:connect"),
         Route("GET", "/responses/{id}", "proxy.pipeline.responses:read"),
         Route("DELETE", "/responses/{id}", "proxy.pipeline.responses:delete"),
         Route("GET", "/responses/{id}/input_items", "proxy.pipeline.responses:list_input"),
@@ -70,6 +71,7 @@ class ResponsesProtocol(ClientSide, ServerSide):
     end_marks = tuple(end.encode() for end in ENDS)
     model_in = "response"
     bare_reasoning = True
+    takes_websocket = True
     images = True
     reasoning_effort = True
     stops = 0

@@ -48,11 +48,11 @@ KNOWN: Final = frozenset(
         "max_output_tokens", "max_tool_calls", "temperature", "top_p", "presence_penalty", "frequency_penalty",
         "top_logprobs", "metadata", "store", "background", "text", "reasoning", "truncation", "include", "user",
         "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "prompt_cache_options",
-        "previous_response_id", "conversation", "prompt", "context_management", "moderation", "client_metadata",
+        "previous_response_id", "conversation", "generate", "prompt", "context_management", "moderation", "client_metadata",
     }
 )  # fmt: skip
 """Top-level fields of the protocol, and those of its clients that mean nothing to a model; others go to `extra`."""
-GATEWAYS_OWN: Final = frozenset({"store", "background", "previous_response_id", "conversation"})
+GATEWAYS_OWN: Final = frozenset({"store", "background", "previous_response_id", "conversation", "generate"})
 """Fields that the gateway sees to itself."""
 _MODELLED: Final = GATEWAYS_OWN | {
     *("model", "input", "instructions", "tools", "tool_choice", "parallel_tool_calls", "stream", "max_output_tokens"),
@@ -170,6 +170,7 @@ def _check_fields(body: Mapping[str, Any]) -> None:
             hint="Send one of the two.",
         )
     known = bool(before) or body.get("prompt") is not None
+    known = known or body.get("generate") is False  # who wants no answer yet may say nothing yet
     if not known and (body.get("input") is None or body["input"] == []):
         raise SHAPE.missing("input")
 

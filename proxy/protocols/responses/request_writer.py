@@ -55,8 +55,9 @@ _CALL_PREFIXES: Final[Mapping[str, str]] = {"function_call": "fc", "custom_tool_
 def own_body(body: Mapping[str, Any]) -> Mapping[str, Any]:
     """A Responses client's body as a server gets it that is to keep nothing; the same object if the client says that
     itself."""
-    if body.get("store") is False:
+    if body.get("store") is False and "generate" not in body:
         return body
+    body = {name: value for name, value in body.items() if name != "generate"}
     given = own_items(body)
     fitted = {} if isinstance(given, str) else {"input": list(_kept_by_nobody(given))}
     theirs = {key: value for key, value in body.items() if key not in GATEWAYS_OWN}

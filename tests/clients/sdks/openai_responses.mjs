@@ -1,5 +1,6 @@
-// npm `openai`, Responses. Arguments: base URL, way (`create` or `stream`), follow-up (`echo` or `previous`).
+// npm `openai`, Responses. Arguments: base URL, way (`create`, `stream` or `websocket`), follow-up (`echo` or `previous`).
 import OpenAI from "openai";
+import { ResponsesWS } from "openai/resources/responses/ws";
 import { ASK, TOOLS, report, run } from "./task.mjs";
 
 const [baseURL, way, followUp] = process.argv.slice(2);
@@ -9,7 +10,25 @@ const tools = TOOLS.map(({ name, description, parameters }) => ({
 }));
 const events = [];
 
+const socket = way === "websocket" ? new ResponsesWS(client) : null;
+
+// One turn on the connection, which remembers a response that is not stored.
+async function socketTurn(request) {
+  socket.send({ type: "response.create", store: false, ...request });
+  for await (const { type, message, error } of socket.stream()) {
+    if (type === "error") throw error;
+    if (type !== "message") continue;
+    events.push(message.type);
+    if (message.type === "response.completed") {
+      const said = message.response.output.filter((item) => item.type === "message");
+      const output_text = said.flatMap((item) => item.content.map((part) => part.text)).join("");
+      return { ...message.response, output_text };
+    }
+  }
+}
+
 async function turn(request) {
+  if (socket) return socketTurn(request);
   if (way === "create") return client.responses.create(request);
   const runner = client.responses.stream(request);
   let deltas = "";
@@ -34,6 +53,7 @@ for (;;) {
   const made = response.output.filter((item) => item.type === "function_call");
   if (!made.length) {
     report(response.output_text, { statuses, events });
+    socket?.close();
     break;
   }
   const results = made.map((call) => ({
