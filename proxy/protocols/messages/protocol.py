@@ -26,7 +26,7 @@ from .blocks import PART_FIELDS, PROTOCOL
 from .errors import read_refusal, status_of, write_error, write_limits
 from .ids import given_id
 from .reader import MessagesReader
-from .reply import read_reply, write_reply
+from .reply import read_reply, thinking_of, write_reply
 from .request import BETA, HEADERS, code_of, read_request
 from .request_writer import COUNTED, write_request
 from .streamed import frame
@@ -61,6 +61,8 @@ class MessagesProtocol(ClientSide, ServerSide):
     count_path = "/messages/count_tokens"
     end_marks = (b"message_stop",)
     bare_reasoning = True
+    brings_reasoning = True
+    opaque_fields = frozenset({"signature", "data"})
     images = True
     limit_fields = ("max_tokens",)
 
@@ -113,6 +115,18 @@ class MessagesProtocol(ClientSide, ServerSide):
     def given_id(self, call_id: str) -> str:
         """The gateway's own ids have this protocol's form on the wire, and keep it."""
         return given_id(call_id)
+
+    def wants_opaque(self, request: ModelRequest) -> bool:
+        """It wants thinking without its text."""
+        return thinking_of(request).get("display") == "omitted"
+
+    def may_reason(self, request: ModelRequest) -> bool:
+        """It wants thinking."""
+        return bool(request.sampling.reasoning_budget or thinking_of(request))
+
+    def carried(self, sealed: str, *, spoken: bool) -> Mapping[str, Any]:
+        """The signature of thinking; thinking without a text is a redacted block."""
+        return {"signature" if spoken else "data": sealed}
 
     # --- towards servers --------------------------------------------------------------------------------------------
 

@@ -36,6 +36,8 @@ from .writer import ResponsesWriter
 ENDS: Final = tuple(f"response.{how}" for how in ("completed", "incomplete", "failed", "cancelled", "done"))
 """The types of frames that end a stream."""
 
+ENCRYPTED: Final = "reasoning.encrypted_content"
+"""The word of `include` for reasoning that the client brings back."""
 _ANNOUNCED: Final = frozenset({"response.created", "response.in_progress", "response.queued"})
 
 
@@ -61,6 +63,7 @@ class ResponsesProtocol(ClientSide, ServerSide):
     binding_fields = (("prompt", "Send its text as 'instructions' and 'input'."),)
     end_marks = tuple(end.encode() for end in ENDS)
     bare_reasoning = True
+    opaque_fields = frozenset({"encrypted_content", "id"})
     images = True
     reasoning_effort = True
     stops = 0
@@ -116,6 +119,15 @@ class ResponsesProtocol(ClientSide, ServerSide):
         """`max_tool_calls`, which is about the tools that the other side runs."""
         most = fields_of(request.protocol_fields, PROTOCOL).get("max_tool_calls")
         return None if most is None else int(most)
+
+    def wants_opaque(self, request: ModelRequest) -> bool:
+        """`include` names it."""
+        included = fields_of(request.protocol_fields, PROTOCOL).get("include")
+        return isinstance(included, list) and ENCRYPTED in included
+
+    def carried(self, sealed: str, *, spoken: bool) -> Mapping[str, Any]:
+        """`encrypted_content`."""
+        return {"encrypted_content": sealed}
 
     def secrets(self, request: ModelRequest) -> Sequence[str]:
         """What goes to the tool servers that it names."""
