@@ -337,9 +337,9 @@ class ClientSide(Protocol):
         """Whether an answer of a server of the same protocol may hold what is opaque to a client."""
         return self.wants_opaque(request)
 
-    def carried(self, sealed: str, *, spoken: bool) -> Mapping[str, Any]:
-        """The fields of reasoning, of this protocol, by which a client brings `sealed` back. `spoken`: the reasoning
-        has a text."""
+    def carried(self, sealed: str, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The fields of reasoning, of this protocol, by which a client brings `sealed` back, which stands for the
+        opaque `fields` of a server."""
         raise TypeError(f"{self.name} has no place for an opaque text")
 
     def carried_call(self, sealed: str) -> Mapping[str, Any]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from operator import is_
 from typing import Any, Final
 
-from ..model import EMPTY, Extra, Message, Part, Reasoning, ToolUse, fields_of
+from ..model import EMPTY, Extra, Message, Part, Reasoning, ToolUse, fields_of, merged
 from ..support.seals import sealed_in
 from .wire import dump, load
 
@@ -101,7 +101,7 @@ def _opened(parts: Iterable[Part], open_sealed: Open) -> Iterator[Part]:
                 of_calls = [carried.extra(server) for carried, server in found]
                 part = replace(part, extra=_unsealed(part.extra))
             if of_calls:
-                part = replace(part, extra={**part.extra, **of_calls.pop(0)})
+                part = replace(part, extra=merged(part.extra, of_calls.pop(0)))
             yield part
         elif isinstance(part, Reasoning) and _is_sealed(part):
             found = [one for value in sealed_in(part.extra) if (one := open_sealed(value)) is not None]

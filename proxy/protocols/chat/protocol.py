@@ -90,7 +90,7 @@ class ChatProtocol(ClientSide, ServerSide):
         """One entry of that list."""
         return openai.write_model(name)
 
-    def carried(self, sealed: str, *, spoken: bool) -> Mapping[str, Any]:
+    def carried(self, sealed: str, fields: Mapping[str, Any]) -> Mapping[str, Any]:
         """An entry of `reasoning_details`."""
         return {"reasoning_details": [{"type": "reasoning.encrypted", "data": sealed, "format": "unknown"}]}
 

@@ -124,9 +124,9 @@ class MessagesProtocol(ClientSide, ServerSide):
         """It wants thinking."""
         return bool(request.sampling.reasoning_budget or thinking_of(request))
 
-    def carried(self, sealed: str, *, spoken: bool) -> Mapping[str, Any]:
-        """The signature of thinking; thinking without a text is a redacted block."""
-        return {"signature" if spoken else "data": sealed}
+    def carried(self, sealed: str, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The signature of thinking, or what a redacted block holds."""
+        return {"data" if "data" in fields else "signature": sealed}
 
     # --- towards servers --------------------------------------------------------------------------------------------
 

@@ -125,7 +125,7 @@ class ResponsesProtocol(ClientSide, ServerSide):
         included = fields_of(request.protocol_fields, PROTOCOL).get("include")
         return isinstance(included, list) and ENCRYPTED in included
 
-    def carried(self, sealed: str, *, spoken: bool) -> Mapping[str, Any]:
+    def carried(self, sealed: str, fields: Mapping[str, Any]) -> Mapping[str, Any]:
         """`encrypted_content`."""
         return {"encrypted_content": sealed}
 

@@ -131,6 +131,8 @@ def _ids(part: Part) -> tuple[object, ...]:
             return ()
 
 
+SUMMARIES: Final = frozenset({"auto", "concise", "detailed"})
+"""The values of `reasoning.summary` that ask for one."""
 Origins = list[list[Part]]
 """For each item of an answer the parts that it shows, as they were: without what is only of the item."""
 
@@ -172,6 +174,7 @@ def output_items(
                 item_id = derived_id("message", ident, index)
                 items.append(message_item(item_id, [content], status, item_fields(part.extra) if part.extra else EMPTY))
             case Reasoning():
+                part = replace(part, extra=as_shown(part.extra, options)) if part.text else part
                 item_id = derived_id("reasoning", ident, index)
                 items.append(write_reasoning(part, item_id, status if last else None))
             case Opaque():
@@ -213,6 +216,16 @@ def _shown(parts: Iterable[Part], options: WriteOptions, over: bool) -> Iterator
             continue
         said = said or not isinstance(part, Reasoning)
         yield part, given_parts
+
+
+def as_shown(extra: Extra, options: WriteOptions) -> Extra:
+    """What is said of reasoning with a text, which is a summary if the client asks for one (R28.3). Reasoning that its
+    server has summed up stands behind that as it is."""
+    reasoning = options.body.get("reasoning")
+    asked = reasoning.get("summary") or reasoning.get("generate_summary") if isinstance(reasoning, Mapping) else None
+    if asked not in SUMMARIES or fields_of(extra, PROTOCOL).get("continues"):
+        return extra
+    return merged(extra, {PROTOCOL: {"summary": True}})
 
 
 def is_item(part: Opaque) -> bool:
