@@ -26,7 +26,7 @@ from proxy.endpoints.pool import WeightedEndpoint
 from proxy.endpoints.wire_attempts import WireAttempts
 from proxy.errors import ClientFault, quote
 from proxy.events import Delta, Event, Finish, Open, changed
-from proxy.model import ModelRequest, Reasoning, Text, ToolUse, Usage, are_plain, replace
+from proxy.model import Message, ModelRequest, Reasoning, Text, ToolUse, Usage, are_plain, replace
 from proxy.pipeline.exchange import Exchange
 from proxy.pipeline.middleware import Middleware
 from proxy.pipeline.reply import Counting, Reply
@@ -79,16 +79,17 @@ class Forwarding(Middleware):
         route, record = exchange.route, exchange.record
         usage, wire = route.options.usage, route.pool.protocol
         same = wire is not None and wire.name == exchange.protocol.name
+        plain = are_plain(asked.messages)
+        reasons = not plain and _has_reasoning(asked)
         # The client's body says all there is to say, at most with another model name.
         origin = asked.origin
         own = same and asked is exchange.received and bool(origin and origin.body) and usage.source != "estimate"
         if own and origin is not None and ALMOST in origin.body:  # nothing of the gateway is for a server
             own = False
+        own = own and not any(map(_is_only_reasoning, asked.messages if reasons else ()))
         if own and origin is not None and b"--" in origin.body:  # rarely, and rarer still behind an id
             own = not _has_numbered_ids(asked)
         sent = asked
-        plain = are_plain(asked.messages)
-        reasons = not plain and _has_reasoning(asked)
 
         def prepare(member: WeightedEndpoint) -> tuple[ModelRequest, bytes | None]:
             nonlocal sent
@@ -128,7 +129,9 @@ class Forwarding(Middleware):
         await source.open()
         reply = Reply(source, streamed=sent.stream)
         if wire is not None and wire.opaque_fields:
-            reply.map(Marking(wire, lambda: name_of(_answering(route, source))))
+            reply.map(
+                Marking(wire, lambda: name_of(_answering(route, source)), moves=not exchange.protocol.opaque_on_calls)
+            )
         if record.observers and not own:  # else nobody may want to read the answer, and then it passes unread
             reply.watch(source.saw)
         # Of a stream with tools, or that the gateway asked for in its own words, nothing passes that R7.7 rules out.
@@ -208,6 +211,10 @@ def _has_numbered_ids(request: ModelRequest) -> bool:
 
 def _has_reasoning(request: ModelRequest) -> bool:
     return any(isinstance(part, Reasoning) for message in request.messages for part in message.parts)
+
+
+def _is_only_reasoning(message: Message) -> bool:
+    return message.role == "assistant" and all(isinstance(part, Reasoning) for part in message.parts)
 
 
 def name_of(member: WeightedEndpoint | None) -> str:

@@ -186,6 +186,7 @@ def create_app(
     app[ROUTER] = router
     app[METRICS] = metrics
     app[SHARED] = shared
+    app[SEALS] = seals
     app[VERDICTS] = verdicts
     app[TEMPLATES] = templates
     app[BACKENDS] = tuple(backends.values())

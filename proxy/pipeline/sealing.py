@@ -26,7 +26,7 @@ from ..endpoints.pool import Endpoint, EndpointPool
 from ..events import BlockKind, Close, Delta, Event, Open
 from ..model import EMPTY, Extra, ModelReply, ModelRequest, Part, Reasoning, ToolUse, fields_of, merged, replace
 from ..protocols.base import ClientSide, ServerSide
-from ..protocols.opaque import SERVER, Carried, marked, opened, without_opaque
+from ..protocols.opaque import CALL, SERVER, Carried, marked, opened, without_opaque
 from ..record import AccessRecord
 from ..support.seals import BEGINNING, BrokenSeal, Seals
 from .stages import Stage
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 LOG: Final = logging.getLogger("toolwire")
 
+BARE: Final = {"data": None}
+"""The fields of reasoning without a text, for `ClientSide.carried`."""
 Failed = Callable[[], None]
 """Called for each value that is too large to be sealed."""
 ALMOST: Final = BEGINNING[:-1].encode()
@@ -124,15 +126,18 @@ def sealed_of(route: RouteConfig, pool: EndpointPool, endpoints: Mapping[str, En
 
 
 class Marking(Stage):
-    """Says of what only its server understands whose it is. `asked` gives the name of the server that answers."""
+    """Says of what only its server understands whose it is. `asked` gives the name of the server that answers.
+    `moves`: what it says of a call stands in reasoning before it."""
 
     changes = False
     only_rewritten = True
     passes_text = True
 
-    def __init__(self, wire: ServerSide, asked: Callable[[], str]) -> None:
+    def __init__(self, wire: ServerSide, asked: Callable[[], str], *, moves: bool) -> None:
         self._protocol, self._opaque = wire.name, wire.opaque_fields
         self._asked = asked
+        self._moves = moves
+        self._inserted = 0  # blocks, whose numbers are negative
 
     def leaves(self, reply: ModelReply) -> bool:
         """See `Stage`."""
@@ -144,31 +149,47 @@ class Marking(Stage):
 
     def take(self, reply: ModelReply) -> ModelReply:
         """See `Stage`."""
-        choices = tuple(
-            replace(
-                choice,
-                parts=tuple(
-                    replace(part, extra=self._marked(part.extra)) if isinstance(part, Reasoning | ToolUse) else part
-                    for part in choice.parts
-                ),
-            )
-            for choice in reply.choices
-        )
-        return replace(reply, choices=choices)
+        return replace(reply, choices=tuple(replace(one, parts=self._parts(one.parts)) for one in reply.choices))
+
+    def _parts(self, parts: tuple[Part, ...]) -> tuple[Part, ...]:
+        out: list[Part] = []
+        for part in parts:
+            if isinstance(part, ToolUse):
+                before, extra = self._of_call(part.extra)
+                if before:
+                    out.append(Reasoning("", before))
+                part = replace(part, extra=extra)
+            elif isinstance(part, Reasoning):
+                part = replace(part, extra=self._marked(part.extra))
+            out.append(part)
+        return tuple(out)
 
     def feed(self, events: list[Event]) -> list[Event]:
         """See `Stage`."""
-        return [self._of(event) if isinstance(event, Open | Close) and event.extra else event for event in events]
+        out: list[Event] = []
+        for event in events:
+            if isinstance(event, Open) and event.extra and event.kind is BlockKind.TOOL_CALL:
+                before, extra = self._of_call(event.extra)
+                if before:
+                    self._inserted -= 1
+                    out.append(Open(self._inserted, BlockKind.REASONING, choice=event.choice, extra=before))
+                    out.append(Close(self._inserted))
+                event = changed_open(event, extra)
+            elif isinstance(event, Open) and event.extra and event.kind is BlockKind.REASONING:
+                event = changed_open(event, self._marked(event.extra))
+            elif isinstance(event, Close) and event.extra:
+                event = Close(event.block, event.status, self._marked(event.extra))
+            out.append(event)
+        return out
 
-    def _of(self, event: Open | Close) -> Event:
-        extra = self._marked(event.extra)
-        if extra is event.extra:
-            return event
-        if isinstance(event, Close):
-            return Close(event.block, event.status, extra)
-        if event.kind not in (BlockKind.REASONING, BlockKind.TOOL_CALL):
-            return event
-        return changed_open(event, extra)
+    def _of_call(self, extra: Extra) -> tuple[Extra, Extra]:
+        """What is said in reasoning before a call, and beside the call."""
+        own = self._marked(extra)
+        if own is extra or not self._moves:
+            return EMPTY, own
+        fields = {key: value for key, value in extra[self._protocol].items() if key in self._opaque}
+        before = {CALL: {self._protocol: fields}, SERVER: own[SERVER]}
+        return before, without_opaque(extra, self._protocol, self._opaque)
 
     def _marked(self, extra: Extra) -> Extra:
         return marked(extra, self._protocol, self._opaque, self._asked())
@@ -200,7 +221,6 @@ class Sealing(Stage):
         self._holds_text = wanted or not client.brings_reasoning
         self.passes_text = not self._holds_text
         self._blocks: dict[int, tuple[Open, list[str]]] = {}
-        self._inserted = 0  # blocks, whose numbers are negative
 
     def leaves(self, reply: ModelReply) -> bool:
         """See `Stage`."""
@@ -213,27 +233,22 @@ class Sealing(Stage):
 
     def take(self, reply: ModelReply) -> ModelReply:
         """See `Stage`."""
-        return replace(reply, choices=tuple(replace(one, parts=self._parts(one.parts)) for one in reply.choices))
+        choices = [replace(one, parts=tuple(map(self._part, one.parts))) for one in reply.choices]
+        return replace(reply, choices=tuple(choices))
 
-    def _parts(self, parts: tuple[Part, ...]) -> tuple[Part, ...]:
-        out: list[Part] = []
-        for part in parts:
-            if isinstance(part, Reasoning):
-                part = replace(part, extra=self._reasoning(part.extra, part.text))
-            elif isinstance(part, ToolUse) and SERVER in part.extra:
-                before, extra = self._call(part.extra)
-                if before:
-                    out.append(Reasoning("", before))
-                part = replace(part, extra=extra)
-            out.append(part)
-        return tuple(out)
+    def _part(self, part: Part) -> Part:
+        if isinstance(part, Reasoning):
+            return replace(part, extra=self._reasoning(part.extra, part.text))
+        if isinstance(part, ToolUse) and SERVER in part.extra:
+            return replace(part, extra=self._call(part.extra))
+        return part
 
     def feed(self, events: list[Event]) -> list[Event]:
         """See `Stage`."""
         out: list[Event] = []
         for event in events:
             if isinstance(event, Open):
-                self._open(event, out)
+                out.append(self._opened(event))
             elif isinstance(event, Delta):
                 if self._holds_text and event.block in self._blocks:
                     self._blocks[event.block][1].append(event.text)
@@ -247,45 +262,38 @@ class Sealing(Stage):
                 out.append(event)
         return out
 
-    def _open(self, event: Open, out: list[Event]) -> None:
+    def _opened(self, event: Open) -> Open:
         if event.kind is BlockKind.REASONING:
             self._blocks[event.block] = event, []
             if self._own and event.extra:
                 event = changed_open(event, self._without_opaque(event.extra))
         elif event.kind is BlockKind.TOOL_CALL and SERVER in event.extra:
-            before, extra = self._call(event.extra)
-            if before:
-                self._inserted -= 1
-                out.append(Open(self._inserted, BlockKind.REASONING, choice=event.choice))
-                out.append(Close(self._inserted, extra=before))
-            event = changed_open(event, extra)
-        out.append(event)
+            event = changed_open(event, self._call(event.extra))
+        return event
 
     def _reasoning(self, extra: Extra, text: str) -> Extra:
         """What a client gets to know beside the text of reasoning."""
         server = extra.get(SERVER, "")
-        if (server and not self._own) or not (server or (self._wanted and text)):
+        of_call = CALL in extra
+        if (server and not (self._own or of_call)) or not (server or (self._wanted and text)):
             return extra
-        fields = fields_of(extra, self._protocol) if server else EMPTY
+        fields = fields_of(extra[CALL] if of_call else extra, self._protocol) if server else EMPTY
+        said = text if self._holds_text and not of_call else None
         shown = self._without_opaque(extra)
-        sealed = self._seal(Carried(text if self._holds_text else None, self._protocol, fields), server)
+        sealed = self._seal(Carried(said, self._protocol, fields, of_call), server)
         if sealed is None:
             return shown
-        return merged(shown, {self._client.name: self._client.carried(sealed, fields)})
+        return merged(shown, {self._client.name: self._client.carried(sealed, BARE if of_call else fields)})
 
-    def _call(self, extra: Extra) -> tuple[Extra, Extra]:
-        """What a client gets to know in reasoning before a call, and beside the call."""
-        if not self._own or self._wire is None:
-            return EMPTY, extra
+    def _call(self, extra: Extra) -> Extra:
+        """What a client gets to know beside a call."""
+        if not self._own or self._wire is None or not self._client.opaque_on_calls:
+            return extra
         opaque = self._wire.opaque_fields
         fields = {key: value for key, value in fields_of(extra, self._protocol).items() if key in opaque}
         shown = self._without_opaque(extra)
         sealed = self._seal(Carried(None, self._protocol, fields, of_call=True), extra[SERVER])
-        if sealed is None:
-            return EMPTY, shown
-        if self._client.opaque_on_calls:
-            return EMPTY, merged(shown, {self._client.name: self._client.carried_call(sealed)})
-        return {self._client.name: self._client.carried(sealed, {"data": None})}, shown
+        return shown if sealed is None else merged(shown, {self._client.name: self._client.carried_call(sealed)})
 
     def _seal(self, carried: Carried, server: str) -> str | None:
         sealed = self._sealed.seal(carried, self._owner, server)

@@ -7,7 +7,9 @@ Rules:
    `server` beside them says which server that was (`proxy.model.COMMON`).
 2. They are shown to a client of any protocol as one sealed text (`Carried`), in the field that its protocol has for
    such (`ClientSide.carried`).
-3. A server is told of its own opaque fields only. Fields without `server` came from the client as they are: they may be
+3. Opaque fields of a call stand in reasoning without a text before it, under `call`, where the client's protocol has no
+   place for them beside a call (`ClientSide.opaque_on_calls`).
+4. A server is told of its own opaque fields only. Fields without `server` came from the client as they are: they may be
    its server's own, and go to servers of that protocol.
 """
 
@@ -23,7 +25,8 @@ from ..support.seals import sealed_in
 from .wire import dump, load
 
 SERVER: Final = "server"
-"""The word of `proxy.model.COMMON`."""
+CALL: Final = "call"
+"""Words of `proxy.model.COMMON`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,10 @@ class Carried:
 
     def extra(self, server: str) -> Extra:
         """The `extra` of the part that it belongs to."""
-        return {self.protocol: self.fields, SERVER: server} if self.fields else EMPTY
+        if not self.fields:
+            return EMPTY
+        extra = {self.protocol: self.fields}
+        return {CALL: extra, SERVER: server} if self.of_call else {**extra, SERVER: server}
 
 
 def marked(extra: Extra, protocol: str, opaque: frozenset[str], server: str) -> Extra:
@@ -89,33 +95,29 @@ def _is_sealed(part: Part) -> bool:
 
 
 def _opened(parts: Iterable[Part], open_sealed: Open) -> Iterator[Part]:
-    of_calls: list[Extra] = []
     said = False  # the item that goes on was opened as a whole
     for part in parts:
         if said and isinstance(part, Reasoning) and _continues(part):
             continue
         said = False
+        if not _is_sealed(part):
+            yield part
+            continue
+        assert isinstance(part, Reasoning | ToolUse)
+        found = [one for value in sealed_in(part.extra) if (one := open_sealed(value)) is not None]
         if isinstance(part, ToolUse):
-            if _is_sealed(part):
-                found = [one for value in sealed_in(part.extra) if (one := open_sealed(value)) is not None]
-                of_calls = [carried.extra(server) for carried, server in found]
-                part = replace(part, extra=_unsealed(part.extra))
-            if of_calls:
-                part = replace(part, extra=merged(part.extra, of_calls.pop(0)))
-            yield part
-        elif isinstance(part, Reasoning) and _is_sealed(part):
-            found = [one for value in sealed_in(part.extra) if (one := open_sealed(value)) is not None]
-            of_calls += [carried.extra(server) for carried, server in found if carried.of_call]
-            thoughts = [(carried, server) for carried, server in found if not carried.of_call]
-            for carried, server in thoughts:
-                said = said or carried.text is not None
-                text = part.text if carried.text is None else carried.text
-                if text or carried.fields:
-                    yield Reasoning(text, carried.extra(server))
-            if not thoughts and part.text:
-                yield Reasoning(part.text)
-        else:
-            yield part
+            extra = _unsealed(part.extra)
+            for carried, server in found:
+                extra = merged(extra, {carried.protocol: carried.fields, SERVER: server})
+            yield replace(part, extra=extra)
+            continue
+        for carried, server in found:
+            said = said or carried.text is not None
+            text = "" if carried.of_call else part.text if carried.text is None else carried.text
+            if text or carried.fields:
+                yield Reasoning(text, carried.extra(server))
+        if part.text and all(carried.of_call for carried, _ in found):
+            yield Reasoning(part.text)
 
 
 def _continues(part: Reasoning) -> bool:
@@ -137,29 +139,40 @@ def _unsealed(extra: Extra) -> Extra:
 
 
 def for_server(messages: tuple[Message, ...], server: str) -> tuple[Message, ...]:
-    """The messages without what only another server understands."""
+    """The messages without what only another server understands, and with what this one said of calls beside these."""
     out: list[Message] = []
     for message in messages:
-        if not any(_is_foreign(part, server) for part in message.parts):
+        if not any(_is_to_fit(part, server) for part in message.parts):
             out.append(message)
-            continue
-        parts = [_own(part, server) for part in message.parts]
-        if kept := tuple(part for part in parts if part is not None):
-            out.append(replace(message, parts=kept))
+        elif parts := tuple(_fitted(message.parts, server)):
+            out.append(replace(message, parts=parts))
     return messages if len(out) == len(messages) and all(map(is_, out, messages)) else tuple(out)
 
 
-def _is_foreign(part: Part, server: str) -> bool:
+def _is_to_fit(part: Part, server: str) -> bool:
     if not isinstance(part, Reasoning | ToolUse) or not part.extra:
         return False
-    return part.extra.get(SERVER, server) != server or bool(sealed_in(part.extra))
+    return CALL in part.extra or _is_foreign(part.extra, server)
 
 
-def _own(part: Part, server: str) -> Part | None:
-    if not _is_foreign(part, server):
-        return part
-    if isinstance(part, ToolUse):
-        foreign = part.extra.get(SERVER, server) != server
-        return replace(part, extra=EMPTY if foreign else _unsealed(part.extra))
-    assert isinstance(part, Reasoning)
-    return Reasoning(part.text) if part.text else None
+def _is_foreign(extra: Extra, server: str) -> bool:
+    return extra.get(SERVER, server) != server or bool(sealed_in(extra))
+
+
+def _fitted(parts: Iterable[Part], server: str) -> Iterator[Part]:
+    of_call: Extra = EMPTY
+    for part in parts:
+        match part:
+            case Reasoning(text=text, extra=extra) if CALL in extra:
+                of_call = EMPTY if _is_foreign(extra, server) else extra[CALL]
+            case Reasoning(text=text, extra=extra) if _is_foreign(extra, server):
+                if text:
+                    yield Reasoning(text)
+            case ToolUse(extra=extra):
+                if _is_foreign(extra, server):
+                    extra = _unsealed(extra) if extra.get(SERVER, server) == server else EMPTY
+                extra = merged(extra, of_call)
+                of_call = EMPTY
+                yield part if extra is part.extra else replace(part, extra=extra)
+            case _:
+                yield part

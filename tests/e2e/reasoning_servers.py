@@ -414,6 +414,8 @@ class ResponsesClient(Client):
 
     path = RESPONSES
     include = True
+    ident = ""
+    """Of the last response."""
 
     def body(self) -> dict[str, Any]:
         included = {"include": ["reasoning.encrypted_content"]} if self.include else {}
@@ -425,8 +427,10 @@ class ResponsesClient(Client):
             events = responses_wires.payloads(data)
             assert events[-1]["type"] == "response.completed", events[-1]
             output = responses_wires.accumulate(events)
+            self.ident = events[-1]["response"]["id"]
         else:
             output = json.loads(data)["output"]
+            self.ident = json.loads(data)["id"]
         for item in output:
             self.history.append(self.brought(item))
             if item["type"] == "function_call":
