@@ -75,12 +75,18 @@ class Conversation(Middleware):
         form = exchange.protocol.turns
         assert form is not None  # `for_turns`
         ancestors, own = await _load(exchange, form, conversations)
+        sealed = exchange.route.sealed
+        if sealed is not None and exchange.request is not exchange.received:
+            found, given = exchange.request, (exchange.owner, exchange.record, exchange.id)
+            exchange.request = await offload(is_large(found), sealed.open_request, found, *given)
         exchange.conversation = exchange.request.messages
         large = is_large(exchange.request)
         response = await handler(request)
         if not isinstance(response, Reply):
             return response
         if conversations.keeps and exchange.body.get("store") is not False and not exchange.only_counted:
+            if sealed is not None:
+                sealed.seal_reply(response, exchange, kept=True)
             keeper = await offload(large, Keeper, exchange, form, conversations, response, ancestors, own, large)
             if not exchange.received.stream or await keeper.begin():
                 keeper.follow()

@@ -4,8 +4,8 @@ way back (`proxy.protocols.opaque`, docs/adr/0054).
 Rules:
 
 1. The answer of a server says in `server` whose its opaque fields are (`Marking`, the first stage of an answer); the
-   last stage (`Sealing`) puts sealed texts in their place. What stands between, and what is stored, has the fields
-   themselves.
+   last stage (`Sealing`) puts sealed texts in their place. What stands between has the fields themselves. A response is
+   stored as its client got it, so that an item means the same by its id.
 2. A sealed text is bound to the client's key, the route, and the server whose fields it holds, if any.
 3. Between a client and the only server of the same protocol nothing is sealed: its fields can be nobody else's. Bytes
    that may pass then go on passing.
@@ -90,14 +90,17 @@ class Sealed:
             )
         return request if messages is request.messages else replace(request, messages=messages)
 
-    def seal_reply(self, reply: Reply, exchange: Exchange) -> None:
-        """Declare on an answer that its client gets sealed texts, if it needs any."""
+    def seal_reply(self, reply: Reply, exchange: Exchange, *, kept: bool = False) -> None:
+        """Declare on an answer that its client gets sealed texts, if it needs any and nobody has done so. `kept`: the
+        answer is stored as its client gets it, so its bytes do not pass."""
+        if any(isinstance(stage, Sealing) for stage in reply.stages):
+            return
         client, request, wire = exchange.protocol, exchange.received, reply.protocol
         wanted, several = client.wants_opaque(request), client.name in self.several
         same = wire is not None and wire.name == client.name
         if same and not several and (not wanted or self.servers_seal or client.brings_reasoning):
             return
-        if same and not reply.touched and not client.may_reason(request):
+        if same and not (kept or reply.touched or client.may_reason(request)):
             return
 
         def failed() -> None:

@@ -51,7 +51,6 @@ from ..base import WriteOptions
 from ..call_deltas import new_call_id
 from ..chat.reply import finish_word, is_whole, text_of
 from ..numbers import MAX_PARTS, too_many, whole_number
-from ..opaque import SERVER
 from ..wire import read_answer, unreadable, whole
 from .errors import read_fault
 from .ids import derived_id
@@ -196,8 +195,8 @@ def _shown(parts: Iterable[Part], options: WriteOptions, over: bool) -> Iterator
             part = Text(f"{options.reasoning_tags[0]}{part.text}{options.reasoning_tags[1]}")
         if isinstance(part, Opaque) and not is_item(part):
             continue
-        if isinstance(part, Reasoning) and not (part.text or fields_of(part.extra, PROTOCOL) or SERVER in part.extra):
-            continue  # what its server wants to see again is an item in the store as well
+        if isinstance(part, Reasoning) and not (part.text or fields_of(part.extra, PROTOCOL)):
+            continue
         given = part
         if isinstance(part, Text | Refusal):
             if not part.text:
