@@ -9,8 +9,9 @@ from typing import Any
 
 from aiohttp.test_utils import TestServer
 
-from proxy.testing import Answer, Asked
-from tests.e2e.conftest import CHAT, post
+from proxy.config import GatewayConfig
+from proxy.testing import Answer, Asked, Upstream
+from tests.e2e.conftest import CHAT, post, read_config
 from tests.e2e.meaning import MESSAGES, RESPONSES
 from tests.protocols import messages_wires, responses_wires
 
@@ -36,6 +37,7 @@ class Server:
 
     def __init__(self, name: str = "one") -> None:
         self.name = name
+        self.calls = [("read", {"path": f"{turn}.txt"}) for turn in range(TURNS)]
         self.faults: list[str] = []
         self.bodies: list[Any] = []
 
@@ -79,11 +81,12 @@ class Chat(Server):
         raise NotImplementedError
 
     def call(self, turn: int) -> dict[str, Any]:
-        function = {"name": "read", "arguments": json.dumps({"path": f"{turn}.txt"})}
+        name, arguments = self.calls[turn]
+        function = {"name": name, "arguments": json.dumps(arguments)}
         return {"id": f"call_{turn}_{self.name}", "type": "function", "function": function}
 
     def answer(self, turn: int, streamed: bool) -> bytes:
-        last = turn == TURNS
+        last = turn == len(self.calls)
         about = {"id": f"chatcmpl-{turn}", "created": 1, "model": "m"}
         reason = "stop" if last else "tool_calls"
         if streamed:
@@ -197,21 +200,22 @@ class Anthropic(Server):
     kind = "anthropic_messages"
 
     def blocks(self, turn: int) -> list[dict[str, Any]]:
-        if turn == TURNS:
+        if turn == len(self.calls):
             return [{"type": "text", "text": SAID}]
+        name, arguments = self.calls[turn]
         signature = f"EqQB{turn}{self.name}=="
         return [
             {"type": "thinking", "thinking": thought(turn), "signature": signature},
             {"type": "redacted_thinking", "data": f"red-{turn}-{self.name}"},
             {"type": "text", "text": "Reading."},
-            {"type": "tool_use", "id": f"toolu_{turn}{self.name}", "name": "read", "input": {"path": f"{turn}.txt"}},
+            {"type": "tool_use", "id": f"toolu_{turn}{self.name}", "name": name, "input": arguments},
         ]
 
     def fault(self, turn: int, held: Any) -> str | None:
         content = held["content"]
         if not content:
             return "an empty message"
-        if isinstance(content, str) or turn == TURNS:
+        if isinstance(content, str) or turn == len(self.calls):
             return None
         thinking = [block for block in content if "thinking" in block["type"]]
         if content[: len(thinking)] != thinking:
@@ -227,7 +231,7 @@ class Anthropic(Server):
 
     def answer(self, turn: int, streamed: bool) -> bytes:
         blocks = self.blocks(turn)
-        if self.omits(self.bodies[-1]) and turn < TURNS:
+        if self.omits(self.bodies[-1]) and turn < len(self.calls):
             blocks[0] = {**blocks[0], "thinking": ""}
         about = {"id": f"msg_{turn}", "type": "message", "role": "assistant", "model": "m"}
         stop = {"stop_reason": "end_turn" if turn == TURNS else "tool_use", "stop_sequence": None}
@@ -292,12 +296,13 @@ class OpenAI(Server):
         )
 
     def answer(self, turn: int, streamed: bool) -> bytes:
-        arguments = json.dumps({"path": f"{turn}.txt"})
-        call = {"type": "function_call", "id": f"fc_{turn}", "call_id": f"call_{turn}{self.name}", "name": "read"}
+        call = {"type": "function_call", "id": f"fc_{turn}", "call_id": f"call_{turn}{self.name}"}
         said = {"type": "output_text", "text": SAID, "annotations": []}
         output = [{"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": [said]}]
-        if turn < TURNS:
-            output = [self.item(turn), {**call, "arguments": arguments, "status": "completed"}]
+        if turn < len(self.calls):
+            name, arguments = self.calls[turn]
+            called = {**call, "name": name, "arguments": json.dumps(arguments), "status": "completed"}
+            output = [self.item(turn), called]
         response = {"id": f"resp_{turn}", "object": "response", "created_at": 1, "model": "m", "output": []}
         done = {**response, "status": "completed", "output": output}
         if not streamed:
@@ -330,6 +335,12 @@ class ContentResponses(Server):
 
 
 SERVERS: tuple[type[Server], ...] = (DeepSeek, Vllm, OpenRouter, Gemini, Anthropic, OpenAI, ContentResponses)
+
+
+def before(model: Server, up: Upstream, **sections: Any) -> GatewayConfig:
+    """A gateway before one server."""
+    backend = {"kind": model.kind, "url": up.url, "identify_s": None, **model.facts}
+    return read_config({"backends": {"up": backend}, "defaults": {"mode": "native"}, **sections})
 
 
 # --- clients --------------------------------------------------------------------------------------------------------

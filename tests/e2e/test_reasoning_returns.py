@@ -34,6 +34,7 @@ from tests.e2e.reasoning_servers import (
     OpenRouter,
     ResponsesClient,
     Server,
+    before,
     found,
     thought,
 )
@@ -41,12 +42,6 @@ from tests.protocols import responses_wires
 
 SECRET = "0123456789abcdef0123456789abcdef"
 both = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-
-
-def before(model: Server, up: Upstream, **sections: Any) -> GatewayConfig:
-    """A gateway before one server."""
-    backend = {"kind": model.kind, "url": up.url, "identify_s": None, **model.facts}
-    return read_config({"backends": {"up": backend}, "defaults": {"mode": "native"}, **sections})
 
 
 @both

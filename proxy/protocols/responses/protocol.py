@@ -28,7 +28,7 @@ from .items import PROTOCOL, known_fields
 from .reader import ResponsesReader
 from .reply import read_reply, write_reply
 from .request import code_of, read_request
-from .request_writer import COUNTED, own_body, write_request
+from .request_writer import COUNTED, ENCRYPTED, own_body, write_request
 from .served import ResponsesServed, secrets
 from .turns import ResponsesTurns
 from .writer import ResponsesWriter
@@ -36,8 +36,6 @@ from .writer import ResponsesWriter
 ENDS: Final = tuple(f"response.{how}" for how in ("completed", "incomplete", "failed", "cancelled", "done"))
 """The types of frames that end a stream."""
 
-ENCRYPTED: Final = "reasoning.encrypted_content"
-"""The word of `include` for reasoning that the client brings back."""
 _ANNOUNCED: Final = frozenset({"response.created", "response.in_progress", "response.queued"})
 
 

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import Any, Final
 
-from ...model import EMPTY, Message, ModelRequest, Text, ToolChoice, ToolSpec, fields_of
+from ...model import EMPTY, Message, ModelRequest, Reasoning, Text, ToolChoice, ToolSpec, fields_of
 from ..call_ids import at_most
 from .items import PROTOCOL, own_items, write_items
 from .request import KNOWN, TOOL_FIELDS
@@ -45,6 +45,8 @@ _SHARED: Final = frozenset(
 _FOREIGN: Final = frozenset({"logprobs", "verbosity", "modalities", "audio", "prediction", "web_search_options"})
 """Parameters of Chat that have another place here, or none."""
 _LOGPROBS: Final = "message.output_text.logprobs"
+ENCRYPTED: Final = "reasoning.encrypted_content"
+"""The word of `include` for reasoning that a client brings back."""
 _NO_PARAMETERS: Final[Mapping[str, Any]] = {"type": "object", "properties": {}}
 _CALL_PREFIXES: Final[Mapping[str, str]] = {"function_call": "fc", "custom_tool_call": "ctc"}
 
@@ -58,7 +60,10 @@ def own_body(body: Mapping[str, Any]) -> Mapping[str, Any]:
     if body.get("store") is False:
         return body
     given = own_items(body)
-    fitted = {} if isinstance(given, str) else {"input": list(_kept_by_nobody(given))}
+    fitted: dict[str, Any] = {} if isinstance(given, str) else {"input": list(_kept_by_nobody(given))}
+    if body.get("reasoning"):  # the gateway keeps it in place of the server
+        included = body.get("include") or []
+        fitted["include"] = included if ENCRYPTED in included else [*included, ENCRYPTED]
     return {**body, **fitted, "store": False}
 
 
@@ -109,7 +114,7 @@ def write_request(request: ModelRequest) -> dict[str, Any]:
         "top_k": sampling.top_k,
         "reasoning": _reasoning(own.get("reasoning", EMPTY), request) or None,
         "text": _text(own.get("text", EMPTY), request) or None,
-        "include": _included(own.get("include"), extra),
+        "include": _included(own.get("include"), request),
         "stream": True if request.stream else None,
     }
     body.update((key, value) for key, value in fields.items() if value is not None)
@@ -151,12 +156,26 @@ def _write_format(form: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": form["type"], **schema} if isinstance(schema, Mapping) else dict(form)
 
 
-def _included(own: Any, extra: Mapping[str, Any]) -> Any:
-    """With the probabilities that Chat asks for elsewhere."""
-    if extra.get("logprobs") is not True:
-        return own
+def _included(own: Any, request: ModelRequest) -> Any:
+    """With the probabilities that Chat asks for elsewhere, and with what brings reasoning back: nobody else asks for
+    it. Models that do not reason refuse that, so only if the client speaks of reasoning."""
+    wanted = [_LOGPROBS] if request.extra.get("logprobs") is True else []
+    if _reasons(request):
+        wanted.append(ENCRYPTED)
     included = own if isinstance(own, list) else []
-    return included if _LOGPROBS in included else [*included, _LOGPROBS]
+    missing = [word for word in wanted if word not in included]
+    return [*included, *missing] if missing else own
+
+
+def _reasons(request: ModelRequest) -> bool:
+    """Whether a client speaks of reasoning, or has had some of such a server."""
+    sampling = request.sampling
+    if sampling.reasoning_effort not in (None, "none") or sampling.reasoning_budget:
+        return True
+    if any("thinking" in fields for fields in request.protocol_fields.values()):
+        return True
+    parts = (part for message in request.messages for part in message.parts)
+    return any(isinstance(part, Reasoning) and "encrypted_content" in fields_of(part.extra, PROTOCOL) for part in parts)
 
 
 # --- tools ----------------------------------------------------------------------------------------------------------
