@@ -174,7 +174,7 @@ def output_items(
                 item_id = derived_id("message", ident, index)
                 items.append(message_item(item_id, [content], status, item_fields(part.extra) if part.extra else EMPTY))
             case Reasoning():
-                part = replace(part, extra=as_shown(part.extra, options)) if part.text else part
+                part = replace(part, extra=as_shown(part.extra, options))
                 item_id = derived_id("reasoning", ident, index)
                 items.append(write_reasoning(part, item_id, status if last else None))
             case Opaque():
@@ -219,8 +219,11 @@ def _shown(parts: Iterable[Part], options: WriteOptions, over: bool) -> Iterator
 
 
 def as_shown(extra: Extra, options: WriteOptions) -> Extra:
-    """What is said of reasoning with a text, which is a summary if the client asks for one (R28.3). Reasoning that its
-    server has summed up stands behind that as it is."""
+    """What is said of reasoning: its text is a summary if the client asks for one (R28.3), unless its server has summed
+    it up itself. Of a response that is kept, the id of an item leads to it, so it is not its server's."""
+    fields = fields_of(extra, PROTOCOL)
+    if "id" in fields and options.conversation is not None and options.body.get("store") is not False:
+        extra = {**extra, PROTOCOL: {key: value for key, value in fields.items() if key != "id"}}
     reasoning = options.body.get("reasoning")
     asked = reasoning.get("summary") or reasoning.get("generate_summary") if isinstance(reasoning, Mapping) else None
     if asked not in SUMMARIES or fields_of(extra, PROTOCOL).get("continues"):

@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from ...model import EMPTY, Message, ModelRequest, Reasoning, Text, ToolChoice, ToolSpec, fields_of
 from ..call_ids import at_most
+from .ids import response_of
 from .items import PROTOCOL, own_items, write_items
 from .request import KNOWN, TOOL_FIELDS
 from .tools_in_input import searches
@@ -78,6 +79,8 @@ def _kept_by_nobody(items: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str,
             if not (item.get("summary") or item.get("content")):
                 continue
             drop = "id" in item
+        elif kind == "reasoning":
+            drop = isinstance(ident, str) and response_of(ident) is not None
         else:
             drop = "id" in item and not (
                 isinstance(ident, str) and ident.startswith(_CALL_PREFIXES.get(kind or "", ""))
