@@ -39,6 +39,7 @@ from proxy.pipeline.middleware import Handler, Middleware
 from proxy.pipeline.reply import Reply
 from proxy.pipeline.stages import Stage
 from proxy.pipeline.stored import CONVERSATIONS, STORE_FAILURES, Conversations, away
+from proxy.pipeline.summarising import Summarising
 from proxy.pipeline.tool_memory import HiddenCalls, hidden_calls, left
 from proxy.protocols.base import TurnForm
 from proxy.protocols.turn import Turn
@@ -84,6 +85,8 @@ class Conversation(Middleware):
         response = await handler(request)
         if not isinstance(response, Reply):
             return response
+        if form.asks_summary(exchange.body):
+            response.map(Summarising(form.summary_part))
         if conversations.keeps and exchange.body.get("store") is not False and not exchange.only_counted:
             if sealed is not None:
                 sealed.seal_reply(response, exchange, kept=True)
@@ -137,7 +140,8 @@ async def _load(
     grown = read + added
     large = received.size + grown > OFFLOAD_BYTES or len(earlier) + len(own) > OFFLOAD_MESSAGES
     messages = await offload(large, form.going_on, body, earlier, own)
-    exchange.request = replace(exchange.request, messages=messages, grown=grown)
+    request = await offload(large, form.with_tools, exchange.request, body, chain)
+    exchange.request = replace(request, messages=messages, grown=grown)
     return tuple(turn.id for turn in chain), own
 
 
