@@ -81,7 +81,7 @@ class Sealed:
 
         messages = opened(request.messages, open_sealed)
         if dropped:
-            record.count(DROPPED, dropped)
+            record.count("reasoning_dropped", dropped)
             LOG.warning(
                 "request %s: %s: %d opaque reasoning value(s) were not made here for this key and route, and are left out",
                 ident,
@@ -93,8 +93,9 @@ class Sealed:
     def seal_reply(self, reply: Reply, exchange: Exchange, *, kept: bool = False) -> None:
         """Declare on an answer that its client gets sealed texts, if it needs any and nobody has done so. `kept`: the
         answer is stored as its client gets it, so its bytes do not pass."""
-        if any(isinstance(stage, Sealing) for stage in reply.stages):
+        if reply.sealed:
             return
+        reply.sealed = True
         client, request, wire = exchange.protocol, exchange.received, reply.protocol
         wanted, several = client.wants_opaque(request), client.name in self.several
         same = wire is not None and wire.name == client.name
@@ -104,7 +105,7 @@ class Sealed:
             return
 
         def failed() -> None:
-            exchange.record.count(DROPPED)
+            exchange.record.count("reasoning_dropped")
             LOG.warning("request %s: %s: reasoning is too large to be sealed", exchange.id, DROPPED)
 
         own = not same or several

@@ -284,7 +284,7 @@ async def test_a_turn_of_reasoning_only_is_no_turn(client: type[Client], kind: t
 @both
 @pytest.mark.parametrize("kind", [DeepSeek, OpenRouter, Anthropic, OpenAI], ids=lambda kind: kind.__name__)
 async def test_a_kept_conversation_has_its_reasoning(kind: type[Server], stream: bool) -> None:
-    """R28.3, R12: also where the gateway keeps the history, and the secret is another one by then."""
+    """R28.3, R12.3: also where the gateway keeps the history, and the secret is another one by then."""
     server = kind()
     async with Upstream([server]) as up, serving(before(server, up)) as gateway:
         client = AgentsClient(stream=stream)
