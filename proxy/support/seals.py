@@ -17,7 +17,7 @@ import zlib
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from hashlib import sha256
 from pathlib import Path
-from secrets import token_bytes
+from secrets import token_bytes, token_hex
 from typing import Any, Final
 
 PAYLOAD_BYTES: Final = 1024 * 1024
@@ -107,8 +107,8 @@ def shared_secret(folder: Path | None) -> bytes:
     if folder is None:
         return made
     path = folder / "seal.key"
-    own = folder / f"seal.{os.getpid()}"
-    with open(os.open(own, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+    own = folder / f"seal.{token_hex(8)}"
+    with open(os.open(own, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(made)
     try:
         os.link(own, path)  # fails if another worker was first; and what is there is whole
