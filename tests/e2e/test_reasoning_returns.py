@@ -182,6 +182,17 @@ async def test_what_cannot_be_opened_is_left_out(
     assert len(warned) == 1
 
 
+async def test_each_key_gets_its_own_back() -> None:
+    """R28.3: what was sealed for a key is opened for it."""
+    server = DeepSeek()
+    keys = {"auth": {"keys": ["key-one", "key-two"]}}
+    async with Upstream([server]) as up, serving(before(server, up, **keys)) as gateway:
+        for key in ("key-one", "key-two"):
+            client = ResponsesClient(stream=False, headers={"Authorization": f"Bearer {key}"})
+            assert await client.run(gateway) == SAID
+    assert server.faults == []
+
+
 async def test_gateways_with_one_secret_are_one() -> None:
     """R28.3: any of several machines opens what another one sealed."""
     server = DeepSeek()
