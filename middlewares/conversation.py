@@ -80,6 +80,10 @@ class Conversation(Middleware):
         assert form is not None  # `for_turns`
         lane = request.get(LANE)
         chain, own = await _load(exchange, form, conversations, lane)
+        sealed = exchange.route.sealed
+        if sealed is not None and exchange.request is not exchange.received:
+            found, given = exchange.request, (exchange.owner, exchange.record, exchange.id)
+            exchange.request = await offload(is_large(found), sealed.open_request, found, *given)
         exchange.conversation = exchange.request.messages
         large = is_large(exchange.request)
         turn = _new_turn(exchange, form, conversations, chain, own)
@@ -97,6 +101,8 @@ class Conversation(Middleware):
         stores = conversations.keeps and exchange.body.get("store") is not False and not exchange.only_counted
         named = None if exchange.aside else _named_conversation(exchange, form)
         if stores or named is not None or lane is not None:
+            if sealed is not None:
+                sealed.seal_reply(response, exchange, kept=True)
             memory = None if lane is None else LaneTurns(lane, chain)
             keeper = await offload(large, Keeper, exchange, form, conversations, response, turn, large, named, memory)
             if not stores or (exchange.received.stream and not await keeper.begin() and run is None):

@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import orjson
 
-from proxy.backends.adapt import adapt, has_client_tool, limited, may_be_asked
+from proxy.backends.adapt import adapt, has_client_tool, limited, may_be_asked, takes_usual_reasoning
 from proxy.backends.base import TokenCounter
 from proxy.backends.fit_messages import fit_images
 from proxy.backends.tokenizing import BY_SERVER
@@ -26,13 +26,15 @@ from proxy.endpoints.pool import WeightedEndpoint
 from proxy.endpoints.wire_attempts import WireAttempts
 from proxy.errors import ClientFault, quote
 from proxy.events import Delta, Event, Finish, Open, changed
-from proxy.model import ModelRequest, Text, ToolUse, Usage, replace
+from proxy.model import Message, ModelRequest, Reasoning, Text, ToolUse, Usage, are_plain, replace
 from proxy.pipeline.exchange import Exchange
 from proxy.pipeline.middleware import Middleware
 from proxy.pipeline.renaming import Renaming
 from proxy.pipeline.reply import Counting, Reply
 from proxy.pipeline.routing import Route
+from proxy.pipeline.sealing import ALMOST, DROPPED, Marking, server_name
 from proxy.protocols.client_tools import is_client_tool
+from proxy.protocols.opaque import for_server
 from proxy.protocols.wire import dump_in_pieces
 from proxy.record import AccessField, CounterSpec
 from proxy.support.offload import is_large
@@ -52,6 +54,11 @@ class Forwarding(Middleware):
             CounterSpec("toolwire_retries_total", "Further tries, by what the one before failed with", "code"),
         ),
         AccessField("retry_wait_ms", "Time spent waiting between them."),
+        AccessField(
+            DROPPED,
+            "Opaque reasoning that was left out: not made here for this key and route, or too large.",
+            CounterSpec("toolwire_reasoning_dropped_total", "Opaque reasoning that was left out"),
+        ),
         AccessField(
             "unconstrained",
             "Tries without the constraint on calls, which the backend refuses.",
@@ -74,9 +81,14 @@ class Forwarding(Middleware):
         route, record = exchange.route, exchange.record
         usage, wire = route.options.usage, route.pool.protocol
         same = wire is not None and wire.name == exchange.protocol.name
+        plain = are_plain(asked.messages)
+        reasons = not plain and _has_reasoning(asked)
         # The client's body says all there is to say, at most with another model name.
         origin = asked.origin
         own = same and asked is exchange.received and bool(origin and origin.body) and usage.source != "estimate"
+        if own and origin is not None and ALMOST in origin.body:  # nothing of the gateway is for a server
+            own = False
+        own = own and not any(map(_is_only_reasoning, asked.messages if reasons else ()))
         if own and origin is not None and b"--" in origin.body:  # rarely, and rarer still behind an id
             own = not _has_numbered_ids(asked)
         sent = asked
@@ -86,12 +98,16 @@ class Forwarding(Middleware):
             name = member.name_of(asked.model, route.config.upstream_model)
             sent = asked if name == asked.model else replace(asked, model=name)
             in_words = words is not None and words.applies(member)
-            if own and not in_words and (not asked.tools or _knows_tools(asked, member)):
+            fits = not reasons or takes_usual_reasoning(member.endpoint.backend.capabilities, wire)
+            if own and fits and not in_words and (not asked.tools or _knows_tools(asked, member)):
                 if sent is asked and member.passes_bodies and asked.origin is not None:
                     return sent, asked.origin.body
                 return sent, _own_bytes(exchange, sent, member)
             if relaxation is not None and not relaxation.applies(member):
                 sent = replace(sent, constraint=None)
+            if not plain:
+                messages = for_server(sent.messages, name_of(member))
+                sent = sent if messages is sent.messages else replace(sent, messages=messages)
             sent = self._adapted(exchange, sent, member, in_words=in_words)
             return sent, None
 
@@ -114,6 +130,10 @@ class Forwarding(Middleware):
         )
         await source.open()
         reply = Reply(source, streamed=sent.stream)
+        if wire is not None and wire.opaque_fields:
+            reply.map(
+                Marking(wire, lambda: name_of(_answering(route, source)), moves=not exchange.protocol.opaque_on_calls)
+            )
         if sent.model != exchange.received.model and reply.protocol is not None:
             reply.renaming = Renaming(exchange.received.model, reply.protocol.model_in)
         if record.observers and not own:  # else nobody may want to read the answer, and then it passes unread
@@ -199,6 +219,25 @@ def _has_numbered_ids(request: ModelRequest) -> bool:
     return any(isinstance(part, ToolUse) and as_written(part.call_id) != part.call_id for part in parts)
 
 
+def _has_reasoning(request: ModelRequest) -> bool:
+    return any(isinstance(part, Reasoning) for message in request.messages for part in message.parts)
+
+
+def _is_only_reasoning(message: Message) -> bool:
+    return message.role == "assistant" and all(isinstance(part, Reasoning) for part in message.parts)
+
+
+def name_of(member: WeightedEndpoint | None) -> str:
+    """The name of a server in what clients bring back."""
+    return "" if member is None else server_name(member.name, member.endpoint.config)
+
+
+def _answering(route: Route, source: Attempts) -> WeightedEndpoint | None:
+    """The server that answers."""
+    name = "" if source.asked is None else source.asked[0]
+    return next((member for member in route.pool.every if member.name == name), None)
+
+
 def _refuse_lost_turns(exchange: Exchange) -> None:
     """A chain without `conversation` must not answer as if nothing had been said before (R12.2)."""
     previous = exchange.body.get("previous_response_id")
@@ -227,9 +266,10 @@ def _refuse_lost_turns(exchange: Exchange) -> None:
 
 def _counting(route: Route, source: Attempts) -> TokenCounter | None:
     """The server that answers, if it can count."""
-    name = "" if source.asked is None else source.asked[0]
-    found = (member.endpoint.backend for member in route.pool.every if member.name == name)
-    return next((backend for backend in found if isinstance(backend, TokenCounter)), None)
+    member = _answering(route, source)
+    if member is not None and isinstance(member.endpoint.backend, TokenCounter):
+        return member.endpoint.backend
+    return None
 
 
 async def _unknown(last: Event) -> Event:

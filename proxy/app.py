@@ -48,6 +48,7 @@ from .pipeline.passing_on import passing
 from .pipeline.permission import Permission
 from .pipeline.plain import PlainMiddlewareRunner
 from .pipeline.routing import ROUTER, Route, Router
+from .pipeline.sealing import sealed_of
 from .pipeline.shared_resources import SHARED, SharedResources
 from .pipeline.sockets import SOCKETS, Sockets
 from .pipeline.stored import CONVERSATIONS, Conversations
@@ -69,11 +70,13 @@ from .store.opening import make_store
 from .support.cache import CacheBudget
 from .support.collecting import COLLECTING, Collecting
 from .support.conversion import ConfigError
+from .support.seals import Seals, shared_secret
 
 METRICS: Final = web.AppKey("toolwire.metrics", Metrics)
 SERVER_TOOLS: Final = web.AppKey("toolwire.server_tools", ToolSource)
 CLIENT_SERVERS: Final = web.AppKey("toolwire.client_servers", ClientServers)
 BACKENDS: Final = web.AppKey("toolwire.backends", tuple[Backend, ...])
+SEALS: Final = web.AppKey("toolwire.seals", Seals)
 HOP: Final = web.AppKey("toolwire.hop", str)
 VERDICTS: Final = web.AppKey("toolwire.verdicts", Verdicts)
 TEMPLATE_VERDICTS: Final = web.AppKey("toolwire.template_verdicts", Verdicts)
@@ -135,16 +138,18 @@ def create_app(
     chains = Chains(plugins, metrics)
     passed = passed_paths(config, clients)
     routes = []
+    seals = shared.take(SEALS, config.server.secret, lambda: _seals(config, metrics))
     server_tools = source_of(config.tools)
     client_servers = _client_servers(config)
     for route in effective_routes(config):
         chain = chain_of(route, config, plugins, limited=limited)
         runners = chains.build(chain)
+        pool = pool_of(route, endpoints)
         routes.append(
             Route(
                 config=route,
                 options=route.options,
-                pool=pool_of(route, endpoints),
+                pool=pool,
                 format=plugins.formats.get(route.options.format),
                 limits=config.limits,
                 chains={
@@ -154,6 +159,7 @@ def create_app(
                 by_family=plugins.formats.get if route.options.format == "auto" else None,
                 server_tools=server_tools if any(runner.runs_server_tools for runner in runners) else None,
                 client_servers=client_servers if any(runner.runs_server_tools for runner in runners) else None,
+                sealed=sealed_of(route, pool, endpoints, seals),
                 permission=Permission(runner.forbids for runner in runners if runner.forbids is not None),
             )
         )
@@ -183,6 +189,7 @@ def create_app(
     app[STARTED] = started_now()
     app[METRICS] = metrics
     app[SHARED] = shared
+    app[SEALS] = seals
     app[VERDICTS] = verdicts
     app[TEMPLATES] = templates
     app[BACKENDS] = tuple(backends.values())
@@ -288,6 +295,13 @@ def _hop_name(metrics: Metrics) -> str:
     of their counts."""
     cells = metrics.cells.path
     return secrets.token_hex(8) if cells is None else sha256(str(cells.parent).encode()).hexdigest()[:16]
+
+
+def _seals(config: GatewayConfig, metrics: Metrics) -> Seals:
+    if (secret := config.server.secret) is not None:
+        return Seals(secret.encode())
+    cells = metrics.cells.path
+    return Seals(shared_secret(None if cells is None else cells.parent))
 
 
 def _ledger(config: GatewayConfig, metrics: Metrics) -> Ledger:

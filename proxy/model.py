@@ -94,10 +94,12 @@ class _NoFields(dict[str, Any]):
 EMPTY: Final[Mapping[str, Any]] = _NoFields()
 """No fields. Compare with `not mapping`, not with identity."""
 
-COMMON: Final = frozenset({"logprobs", "stop_sequence", "completed_at", "source", "live"})
+_OF_STREAM: Final = frozenset({"logprobs", "stop_sequence", "completed_at", "source", "live"})
+COMMON: Final = _OF_STREAM | {"server", "call"}
 """Words that may stand in an `extra` beside the names of protocols: `logprobs` (of an answer or a delta, in Chat's
 form), `stop_sequence` (of an answer), `completed_at` (of a reply, Unix seconds), `source` and `live` (of a call that
-was found in text, see `proxy.events.Open`)."""
+was found in text, see `proxy.events.Open`), `server` (of reasoning and calls: the only server to which their opaque
+fields may go back) and `call` (of reasoning: the `extra` of the call that follows), see `proxy.protocols.opaque`."""
 
 
 def fields_of(extra: Extra, protocol: str) -> Mapping[str, Any]:
@@ -111,10 +113,10 @@ def scoped(protocol: str, fields: Mapping[str, Any]) -> Extra:
 
 
 def lasting(extra: Extra) -> Extra:
-    """What an `extra` of a part says, without what is only of a stream: the words of `COMMON`."""
-    if not extra or COMMON.isdisjoint(extra):
+    """What an `extra` of a part says, without what is only of a stream."""
+    if not extra or _OF_STREAM.isdisjoint(extra):
         return extra
-    return {key: value for key, value in extra.items() if key not in COMMON} or EMPTY
+    return {key: value for key, value in extra.items() if key not in _OF_STREAM} or EMPTY
 
 
 def merged(first: Extra, second: Extra) -> Extra:

@@ -35,7 +35,7 @@ from ..protocols.base import ServerSide
 from ..protocols.client_tools import as_function, form_of, is_client_tool
 from .base import Capabilities
 from .constraints import constraint_fields
-from .fit_messages import fit_images, fit_parts, fit_roles, fit_turns, merge_neighbours, merged_texts
+from .fit_messages import fit_images, fit_parts, fit_reasoning, fit_roles, fit_turns, merge_neighbours, merged_texts
 
 SHOW_SPECIAL_TOKENS: Final[Mapping[str, Any]] = {"skip_special_tokens": False}
 """vLLM's and SGLang's field: a marker that is a special token of the model else never reaches the text."""
@@ -66,7 +66,10 @@ def adapt(
     plain = not request.tools and are_plain(messages)
     if not plain:
         request = fit_tools(request, takes, wire)
-        messages = fit_parts(fit_images(request.messages, takes), wire)
+        messages = fit_images(request.messages, takes)
+        if takes.reasoning_history == "none":
+            messages = fit_reasoning(messages, wire)
+        messages = fit_parts(messages, wire)
     messages = fit_roles(messages, takes, late_system=late_system)
     messages = fit_turns(messages, takes)
     known = _known_fields(takes, forward_unknown)
@@ -158,6 +161,30 @@ def limited(body: Mapping[str, Any], facts: Capabilities | BackendConfig, wire: 
     if said == wanted or facts.max_tokens_field is None:
         return body
     return {**{name: value for name, value in body.items() if name not in names}, wanted: body[said]}
+
+
+def reasoning_named(body: Mapping[str, Any], takes: Capabilities, wire: ServerSide) -> Mapping[str, Any]:
+    """A body in the form of `wire` that calls the reasoning of earlier turns as this server does; the same object if it
+    does."""
+    wanted, names = takes.reasoning_history, wire.reasoning_names
+    if wanted not in names or wanted == names[0]:
+        return body
+    messages = body.get("messages") or ()
+    if not any(names[0] in message for message in messages):
+        return body
+    renamed = [
+        {wanted if key == names[0] else key: value for key, value in message.items()}
+        if names[0] in message
+        else message
+        for message in messages
+    ]
+    return {**body, "messages": renamed}
+
+
+def takes_usual_reasoning(takes: Capabilities, wire: ServerSide | None) -> bool:
+    """Whether a server takes the reasoning of earlier turns as clients of its protocol say it."""
+    wanted, names = takes.reasoning_history, () if wire is None else wire.reasoning_names
+    return wanted != "none" and (wanted not in names or wanted == names[0])
 
 
 def may_be_asked(request: ModelRequest, takes: Capabilities, wire: ServerSide | None) -> Capabilities:

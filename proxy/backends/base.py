@@ -58,6 +58,8 @@ class Capabilities:
     """What it calls the limit on an answer, if its protocol has several names for it."""
     default_max_tokens: int | None = None
     """The limit on answers to clients that set none; None: none, or that of the protocol."""
+    reasoning_history: str = "reasoning_content"
+    """How it calls the text of reasoning in earlier turns; `none`: it refuses such text."""
     special_tokens: bool = False
     """It can be told to leave special tokens in the text."""
     template_choice: Literal["none", "auto"] = "none"

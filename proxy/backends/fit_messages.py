@@ -11,7 +11,7 @@ from typing import Final
 
 from ..errors import ClientFault
 from ..formats.results import mark_failed
-from ..model import Image, Message, Opaque, Part, Reasoning, Text, ToolResult, merged, replace
+from ..model import Image, Message, Opaque, Part, Reasoning, Text, ToolResult, fields_of, merged, replace
 from ..protocols.base import ServerSide
 from ..protocols.wire import dump
 from ..support.legible import legible
@@ -81,10 +81,29 @@ def _fit_parts(message: Message, wire: ServerSide | None) -> Message | None:
             part = _fit_result(part, wire)
         if _can_be_said(part, wire):
             _add(parts, part)
-    if not parts and message.parts:
+    if message.parts and (message.role == "assistant" or not parts) and _is_only_reasoning(parts):
         return None
     same = len(parts) == len(message.parts) and all(map(is_, parts, message.parts))
     return message if same else replace(message, parts=tuple(parts))
+
+
+def _is_only_reasoning(parts: Iterable[Part]) -> bool:
+    """Whether nothing was said or called: no server takes such a turn of the assistant (R28.3)."""
+    return all(isinstance(part, Reasoning) for part in parts)
+
+
+def fit_reasoning(messages: tuple[Message, ...], wire: ServerSide | None) -> tuple[Message, ...]:
+    """The messages for a server that refuses the text of reasoning: what it has signed or encrypted stays."""
+
+    def takes(part: Part) -> bool:
+        if not isinstance(part, Reasoning):
+            return True
+        return wire is not None and not wire.opaque_fields.isdisjoint(fields_of(part.extra, wire.name))
+
+    return tuple(
+        message if all(map(takes, message.parts)) else replace(message, parts=tuple(filter(takes, message.parts)))
+        for message in messages
+    )
 
 
 def _fit_result(result: ToolResult, wire: ServerSide | None) -> ToolResult:
@@ -126,7 +145,9 @@ def _add(parts: list[Part], part: Part) -> None:
 def _can_be_said(part: Part, wire: ServerSide | None) -> bool:
     if isinstance(part, Opaque):
         return wire is not None and part.protocol == wire.name
-    return not isinstance(part, Reasoning) or bool(part.text) or (wire is not None and wire.bare_reasoning)
+    if not isinstance(part, Reasoning) or part.text:
+        return True
+    return wire is not None and (wire.bare_reasoning or bool(fields_of(part.extra, wire.name)))
 
 
 def fit_roles(messages: tuple[Message, ...], takes: Capabilities, *, late_system: bool = True) -> tuple[Message, ...]:

@@ -36,7 +36,7 @@ from ..protocols.wire import dump, dump_in_pieces
 from ..record import BackendObserver
 from ..support.offload import OFFLOAD_BYTES, in_thread, is_large, is_long, offload
 from . import client_ids
-from .adapt import limited
+from .adapt import limited, reasoning_named
 from .asking import API_VERSION, PROBE_S, Asking, engine_url
 from .base import Capabilities, WireSource, fold_batches
 from .client_ids import CLIENT_ID
@@ -192,7 +192,8 @@ class HttpBackend:
         return HttpSource(self, request, answer, passed)
 
     def _written(self, request: ModelRequest) -> Mapping[str, Any]:
-        return limited(self.wire.write_request(request), self.capabilities, self.wire)
+        body = limited(self.wire.write_request(request), self.capabilities, self.wire)
+        return reasoning_named(body, self.capabilities, self.wire)
 
     def _connections(self, url: URL) -> Client:
         fast = fast_client(url, self._headers, self._config, self._out_of_step)

@@ -83,6 +83,7 @@ PRESETS: Final[Mapping[str, Capabilities]] = MappingProxyType(
             multiple_choices=True,
             reasoning_effort=True,
             max_tokens_field="max_completion_tokens",
+            reasoning_history="none",
             extra_parameters=_OPENAI,
             tool_types=_names("function custom"),
             client_tools=True,
@@ -91,6 +92,7 @@ PRESETS: Final[Mapping[str, Capabilities]] = MappingProxyType(
         # docs.vllm.ai, "Structured Outputs": `structured_outputs: {"grammar": ...}`; the `guided_*` fields were removed
         # in v0.12. Grammars are read by xgrammar, which takes GBNF.
         "vllm": Capabilities(
+            reasoning_history="reasoning",
             stop_sequences=ANY_NUMBER,
             images=True,
             multiple_choices=True,
@@ -140,6 +142,7 @@ PRESETS: Final[Mapping[str, Capabilities]] = MappingProxyType(
         ),
         # Its OpenAI endpoint knows no further sampling fields; a JSON Schema goes through `response_format`.
         "ollama": Capabilities(
+            reasoning_history="reasoning",
             stop_sequences=ANY_NUMBER,
             images=True,
             reasoning_effort=True,

@@ -157,6 +157,11 @@ class BackendConfig:
         default=None,
     )
     reasoning_effort: bool | None = doc("Takes `reasoning_effort`.", default=None)
+    reasoning_history: Literal["reasoning_content", "reasoning", "none"] | None = doc(
+        "How it calls the text of reasoning in earlier turns, if it speaks Chat: `reasoning_content` (the default) or `reasoning`; `none`: it "
+        "refuses such text, also in Responses, where it takes `encrypted_content` only.",
+        default=None,
+    )
     special_tokens: bool | None = doc(
         "Takes `skip_special_tokens: false`, to show markers that are special tokens.", default=None
     )

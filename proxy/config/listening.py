@@ -43,6 +43,12 @@ class ServerConfig:
         "Paths at which requests pass to the server of their `model` as they are: below `/v1` to its API, others beside that.",
         default=("/v1/embeddings", "/v1/completions", "/v1/rerank", "/tokenize", "/detokenize"),
     )
+    secret: str | None = doc(
+        "Signs the opaque reasoning that clients bring back, at least 32 characters; use `${ENV}`. Several machines need the same one. "
+        "Default: one that is made at the start and shared by the workers of the machine.",
+        default=None,
+        repr=False,
+    )
     log_format: Literal["auto", "text", "json"] = doc(
         "Form of the log lines. `auto`: lines for people where standard error is a terminal, else `text`; `text`: all fields as "
         "`key=value`; `json`: an object a line.",

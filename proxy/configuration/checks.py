@@ -29,6 +29,8 @@ from ..support.processes import has_groups
 from .mcp_checks import mcp_mistakes
 from .mistakes import Mistakes
 
+SECRET_CHARS: Final = 32
+"""A shorter secret could be guessed."""
 BOUNDS: Final[Mapping[str, tuple[int, int]]] = {
     "server.port": (0, 65535),
     "server.workers": (1, 1024),
@@ -316,6 +318,9 @@ def _access(config: GatewayConfig, known: Mistakes) -> Iterator[str]:
     for key in keys if not known.below("routes") else ():
         for model in sorted(set(key.routes or ()) - set(models)):
             yield f"auth: the key {key.name or owner_of(key.key)[:8]!r}: no route {model!r}{suggestion(model, models)}"
+    secret = config.server.secret
+    if secret is not None and len(secret) < SECRET_CHARS:
+        yield f"server.secret: expected at least {SECRET_CHARS} characters, got {len(secret)}; `openssl rand -hex 32` makes one"
     limits = config.rate_limits
     if limits.store == "memory" and config.server.workers > 1:
         yield "rate_limits.store: counts in memory are of one worker; use `auto`, which lets all workers share them"

@@ -51,6 +51,7 @@ from .plain import HttpFault, unread
 from .relayed_body import show_output
 from .reply import Reply
 from .routing import Router
+from .sealing import ALMOST
 from .sending import send
 from .whole import own_response
 
@@ -277,6 +278,8 @@ class Delivery:
             try:
                 response = await exchange.route.chains[self._protocol.name](request)
                 if isinstance(response, Reply):
+                    if (sealed := exchange.route.sealed) is not None:
+                        sealed.seal_reply(response, exchange)
                     return await send(request, exchange, response, monitor)
                 await _leave(request, share)
                 return response
@@ -387,6 +390,8 @@ class Delivery:
         received = await offload(True, read, body, raw) if len(raw) > OFFLOAD_BYTES else read(body, raw)
         if self._protocol.field_headers:
             received = _with_headers(received, self._protocol, request)
+        if (sealed := route.sealed) is not None and ALMOST in raw:
+            received = await offload(len(raw) > OFFLOAD_BYTES, sealed.open_request, received, owner, record, ident)
         record.stream = received.stream
         notes["route"], notes["backend"] = route.config.model, route.pool.name
         if received.tools:

@@ -64,6 +64,8 @@ class Reply(web.StreamResponse):
     """What bytes that pass are to call the model, if a route renames."""
     waited_s = 0.0
     closed = False
+    sealed = False
+    """Whatever it needs of `proxy.pipeline.sealing` is declared."""
     _counting: tuple[Callable[[], Counting], Owner | None] | None = None
     _passes = False
     _fills = False

@@ -24,6 +24,7 @@ from ..observability.metrics import OTHER
 from ..servertools.mcp.from_clients import ClientServers
 from ..servertools.source import ToolSource
 from .permission import NOTHING_FORBIDDEN, Permission
+from .sealing import Sealed
 from .unopened import Learned
 
 MAX_FOUND: Final = 1024
@@ -45,7 +46,8 @@ class Route:
     """One way through the gateway. `chains` are the composed handlers by the client's protocol. `format` is what the
     options name; with `by_family`, which finds formats by name, only for models of no known family. `server_tools` are
     those that its chain offers and runs, `client_servers` the servers of tools that its clients may name. `permission`
-    says which tools may be used at all. `learned` is what answers have shown of where the next ones begin."""
+    says which tools may be used at all. `learned` is what answers have shown of where the next ones begin.
+    `sealed`: what it seals reasoning with."""
 
     config: RouteConfig
     options: RouteOptions
@@ -57,6 +59,7 @@ class Route:
     server_tools: ToolSource | None = None
     client_servers: ClientServers | None = None
     permission: Permission = NOTHING_FORBIDDEN
+    sealed: Sealed | None = None
     learned: Learned = field(default_factory=Learned, compare=False)
     made: dict[object, Any] = field(default_factory=dict, compare=False, repr=False)
     """What was made of it once, for all requests, by whoever that is for: under a key of his own."""

@@ -59,6 +59,8 @@ async def completed(exchange: Exchange, reply: Reply) -> WholeReply:
         await show(reply, reply.source.said)
         reply.settled()
         return reply
+    if (sealed := exchange.route.sealed) is not None:
+        sealed.seal_reply(reply, exchange)
     before = reply.source
     wire = None if reply.streamed else reply.passes_to(exchange.protocol.name)
     if wire is not None:

@@ -299,6 +299,10 @@ class ClientSide(Protocol):
     """Its conversations, if it leaves them to the server."""
     served: ServedForm | None = None
     """Servers of tools that a request may name, if it has words for them."""
+    brings_reasoning: bool = False
+    """Its clients bring the text of reasoning back beside what is opaque of it, block by block."""
+    opaque_on_calls: bool = False
+    """A call has a place for an opaque text (`carried_call`); else reasoning stands before it that holds one."""
     api: str | None = None
     """Its part of `/openapi.json`, a file: `package:folder/file.json` (`proxy.openapi.parts`). Without one its paths
     are in the document, but not what is sent there."""
@@ -371,6 +375,23 @@ class ClientSide(Protocol):
         """What of a request lets somebody in elsewhere: nothing that is kept or logged says it."""
         return ()
 
+    def wants_opaque(self, request: ModelRequest) -> bool:
+        """Whether a client asks for reasoning as an opaque text, which it brings back in the place of the reasoning."""
+        return False
+
+    def may_reason(self, request: ModelRequest) -> bool:
+        """Whether an answer of a server of the same protocol may hold what is opaque to a client."""
+        return self.wants_opaque(request)
+
+    def carried(self, sealed: str, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The fields of reasoning, of this protocol, by which a client brings `sealed` back, which stands for the
+        opaque `fields` of a server."""
+        raise TypeError(f"{self.name} has no place for an opaque text")
+
+    def carried_call(self, sealed: str) -> Mapping[str, Any]:
+        """The same of a call."""
+        raise TypeError(f"{self.name} has no place for an opaque text beside a call")
+
     @property
     def show_result(self) -> Callable[[ToolUse, str], Event] | None:
         """Makes the event by which an answer shows the result, a text, of a call that the gateway ran; None if it has
@@ -415,6 +436,10 @@ class ServerSide(Protocol):
     """A request has a field that says that a tool failed (`ToolResult.is_error`); elsewhere its text says so."""
     bare_reasoning: bool = False
     """A request has a place for reasoning without text, of which only its server knows what it means."""
+    opaque_fields: frozenset[str] = frozenset()
+    """Fields beside reasoning and calls that mean something to the server that wrote them, and to no other."""
+    reasoning_names: tuple[str, ...] = ()
+    """How the reasoning in a message of a request may be called, the usual name first."""
     field_headers: tuple[str, ...] = ()
     """See `ClientSide.field_headers`: the other way, these fields are headers."""
     count_path: str | None = None

@@ -22,6 +22,7 @@ from tests.clients.npm import install
 from tests.clients.task import MODES, turn
 from tests.e2e.agent import block
 from tests.e2e.conftest import Gateway, serving, upstream_config
+from tests.e2e.reasoning_servers import SERVERS, Server, before
 
 TASK = "Put the word of word.txt into greeting.txt."
 WORD = 'pamplemousse-7 ü "quoted" </tool_call>'
@@ -118,3 +119,14 @@ async def test_it_asks_again_without_a_stream(claude: Claude, work: Path) -> Non
     assert ran.status == 0, ran.errors
     assert ran.files["greeting.txt"] == f"hello {WORD}\n"
     assert [asked.json.get("stream", False) for asked in upstream.requests[:2]] == [True, False]
+
+
+@pytest.mark.parametrize("kind", SERVERS, ids=lambda kind: kind.__name__)
+async def test_reasoning_comes_back(claude: Claude, work: Path, kind: type[Server]) -> None:
+    """R28.3: its servers refuse a history without what they gave."""
+    model = kind()
+    model.calls = [call for _, calls, _ in steps(work) for call in calls]
+    async with Upstream([model]) as up, serving(before(model, up)) as server:
+        ran = await claude(server)
+    assert (ran.status, model.faults) == (0, []), ran.errors
+    assert ran.files["greeting.txt"] == f"hello {WORD}\n"

@@ -18,11 +18,13 @@ from typing import Any
 import pytest
 from aiohttp.test_utils import TestServer
 
+from proxy.testing import Upstream
 from tests.clients.conftest import execute
 from tests.clients.npm import install
 from tests.clients.recorder import RECORDER
 from tests.clients.task import MODES, turn
-from tests.e2e.conftest import Gateway
+from tests.e2e.conftest import Gateway, serving
+from tests.e2e.reasoning_servers import SERVERS, Server, before
 
 TASK = "Put the word of word.txt into greeting.txt and make a note.\n"
 WORD = "pamplemousse-7 ü\n"
@@ -276,3 +278,16 @@ async def test_a_failure_is_shown(gateway: Gateway, codex: Codex) -> None:
     ran = await codex(server, "some-model")
     assert ran.status != 0
     assert "the model fell over" in ran.errors
+
+
+@pytest.mark.parametrize("kind", SERVERS, ids=lambda kind: kind.__name__)
+async def test_reasoning_comes_back(codex: Codex, kind: type[Server]) -> None:
+    """R28.3: its servers refuse a history without what they gave. It brings back `encrypted_content` only."""
+    model = kind()
+    write = f"sed -i s/hello/'hello {WORD.strip()}'/ greeting.txt"
+    model.calls = [shell("cat word.txt"), shell("cat greeting.txt"), shell(write)]
+    async with Upstream([model]) as up, serving(before(model, up)) as server:
+        ran = await codex(server, "some-model")
+    assert (ran.status, model.faults) == (0, []), ran.errors
+    assert ran.files["greeting.txt"] == f"hello {WORD}"
+    assert ran.kinds(but="reasoning").count("command_execution") == len(model.calls)

@@ -9,10 +9,15 @@ import pytest
 
 from proxy.testing import Say, Upstream
 from tests.clients.conftest import Node
-from tests.clients.task import CALLS, FINAL, MODES, SAID, script
-from tests.e2e.conftest import Gateway, upstream_config
+from tests.clients.task import CALLS, FINAL, MODES, SAID, STEPS, script
+from tests.e2e.conftest import Gateway, serving, upstream_config
+from tests.e2e.reasoning_servers import SERVERS, Anthropic, Gemini, OpenAI, OpenRouter, Server, before
 from tests.toolservers.scripted import configuration, turn
 from tests.toolservers.serving import tool_server
+
+UNSAID = (OpenRouter, Anthropic, OpenAI, Gemini)
+"""Servers whose reasoning `@ai-sdk/openai-compatible` does not bring back: it knows no `reasoning_details`, and brings
+back a signature of a call only under the name `google`."""
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -65,3 +70,28 @@ async def test_an_mcp_server_that_the_gateway_asks(gateway: Gateway, node: Node,
         got = await node("vercel_mcp.mjs", server, way, at_work.url)
         assert at_work.calls == [("add", {"a": 1, "b": 2}), ("write", {"text": "x"})]
     assert got == {"text": "Done.", "asked": ["mcp.write"], "results": ["3", "written: x"]}
+
+
+@pytest.mark.parametrize("way", ["generate", "stream"])
+@pytest.mark.parametrize(
+    ("provider", "options"),
+    [
+        ("responses", {"store": True}),
+        ("responses", {"store": False, "forceReasoning": True, "include": ["reasoning.encrypted_content"]}),
+        ("responses", {"store": False, "forceReasoning": True, "reasoningSummary": "auto"}),
+        ("compatible", {}),
+    ],
+    ids=["kept", "encrypted", "summary", "Chat"],
+)
+@pytest.mark.parametrize("kind", SERVERS, ids=lambda kind: kind.__name__)
+async def test_reasoning_comes_back(
+    node: Node, kind: type[Server], provider: str, options: dict[str, Any], way: str
+) -> None:
+    """R28.3: its servers refuse a history without what they gave."""
+    if provider == "compatible" and kind in UNSAID:
+        pytest.skip("it does not bring this back")
+    model = kind()
+    model.calls = [step for steps in STEPS for step in steps]
+    async with Upstream([model]) as up, serving(before(model, up)) as server:
+        got = await node("vercel.mjs", server, provider, way, json.dumps(options))
+    assert (got["calls"], got["files"], model.faults) == (CALLS, FINAL, [])

@@ -47,7 +47,8 @@ async def test_what_a_server_wants_to_see_again_it_sees(gateway: Gateway) -> Non
         server = await gateway(upstream_config(upstream.url, defaults={"mode": "native", "forward_unknown": "all"}))
         async with client(server) as session:
             first = await ask(session, input="What colour?", tools=[LOOK])
-            text, call = first["output"]
+            text, thought, call = first["output"]
+            assert thought["encrypted_content"]
             assert "extra_content" not in json.dumps(first)
             assert await get(session, first["id"]) == first
             result = {"type": "function_call_output", "call_id": call["call_id"], "output": "blue"}

@@ -343,11 +343,11 @@ GOLDEN: dict[str, str] = {
     '{"type":"message","role":"assistant","content":"Reading."},{"type":"function_call","arguments":"{\\"path\\":\\"a\\"}","call_id":"call_1","name":"read"},'
     '{"type":"function_call_output","call_id":"call_1","output":"b"}],"store":false,"tools":[' + _TOOL + ',"strict":false}],"tool_choice":{"type":"function","name":"read"},'
     '"parallel_tool_calls":false,"instructions":"Be brief.","metadata":{"a":"b"},"user":"me","top_logprobs":2,"temperature":1.5,"max_output_tokens":16,"reasoning":{"effort":"low"},'
-    '"text":{"verbosity":"low","format":{"type":"json_schema","name":"n","schema":{"type":"object"}}},"include":["message.output_text.logprobs"]}',
+    '"text":{"verbosity":"low","format":{"type":"json_schema","name":"n","schema":{"type":"object"}}},"include":["message.output_text.logprobs","reasoning.encrypted_content"]}',
     MESSAGES: '{"model":"m","input":[{"type":"message","role":"user","content":[{"type":"input_text","text":"Look:"},' + _IMAGE + '}]},'
-    '{"type":"reasoning","summary":[],"content":[{"type":"reasoning_text","text":"hm"}]},{"type":"message","role":"assistant","content":"Reading."},'
+    '{"type":"message","role":"assistant","content":"Reading."},'
     '{"type":"function_call","arguments":"{\\"path\\":\\"a\\"}","call_id":"toolu_1","name":"read"},{"type":"function_call_output","call_id":"toolu_1","output":"b"}],'
-    '"store":false,"tools":[' + _TOOL + ',"strict":false}],"tool_choice":"required","parallel_tool_calls":false,"instructions":"Be brief.","max_output_tokens":64,"reasoning":{"effort":"high"}}',
+    '"store":false,"tools":[' + _TOOL + ',"strict":false}],"tool_choice":"required","parallel_tool_calls":false,"instructions":"Be brief.","max_output_tokens":64,"reasoning":{"effort":"high"},"include":["reasoning.encrypted_content"]}',
 }  # fmt: skip
 
 

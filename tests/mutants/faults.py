@@ -560,4 +560,29 @@ FAULTS: Final = (
         "mark == _MODEL and depth == wanted and", "mark == _MODEL and depth >= wanted and",
         "an argument is changed in bytes that pass", ("tests/e2e/test_renamed_models.py",),
     ),
+    Fault(
+        "sealed-for-every-key", "proxy/pipeline/sealing.py",
+        'contexts = [(owner, self.route, server)', 'contexts = [("", self.route, server)',
+        "reasoning of one key does not come back, or that of another does", ("tests/e2e/test_reasoning_returns.py",),
+    ),
+    Fault(
+        "seals-not-checked", "proxy/support/seals.py",
+        "if hmac.compare_digest(self._signature(packed, context), signature):", "if packed:",
+        "anybody can write reasoning", ("tests/e2e/test_reasoning_returns.py",),
+    ),
+    Fault(
+        "signatures-for-every-server", "proxy/protocols/opaque.py",
+        "return extra.get(SERVER, server) != server or bool(sealed_in(extra))", "return bool(sealed_in(extra))",
+        "a server gets what another one signed, and refuses it", ("tests/e2e/test_reasoning_returns.py",),
+    ),
+    Fault(
+        "calls-lose-signatures", "proxy/protocols/opaque.py",
+        "extra = merged(extra, of_call)", "extra = merged(extra, EMPTY)",
+        "Gemini refuses a call without its signature", ("tests/e2e/test_reasoning_returns.py",),
+    ),
+    Fault(
+        "unpacked-without-bound", "proxy/support/seals.py",
+        "unpacking.decompress(packed, PAYLOAD_BYTES)", "unpacking.decompress(packed)",
+        "a value of some KB takes GB of memory", ("tests/unit/test_seals.py",),
+    ),
 )  # fmt: skip

@@ -27,6 +27,7 @@ from ..base import ClientSide, ListedModel, ServerSide, StreamReader, StreamWrit
 from ..numbers import MAX_CHOICES
 from ..request_schema import RequestSchema
 from ..wire import load
+from .opaque import OPAQUE, REASONING
 from .reader import ChatReader
 from .reply import read_reply, write_reply
 from .request import code_of, read_request
@@ -53,6 +54,9 @@ class ChatProtocol(ClientSide, ServerSide):
     inline_thinking = True
     unkept = "Chat completions are not kept here, so none can be listed, read, changed or deleted."
     counts_on_demand = True
+    opaque_on_calls = True
+    opaque_fields = frozenset(OPAQUE)
+    reasoning_names = REASONING
     end_marks = (DONE,)
     stops = 4
     time_header = openai.TIME_HEADER
@@ -87,6 +91,14 @@ class ChatProtocol(ClientSide, ServerSide):
         """One entry of that list."""
         return openai.write_model(model)
 
+    def carried(self, sealed: str, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+        """An entry of `reasoning_details`."""
+        return {"reasoning_details": [{"type": "reasoning.encrypted", "data": sealed, "format": "unknown"}]}
+
+    def carried_call(self, sealed: str) -> Mapping[str, Any]:
+        """Where Gemini's signature stands."""
+        return {"extra_content": {"google": {"thought_signature": sealed}}}
+
     # --- towards servers --------------------------------------------------------------------------------------------
 
     def headers(self, api_key: str | None) -> Mapping[str, str]:
@@ -96,6 +108,10 @@ class ChatProtocol(ClientSide, ServerSide):
     def write_request(self, request: ModelRequest) -> dict[str, Any]:
         """The JSON object for a chat backend, tools in the nested shape."""
         return write_request(request)
+
+    def known_fields(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Gemini's signature of a call, which its server demands back."""
+        return {key: value for key, value in fields.items() if key in OPAQUE}
 
     def read_reply(self, body: bytes, *, choices: int = MAX_CHOICES) -> ModelReply:
         """A whole answer. Raises `BackendFault`, or `ClientFault` `context_length_exceeded` if the body says so."""

@@ -23,11 +23,12 @@ from typing import Any
 from ...errors import BackendFault, GatewayError
 from ...events import BlockKind, BlockStatus, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
 from ...fastparse import SseFramer
-from ...model import EMPTY, CallKind, Extra, FinishReason, Usage, merged
+from ...model import EMPTY, CallKind, Extra, FinishReason, Usage, merged, scoped
 from ...scan._grammar import FrameTooLarge
 from ..call_deltas import CallDelta, CallDeltas
 from ..numbers import MAX_CALLS, MAX_CHOICES, index_of, too_many, whole_number
 from ..wire import load, read_frame
+from .opaque import of_deltas, opaque_of, without
 from .reply import (
     AN_ANSWER,
     CHOICE,
@@ -191,16 +192,20 @@ class ChatReader:
         if not isinstance(delta, dict):
             delta = {"content": choice.get("text")}
         rest = EMPTY if delta.keys() <= MESSAGE else rest_of(delta, MESSAGE)
+        opaque = opaque_of(rest) if rest else EMPTY
+        rest = without(rest, opaque)
         reason = choice.get("finish_reason")
         reason = reason if isinstance(reason, str) else None
         extra = probabilities(choice["logprobs"]) if choice.get("logprobs") else None
         before = len(out)
+        if opaque:
+            answer.opaque(self, opaque, out)
         first = {**(extra or EMPTY), PROTOCOL: {"delta": rest}} if rest and not reason else extra
         for kind, text in prose(delta) if delta else ():
             if text:
                 answer.prose(self, kind, text, first, out)
                 first = extra
-        said = len(out) > before
+        said = len(out) > before or bool(opaque)
         if said and not reason:
             self._news = EMPTY  # of its tokens (rule 5)
         calls = delta.get("tool_calls")
@@ -277,13 +282,14 @@ class _Answer:
     """One choice: its open block of prose and its calls. It is told its reader, and does not know it: only the
     collector could free a circle."""
 
-    __slots__ = ("_drafts", "_prose", "ending", "index", "reason")
+    __slots__ = ("_drafts", "_opaque", "_prose", "ending", "index", "reason")
 
     def __init__(self, index: int) -> None:
         self.reason: str | None = None
         self.ending: Extra = EMPTY
         self.index = index
         self._prose: tuple[int, BlockKind] | None = None  # the open block of it
+        self._opaque: list[Mapping[str, Any]] = []  # what is said of open reasoning
         self._drafts: CallDeltas | None = None  # until there is a call
 
     def ended(self, choice: Mapping[str, Any], rest: Mapping[str, Any]) -> None:
@@ -294,6 +300,15 @@ class _Answer:
         self, reader: ChatReader, kind: BlockKind, text: str, extra: Mapping[str, Any] | None, out: list[Event]
     ) -> None:
         """More text, reasoning or refusal."""
+        out.append(Delta(self._block(reader, kind, out), text, extra))
+
+    def opaque(self, reader: ChatReader, fields: Mapping[str, Any], out: list[Event]) -> None:
+        """More of what only the server understands of its reasoning."""
+        self._block(reader, BlockKind.REASONING, out)
+        self._opaque.append(fields)
+
+    def _block(self, reader: ChatReader, kind: BlockKind, out: list[Event]) -> int:
+        """The open block of this kind."""
         opened = self._prose
         if opened is None or opened[1] is not kind:
             if opened is not None:
@@ -302,11 +317,11 @@ class _Answer:
             if self.index == 0:
                 reader.open_prose = opened
             out.append(Open(opened[0], kind, choice=self.index))
-        out.append(Delta(opened[0], text, extra))
+        return opened[0]
 
     def _close_prose(self, reader: ChatReader, block: int, status: BlockStatus, out: list[Event]) -> None:
-        out.append(Close(block, status))
-        self._prose = None
+        out.append(Close(block, status, scoped(PROTOCOL, of_deltas(self._opaque)) if self._opaque else EMPTY))
+        self._prose, self._opaque = None, []
         if self.index == 0:
             reader.open_prose = None
 

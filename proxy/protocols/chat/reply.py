@@ -44,6 +44,7 @@ from ..base import WriteOptions
 from ..call_deltas import new_call_id
 from ..numbers import MAX_CALLS, MAX_CHOICES, index_of, rest_of_counts, too_many, usage_of, whole_number, with_rest
 from ..wire import dump, dumper, read_answer, shorten, unreadable, whole
+from .opaque import REASONING, joined, opaque_of, without
 from .request_writer import write_call
 from .unmodelled import PROTOCOL, call_extra
 
@@ -60,11 +61,10 @@ _REASONS: Final[Mapping[str, str]] = {
     "content_filter": "content_filter",
 }
 _PLAIN_MESSAGE: Final = frozenset({"role", "content"})
-_REASONING: Final = ("reasoning_content", "reasoning", "reasoning_text")
 KNOWN: Final = frozenset({"id", "object", "created", "model", "choices", "usage", "obfuscation"})
 """Top-level fields that are modelled; and noise that hides how long a chunk is."""
 CHOICE: Final = frozenset({"index", "message", "delta", "text", "finish_reason", "logprobs"})
-MESSAGE: Final = frozenset({"role", "content", "refusal", "tool_calls", "function_call", *_REASONING})
+MESSAGE: Final = frozenset({"role", "content", "refusal", "tool_calls", "function_call", *REASONING})
 CALL: Final = frozenset({"index", "id", "type", "function", "custom"})
 _MATCHED: Final = ("stop_reason", "matched_stop")
 """Where vLLM and SGLang say which stop sequence matched."""
@@ -136,8 +136,10 @@ def _read_choice(choice: Mapping[str, Any]) -> ReplyChoice:
     for kind, piece in prose(message):
         texts[kind] = texts.get(kind, "") + piece
     parts: list[Part] = []
-    if texts.get(BlockKind.REASONING):
-        parts.append(Reasoning(texts[BlockKind.REASONING]))
+    rest = rest_of(message, MESSAGE)
+    opaque = opaque_of(rest) if rest else EMPTY
+    if texts.get(BlockKind.REASONING) or opaque:
+        parts.append(Reasoning(texts.get(BlockKind.REASONING, ""), scoped(PROTOCOL, opaque)))
     if texts.get(BlockKind.TEXT):
         parts.append(Text(texts[BlockKind.TEXT]))
     if texts.get(BlockKind.REFUSAL):
@@ -153,7 +155,7 @@ def _read_choice(choice: Mapping[str, Any]) -> ReplyChoice:
     for call in calls:
         if isinstance(call, dict):
             parts.append(_read_call(call, cut=reason in FinishReason.CUTTING))
-    return ReplyChoice(tuple(parts), reason, choice_extra(choice, rest_of(message, MESSAGE)))
+    return ReplyChoice(tuple(parts), reason, choice_extra(choice, without(rest, opaque)))
 
 
 def rest_of(value: Mapping[str, Any], known: frozenset[str]) -> Mapping[str, Any]:
@@ -241,7 +243,7 @@ def reply_call_extra(call: Mapping[str, Any], kind: str) -> Extra:
 def prose(source: Mapping[str, Any]) -> Iterator[tuple[Prose, str]]:
     """The texts of a message or a delta, in the order of rule 3. Content parts other than text and thinking have no
     place in a streamed answer and are not given."""
-    for key in _REASONING:
+    for key in REASONING:
         thought = source.get(key)
         if thought and isinstance(thought, str):
             yield BlockKind.REASONING, thought
@@ -357,12 +359,16 @@ def write_reply(reply: ModelReply, options: WriteOptions) -> bytes:
 def _write_choice(index: int, choice: ReplyChoice, options: WriteOptions) -> dict[str, Any]:
     text = thoughts = refusal = ""
     uses: list[ToolUse] = []
+    opaque: Mapping[str, Any] = EMPTY
     for part in choice.parts:
         if isinstance(part, Text):
             text += part.text
         elif isinstance(part, ToolUse):
             uses.append(part)
-        elif isinstance(part, Reasoning) and part.text:
+        elif isinstance(part, Reasoning):
+            opaque = joined(opaque, fields_of(part.extra, PROTOCOL)) if part.extra else opaque
+            if not part.text:
+                continue
             thoughts += part.text
             if options.reasoning_field == "inline":
                 text += part.text.join(options.reasoning_tags)
@@ -371,6 +377,8 @@ def _write_choice(index: int, choice: ReplyChoice, options: WriteOptions) -> dic
     message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": refusal or None}
     if thoughts:
         message |= dict.fromkeys(reasoning_keys(options.reasoning_field), thoughts)
+    if opaque and options.reasoning_field != "drop":
+        message |= opaque
     called = False
     if uses:
         if not text.strip(SPACE):

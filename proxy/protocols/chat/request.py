@@ -41,6 +41,7 @@ from ...model import (
     scoped,
 )
 from ..request_schema import RequestSchema
+from .opaque import OPAQUE, REASONING, opaque_of
 from .plain import SPEAKERS, has_plain_fields, is_plain, plain_messages
 from .unmodelled import CALL_FIELDS, PROTOCOL, call_extra, nestedrest_of, rest_of
 
@@ -71,9 +72,6 @@ _SAMPLING_FIELDS: Final = frozenset(
 
 
 _WHOLE_NUMBERS: Final = frozenset({"seed", "n"})
-
-
-_REASONING_FIELDS: Final = ("reasoning_content", "reasoning", "reasoning_text")
 
 
 _STREAM_FIELDS: Final = frozenset({"include_usage"})
@@ -183,10 +181,11 @@ def _read_messages(items: Iterable[Mapping[str, Any]], shape: RequestSchema) -> 
             )
             content = [result]
         elif role == "assistant":
-            reasoning = next((f for f in _REASONING_FIELDS if item.get(f) and isinstance(item[f], str)), None)
-            if reasoning is not None:
-                content.insert(0, Reasoning(item[reasoning]))
-                known = known | {reasoning}
+            reasoning = next((f for f in REASONING if item.get(f) and isinstance(item[f], str)), None)
+            opaque = opaque_of(item)
+            if reasoning is not None or opaque:
+                content.insert(0, Reasoning(item[reasoning] if reasoning else "", scoped(PROTOCOL, opaque)))
+                known = known | {*opaque, *([reasoning] if reasoning else ())}
             if item.get("refusal"):
                 content.append(Refusal(item["refusal"]))
             calls = [_call(call) for call in item.get("tool_calls") or ()]
@@ -221,7 +220,7 @@ def _check_role_fields(item: Mapping[str, Any], role: str, path: str, shape: Req
 
 def _says_something(item: Mapping[str, Any]) -> bool:
     """Whether an assistant message without content is one that a client may replay."""
-    return any(item.get(key) for key in ("tool_calls", "function_call", "refusal", "audio", *_REASONING_FIELDS))
+    return any(item.get(key) for key in ("tool_calls", "function_call", "refusal", "audio", *REASONING, *OPAQUE))
 
 
 def _parts(content: str | Iterable[Mapping[str, Any]] | None) -> list[Part]:

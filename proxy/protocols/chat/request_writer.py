@@ -37,6 +37,7 @@ from ...scan._grammar import SPACE
 from ...support.repeated_ids import as_written
 from ..call_ids import at_most
 from ..wire import dump, whole
+from .opaque import joined
 from .plain import SPEAKERS
 from .request import TOOL_FIELDS
 from .unmodelled import PROTOCOL, nest, rest_of
@@ -119,7 +120,7 @@ def _can_be_said(part: Part) -> bool:
     """Whether something of a part reaches a chat backend."""
     if isinstance(part, Opaque):
         return part.protocol == PROTOCOL
-    return not isinstance(part, Reasoning) or bool(part.text)
+    return not isinstance(part, Reasoning) or bool(part.text or fields_of(part.extra, PROTOCOL))
 
 
 def _write_result(result: ToolResult, message: Message) -> dict[str, Any]:
@@ -138,18 +139,22 @@ def _write_message(message: Message, parts: list[Part]) -> dict[str, Any]:
         if isinstance(part, ToolUse)
     ]
     thoughts = "".join(part.text for part in parts if isinstance(part, Reasoning))
+    opaque: Mapping[str, Any] = EMPTY
     refusals = [part for part in parts if isinstance(part, Refusal) and not fields_of(part.extra, PROTOCOL)]
     content = [part for part in parts if not isinstance(part, (ToolUse, Reasoning)) and part not in refusals]
-    written["content"] = _write_content(content) if content or not (calls or refusals or thoughts) else None
+    written["content"] = _write_content(content) if content or not (calls or refusals) else None
     if message.name is not None:
         written["name"] = message.name
     if refusals:
         written["refusal"] = "".join(part.text for part in refusals)
     if thoughts:
         written["reasoning_content"] = thoughts
+    for part in parts:
+        if isinstance(part, Reasoning) and part.extra:
+            opaque = joined(opaque, fields_of(part.extra, PROTOCOL))
     if calls:
         written["tool_calls"] = calls
-    return {**written, **fields_of(message.extra, PROTOCOL)}
+    return {**written, **opaque, **fields_of(message.extra, PROTOCOL)}
 
 
 def _write_content(parts: Iterable[Part], *, json_text: bool = False) -> str | list[Any]:

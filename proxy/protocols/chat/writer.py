@@ -27,6 +27,7 @@ from ...model import EMPTY, Extra, Usage, fields_of
 from ...scan._grammar import SPACE
 from ..base import KEEPALIVE, TextFrame, WriteOptions
 from ..wire import dump, whole
+from .opaque import joined
 from .reply import PASSED, finish_word, passed, reasoning_keys, reply_id, write_usage
 from .unmodelled import PROTOCOL, nest
 
@@ -142,9 +143,10 @@ class ChatWriter:
                 return _CallBlock(answer, opened, out)
             case BlockKind.REASONING:
                 field = self._options.reasoning_field
+                opaque = EMPTY if field == "drop" else joined(fields_of(opened.extra, PROTOCOL), EMPTY)
                 if field == "inline":
-                    return _Inline(answer, self._options.reasoning_tags)
-                return _Prose(answer, reasoning_keys(field))
+                    return _Inline(answer, self._options.reasoning_tags, opaque)
+                return _Thoughts(answer, reasoning_keys(field), opaque, shown=field != "drop")
             case BlockKind.REFUSAL:
                 return _Prose(answer, ("refusal",))
             case BlockKind.TEXT:
@@ -272,12 +274,16 @@ class _Visible(_Block):
 class _Inline(_Visible):
     """Reasoning inside the visible text, between tags."""
 
-    __slots__ = ("_opened", "_tags")
+    __slots__ = ("_opaque", "_opened", "_tags")
 
-    def __init__(self, answer: _Answer, tags: tuple[str, str]) -> None:
+    def __init__(self, answer: _Answer, tags: tuple[str, str], opaque: Mapping[str, Any]) -> None:
         super().__init__(answer)
         self._tags = tags
         self._opened = False
+        self._opaque = opaque
+
+    def learn(self, extra: Extra, out: list[bytes]) -> None:
+        self._opaque = joined(self._opaque, fields_of(extra, PROTOCOL))
 
     def put(self, text: str, extra: Mapping[str, Any] | None, out: list[bytes]) -> None:
         super().put(text if self._opened else self._tags[0] + text, extra, out)
@@ -289,6 +295,8 @@ class _Inline(_Visible):
     def close(self, out: list[bytes], status: BlockStatus) -> None:
         if self._opened:
             super().put(self._tags[1], None, out)
+        if self._opaque:
+            self.answer.send(dump(self._opaque), out)
 
 
 class _Prose(_Block):
@@ -308,6 +316,25 @@ class _Prose(_Block):
     def plain_key(self) -> bytes | None:
         plain = len(self._keys) == 1 and self.answer.started and not self.half
         return self._keys[0].strip(b'"') if plain else None
+
+
+class _Thoughts(_Prose):
+    """Reasoning, and behind it what only its server understands."""
+
+    __slots__ = ("_opaque", "_shown")
+
+    def __init__(self, answer: _Answer, keys: tuple[str, ...], opaque: Mapping[str, Any], *, shown: bool) -> None:
+        super().__init__(answer, keys)
+        self._opaque = opaque
+        self._shown = shown
+
+    def learn(self, extra: Extra, out: list[bytes]) -> None:
+        if self._shown:
+            self._opaque = joined(self._opaque, fields_of(extra, PROTOCOL))
+
+    def close(self, out: list[bytes], status: BlockStatus) -> None:
+        if self._opaque:
+            self.answer.send(dump(self._opaque), out)
 
 
 class _CallBlock(_Block):

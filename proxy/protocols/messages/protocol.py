@@ -27,7 +27,7 @@ from .blocks import PART_FIELDS, PROTOCOL
 from .errors import read_refusal, status_of, write_error, write_limits
 from .ids import given_id
 from .reader import MessagesReader
-from .reply import read_reply, write_reply
+from .reply import read_reply, thinking_of, write_reply
 from .request import BETA, HEADERS, code_of, read_request
 from .request_writer import COUNTED, write_request
 from .streamed import frame
@@ -64,6 +64,8 @@ class MessagesProtocol(ClientSide, ServerSide):
     marks_failed_results = True
     model_in = "message"
     bare_reasoning = True
+    brings_reasoning = True
+    opaque_fields = frozenset({"signature", "data"})
     images = True
     limit_fields = ("max_tokens",)
 
@@ -116,6 +118,18 @@ class MessagesProtocol(ClientSide, ServerSide):
     def given_id(self, call_id: str) -> str:
         """The gateway's own ids have this protocol's form on the wire, and keep it."""
         return given_id(call_id)
+
+    def wants_opaque(self, request: ModelRequest) -> bool:
+        """It wants thinking without its text."""
+        return thinking_of(request).get("display") == "omitted"
+
+    def may_reason(self, request: ModelRequest) -> bool:
+        """It wants thinking."""
+        return bool(request.sampling.reasoning_budget or thinking_of(request))
+
+    def carried(self, sealed: str, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The signature of thinking, or what a redacted block holds."""
+        return {"data" if "data" in fields else "signature": sealed}
 
     # --- towards servers --------------------------------------------------------------------------------------------
 

@@ -27,6 +27,7 @@ from ...model import (
     Extra,
     FinishReason,
     ModelReply,
+    ModelRequest,
     Opaque,
     Part,
     Reasoning,
@@ -229,8 +230,13 @@ def thoughts(options: WriteOptions) -> str:
         return "drop"
     if options.reasoning_field == "inline":
         return "inline"
-    thinking = fields_of(options.request.protocol_fields, PROTOCOL).get("thinking", EMPTY)
-    return "sealed" if thinking.get("display") == "omitted" else "block"
+    return "sealed" if thinking_of(options.request).get("display") == "omitted" else "block"
+
+
+def thinking_of(request: ModelRequest) -> Mapping[str, Any]:
+    """What a client says of thinking, besides its budget."""
+    thinking: Mapping[str, Any] = fields_of(request.protocol_fields, PROTOCOL).get("thinking", EMPTY)
+    return thinking
 
 
 # --- read -----------------------------------------------------------------------------------------------------------

@@ -280,9 +280,9 @@ class ReasoningItem(Item):
 
     __slots__ = ("_silent", "_summary")
 
-    def __init__(self, stream: Stream, opened: Open) -> None:
-        super().__init__(stream, opened.extra)
-        self._summary = fields_of(opened.extra, PROTOCOL).get("summary") is True
+    def __init__(self, stream: Stream, extra: Extra) -> None:
+        super().__init__(stream, extra)
+        self._summary = fields_of(extra, PROTOCOL).get("summary") is True
         self._silent = False
 
     def learn(self, extra: Extra) -> None:

@@ -28,7 +28,7 @@ from .items import PROTOCOL, known_fields
 from .reader import ResponsesReader
 from .reply import read_reply, write_reply
 from .request import read_request
-from .request_writer import COUNTED, own_body, write_request
+from .request_writer import COUNTED, ENCRYPTED, own_body, write_request
 from .served import ResponsesServed, secrets
 from .turns import ResponsesTurns
 from .writer import ResponsesWriter
@@ -72,6 +72,7 @@ class ResponsesProtocol(ClientSide, ServerSide):
     model_in = "response"
     bare_reasoning = True
     takes_websocket = True
+    opaque_fields = frozenset({"encrypted_content", "id"})
     images = True
     reasoning_effort = True
     stops = 0
@@ -124,6 +125,15 @@ class ResponsesProtocol(ClientSide, ServerSide):
         """`max_tool_calls`, which is about the tools that the other side runs."""
         most = fields_of(request.protocol_fields, PROTOCOL).get("max_tool_calls")
         return None if most is None else int(most)
+
+    def wants_opaque(self, request: ModelRequest) -> bool:
+        """`include` names it."""
+        included = fields_of(request.protocol_fields, PROTOCOL).get("include")
+        return isinstance(included, list) and ENCRYPTED in included
+
+    def carried(self, sealed: str, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+        """`encrypted_content`."""
+        return {"encrypted_content": sealed}
 
     def secrets(self, request: ModelRequest) -> Sequence[str]:
         """What goes to the tool servers that it names."""

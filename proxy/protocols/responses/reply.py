@@ -132,6 +132,8 @@ def _ids(part: Part) -> tuple[object, ...]:
             return ()
 
 
+SUMMARIES: Final = frozenset({"auto", "concise", "detailed"})
+"""The values of `reasoning.summary` that ask for one."""
 Origins = list[list[Part]]
 """For each item of an answer the parts that it shows, as they were: without what is only of the item."""
 
@@ -173,6 +175,7 @@ def output_items(
                 item_id = derived_id("message", ident, index)
                 items.append(message_item(item_id, [content], status, item_fields(part.extra) if part.extra else EMPTY))
             case Reasoning():
+                part = replace(part, extra=as_shown(part.extra, options))
                 item_id = derived_id("reasoning", ident, index)
                 items.append(write_reasoning(part, item_id, status if last else None))
             case Opaque():
@@ -193,7 +196,7 @@ def _shown(parts: Iterable[Part], options: WriteOptions, over: bool) -> Iterator
             part = Text(f"{options.reasoning_tags[0]}{part.text}{options.reasoning_tags[1]}")
         if isinstance(part, Opaque) and not is_item(part):
             continue
-        if isinstance(part, Reasoning) and not part.text and not fields_of(part.extra, PROTOCOL):
+        if isinstance(part, Reasoning) and not (part.text or fields_of(part.extra, PROTOCOL)):
             continue
         given = part
         if isinstance(part, Text | Refusal):
@@ -214,6 +217,19 @@ def _shown(parts: Iterable[Part], options: WriteOptions, over: bool) -> Iterator
             continue
         said = said or not isinstance(part, Reasoning)
         yield part, given_parts
+
+
+def as_shown(extra: Extra, options: WriteOptions) -> Extra:
+    """What is said of reasoning: its text is a summary if the client asks for one (R28.3), unless its server has summed
+    it up itself. Of a response that is kept, the id of an item leads to it, so it is not its server's."""
+    fields = fields_of(extra, PROTOCOL)
+    if "id" in fields and options.conversation is not None and options.body.get("store") is not False:
+        extra = {**extra, PROTOCOL: {key: value for key, value in fields.items() if key != "id"}}
+    reasoning = options.body.get("reasoning")
+    asked = reasoning.get("summary") or reasoning.get("generate_summary") if isinstance(reasoning, Mapping) else None
+    if asked not in SUMMARIES or fields_of(extra, PROTOCOL).get("continues"):
+        return extra
+    return merged(extra, {PROTOCOL: {"summary": True}})
 
 
 def is_item(part: Opaque) -> bool:

@@ -19,9 +19,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import Any, Final
 
-from ...model import EMPTY, Message, ModelRequest, Text, ToolChoice, ToolSpec, fields_of
+from ...model import EMPTY, Message, ModelRequest, Reasoning, Text, ToolChoice, ToolSpec, fields_of
 from ..call_ids import at_most
 from ..client_tools import is_client_tool
+from .ids import response_of
 from .items import PROTOCOL, own_items, write_items
 from .request import GATEWAYS_OWN, KNOWN, TOOL_FIELDS
 
@@ -45,6 +46,8 @@ _SHARED: Final = frozenset(
 _FOREIGN: Final = frozenset({"logprobs", "verbosity", "modalities", "audio", "prediction", "web_search_options"})
 """Parameters of Chat that have another place here, or none."""
 _LOGPROBS: Final = "message.output_text.logprobs"
+ENCRYPTED: Final = "reasoning.encrypted_content"
+"""The word of `include` for reasoning that a client brings back."""
 _NO_PARAMETERS: Final[Mapping[str, Any]] = {"type": "object", "properties": {}}
 _CALL_PREFIXES: Final[Mapping[str, str]] = {"function_call": "fc", "custom_tool_call": "ctc"}
 
@@ -59,7 +62,10 @@ def own_body(body: Mapping[str, Any]) -> Mapping[str, Any]:
         return body
     body = {name: value for name, value in body.items() if name != "generate"}
     given = own_items(body)
-    fitted = {} if isinstance(given, str) else {"input": list(_kept_by_nobody(given))}
+    fitted: dict[str, Any] = {} if isinstance(given, str) else {"input": list(_kept_by_nobody(given))}
+    if body.get("reasoning"):  # the gateway keeps it in place of the server
+        included = body.get("include") or []
+        fitted["include"] = included if ENCRYPTED in included else [*included, ENCRYPTED]
     theirs = {key: value for key, value in body.items() if key not in GATEWAYS_OWN}
     return {**theirs, **fitted, "store": False}
 
@@ -75,6 +81,8 @@ def _kept_by_nobody(items: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str,
             if not (item.get("summary") or item.get("content")):
                 continue
             drop = "id" in item
+        elif kind == "reasoning":
+            drop = isinstance(ident, str) and response_of(ident) is not None
         else:
             drop = "id" in item and not (
                 isinstance(ident, str) and ident.startswith(_CALL_PREFIXES.get(kind or "", ""))
@@ -111,7 +119,7 @@ def write_request(request: ModelRequest) -> dict[str, Any]:
         "top_k": sampling.top_k,
         "reasoning": _reasoning(own.get("reasoning", EMPTY), request) or None,
         "text": _text(own.get("text", EMPTY), request) or None,
-        "include": _included(own.get("include"), extra),
+        "include": _included(own.get("include"), request),
         "stream": True if request.stream else None,
     }
     body.update((key, value) for key, value in fields.items() if value is not None)
@@ -153,12 +161,26 @@ def _write_format(form: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": form["type"], **schema} if isinstance(schema, Mapping) else dict(form)
 
 
-def _included(own: Any, extra: Mapping[str, Any]) -> Any:
-    """With the probabilities that Chat asks for elsewhere."""
-    if extra.get("logprobs") is not True:
-        return own
+def _included(own: Any, request: ModelRequest) -> Any:
+    """With the probabilities that Chat asks for elsewhere, and with what brings reasoning back: nobody else asks for
+    it. Models that do not reason refuse that, so only if the client speaks of reasoning."""
+    wanted = [_LOGPROBS] if request.extra.get("logprobs") is True else []
+    if _reasons(request):
+        wanted.append(ENCRYPTED)
     included = own if isinstance(own, list) else []
-    return included if _LOGPROBS in included else [*included, _LOGPROBS]
+    missing = [word for word in wanted if word not in included]
+    return [*included, *missing] if missing else own
+
+
+def _reasons(request: ModelRequest) -> bool:
+    """Whether a client speaks of reasoning, or has had some of such a server."""
+    sampling = request.sampling
+    if sampling.reasoning_effort not in (None, "none") or sampling.reasoning_budget:
+        return True
+    if any("thinking" in fields for fields in request.protocol_fields.values()):
+        return True
+    parts = (part for message in request.messages for part in message.parts)
+    return any(isinstance(part, Reasoning) and "encrypted_content" in fields_of(part.extra, PROTOCOL) for part in parts)
 
 
 # --- tools ----------------------------------------------------------------------------------------------------------

@@ -44,7 +44,7 @@ from .output import (
     head_of,
     new_head,
 )
-from .reply import CallNames, end_time, is_item, opaque_item, outcome, written_as
+from .reply import CallNames, as_shown, end_time, is_item, opaque_item, outcome, written_as
 from .resource import resource, response_id, take_begun, write_resource
 from .served_items import CALL, as_begun, closing_frame, is_own, opening_frames
 
@@ -239,7 +239,7 @@ class ResponsesWriter:
             case BlockKind.REASONING if field == "drop":
                 return Sink()
             case BlockKind.REASONING if field != "inline":
-                return ReasoningItem(self, opened)
+                return ReasoningItem(self, as_shown(opened.extra, self._options))
         if self._message is None or (opened.kind is BlockKind.TEXT and _own(opened.extra)):
             self._message = TextItem(self, opened.extra if opened.kind is BlockKind.TEXT else EMPTY)
         inline = opened.kind is BlockKind.REASONING

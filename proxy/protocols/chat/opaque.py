@@ -1,0 +1,80 @@
+"""Fields of Chat's messages that mean something to their server only, and belong to reasoning: OpenRouter's
+`reasoning_details`, and Gemini's `extra_content` where it holds a signature."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import groupby
+from typing import Any, Final
+
+from ...model import EMPTY
+
+REASONING: Final = ("reasoning_content", "reasoning", "reasoning_text")
+"""How servers and clients call reasoning; vLLM and OpenRouter the second way."""
+OPAQUE: Final = ("reasoning_details", "extra_content")
+_SIGNATURE: Final = "thought_signature"
+_GROWING: Final = ("text", "summary")
+
+
+def opaque_of(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The opaque fields among those of a message or a delta."""
+    found: dict[str, Any] = {}
+    if isinstance(details := fields.get("reasoning_details"), list) and details:
+        found["reasoning_details"] = details
+    if isinstance(extra := fields.get("extra_content"), dict) and any(
+        isinstance(value, dict) and _SIGNATURE in value for value in extra.values()
+    ):
+        found["extra_content"] = extra
+    return found or EMPTY
+
+
+def without(fields: Mapping[str, Any], opaque: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The other fields."""
+    return {key: value for key, value in fields.items() if key not in opaque} or EMPTY if opaque else fields
+
+
+def joined(first: Mapping[str, Any], second: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The opaque fields of two parts of one message."""
+    if not first or not second:
+        return {key: value for key, value in (first or second).items() if key in OPAQUE} or EMPTY
+    both = {**joined(first, EMPTY), **joined(second, EMPTY)}
+    if "reasoning_details" in first and "reasoning_details" in second:
+        both["reasoning_details"] = [*first["reasoning_details"], *second["reasoning_details"]]
+    return both
+
+
+def of_deltas(deltas: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The opaque fields of a message whose stream had these: neighbouring pieces of one entry are that entry."""
+    fields: dict[str, Any] = {}
+    pieces: list[Any] = []
+    for delta in deltas:
+        fields |= delta
+        pieces += delta.get("reasoning_details", ())
+    if pieces:
+        fields["reasoning_details"] = [_entry(list(group)) for _, group in groupby(pieces, _Places())]
+    return fields or EMPTY
+
+
+class _Places:
+    """Gives each piece the entry that it is of: its type and index, or a number of its own where it has none."""
+
+    def __init__(self) -> None:
+        self._alone = 0
+
+    def __call__(self, piece: Any) -> tuple[Any, ...]:
+        if isinstance(piece, dict) and isinstance(piece.get("index"), int):
+            return (piece.get("type"), piece["index"])
+        self._alone += 1
+        return (self._alone,)
+
+
+def _entry(pieces: list[Any]) -> Any:
+    if len(pieces) == 1:
+        return pieces[0]
+    whole: dict[str, Any] = {}
+    for piece in pieces:
+        whole |= {key: value for key, value in piece.items() if value is not None or key not in whole}
+    for key in _GROWING:
+        if texts := [piece[key] for piece in pieces if isinstance(piece.get(key), str)]:
+            whole[key] = "".join(texts)
+    return whole

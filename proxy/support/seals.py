@@ -1,0 +1,119 @@
+"""Opaque values that clients keep for the gateway: signed, compressed, and bound to what they were made for.
+
+Rules:
+
+1. A value is `base64url(MARK + signature + zlib(payload))`. The last byte of `MARK` is the version.
+2. The signature is an HMAC-SHA256 over the context and the compressed payload, with a key derived from the secret. The
+   context is not in the value: whoever opens it has to know it.
+3. A value is not encrypted: its payload is nothing that its client must not read.
+4. Nothing is decompressed before its signature was checked, and never to more than `PAYLOAD_BYTES`.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import zlib
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from hashlib import sha256
+from pathlib import Path
+from secrets import token_bytes, token_hex
+from typing import Any, Final
+
+PAYLOAD_BYTES: Final = 1024 * 1024
+"""Larger payloads are not sealed."""
+VALUE_CHARS: Final = PAYLOAD_BYTES // 3 * 4 + 4096
+"""Longer values are not opened."""
+MARK: Final = b"toolwire\x02"
+"""Nine bytes, so that it ends where a letter of base64 does."""
+BEGINNING: Final = urlsafe_b64encode(MARK).decode()
+"""The first characters of every value."""
+_SIGNATURE_BYTES: Final = 16
+_SECRET_BYTES: Final = 32
+_DEPTH: Final = 6
+
+
+class BrokenSeal(ValueError):
+    """A value that was not made with this secret and context, or was changed."""
+
+
+class Seals:
+    """Seals and opens values with one secret."""
+
+    def __init__(self, secret: bytes) -> None:
+        self._key = hmac.digest(secret, b"toolwire: opaque values", sha256)
+
+    def seal(self, payload: bytes, *context: str) -> str | None:
+        """The value that holds `payload`; None if that is too large."""
+        if len(payload) > PAYLOAD_BYTES:
+            return None
+        packed = zlib.compress(payload)
+        return urlsafe_b64encode(MARK + self._signature(packed, context) + packed).decode()
+
+    def open(self, value: str, *contexts: tuple[str, ...]) -> tuple[bytes, tuple[str, ...]]:
+        """The payload of `value`, and for which of these contexts it was made. Raises `BrokenSeal`."""
+        if not is_sealed(value) or len(value) > VALUE_CHARS:
+            raise BrokenSeal
+        try:
+            raw = urlsafe_b64decode(value.encode("ascii"))
+        except ValueError as error:
+            raise BrokenSeal from error
+        signature, packed = raw[len(MARK) : len(MARK) + _SIGNATURE_BYTES], raw[len(MARK) + _SIGNATURE_BYTES :]
+        for context in contexts:
+            if hmac.compare_digest(self._signature(packed, context), signature):
+                return _unpacked(packed), context
+        raise BrokenSeal
+
+    def _signature(self, packed: bytes, context: tuple[str, ...]) -> bytes:
+        signing = hmac.new(self._key, digestmod=sha256)
+        for word in context:
+            raw = word.encode("utf-8", "surrogatepass")
+            signing.update(b"%d:%b" % (len(raw), raw))
+        signing.update(b"|")
+        signing.update(packed)
+        return signing.digest()[:_SIGNATURE_BYTES]
+
+
+def _unpacked(packed: bytes) -> bytes:
+    unpacking = zlib.decompressobj()
+    try:
+        payload = unpacking.decompress(packed, PAYLOAD_BYTES)
+    except zlib.error as error:
+        raise BrokenSeal from error
+    if not unpacking.eof:
+        raise BrokenSeal
+    return payload
+
+
+def is_sealed(value: object) -> bool:
+    """Whether a value looks as if a gateway had sealed it."""
+    return isinstance(value, str) and value.startswith(BEGINNING)
+
+
+def sealed_in(value: Any, depth: int = _DEPTH) -> list[str]:
+    """The sealed values anywhere in a JSON value, in their order."""
+    if isinstance(value, str):
+        return [value] if is_sealed(value) else []
+    if depth and isinstance(value, dict):
+        return [found for item in value.values() for found in sealed_in(item, depth - 1)]
+    if depth and isinstance(value, list | tuple):
+        return [found for item in value for found in sealed_in(item, depth - 1)]
+    return []
+
+
+def shared_secret(folder: Path | None) -> bytes:
+    """A secret made now; in a folder of several workers all get the one that the first of them made."""
+    made = token_bytes(_SECRET_BYTES)
+    if folder is None:
+        return made
+    path = folder / "seal.key"
+    own = folder / f"seal.{token_hex(8)}"
+    with open(os.open(own, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(made)
+    try:
+        os.link(own, path)  # fails if another worker was first; and what is there is whole
+    except FileExistsError:
+        pass
+    finally:
+        own.unlink(missing_ok=True)
+    return path.read_bytes()

@@ -1,0 +1,366 @@
+"""Reasoning comes back to the server that wants it, through every client protocol (R28.3)."""
+
+from __future__ import annotations
+
+import json
+import re
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+
+from proxy.app import SEALS, create_app
+from proxy.config import GatewayConfig
+from proxy.support.conversion import ConfigError
+from proxy.support.seals import BEGINNING, PAYLOAD_BYTES
+from proxy.testing import Upstream
+from tests.e2e.agent import block
+from tests.e2e.conftest import post, read_config, serving
+from tests.e2e.meaning import RESPONSES
+from tests.e2e.reasoning_servers import (
+    CLIENTS,
+    SAID,
+    SERVERS,
+    TURNS,
+    AgentsClient,
+    Anthropic,
+    ChatClient,
+    Client,
+    ContentResponses,
+    DeepSeek,
+    MessagesClient,
+    OmittingClient,
+    OpenAI,
+    OpenRouter,
+    ResponsesClient,
+    Server,
+    before,
+    found,
+    thought,
+)
+from tests.protocols import responses_wires
+
+SECRET = "0123456789abcdef0123456789abcdef"
+both = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+
+
+@both
+@pytest.mark.parametrize("client", CLIENTS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", SERVERS, ids=lambda kind: kind.__name__)
+async def test_every_server_gets_its_reasoning_from_every_client(
+    kind: type[Server], client: type[Client], stream: bool
+) -> None:
+    """R28.3: each refuses a history that lacks what it gave."""
+    server = kind()
+    async with Upstream([server]) as up, serving(before(server, up)) as gateway:
+        assert await client(stream=stream).run(gateway) == SAID
+    assert server.faults == []
+
+
+# --- never to another server ----------------------------------------------------------------------------------------
+
+
+def opaque(body: Any) -> list[str]:
+    """What of a body only one server can have made."""
+    marks = ("sig-", "enc-", "gs-", "EqQB", "red-", "gAAAA", BEGINNING[:-1])
+    return [text for text in found(body, lambda one: isinstance(one, str)) if text.startswith(marks)]
+
+
+def two(first: Server, second: Server, ups: tuple[Upstream, Upstream], **sections: Any) -> GatewayConfig:
+    """A gateway with a route to each of two servers, by the models `one` and `two`."""
+    names = {"one": (first, ups[0]), "two": (second, ups[1])}
+    backends = {
+        name: {"kind": server.kind, "url": up.url, "identify_s": None, **server.facts}
+        for name, (server, up) in names.items()
+    }
+    routes = [{"model": name, "backend": name} for name in names]
+    return read_config({"backends": backends, "routes": routes, "defaults": {"mode": "native"}, **sections})
+
+
+def listening(kind: type[Server]) -> Server:
+    """A server of this kind that takes everything."""
+    server = kind("two")
+    server.fault = lambda turn, held: None  # type: ignore[method-assign]
+    return server
+
+
+@both
+@pytest.mark.parametrize("client", CLIENTS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", SERVERS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("same", [True, False], ids=["same protocol", "Chat"])
+async def test_another_server_gets_nothing_opaque(
+    kind: type[Server], client: type[Client], stream: bool, same: bool
+) -> None:
+    """R28.3: a client that goes on with another model takes none of it along, and none is lost for the way back."""
+    first, second = kind("one"), listening(kind if same else DeepSeek)
+    async with AsyncExitStack() as stack:
+        one, other = [await stack.enter_async_context(Upstream([server])) for server in (first, second)]
+        async with serving(two(first, second, (one, other))) as gateway:
+            speaking = client(stream=stream, model="one")
+            await speaking.ask(gateway)
+            history = list(speaking.history)
+            speaking.model = "two"
+            await speaking.ask(gateway)
+            speaking.model, speaking.history = "one", history
+            assert await speaking.run(gateway) == SAID
+    assert first.faults == []
+    assert [opaque(body) for body in second.bodies] == [[]]
+
+
+@both
+@pytest.mark.parametrize("kind", SERVERS, ids=lambda kind: kind.__name__)
+async def test_servers_of_one_route_get_their_own_only(kind: type[Server], stream: bool) -> None:
+    """R28.3: the same where another server of the route answers the next turn."""
+    first, second = listening(kind), listening(kind)
+    first.name = "one"
+    async with Upstream([first]) as one, Upstream([second]) as other:
+        backends = {
+            name: {"kind": kind.kind, "url": up.url, "identify_s": None, **kind.facts}
+            for name, up in (("one", one), ("two", other))
+        }
+        routes = [{"model": "*", "backends": ["one", "two"], "balance": "round_robin"}]
+        config = read_config({"backends": backends, "routes": routes, "defaults": {"mode": "native"}})
+        async with serving(config) as gateway:
+            for client in CLIENTS:
+                await client(stream=stream).run(gateway)
+    for server, foreign in ((first, "two"), (second, "one")):
+        assert server.bodies
+        assert [text for body in server.bodies for text in opaque(body) if foreign in text or BEGINNING in text] == []
+
+
+# --- values that cannot be opened -----------------------------------------------------------------------------------
+
+
+def forged(value: Any) -> Any:
+    """The same JSON value, each sealed text with another last byte of what it holds."""
+    if isinstance(value, str) and value.startswith(BEGINNING):
+        return value[:-8] + ("A" if value[-8] != "A" else "B") + value[-7:]
+    if isinstance(value, dict):
+        return {key: forged(item) for key, item in value.items()}
+    return [forged(item) for item in value] if isinstance(value, list) else value
+
+
+@both
+@pytest.mark.parametrize("how", ["forged", "another key", "another route", "another gateway", "cut", "no base64"])
+@pytest.mark.parametrize("client", CLIENTS, ids=lambda kind: kind.__name__)
+async def test_what_cannot_be_opened_is_left_out(
+    client: type[Client], how: str, stream: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """R28.3: the session goes on without it; one warning says so by its name."""
+    kind = DeepSeek if issubclass(client, ResponsesClient | OmittingClient) else OpenRouter
+    if client is AgentsClient:
+        kind = OpenRouter
+    first, second = listening(kind), listening(kind)
+    keys = {"auth": {"keys": ["key-one", "key-two"]}, "server": {"secret": SECRET}}
+    async with Upstream([first]) as one, Upstream([second]) as other:
+        config = two(first, second, (one, other), **keys)
+        elsewhere = two(first, second, (one, other), **{**keys, "server": {"secret": SECRET[::-1]}})
+        async with serving(config) as gateway, serving(elsewhere) as another:
+            speaking = client(stream=stream, model="one", headers={"Authorization": "Bearer key-one"})
+            await speaking.ask(gateway)
+            assert [text for text in opaque(speaking.history) if text.startswith(BEGINNING)]
+            match how:
+                case "forged":
+                    speaking.history = forged(speaking.history)
+                case "another key":
+                    speaking.headers = {"Authorization": "Bearer key-two"}
+                case "another route":
+                    speaking.model = "two"
+                case "cut":
+                    speaking.history = json.loads(
+                        re.sub(f'({BEGINNING}.{{20}})[^"]*', r"\1", json.dumps(speaking.history))
+                    )
+                case "no base64":
+                    speaking.history = json.loads(re.sub(f'({BEGINNING})[^"]*', r"\1ü…", json.dumps(speaking.history)))
+                case _:
+                    gateway = another
+            asked = (second if how == "another route" else first).bodies
+            asked.clear()
+            await speaking.ask(gateway)
+    assert [opaque(body) for body in asked] == [[]]
+    warned = [record.getMessage() for record in caplog.records if "reasoning_dropped" in record.getMessage()]
+    assert len(warned) == 1
+
+
+async def test_each_key_gets_its_own_back() -> None:
+    """R28.3: what was sealed for a key is opened for it."""
+    server = DeepSeek()
+    keys = {"auth": {"keys": ["key-one", "key-two"]}}
+    async with Upstream([server]) as up, serving(before(server, up, **keys)) as gateway:
+        for key in ("key-one", "key-two"):
+            client = ResponsesClient(stream=False, headers={"Authorization": f"Bearer {key}"})
+            assert await client.run(gateway) == SAID
+    assert server.faults == []
+
+
+async def test_gateways_with_one_secret_are_one() -> None:
+    """R28.3: any of several machines opens what another one sealed."""
+    server = DeepSeek()
+    async with Upstream([server]) as up:
+        config = before(server, up, server={"secret": SECRET})
+        async with serving(config) as first, serving(config) as second:
+            client = ResponsesClient(stream=False)
+            for gateway in (first, second, first):
+                await client.ask(gateway)
+            assert await client.ask(second) == SAID
+    assert server.faults == []
+
+
+async def test_a_reload_keeps_the_secret_that_was_made() -> None:
+    """R28.3: what an application sealed is opened by the one that takes its place."""
+    server = DeepSeek()
+    async with Upstream([server]) as up:
+        config = before(server, up)
+        app = create_app(config)
+        later = create_app(config, before=app)
+        assert app[SEALS] is later[SEALS]
+        assert create_app(config)[SEALS] is not app[SEALS]
+
+
+def test_a_short_secret_is_refused() -> None:
+    """R28.3: whoever could guess it could write reasoning."""
+    with pytest.raises(ConfigError, match=r"server.secret: expected at least 32 characters, got 5"):
+        read_config({"backends": {"m": {"kind": "mock"}}, "server": {"secret": "short"}})
+
+
+# --- the gateway's own signature ------------------------------------------------------------------------------------
+
+
+@both
+@pytest.mark.parametrize("alone", [True, False], ids=["passing", "adapted"])
+async def test_no_server_gets_the_gateways_own_signature(stream: bool, alone: bool) -> None:
+    """R28.3: thinking of a server without signatures is no thinking of Anthropic's."""
+    first, second = DeepSeek("one"), Anthropic("two")
+    second.fault = lambda turn, held: None  # type: ignore[method-assign]
+    async with AsyncExitStack() as stack:
+        one, other = [await stack.enter_async_context(Upstream([server])) for server in (first, second)]
+        async with serving(two(first, second, (one, other))) as gateway:
+            client = MessagesClient(stream=stream, model="one")
+            await client.ask(gateway)
+            assert client.history[1]["content"][0]["signature"]
+            client.model = "two"
+            tools = {} if alone else {"tools": client.body()["tools"]}
+            await client.ask(gateway, **tools)
+    [body] = second.bodies
+    assert [block["type"] for block in body["messages"][1]["content"]] == ["tool_use"]
+
+
+# --- names, summaries, turns of reasoning only ----------------------------------------------------------------------
+
+
+@both
+@pytest.mark.parametrize("summary", ["auto", "concise", "detailed"])
+@pytest.mark.parametrize("kind", [DeepSeek, Anthropic, ContentResponses], ids=lambda kind: kind.__name__)
+async def test_a_client_that_asks_for_a_summary_gets_one(kind: type[Server], summary: str, stream: bool) -> None:
+    """R28.3: reasoning is shown in the events of summaries, which are what such clients look at."""
+    server = kind()
+    async with Upstream([server]) as up, serving(before(server, up)) as gateway:
+        client = ResponsesClient(stream=stream)
+        wish = {"reasoning": {"summary": summary}}
+        await client.ask(gateway, **wish)
+        item = client.history[1]
+        assert item["summary"] == [{"type": "summary_text", "text": thought(0)}]
+        body = {"model": "m", "stream": True, "input": "hi", **wish}
+        server.bodies.clear()
+        events = responses_wires.payloads((await post(gateway, body, path=RESPONSES)).body)
+        kinds = [event["type"] for event in events if "reasoning" in event["type"]]
+        assert kinds[0] == "response.reasoning_summary_part.added"
+        assert set(kinds[1:-2]) == {"response.reasoning_summary_text.delta"}
+        assert kinds[-2:] == ["response.reasoning_summary_text.done", "response.reasoning_summary_part.done"]
+        assert await client.run(gateway, **wish) == SAID
+    assert server.faults == []
+
+
+ONLY_REASONING: dict[type[Client], list[Any]] = {
+    ChatClient: [{"role": "assistant", "content": None, "reasoning_content": "Hm."}],
+    ResponsesClient: [{"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "Hm."}]}],
+    MessagesClient: [{"role": "assistant", "content": [{"type": "thinking", "thinking": "Hm.", "signature": "s"}]}],
+}
+
+
+@pytest.mark.parametrize("kind", SERVERS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("client", ONLY_REASONING, ids=lambda kind: kind.__name__)
+async def test_a_turn_of_reasoning_only_is_no_turn(client: type[Client], kind: type[Server]) -> None:
+    """R28.3: no server gets a message without content and calls."""
+    server = listening(kind)
+    async with Upstream([server]) as up, serving(before(server, up)) as gateway:
+        speaking = client(stream=False)
+        speaking.history += [*ONLY_REASONING[client], {"role": "user", "content": "Go on."}]
+        await speaking.ask(gateway)
+    [body] = server.bodies
+    said = [message for message in body.get("messages", ()) if message["role"] == "assistant"]
+    assert [message for message in said if not message.get("content") and not message.get("tool_calls")] == []
+
+
+@both
+@pytest.mark.parametrize("kind", [DeepSeek, OpenRouter, Anthropic, OpenAI], ids=lambda kind: kind.__name__)
+async def test_a_kept_conversation_has_its_reasoning(kind: type[Server], stream: bool) -> None:
+    """R28.3, R12.3: also where the gateway keeps the history, and the secret is another one by then."""
+    server = kind()
+    async with Upstream([server]) as up, serving(before(server, up)) as gateway:
+        client = AgentsClient(stream=stream)
+        more: dict[str, Any] = {"store": True}
+        for _ in range(TURNS + 1):
+            before_turn = len(client.history)
+            text = await client.ask(gateway, **more)
+            result = client.history[-1]
+            assert len(client.history) > before_turn
+            client.history = [result]
+            more["previous_response_id"] = client.ident
+        assert text == SAID
+    assert server.faults == []
+
+
+class ReferringClient(AgentsClient):
+    """Brings only the ids of items back, as the AI SDK does."""
+
+    include = False
+
+    def brought(self, item: dict[str, Any]) -> dict[str, Any]:
+        return {"type": "item_reference", "id": item["id"]}
+
+
+@both
+@pytest.mark.parametrize("kind", SERVERS, ids=lambda kind: kind.__name__)
+async def test_items_that_are_referred_to_have_their_reasoning(kind: type[Server], stream: bool) -> None:
+    """R28.3, R8.2: also reasoning of which the client got no text."""
+    server = kind()
+    async with Upstream([server]) as up, serving(before(server, up)) as gateway:
+        assert await ReferringClient(stream=stream).run(gateway, store=True) == SAID
+    assert server.faults == []
+
+
+@both
+@pytest.mark.parametrize("client", [ResponsesClient, ChatClient, OmittingClient], ids=lambda kind: kind.__name__)
+async def test_taught_tools_keep_reasoning(client: type[Client], stream: bool) -> None:
+    """R28.3: in prompt mode, the reasoning of the turns before is in their messages."""
+
+    class Text(DeepSeek):
+        def message(self, turn: int) -> dict[str, Any]:
+            return {"content": block("read", {"path": f"{turn}.txt"}), self.field: thought(turn)}
+
+        def deltas(self, turn: int) -> list[dict[str, Any]]:
+            return [{"role": "assistant", self.field: thought(turn)}, {"content": self.message(turn)["content"]}]
+
+        def fault(self, turn: int, held: Any) -> str | None:
+            got = held.get(self.field)
+            return None if got == thought(turn) else f"expected {thought(turn)}, got {got}"
+
+    server = Text()
+    async with Upstream([server]) as up, serving(before(server, up, defaults={"mode": "prompt"})) as gateway:
+        assert await client(stream=stream).run(gateway) == SAID
+    assert server.faults == []
+
+
+@both
+async def test_reasoning_too_large_is_not_sealed(stream: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """R28.3: a value has a bound; the answer comes all the same."""
+    server = DeepSeek()
+    long = "a" * PAYLOAD_BYTES
+    server.message = lambda turn: {"content": "Hi.", "reasoning_content": long}  # type: ignore[method-assign]
+    server.deltas = lambda turn: [{"reasoning_content": long}, {"content": "Hi."}]  # type: ignore[method-assign]
+    async with Upstream([server]) as up, serving(before(server, up)) as gateway:
+        client = ResponsesClient(stream=stream)
+        assert await client.ask(gateway) == "Hi."
+    assert "encrypted_content" not in client.history[1]
+    assert "reasoning_dropped" in caplog.text

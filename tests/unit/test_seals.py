@@ -1,0 +1,92 @@
+"""Opaque values that clients keep for the gateway (R28.3)."""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from pathlib import Path
+
+import pytest
+
+from proxy.support.seals import MARK, PAYLOAD_BYTES, BrokenSeal, Seals, is_sealed, sealed_in, shared_secret
+
+SEALS = Seals(b"secret")
+CONTEXT = ("key", "route", "")
+
+
+def seal(payload: bytes) -> str:
+    value = SEALS.seal(payload, *CONTEXT)
+    assert value is not None
+    return value
+
+
+@pytest.mark.parametrize("payload", [b"", b"{}", "Hm ü🚀".encode(), b"a" * PAYLOAD_BYTES], ids=len)
+def test_what_is_sealed_is_opened(payload: bytes) -> None:
+    value = seal(payload)
+    assert is_sealed(value)
+    assert SEALS.open(value, ("key", "route", "other"), CONTEXT) == (payload, CONTEXT)
+
+
+def test_too_much_is_not_sealed() -> None:
+    assert SEALS.seal(b"a" * (PAYLOAD_BYTES + 1), *CONTEXT) is None
+
+
+@pytest.mark.parametrize(
+    "context", [("ke", "yroute", ""), ("key", "route", "x"), ("route", "key", ""), ("key", "route")]
+)
+def test_it_is_bound_to_its_context(context: tuple[str, ...]) -> None:
+    with pytest.raises(BrokenSeal):
+        SEALS.open(seal(b"Hm"), context)
+
+
+def test_it_is_bound_to_the_secret() -> None:
+    with pytest.raises(BrokenSeal):
+        Seals(b"another").open(seal(b"Hm"), CONTEXT)
+
+
+def test_no_byte_of_it_may_change() -> None:
+    raw = urlsafe_b64decode(seal(b"Hm, hm."))
+    for place in range(len(raw)):
+        changed = bytearray(raw)
+        changed[place] ^= 1
+        with pytest.raises(BrokenSeal):
+            SEALS.open(urlsafe_b64encode(changed).decode(), CONTEXT)
+    for size in range(len(raw)):
+        with pytest.raises(BrokenSeal):
+            SEALS.open(urlsafe_b64encode(raw[:size]).decode(), CONTEXT)
+
+
+@pytest.mark.parametrize(
+    "value", ["", "EqQB", "dG9vbHdpcmUC", "dG9vbHdpcmUCü", "dG9vbHdpcmUC====", "dG9vbHdpcmUC" + "A" * 2_000_000]
+)
+def test_anything_else_is_none(value: str) -> None:
+    with pytest.raises(BrokenSeal):
+        SEALS.open(value, CONTEXT)
+
+
+@pytest.mark.parametrize("packed", [zlib.compress(b"a" * (PAYLOAD_BYTES + 1)), b"no zlib"], ids=["bomb", "no zlib"])
+def test_what_holds_too_much_is_not_unpacked(packed: bytes) -> None:
+    """Also where somebody has the secret."""
+    signature = SEALS._signature(packed, CONTEXT)
+    with pytest.raises(BrokenSeal):
+        SEALS.open(urlsafe_b64encode(MARK + signature + packed).decode(), CONTEXT)
+
+
+def test_values_are_found_wherever_they_stand() -> None:
+    value = seal(b"Hm")
+    assert sealed_in({"messages": {"signature": value}, "x": [1, {"data": value}, "text"]}) == [value, value]
+
+
+def test_workers_share_what_the_first_one_made(tmp_path: Path) -> None:
+    found: list[bytes] = []
+    threads = [threading.Thread(target=lambda: found.append(shared_secret(tmp_path))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 8
+    assert len(set(found)) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["seal.key"]
+    assert tmp_path.joinpath("seal.key").stat().st_mode & 0o777 == 0o600
+    assert shared_secret(None) != shared_secret(None)
