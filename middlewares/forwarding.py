@@ -10,17 +10,20 @@ backend may give none (R11.3).
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from typing import ClassVar
 
 import orjson
 
-from proxy.backends.adapt import adapt, limited, may_be_asked
+from proxy.backends.adapt import adapt, is_strained, limited, may_be_asked
 from proxy.backends.base import TokenCounter
-from proxy.backends.fit_messages import fit_images
+from proxy.backends.concessions import NONE, Concessions
+from proxy.backends.fit_media import fit_images
 from proxy.backends.tokenizing import BY_SERVER
 from proxy.backends.usage import Estimator
 from proxy.endpoints.attempts import Attempts
 from proxy.endpoints.choices import ChoiceInWords
+from proxy.endpoints.conceding import AllOf, Conceding
 from proxy.endpoints.enforcing import Relaxation
 from proxy.endpoints.pool import WeightedEndpoint
 from proxy.endpoints.wire_attempts import WireAttempts
@@ -84,17 +87,22 @@ class Forwarding(Middleware):
             name = member.name_of(asked.model, route.config.upstream_model)
             sent = asked if name == asked.model else replace(asked, model=name)
             in_words = words is not None and words.applies(member)
-            if own and not in_words and (not asked.tools or _knows_tools(asked, member)):
+            given_up = conceding.of(member, sent)
+            takes_own = own and not in_words and not _is_strained(sent, member, given_up)
+            if takes_own and (not asked.tools or _knows_tools(asked, member)):
+                conceding.sends(member, sent)
                 if sent is asked and member.passes_bodies and asked.origin is not None:
                     return sent, asked.origin.body
                 return sent, _own_bytes(exchange, sent, member)
             if relaxation is not None and not relaxation.applies(member):
                 sent = replace(sent, constraint=None)
-            sent = self._adapted(exchange, sent, member, in_words=in_words)
+            sent = self._adapted(exchange, sent, member, given_up, in_words=in_words, own=own)
+            conceding.sends(member, sent)
             return sent, None
 
         key = _sticky_key(exchange) if route.config.balance == "sticky" else b""
         relaxation = words = None
+        conceding = Conceding(exchange.owner)
         exchange.constrained = asked.constraint is not None
         if asked.constraint is not None:
             relaxation = Relaxation(asked.constraint, exchange.owner, record, exchange.id)
@@ -108,7 +116,7 @@ class Forwarding(Middleware):
             request_id=exchange.id,
             large=is_large(asked),
             key=key,
-            relaxation=relaxation or words,
+            relaxation=AllOf(one for one in (conceding, words, relaxation) if one is not None),
         )
         await source.open()
         reply = Reply(source, streamed=sent.stream)
@@ -136,20 +144,57 @@ class Forwarding(Middleware):
         return Counter(estimator, sent, always=usage.source == "estimate", server=server)
 
     def _adapted(
-        self, exchange: Exchange, sent: ModelRequest, member: WeightedEndpoint, *, in_words: bool
+        self,
+        exchange: Exchange,
+        sent: ModelRequest,
+        member: WeightedEndpoint,
+        given_up: Concessions,
+        *,
+        in_words: bool,
+        own: bool,
     ) -> ModelRequest:
         backend = member.endpoint.backend
         takes = may_be_asked(exchange.received, backend.capabilities, backend.protocol)
         if in_words and takes.choice_objects:
             takes = dataclasses.replace(takes, choice_objects=False)
-        forward = exchange.route.options.requests.forward_unknown
+        # Where the client's own body would have passed, everything of it that is not odd does.
+        forward = "all" if own else exchange.route.options.requests.forward_unknown
         try:
             wire, client = backend.protocol, exchange.protocol
             anywhere = client.instructs_anywhere or (wire is not None and wire.name == client.name)
-            return adapt(sent, takes, forward_unknown=forward, wire=wire, late_system=anywhere)
+            return adapt(
+                sent,
+                takes,
+                forward_unknown=forward,
+                wire=wire,
+                late_system=anywhere,
+                given_up=given_up,
+                context=_context(member, sent.model),
+                tell=partial(_tell, exchange),
+            )
         except ClientFault:
-            fit_images(exchange.received.messages, takes)  # says the same, with the index that the client knows
+            fit_images(
+                exchange.received.messages, takes, partial(_tell, exchange)
+            )  # says the same, with the index that the client knows
             raise
+
+
+def _tell(exchange: Exchange, name: str, detail: str) -> None:
+    exchange.record.tolerate(name, detail, exchange.id)
+
+
+def _context(member: WeightedEndpoint, model: str) -> int | None:
+    """The tokens of prompt and answer together, as the server has said."""
+    said = member.endpoint.identity
+    served = None if said is None else said.find(model)
+    return None if served is None else served.context
+
+
+def _is_strained(request: ModelRequest, member: WeightedEndpoint, given_up: Concessions) -> bool:
+    backend = member.endpoint.backend
+    if backend.protocol is None:
+        return given_up is not NONE
+    return is_strained(request, backend.capabilities, backend.protocol, given_up, _context(member, request.model))
 
 
 def _knows_tools(request: ModelRequest, member: WeightedEndpoint) -> bool:

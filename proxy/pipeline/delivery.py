@@ -15,9 +15,9 @@ import json
 import logging
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from aiohttp import web
 from aiohttp.typedefs import Middleware
@@ -49,6 +49,7 @@ from .relayed_body import show_output
 from .reply import Reply
 from .routing import Router
 from .sending import send
+from .tolerant import read_tolerantly
 from .whole import own_response
 
 LOG: Final = logging.getLogger("toolwire")
@@ -297,7 +298,7 @@ class Delivery:
         if len(raw) > OFFLOAD_BYTES:
             await self._collecting.hold(request, raw)
         unread(request, raw)
-        body = await read_json(raw, limits, self._known)
+        body: Mapping[str, Any] = await read_json(raw, limits, self._known)
         model = body.get("model")
         if model is None:
             raise ClientFault("Missing required parameter: 'model'.", code="missing_required_parameter", param="model")
@@ -321,8 +322,13 @@ class Delivery:
         record.model = route.label(model)
         if route.options.requests.unknown_model == "error":
             route.require(model)
-        read = self._read
-        received = await offload(True, read, body, raw) if len(raw) > OFFLOAD_BYTES else read(body, raw)
+        read, strict = self._read, route.options.requests.validation == "strict"
+        mends = None if strict else self._protocol.mended
+        args = (read, mends, body, raw)
+        large = len(raw) > OFFLOAD_BYTES
+        received, body, mended = await offload(True, read_tolerantly, *args) if large else read_tolerantly(*args)
+        for name in mended:
+            record.tolerate(name, "the request was mended", ident)
         if self._protocol.field_headers:
             received = _with_headers(received, self._protocol, request)
         record.stream = received.stream

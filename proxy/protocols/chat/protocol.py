@@ -24,9 +24,11 @@ from ...errors import GatewayError
 from ...model import ModelReply, ModelRequest
 from .. import openai
 from ..base import ClientSide, ServerSide, StreamReader, StreamWriter, WriteOptions
+from ..mending import Mending
 from ..numbers import MAX_CHOICES
 from ..request_schema import RequestSchema
 from ..wire import load
+from .mending import mended
 from .reader import ChatReader
 from .reply import read_reply, write_reply
 from .request import code_of, read_request
@@ -49,11 +51,11 @@ class ChatProtocol(ClientSide, ServerSide):
         "tools": [openai.TOOL],
         "stream": True,
     }
-    name_chars = 64
     inline_thinking = True
     counts_on_demand = True
     end_marks = (DONE,)
     stops = 4
+    results_are_text = True
     time_header = openai.TIME_HEADER
     limit_fields = ("max_tokens", "max_completion_tokens")
 
@@ -65,6 +67,10 @@ class ChatProtocol(ClientSide, ServerSide):
     def read_request(self, body: Mapping[str, Any], raw: bytes) -> ModelRequest:
         """The request in `body`, the parsed JSON of `raw`. Raises `ClientFault` with `param` (R2, R3.1)."""
         return read_request(body, raw, self._shape)
+
+    def mended(self, body: Mapping[str, Any], mending: Mending) -> Mapping[str, Any]:
+        """See `ClientSide.mended`."""
+        return mended(body, mending)
 
     def writer(self, options: WriteOptions) -> StreamWriter:
         """A writer for one streamed answer (R7.5 to R7.10)."""
