@@ -98,9 +98,10 @@ class Validation(Middleware):
         ),
         AccessField("moved_results", "Results that did not stand after their call."),
         AccessField("ignored_items", "Items and parts that the model server has no form for."),
+        AccessField("tolerances", "Their names."),
         AccessField(
             TOLERATED,
-            "How many things of the request were tolerated; their names stand in `tolerances`.",
+            "Odd things in the request that were tolerated.",
             CounterSpec(
                 "toolwire_tolerated_total", "Odd things in requests that were tolerated", "what", tuple(TOLERANCES)
             ),

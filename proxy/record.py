@@ -125,8 +125,9 @@ class AccessRecord:
         for the log."""
         if (TOLERATED, name) in self.labelled:
             return
-        self.count(TOLERATED)
+        self.count("tolerated")
         self.label(TOLERATED, name)
+        self.note("tolerances", ",".join(self.tolerances))
         LOG.warning("request %s: %s: %s", request_id, name, detail)
 
     @property
@@ -141,8 +142,6 @@ class AccessRecord:
             return {**self.notes, **self.counts}
         forms = [label for name, label in self.labelled if name == "recognised"]
         notes = {**self.notes, "form": ",".join(sorted(forms))} if forms else self.notes
-        if tolerances := self.tolerances:
-            notes = {**notes, "tolerances": ",".join(tolerances)}
         return {**notes, **self.counts}
 
     def backend_failed(self, error: GatewayError, backend: str) -> None:

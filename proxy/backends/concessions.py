@@ -34,23 +34,22 @@ _IMAGES: Final = re.compile(
 _FILES: Final = re.compile(
     r"\bfiles?\b|\bdocuments?\b|\bpdf\b|input_file|unknown variant .?(?:file|document)", re.IGNORECASE
 )
-_NAMES: Final = re.compile(
-    r"\bname\b.{0,120}(?:too long|max(?:imum)? length|at most 64|\{1,64\})", re.IGNORECASE | re.DOTALL
-)
 _TOKENS: Final = re.compile(
     r"max_(?:completion_|output_|new_)?tokens|completion tokens|context (?:length|limit|window|size)|token count",
     re.IGNORECASE,
 )
-_NUMBER: Final = re.compile(r"(?<![\w.])\d{1,3}(?:,\d{3})+(?![\w,])|(?<![\w.])\d+(?![\w])")
-_CONTEXT: Final = re.compile(
-    r"(?:context (?:length|window|size) (?:is|of)[^\d]{0,10}|must be <= ?|\bn_ctx[^\d]{0,12})(\d[\d,]*)|\d+ \+ \d+ > (\d+)",
-    re.IGNORECASE,
+_NUMBER: Final = re.compile(r"\d+(?:,\d+)*")
+_TOO_LONG_NAME: Final = ("too long", "maximum length", "max length", "at most 64", "{1,64}")
+_BEFORE_CONTEXT: Final = (
+    "context length is ",
+    "context length of ",
+    "context window of ",
+    "context size is ",
+    "must be <= ",
 )
-_INPUT: Final = re.compile(
-    r"(\d[\d,]*) (?:in the messages|input tokens|tokens (?:from|in) the (?:input|prompt|messages)|`?inputs`? tokens|prompt tokens)"
-    r"|> \d+ - (\d+)|(?:limit|window|length)[^\d]{0,20}(\d+) \+ \d+ > \d+",
-    re.IGNORECASE,
-)
+"""What stands before the tokens of prompt and answer together."""
+_BEHIND_INPUT: Final = ("in the messages", "input tokens", "tokens from the input", "`inputs` tokens", "prompt tokens")
+"""What stands behind the tokens of the prompt."""
 _WORD: Final = re.compile(r"['\"`]([a-z]+)['\"`]")
 _PARAMETERS: Final = {
     "temperature": re.compile(r"\btemperature\b", re.IGNORECASE),
@@ -113,7 +112,7 @@ def conceded(known: Concessions, fault: GatewayError, sent: ModelRequest) -> Con
         return replace(known, no_images=True)
     if not known.no_files and _FILES.search(said) and has_files(sent.messages):
         return replace(known, no_files=True)
-    if not known.short_names and _NAMES.search(said) and _long_names(sent):
+    if not known.short_names and _names_length(said) and _long_names(sent):
         return replace(known, short_names=True)
     for field, pattern in _PARAMETERS.items():
         if getattr(sampling, field) is None or field in known.without or not pattern.search(said):
@@ -125,25 +124,32 @@ def conceded(known: Concessions, fault: GatewayError, sent: ModelRequest) -> Con
     return None
 
 
+def _names_length(said: str) -> bool:
+    """Whether a server complains of the length of a name."""
+    small = said.lower()
+    return "name" in small and any(words in small for words in _TOO_LONG_NAME)
+
+
 def _room(said: str, limit: int) -> tuple[int | None, int | None]:
     """The longest answer that a server gives, and the room that it has left, as far as it says one of them. `limit`:
     what was asked for."""
-    context, given = _CONTEXT.search(said), _INPUT.search(said)
-    if context is not None and given is not None:
-        left = _first(context) - _first(given)
-        return None, left if 0 < left < limit else None
-    if context is not None:
-        return None, None
-    fitting = [number for text in _NUMBER.findall(said) if 16 <= (number := _int(text)) < limit]
-    return (max(fitting) if fitting else None), None
-
-
-def _first(found: re.Match[str]) -> int:
-    return next(_int(group) for group in found.groups() if group)
-
-
-def _int(text: str) -> int:
-    return int(text.replace(",", ""))
+    found = [
+        (int(one[0].replace(",", "")), one.start(), one.end()) for one in _NUMBER.finditer(said) if len(one[0]) < 16
+    ]
+    context = given = None
+    for at, (number, start, end) in enumerate(found):
+        if said[:start].lower().endswith(_BEFORE_CONTEXT):
+            context = number
+        elif said[end:].lstrip().lower().startswith(_BEHIND_INPUT):
+            given = number
+        between = [said[found[n][2] : found[n + 1][1]].strip() for n in range(at, min(at + 2, len(found) - 1))]
+        if between == ["+", ">"]:  # prompt + answer > both
+            given, context = number, found[at + 2][0]
+    if context is None:
+        fitting = [number for number, _, _ in found if 16 <= number < limit]
+        return max(fitting, default=None), None
+    left = 0 if given is None else context - given
+    return None, left if 0 < left < limit else None
 
 
 def has_files(messages: tuple[Message, ...]) -> bool:

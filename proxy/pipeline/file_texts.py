@@ -75,8 +75,12 @@ class FileTexts:
         if text is None:
             async with self._turns:
                 text = await pdf_text(data) or ""
-            self._known.put(key, text, weight_of(text))
+            self.keep(key, text)
         return text or None
+
+    def keep(self, key: bytes, text: str) -> None:
+        """Keep the text of a file; `key` is a hash of its bytes."""
+        self._known.put(key, text, weight_of(text))
 
 
 def _has_other_media(request: ModelRequest) -> bool:

@@ -56,18 +56,19 @@ def _main() -> None:
 
     from pypdf import PdfReader
 
+    said: list[str] = []
     left = MAX_CHARS
     pages = PdfReader(BytesIO(sys.stdin.buffer.read())).pages
     for number, page in enumerate(pages):
         if number >= MAX_PAGES or left <= 0:
-            sys.stdout.write(f"\n[{len(pages) - number} more pages omitted]")
+            said.append(f"[{len(pages) - number} more pages omitted]")
             break
         text = page.extract_text().strip()[:left]
         left -= len(text)
         if text:
-            sys.stdout.write(f"{text}\n\n")
+            said.append(text)
+    sys.stdout.buffer.write("\n\n".join(said).encode("utf-8", "replace"))
 
 
 if __name__ == "__main__":
-    sys.stdout.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]
     _main()

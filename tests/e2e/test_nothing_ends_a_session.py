@@ -486,9 +486,7 @@ async def test_arguments_that_are_no_object(ask: Any, client: str, server: str, 
     assert seen.answer.status == 200, seen.answer.body
     assert "done" in seen.text
     if SERVERS[server].native:
-        assert _arguments(server, seen.bodies[-1]) == (
-            wanted if client != "messages" or wanted != {"input": [1]} else {"input": "[1]"}
-        )
+        assert _arguments(server, seen.bodies[-1]) == wanted
 
 
 def _arguments(server: str, body: Any) -> Any:
