@@ -168,6 +168,7 @@ class Forwarding(Middleware):
                 forward_unknown=forward,
                 wire=wire,
                 late_system=anywhere,
+                own=own,
                 given_up=given_up,
                 context=_context(member, sent.model),
                 tell=partial(_tell, exchange),

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from typing import Final
 
 ARGUMENTS: Final = "arguments_settled"
-CALL_ID: Final = "call_without_id"
 UNANSWERED: Final = "call_without_result"
 NO_CALL: Final = "result_without_call"
 REPEATED: Final = "result_repeated"
@@ -22,7 +21,6 @@ IMAGES_MOVED: Final = "images_moved"
 FILES: Final = "files_omitted"
 FILES_TEXT: Final = "files_as_text"
 MANY_TOOLS: Final = "many_tools"
-TOOL: Final = "tool_mended"
 UNCHECKED: Final = "schema_unchecked"
 NAMES: Final = "names_shortened"
 TEMPERATURE: Final = "temperature_clamped"
@@ -33,18 +31,16 @@ REFUSED: Final = "parameter_refused"
 
 TOLERANCES: Final[Mapping[str, str]] = {
     ARGUMENTS: "The arguments of an earlier call were no JSON object.",
-    CALL_ID: "An earlier call had no id.",
     UNANSWERED: "An earlier call had no result, which the model server demands.",
     NO_CALL: "A result named no earlier call, or no call at all: it is shown as text.",
     REPEATED: "A call had more than one result: the later ones are shown as text.",
     MOVED: "A result did not stand right behind its call: it was moved there.",
-    CONTENT: "Content that is missing, null or of no known form.",
+    CONTENT: "The content of a message was null or missing.",
     IMAGES: "Images for a model that takes none: a note stands in their place.",
     IMAGES_MOVED: "Images in results, for a server whose results are text: they stand in a user message behind them.",
     FILES: "Files for a model server that takes none: a note stands in their place.",
     FILES_TEXT: "Files for a model server that takes none: their text stands in their place.",
     MANY_TOOLS: "More tools than `limits.tools_warn`.",
-    TOOL: "Fields of a tool of the wrong type were left out.",
     UNCHECKED: "A tool's schema, or a part of it, cannot be checked: it is taught as it is.",
     NAMES: "Names of tools that are too long for the model server were sent in a short form.",
     TEMPERATURE: "A temperature beyond what the model server takes.",

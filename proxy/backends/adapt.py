@@ -65,14 +65,15 @@ def adapt(
     forward_unknown: Literal["drop", "list", "all"] = "list",
     wire: ServerSide | None = None,
     late_system: bool = True,
+    own: bool = False,
     given_up: Concessions = NONE,
     context: int | None = None,
     tell: Tell = _silent,
 ) -> ModelRequest:
     """`request` as this backend can take it. `wire` is its protocol, which takes what it does not model itself as it
-    is. `late_system`: whether it takes system messages behind others, where nobody knows. `given_up`: what it has
-    refused. `context`: its tokens of prompt and answer together, if they are known. `tell` is told of
-    what is tolerated.
+    is. `late_system`: whether it takes system messages behind others, where nobody knows. `own`: the client speaks its
+    protocol, so it knows all types of tools. `given_up`: what it has refused. `context`: its tokens of prompt and
+    answer together, if they are known. `tell` is told of what is tolerated.
 
     Raises `ClientFault` `unsupported_content` for images where the operator wants them refused (R5.9).
     """
@@ -80,7 +81,7 @@ def adapt(
     messages = request.messages
     plain = not request.tools and are_plain(messages)
     if not plain:
-        request = fit_tools(request, takes, wire, tell)
+        request = fit_tools(request, takes, wire, tell, own=own)
         messages = fit_images(fit_files(request.messages, takes, wire, tell), takes, tell)
         if wire is not None:
             messages = settled(messages, tell)
@@ -324,7 +325,12 @@ def _has_fields(message: Message) -> bool:
 
 
 def fit_tools(
-    request: ModelRequest, takes: Capabilities, wire: ServerSide | None = None, tell: Tell = _silent
+    request: ModelRequest,
+    takes: Capabilities,
+    wire: ServerSide | None = None,
+    tell: Tell = _silent,
+    *,
+    own: bool = False,
 ) -> ModelRequest:
     """Only tools of types that the server knows (R3.8): a custom one becomes a function with one text (R8.9), a hosted
     one is left out unless it was sent in the server's own protocol, one in a group gets a name of its own (R8.16).
@@ -332,15 +338,17 @@ def fit_tools(
 
     What the model then calls is given the client's words again by `middlewares.arguments`.
     """
-    kept = (tool for tool in request.tools if tool.kind != "hosted" or _is_known(tool, takes, wire))
-    tools = tuple(_fit_tool(tool, takes) for tool in with_groups(tuple(kept)))
+    tools = request.tools
+    if not own:
+        kept = (tool for tool in tools if tool.kind != "hosted" or _is_known(tool, takes, wire))
+        tools = tuple(_fit_tool(tool, takes) for tool in with_groups(tuple(kept)))
     tools = tuple(map(_complete, tools))
     fitting = len(tools) == len(request.tools) and all(a is b for a, b in zip(tools, request.tools, strict=True))
-    choice = request.tool_choice if fitting else _fit_choice(request, takes, wire)
+    choice = request.tool_choice if fitting or own else _fit_choice(request, takes, wire)
     if not takes.choice_objects and (wanted := choice.names) is not None:
         tools = tuple(tool for tool in tools if tool.name in wanted)
         choice = ToolChoice("required" if choice.mode == "named" else choice.mode)
-    messages = _fit_calls(request.messages, takes)
+    messages = _fit_calls(request.messages, takes, own=own)
     if takes.short_names and any(len(tool.name) > SHORT_NAME_CHARS for tool in tools):
         fitting = False
         tell(NAMES, f"the model server takes {SHORT_NAME_CHARS} characters")
@@ -386,12 +394,12 @@ def _fit_choice(request: ModelRequest, takes: Capabilities, wire: ServerSide | N
     return replace(choice, allowed=names)
 
 
-def _fit_calls(messages: tuple[Message, ...], takes: Capabilities) -> tuple[Message, ...]:
+def _fit_calls(messages: tuple[Message, ...], takes: Capabilities, *, own: bool) -> tuple[Message, ...]:
     def fit(part: Part) -> Part:
         if isinstance(part, ToolUse):
-            if part.kind == "custom" and "custom" not in takes.tool_types:
+            if part.kind == "custom" and "custom" not in takes.tool_types and not own:
                 part = replace(part, arguments=taught_arguments(part), kind="function")
-            if part.namespace is not None:
+            if part.namespace is not None and not own:
                 part = replace(part, name=prompt_name(part), namespace=None)
             short = takes.short_names and len(part.name) > SHORT_NAME_CHARS
             return replace(part, name=short_name(part.name)) if short else part

@@ -64,7 +64,8 @@ class FileTexts:
                 return known
             return in_words(part, tell) if flattened and in_result else part
 
-        return replace(request, messages=changed_parts(request.messages, changed))
+        messages = changed_parts(request.messages, changed)
+        return request if messages is request.messages else replace(request, messages=messages)
 
     async def _pdf(self, file: FileContent) -> str | None:
         data = await offload(True, file.bytes)
