@@ -89,15 +89,15 @@ class Forwarding(Middleware):
             sent = asked if name == asked.model else replace(asked, model=name)
             in_words = words is not None and words.applies(member)
             given_up = conceding.of(member, sent)
-            takes_own = own and not in_words and not _is_strained(sent, member, given_up)
-            if takes_own and (not asked.tools or _knows_tools(asked, member)):
+            takes_own = own and not in_words and (not asked.tools or _knows_tools(asked, member))
+            if takes_own and not _is_strained(sent, member, given_up):
                 conceding.sends(member, sent)
                 if sent is asked and member.passes_bodies and asked.origin is not None:
                     return sent, asked.origin.body
                 return sent, _own_bytes(exchange, sent, member)
             if relaxation is not None and not relaxation.applies(member):
                 sent = replace(sent, constraint=None)
-            sent = self._adapted(exchange, sent, member, given_up, in_words=in_words, own=own)
+            sent = self._adapted(exchange, sent, member, given_up, in_words=in_words, own=takes_own)
             conceding.sends(member, sent)
             return sent, None
 
