@@ -46,7 +46,7 @@ ADVICE: Mapping[str, str] = {
     "invalid_tool_call_id": "Send each assistant message with its `tool_calls` before the results, with the same ids.",
     "invalid_message_order": "Put tool messages right after the assistant message whose calls they answer.",
     "unsupported_parameter": "Leave the field out, or set `requests.unsupported: ignore` for the route.",
-    "unsupported_content": "Leave the part out, use a backend that takes it, or set `images: drop` for the backend.",
+    "unsupported_content": "Leave the part out, use a backend that takes it, or set `images: false` for the backend, which puts a note in the place of images.",
     "context_length_exceeded": "Shorten the conversation or offer fewer tools.",
     "previous_response_not_found": "Send the whole conversation as `input`.",
     "duplicate_tool_name": "Rename the client's tool, or set `tool_loop.tool_conflict` for the route.",

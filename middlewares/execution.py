@@ -36,7 +36,7 @@ from typing import ClassVar, Final, cast
 
 from aiohttp import web
 
-from proxy.backends.fit_messages import IMAGE_OMITTED
+from proxy.backends.fit_media import IMAGE_OMITTED
 from proxy.call_policy.candidate import are_gateways
 from proxy.errors import BackendFault, ClientFault, GatewayError, quote
 from proxy.events import Delta, Event, Fault, Finish, Open, Start

@@ -10,17 +10,20 @@ backend may give none (R11.3).
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from typing import ClassVar
 
 import orjson
 
-from proxy.backends.adapt import adapt, has_client_tool, limited, may_be_asked, takes_usual_reasoning
+from proxy.backends.adapt import adapt, has_client_tool, is_strained, limited, may_be_asked, takes_usual_reasoning
 from proxy.backends.base import TokenCounter
-from proxy.backends.fit_messages import fit_images
+from proxy.backends.concessions import NONE, Concessions
+from proxy.backends.fit_media import fit_images
 from proxy.backends.tokenizing import BY_SERVER
 from proxy.backends.usage import Estimator
 from proxy.endpoints.attempts import Attempts
 from proxy.endpoints.choices import ChoiceInWords
+from proxy.endpoints.conceding import AllOf, Conceding
 from proxy.endpoints.enforcing import Relaxation
 from proxy.endpoints.pool import WeightedEndpoint
 from proxy.endpoints.wire_attempts import WireAttempts
@@ -98,8 +101,11 @@ class Forwarding(Middleware):
             name = member.name_of(asked.model, route.config.upstream_model)
             sent = asked if name == asked.model else replace(asked, model=name)
             in_words = words is not None and words.applies(member)
+            given_up = conceding.of(member, sent)
             fits = not reasons or takes_usual_reasoning(member.endpoint.backend.capabilities, wire)
-            if own and fits and not in_words and (not asked.tools or _knows_tools(asked, member)):
+            takes_own = own and fits and not in_words and (not asked.tools or _knows_tools(asked, member))
+            if takes_own and not _is_strained(sent, member, given_up):
+                conceding.sends(member, sent)
                 if sent is asked and member.passes_bodies and asked.origin is not None:
                     return sent, asked.origin.body
                 return sent, _own_bytes(exchange, sent, member)
@@ -108,11 +114,13 @@ class Forwarding(Middleware):
             if not plain:
                 messages = for_server(sent.messages, name_of(member))
                 sent = sent if messages is sent.messages else replace(sent, messages=messages)
-            sent = self._adapted(exchange, sent, member, in_words=in_words)
+            sent = self._adapted(exchange, sent, member, given_up, in_words=in_words, own=takes_own)
+            conceding.sends(member, sent)
             return sent, None
 
         key = _sticky_key(exchange) if route.config.balance == "sticky" else b""
         relaxation = words = None
+        conceding = Conceding(exchange.owner)
         exchange.constrained = asked.constraint is not None
         if asked.constraint is not None:
             relaxation = Relaxation(asked.constraint, exchange.owner, record, exchange.id)
@@ -126,7 +134,7 @@ class Forwarding(Middleware):
             request_id=exchange.id,
             large=is_large(asked),
             key=key,
-            relaxation=relaxation or words,
+            relaxation=AllOf(one for one in (conceding, words, relaxation) if one is not None),
         )
         await source.open()
         reply = Reply(source, streamed=sent.stream)
@@ -160,20 +168,58 @@ class Forwarding(Middleware):
         return Counter(estimator, sent, always=usage.source == "estimate", server=server)
 
     def _adapted(
-        self, exchange: Exchange, sent: ModelRequest, member: WeightedEndpoint, *, in_words: bool
+        self,
+        exchange: Exchange,
+        sent: ModelRequest,
+        member: WeightedEndpoint,
+        given_up: Concessions,
+        *,
+        in_words: bool,
+        own: bool,
     ) -> ModelRequest:
         backend = member.endpoint.backend
         takes = may_be_asked(exchange.received, backend.capabilities, backend.protocol)
         if in_words and takes.choice_objects:
             takes = dataclasses.replace(takes, choice_objects=False)
-        forward = exchange.route.options.requests.forward_unknown
+        # Where the client's own body would have passed, everything of it that is not odd does.
+        forward = "all" if own else exchange.route.options.requests.forward_unknown
         try:
             wire, client = backend.protocol, exchange.protocol
             anywhere = client.instructs_anywhere or (wire is not None and wire.name == client.name)
-            return adapt(sent, takes, forward_unknown=forward, wire=wire, late_system=anywhere)
+            return adapt(
+                sent,
+                takes,
+                forward_unknown=forward,
+                wire=wire,
+                late_system=anywhere,
+                own=own,
+                given_up=given_up,
+                context=_context(member, sent.model),
+                tell=partial(_tell, exchange),
+            )
         except ClientFault:
-            fit_images(exchange.received.messages, takes)  # says the same, with the index that the client knows
+            fit_images(
+                exchange.received.messages, takes, partial(_tell, exchange)
+            )  # says the same, with the index that the client knows
             raise
+
+
+def _tell(exchange: Exchange, name: str, detail: str) -> None:
+    exchange.record.tolerate(name, detail, exchange.id)
+
+
+def _context(member: WeightedEndpoint, model: str) -> int | None:
+    """The tokens of prompt and answer together, as the server has said."""
+    said = member.endpoint.identity
+    served = None if said is None else said.find(model)
+    return None if served is None else served.context
+
+
+def _is_strained(request: ModelRequest, member: WeightedEndpoint, given_up: Concessions) -> bool:
+    backend = member.endpoint.backend
+    if backend.protocol is None:
+        return given_up is not NONE
+    return is_strained(request, backend.capabilities, backend.protocol, given_up, _context(member, request.model))
 
 
 def _knows_tools(request: ModelRequest, member: WeightedEndpoint) -> bool:

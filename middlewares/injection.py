@@ -28,9 +28,10 @@ from proxy.formats.recognition import recognised_markers
 from proxy.formats.rendering import as_taught
 from proxy.formats.restoring import Escapes
 from proxy.formats.toolset import NAME_BYTES, SPEC_BYTES, ToolSet, note, note_of
-from proxy.model import Constraint, ModelRequest, ToolChoice, ToolSpec, replace
+from proxy.model import Constraint, ModelRequest, ToolChoice, ToolSpec, are_plain, replace
 from proxy.pipeline.caches import CACHES
 from proxy.pipeline.exchange import Exchange, OfferedTools
+from proxy.pipeline.file_texts import FileTexts
 from proxy.pipeline.middleware import Middleware, Place
 from proxy.pipeline.routing import Route
 from proxy.prompting.beside_template import policy_beside, shown_tools, templated
@@ -128,6 +129,7 @@ class Injection(Middleware):
     def _open(self, budget: CacheBudget) -> None:
         self._segments: Cache[tuple[str | None]] = budget.cache("prompts")
         self._grammars: Cache[tuple[str | None]] = budget.cache("grammars")
+        self._files = FileTexts(budget)
 
     async def start(self, app: web.Application) -> None:
         """See `Middleware.start`."""
@@ -161,6 +163,8 @@ class Injection(Middleware):
         """See `Middleware.on_request`. Raises `ClientFault` `unsupported_parameter` if `decoding.constrain: required`
         cannot be met."""
         route = exchange.route
+        if not are_plain(request.messages):
+            request = await self._files.read(exchange, request)
         held = _held(request)
         if exchange.native:
             return _with_form(exchange, held)

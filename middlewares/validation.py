@@ -21,17 +21,16 @@ from aiohttp import web
 
 from proxy.backends.adapt import may_be_asked
 from proxy.backends.base import Capabilities
+from proxy.backends.fit_media import has_images, refused_images
 from proxy.config import LimitsConfig
 from proxy.errors import ClientFault, quote
 from proxy.events import MAX_CHOICES
 from proxy.formats.rendering import prompt_name
-from proxy.formats.toolset import note, note_of
+from proxy.formats.toolset import ToolSet, note, note_of
 from proxy.model import (
-    Image,
     Message,
     ModelRequest,
     Opaque,
-    Part,
     ToolChoice,
     ToolResult,
     ToolSpec,
@@ -44,26 +43,25 @@ from proxy.pipeline.caches import CACHES
 from proxy.pipeline.exchange import Exchange
 from proxy.pipeline.middleware import Middleware
 from proxy.pipeline.places import Places
-from proxy.record import AccessField, CounterSpec
+from proxy.protocols.files import CONTENT_TYPES
+from proxy.record import TOLERATED, AccessField, CounterSpec
+from proxy.schemas.lenient import mended
 from proxy.schemas.schema import (
     NotCompiled,
     SchemaCache,
     SchemaProblem,
     ToolSchema,
     ToolSchemas,
+    Uncheckable,
     validate_tool_name,
 )
 from proxy.support.cache import CacheBudget, chars_of
 from proxy.support.offload import is_large, offload
+from proxy.tolerances import MANY_TOOLS, MOVED, NO_CALL, REPEATED, TOLERANCES, UNCHECKED
 
 LOG: Final = logging.getLogger("toolwire.validation")
 
 MAX_CALL_ID_CHARS: Final = 256
-_CONTENT: Final = frozenset(
-    {"input_file", "input_image", "input_audio", "input_video", "file", "audio_url", "video_url"}
-    | {"document", "image", "container_upload"}
-)
-"""Content parts that hold something to read, which must not be left out in silence."""
 
 
 def _asks_for_audio(value: Any) -> bool:
@@ -81,15 +79,20 @@ _ANSWER_CHANGING: Final[Mapping[str, Any]] = {
 """Known fields that change the answer, each with a test of whether its value really asks for something (R2.24)."""
 
 
+ANY_OBJECT: Final = {"type": "object"}
+"""What is checked of a tool whose schema cannot be."""
 MAX_PATTERN_BYTES: Final = 4 * 1024 * 1024
 """Compiled patterns of the tools of one request."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Decided:
-    """What is to be said of a list of tools whenever it comes."""
+    """What is to be said of a list of tools whenever it comes. `tools`: the same list, with schemas that everybody
+    reads; `unchecked`: the name of a tool whose schema cannot be checked, or not all of it."""
 
     schemas: ToolSchemas
+    tools: tuple[ToolSpec, ...]
+    unchecked: str | None
 
 
 class Validation(Middleware):
@@ -104,6 +107,14 @@ class Validation(Middleware):
         ),
         AccessField("moved_results", "Results that did not stand after their call."),
         AccessField("ignored_items", "Items and parts that the model server has no form for."),
+        AccessField("tolerances", "Their names."),
+        AccessField(
+            TOLERATED,
+            "Odd things in the request that were tolerated.",
+            CounterSpec(
+                "toolwire_tolerated_total", "Odd things in requests that were tolerated", "what", tuple(TOLERANCES)
+            ),
+        ),
     )
 
     def __init__(self, options: Any = None, *, name: str | None = None) -> None:
@@ -115,8 +126,8 @@ class Validation(Middleware):
         self._schemas = SchemaCache(app[CACHES])
 
     async def on_request(self, exchange: Exchange, request: ModelRequest) -> ModelRequest:
-        """See `Middleware.on_request`. Raises `ClientFault`. Changes nothing but a demand for a hosted tool that nobody
-        runs."""
+        """See `Middleware.on_request`. Raises `ClientFault`. Changes nothing but schemas that are not valid, and a
+        demand for a hosted tool that nobody runs."""
         options = exchange.route.options
         unmodelled = request.extra or request.sampling.n > 1 or exchange.protocol.binding_fields
         if unmodelled and options.requests.unsupported == "error":
@@ -128,7 +139,10 @@ class Validation(Middleware):
                 param="n",
             )
         if request.tools:
-            exchange.state[ToolSchemas] = await self._check_tools(exchange, request)
+            decided = await self._check_tools(exchange, request)
+            exchange.state[ToolSchemas] = decided.schemas
+            if decided.tools is not request.tools:
+                request = replace(request, tools=decided.tools)
         choice = request.tool_choice
         if choice.allowed is not None or choice.mode not in ("auto", "none"):
             if _wants_hosted(exchange, request):
@@ -148,7 +162,7 @@ class Validation(Middleware):
 
     # --- tools ------------------------------------------------------------------------------------------------------
 
-    async def _check_tools(self, exchange: Exchange, request: ModelRequest) -> ToolSchemas:
+    async def _check_tools(self, exchange: Exchange, request: ModelRequest) -> _Decided:
         options, limits = exchange.route.options, exchange.route.limits
         count = len(request.tools)
         if count > limits.tools_max:
@@ -159,21 +173,23 @@ class Validation(Middleware):
                 hint="Send fewer tools, or raise `limits.tools_max`.",
             )
         if count > limits.tools_warn:
-            LOG.warning("request %s: %d tools, more than limits.tools_warn", exchange.id, count)
+            exchange.record.tolerate(MANY_TOOLS, f"{count} tools, more than limits.tools_warn", exchange.id)
         key = (self, options.requests.tool_names, options.requests.validation, exchange.protocol.name)
         noted: _Decided | None = note_of(request.tools, key)
         if noted is None:
             form = exchange.protocol.served if exchange.route.client_servers is not None else None
             others = request.tools if form is None else form.others(request.tools)
             hosted = ", ".join([tool.name for tool in others if tool.kind == "hosted"])
-            noted = _Decided(await self._decision(exchange, request))
+            noted = await self._decision(exchange, request)
             note(request.tools, key, noted, noted.schemas.weight)
             wire = exchange.route.pool.protocol
             if hosted and (_is_taught(exchange) or wire is None or wire.name != exchange.protocol.name):
                 LOG.warning("request %s: hosted tools are not simulated: %s", exchange.id, quote(hosted))
-        return noted.schemas
+        if noted.unchecked is not None:
+            exchange.record.tolerate(UNCHECKED, f"of the tool {quote(noted.unchecked)}", exchange.id)
+        return noted
 
-    async def _decision(self, exchange: Exchange, request: ModelRequest) -> ToolSchemas:
+    async def _decision(self, exchange: Exchange, request: ModelRequest) -> _Decided:
         """The decision on tools that are not known by identity: their schemas may be, by their content. New schemas are
         compiled in a thread: a list of them may take seconds."""
         if not is_large(request):
@@ -183,15 +199,17 @@ class Validation(Middleware):
                 pass
         return await offload(True, self._compiled_tools, exchange, request)
 
-    def _compiled_tools(self, exchange: Exchange, request: ModelRequest, compile_new: bool = True) -> ToolSchemas:
+    def _compiled_tools(self, exchange: Exchange, request: ModelRequest, compile_new: bool = True) -> _Decided:
         """Raises `ClientFault`, and `NotCompiled` if a schema would have to be compiled without `compile_new`."""
         places = Places(exchange.body)
         options, limits = exchange.route.options, exchange.route.limits
         _check_size(request, limits)
         schemas = ToolSchemas()
-        patterns = _PatternRoom(exchange.id)
+        patterns = _PatternRoom()
         seen: dict[tuple[str | None, str], int] = {}
         longest = exchange.protocol.name_chars
+        tools = list(request.tools)
+        unchecked: str | None = None
         for index, tool in enumerate(request.tools):
             if tool.kind == "hosted":
                 continue
@@ -207,25 +225,32 @@ class Validation(Middleware):
             if tool.parameters is None and options.requests.validation == "strict":
                 raise _tool_fault(f"The tool {quote(tool.name)} has no `parameters`.", param)
             strict = tool.strict is True and tool.parameters is not None
+            if tool.parameters is not None and options.requests.validation != "strict":
+                better = mended(tool.parameters)
+                if better is not tool.parameters:
+                    tool = tools[index] = replace(tool, parameters=better)
+                    unchecked = tool.name
             get = partial(self._schemas.get, tool.parameters, limits, strict=strict, compile_new=compile_new)
             try:
-                schemas[prompt_name(tool)] = patterns.fitted(get, strict=strict)
+                schema = schemas[prompt_name(tool)] = patterns.fitted(get, strict=strict)
+                unchecked = tool.name if schema.dropped else unchecked
+            except Uncheckable as problem:
+                if strict or options.requests.validation == "strict":
+                    raise _unusable(tool, problem, param) from None
+                unchecked = tool.name
+                schemas[prompt_name(tool)] = self._schemas.get(ANY_OBJECT, limits, compile_new=compile_new)
             except SchemaProblem as problem:
-                message = f"The parameters of the tool {quote(tool.name)} are not usable: {problem.message}"
-                raise _tool_fault(message, param + problem.where) from None
-        if compile_new:
-            patterns.report()
-        return schemas
+                raise _unusable(tool, problem, param) from None
+        same = all(a is b for a, b in zip(tools, request.tools, strict=True))
+        return _Decided(schemas, request.tools if same else ToolSet(tools), unchecked)
 
 
 class _PatternRoom:
     """Room for the compiled patterns of one request. Where it ends, tools that are not strict go without theirs."""
 
-    def __init__(self, request_id: str) -> None:
-        self._id = request_id
+    def __init__(self) -> None:
         self._left = MAX_PATTERN_BYTES
         self._full = False
-        self._dropped = 0
 
     def fitted(self, get: Callable[..., ToolSchema], *, strict: bool) -> ToolSchema:
         """The schema that `get` compiles, without its patterns if there is no room for them. Raises `SchemaProblem` if
@@ -240,17 +265,7 @@ class _PatternRoom:
                 " fewer patterns or smaller repetitions, or offer fewer strict tools."
             )
         self._left -= schema.pattern_bytes
-        self._dropped += schema.dropped
         return schema
-
-    def report(self) -> None:
-        """Say in the log how many patterns were dropped."""
-        if self._dropped:
-            LOG.warning(
-                "request %s: %d patterns of tools are not checked: this gateway cannot match them in bounded time and memory",
-                self._id,
-                self._dropped,
-            )
 
 
 def _check_size(request: ModelRequest, limits: LimitsConfig) -> None:
@@ -282,7 +297,12 @@ def _check_parts(exchange: Exchange, request: ModelRequest) -> None:
     if exchange.protocol.whole_history:  # else a result may answer a call that only the client or the store has
         _check_conversation(exchange, request, places)
     _check_images(exchange, request, places)
-    _check_files(exchange, request, places)
+    _check_items(exchange, request)
+
+
+def _unusable(tool: ToolSpec, problem: SchemaProblem, param: str) -> ClientFault:
+    message = f"The parameters of the tool {quote(tool.name)} are not usable: {problem.message}"
+    return _tool_fault(message, param + problem.where)
 
 
 def _tool_fault(message: str, param: str) -> ClientFault:
@@ -445,13 +465,22 @@ def _check_conversation(exchange: Exchange, request: ModelRequest, places: Place
     called: dict[str, int] = {}  # id -> the message that made the call
     asked = -1  # the last message that is not a result
     moved = 0
+    answered: set[str] = set()
+    strict = exchange.route.options.requests.validation == "strict"
     for index, message in enumerate(request.messages):
         results = [part for part in message.parts if isinstance(part, ToolResult)]
         for number, part in enumerate(results):
+            if not strict:
+                if part.call_id not in called:
+                    exchange.record.tolerate(NO_CALL, f"the call id {quote(part.call_id)}", exchange.id)
+                    continue
+                if part.call_id in answered:
+                    exchange.record.tolerate(REPEATED, f"the call id {quote(part.call_id)}", exchange.id)
+                answered.add(part.call_id)
             _check_result(part, called, index, number, places)
             if called[part.call_id] != asked:
                 moved += 1
-                if exchange.route.options.requests.validation == "strict":
+                if strict:
                     raise ClientFault(
                         f"The result for {quote(part.call_id)} does not stand right after its call.",
                         code="invalid_message_order",
@@ -462,7 +491,7 @@ def _check_conversation(exchange: Exchange, request: ModelRequest, places: Place
         _note_calls(message, index, called, places)
     if moved:
         exchange.record.count("moved_results", moved)
-        LOG.warning("request %s: %d tool results do not stand right after their calls", exchange.id, moved)
+        exchange.record.tolerate(MOVED, f"{moved} tool results do not stand right after their calls", exchange.id)
 
 
 def _note_calls(message: Message, index: int, called: dict[str, int], places: Places) -> None:
@@ -501,9 +530,9 @@ def _check_result(result: ToolResult, called: Mapping[str, int], index: int, num
         )
 
 
-def _check_files(exchange: Exchange, request: ModelRequest, places: Places) -> None:
-    """Content that only the client's own protocol can carry must not vanish on the way to a backend of another one;
-    other things that are not known are left out with a notice (R8.2)."""
+def _check_items(exchange: Exchange, request: ModelRequest) -> None:
+    """What is not known here and not to the server is left out with a notice (R8.2), but for content, of which the
+    model is told (`proxy.backends.fit_files`)."""
     wire = exchange.route.pool.protocol
     form = exchange.protocol.served if exchange.route.client_servers is not None else None
     foreign = [
@@ -516,14 +545,7 @@ def _check_files(exchange: Exchange, request: ModelRequest, places: Places) -> N
     ]
     kinds = [str(part.payload.get("type")) for part in foreign if isinstance(part.payload, Mapping)]
     kinds = [kind for kind in kinds if kind != "item_reference"]  # the conversation puts the item in its place
-    for kind in kinds:
-        if kind in _CONTENT:
-            raise ClientFault(
-                f"This model's server takes no `{kind}`.",
-                code="unsupported_content",
-                param=places.content(kind),
-                hint="Send its text instead.",
-            )
+    kinds = [kind for kind in kinds if kind not in CONTENT_TYPES]
     if kinds:
         exchange.record.count("ignored_items", len(kinds))
         LOG.warning(
@@ -532,18 +554,9 @@ def _check_files(exchange: Exchange, request: ModelRequest, places: Places) -> N
 
 
 def _check_images(exchange: Exchange, request: ModelRequest, places: Places) -> None:
-    takes = _may_be_asked(exchange, request)
-    if takes.images or takes.drop_images:
+    takes = exchange.route.pool.capabilities
+    if takes.images or takes.images_unknown or not takes.refuse_images:
         return
     for index, message in enumerate(request.messages):
-        if _has_image(message.parts):
-            raise ClientFault(
-                "This model's server takes no images.",
-                code="unsupported_content",
-                param=places.image(index),
-                hint="Send text only, or set `images: true` or `images: drop` for the backend.",
-            )
-
-
-def _has_image(parts: tuple[Part, ...]) -> bool:
-    return any(isinstance(p, Image) or (isinstance(p, ToolResult) and _has_image(p.parts)) for p in parts)
+        if has_images((message,)):
+            raise refused_images(places.image(index))

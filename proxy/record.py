@@ -11,6 +11,7 @@ Rules:
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,11 @@ from .model import ModelRequest
 
 if TYPE_CHECKING:
     from aiohttp import web
+
+LOG: Final = logging.getLogger("toolwire.tolerated")
+
+TOLERATED: Final = "tolerated"
+"""The field under which tolerances are counted, each with its name as the label (`proxy.tolerances`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +119,21 @@ class AccessRecord:
         """Say more about what was counted as `name`, for the metrics. It counts if the field has
         a counter (`AccessField`)."""
         self.labelled[name, label] = self.labelled.get((name, label), 0) + 1
+
+    def tolerate(self, name: str, detail: str, request_id: str) -> None:
+        """Say once that something odd in the request was tolerated: `name` is one of `proxy.tolerances`, `detail` is
+        for the log."""
+        if (TOLERATED, name) in self.labelled:
+            return
+        self.count("tolerated")
+        self.label(TOLERATED, name)
+        self.note("tolerances", ",".join(self.tolerances))
+        LOG.warning("request %s: %s: %s", request_id, name, detail)
+
+    @property
+    def tolerances(self) -> list[str]:
+        """The names of all that was tolerated."""
+        return sorted(label for name, label in self.labelled if name == TOLERATED)
 
     @property
     def fields(self) -> dict[str, Any]:

@@ -7,13 +7,13 @@ result has no `constraint` any more, it has become a field in `extra`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 from functools import lru_cache
 from operator import is_
 from typing import Any, Final, Literal
 
 from ..config import BackendConfig
-from ..formats.rendering import as_taught, prompt_name, taught_arguments, with_groups
+from ..formats.rendering import SHORT_NAME_CHARS, as_taught, prompt_name, short_name, taught_arguments, with_groups
 from ..model import (
     EMPTY,
     Extra,
@@ -33,9 +33,15 @@ from ..model import (
 )
 from ..protocols.base import ServerSide
 from ..protocols.client_tools import as_function, form_of, is_client_tool
+from ..schemas.lenient import complete
+from ..tolerances import NAMES
 from .base import Capabilities
+from .concessions import NONE, Concessions, Limits, conceding, fit_sampling
 from .constraints import constraint_fields
-from .fit_messages import fit_images, fit_parts, fit_reasoning, fit_roles, fit_turns, merge_neighbours, merged_texts
+from .fit_files import files_in, fit_files, is_sent
+from .fit_history import Tell, settled
+from .fit_media import fit_images, has_images, images_behind_results
+from .fit_messages import fit_parts, fit_reasoning, fit_roles, fit_turns, merge_neighbours, merged_texts
 
 SHOW_SPECIAL_TOKENS: Final[Mapping[str, Any]] = {"skip_special_tokens": False}
 """vLLM's and SGLang's field: a marker that is a special token of the model else never reaches the text."""
@@ -49,6 +55,10 @@ CLIENTS_OWN: Final = frozenset({"grammar", "json_schema", "regex", "ebnf", "stru
 """Fields with which a client that knows its server constrains an answer itself."""
 
 
+def _silent(name: str, detail: str) -> None:
+    """Tells nobody."""
+
+
 def adapt(
     request: ModelRequest,
     takes: Capabilities,
@@ -56,19 +66,30 @@ def adapt(
     forward_unknown: Literal["drop", "list", "all"] = "list",
     wire: ServerSide | None = None,
     late_system: bool = True,
+    own: bool = False,
+    given_up: Concessions = NONE,
+    context: int | None = None,
+    tell: Tell = _silent,
 ) -> ModelRequest:
     """`request` as this backend can take it. `wire` is its protocol, which takes what it does not model itself as it
-    is. `late_system`: whether it takes system messages behind others, where nobody knows.
+    is. `late_system`: whether it takes system messages behind others, where nobody knows. `own`: the client speaks its
+    protocol, so it knows all types of tools. `given_up`: what it has refused. `context`: its tokens of prompt and
+    answer together, if they are known. `tell` is told of what is tolerated.
 
-    Raises `ClientFault` `unsupported_content` for images that the backend neither takes nor may drop (R5.9).
+    Raises `ClientFault` `unsupported_content` for images where the operator wants them refused (R5.9).
     """
+    takes = conceding(takes, given_up)
     messages = request.messages
     plain = not request.tools and are_plain(messages)
     if not plain:
-        request = fit_tools(request, takes, wire)
-        messages = fit_images(request.messages, takes)
+        request = fit_tools(request, takes, wire, tell, own=own)
+        messages = fit_images(fit_files(request.messages, takes, wire, tell), takes, tell)
         if takes.reasoning_history == "none":
             messages = fit_reasoning(messages, wire)
+        if wire is not None:
+            messages = settled(messages, tell)
+            if wire.results_are_text:
+                messages = images_behind_results(messages, tell)
         messages = fit_parts(messages, wire)
     messages = fit_roles(messages, takes, late_system=late_system)
     messages = fit_turns(messages, takes)
@@ -77,7 +98,7 @@ def adapt(
         messages = keep_part_fields(messages, known, wire)
     if takes.merge_roles:
         messages = merge_neighbours(messages)
-    sampling = request.sampling
+    sampling = fit_sampling(request, limits_of(wire, context), given_up, tell)
     if sampling.max_tokens is None and takes.default_max_tokens is not None:
         sampling = replace(sampling, max_tokens=takes.default_max_tokens)
     if sampling.reasoning_effort is not None and not (takes.reasoning_effort or "reasoning_effort" in known):
@@ -118,6 +139,43 @@ def adapt(
         extra=extra,
         protocol_fields=protocol_fields,
     )
+
+
+def limits_of(wire: ServerSide | None, context: int | None) -> Limits:
+    """What a server of this protocol takes of sampling."""
+    return Limits(context=context) if wire is None else Limits(wire.most_temperature, wire.efforts, context)
+
+
+def is_strained(
+    request: ModelRequest, takes: Capabilities, wire: ServerSide, given_up: Concessions, context: int | None
+) -> bool:
+    """Whether something of a request that is in the server's own protocol has to be made fit nevertheless."""
+    if given_up is not NONE:
+        return True
+    if takes.short_names and any(len(tool.name) > SHORT_NAME_CHARS for tool in request.tools):
+        return True
+    if any(tool.kind == "function" and complete(tool.parameters) is not tool.parameters for tool in request.tools):
+        return True
+    sampling = request.sampling
+    if fit_sampling(request, limits_of(wire, context), given_up, _silent) is not sampling:
+        return True
+    if are_plain(request.messages):
+        return False
+    if not (takes.images or takes.images_unknown) and has_images(request.messages):
+        return True
+    if not all(is_sent(part, in_result, takes, wire) for part, _, in_result in files_in(request.messages)):
+        return True
+    messages = settled(request.messages, _silent)
+    if wire.results_are_text:
+        messages = images_behind_results(messages, _silent)
+    return messages is not request.messages
+
+
+def capabilities_after(takes: Capabilities, several: Iterable[Concessions]) -> Capabilities:
+    """What servers take together of which each has refused something."""
+    for given_up in several:
+        takes = conceding(takes, given_up)
+    return takes
 
 
 def taken_form(form: Mapping[str, Any] | None, takes: Capabilities) -> Mapping[str, Any] | None:
@@ -191,8 +249,7 @@ def may_be_asked(request: ModelRequest, takes: Capabilities, wire: ServerSide | 
     """What a server that `takes` this may be asked for by `request`, as the client sent it.
 
     Without tools it is the server that decides (R1.6): several answers and probabilities go to it whatever is known of
-    it, and images, if nobody has said that it takes none. `wire` is its protocol; a backend without any takes what it
-    says.
+    it. `wire` is its protocol; a backend without any takes what it says.
     """
     return takes if request.tools or wire is None else _decided_by_itself(takes)
 
@@ -201,7 +258,6 @@ def may_be_asked(request: ModelRequest, takes: Capabilities, wire: ServerSide | 
 def _decided_by_itself(takes: Capabilities) -> Capabilities:
     return dataclasses.replace(
         takes,
-        images=takes.images or takes.images_unknown,
         multiple_choices=True,
         extra_parameters=takes.extra_parameters | PROBABILITIES,
     )
@@ -295,7 +351,14 @@ def _has_fields(message: Message) -> bool:
     return False
 
 
-def fit_tools(request: ModelRequest, takes: Capabilities, wire: ServerSide | None = None) -> ModelRequest:
+def fit_tools(
+    request: ModelRequest,
+    takes: Capabilities,
+    wire: ServerSide | None = None,
+    tell: Tell = _silent,
+    *,
+    own: bool = False,
+) -> ModelRequest:
     """Only tools of types that the server knows (R3.8): a custom one becomes a function with one text (R8.9), a hosted
     one is left out unless it was sent in the server's own protocol, one in a group gets a name of its own (R8.16), one
     that the client runs and that was sent by its type is a function, unless the server has it (R28.5). Earlier calls
@@ -303,17 +366,36 @@ def fit_tools(request: ModelRequest, takes: Capabilities, wire: ServerSide | Non
 
     What the model then calls is given the client's words again by `middlewares.arguments`.
     """
-    kept = (tool for tool in request.tools if tool.kind != "hosted" or _is_known(tool, takes, wire))
-    tools = tuple(_fit_tool(tool, takes, wire) for tool in with_groups(tuple(kept)))
+    tools = request.tools
+    if not own:
+        kept = (tool for tool in tools if tool.kind != "hosted" or _is_known(tool, takes, wire))
+        tools = tuple(_fit_tool(tool, takes, wire) for tool in with_groups(tuple(kept)))
+    tools = tuple(map(_complete, tools))
     fitting = len(tools) == len(request.tools) and all(a is b for a, b in zip(tools, request.tools, strict=True))
-    choice = request.tool_choice if fitting else _fit_choice(request, takes, wire)
+    choice = request.tool_choice if fitting or own else _fit_choice(request, takes, wire)
     if not takes.choice_objects and (wanted := choice.names) is not None:
         tools = tuple(tool for tool in tools if tool.name in wanted)
         choice = ToolChoice("required" if choice.mode == "named" else choice.mode)
-    messages = _fit_calls(request.messages, takes, wire, _own_forms(request.tools, takes, wire))
+    messages = _fit_calls(request.messages, takes, wire, own or _own_forms(request.tools, takes, wire), own=own)
+    if takes.short_names and any(len(tool.name) > SHORT_NAME_CHARS for tool in tools):
+        fitting = False
+        tell(NAMES, f"the model server takes {SHORT_NAME_CHARS} characters")
+        tools = tuple(replace(tool, name=short_name(tool.name)) for tool in tools)
+        choice = replace(
+            choice,
+            name=None if choice.name is None else short_name(choice.name),
+            allowed=None if choice.allowed is None else tuple(map(short_name, choice.allowed)),
+        )
     if fitting and choice is request.tool_choice and messages is request.messages:
         return request
     return replace(request, tools=tools, tool_choice=choice, messages=messages)
+
+
+def _complete(tool: ToolSpec) -> ToolSpec:
+    """A function with parameters as every server takes them."""
+    if tool.kind != "function" or (parameters := complete(tool.parameters)) is tool.parameters:
+        return tool
+    return replace(tool, parameters=parameters)
 
 
 def _is_known(tool: ToolSpec, takes: Capabilities, wire: ServerSide | None) -> bool:
@@ -357,7 +439,7 @@ def _fit_choice(request: ModelRequest, takes: Capabilities, wire: ServerSide | N
 
 
 def _fit_calls(
-    messages: tuple[Message, ...], takes: Capabilities, wire: ServerSide | None, own_forms: bool
+    messages: tuple[Message, ...], takes: Capabilities, wire: ServerSide | None, own_forms: bool, *, own: bool
 ) -> tuple[Message, ...]:
     def fit(part: Part) -> Part:
         if isinstance(part, ToolUse | ToolResult) and part.extra and (form := form_of(part)) is not None:
@@ -365,9 +447,12 @@ def _fit_calls(
                 return part
             part = replace(part, extra=EMPTY)
         if isinstance(part, ToolUse):
-            if part.kind == "custom" and "custom" not in takes.tool_types:
+            if part.kind == "custom" and "custom" not in takes.tool_types and not own:
                 part = replace(part, arguments=taught_arguments(part), kind="function")
-            return part if part.namespace is None else replace(part, name=prompt_name(part), namespace=None)
+            if part.namespace is not None and not own:
+                part = replace(part, name=prompt_name(part), namespace=None)
+            short = takes.short_names and len(part.name) > SHORT_NAME_CHARS
+            return replace(part, name=short_name(part.name)) if short else part
         return part
 
     out = []

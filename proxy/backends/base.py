@@ -33,9 +33,12 @@ class Capabilities:
     late_system: bool | None = None
     """It takes system messages behind others; None: nobody knows."""
     images: bool = False
-    drop_images: bool = False
+    refuse_images: bool = False
+    """A request with images is refused if it takes none, in place of a note."""
     images_unknown: bool = False
-    """Nobody has said whether it takes images."""
+    """Nobody has said whether it takes images: they are sent."""
+    files: bool | None = None
+    """It takes files such as PDF; None: as its protocol has it."""
     merge_roles: bool = False
     stream_usage: bool = True
     constrain: str = "none"
@@ -56,6 +59,8 @@ class Capabilities:
     """`tool_choice` may be an object, which names tools."""
     max_tokens_field: str | None = None
     """What it calls the limit on an answer, if its protocol has several names for it."""
+    short_names: bool = False
+    """It takes names of tools of at most 64 characters."""
     default_max_tokens: int | None = None
     """The limit on answers to clients that set none; None: none, or that of the protocol."""
     reasoning_history: str = "reasoning_content"

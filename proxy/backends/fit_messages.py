@@ -1,4 +1,4 @@
-"""Messages made fit for one backend: images, parts, roles and turns that its template or its API takes.
+"""Messages made fit for one backend: parts, roles and turns that its template or its API takes.
 
 Rules: those of `proxy.backends.adapt`.
 """
@@ -9,9 +9,8 @@ from collections.abc import Iterable, Sequence
 from operator import is_
 from typing import Final
 
-from ..errors import ClientFault
 from ..formats.results import mark_failed
-from ..model import Image, Message, Opaque, Part, Reasoning, Text, ToolResult, fields_of, merged, replace
+from ..model import Message, Opaque, Part, Reasoning, Text, ToolResult, fields_of, merged, replace
 from ..protocols.base import ServerSide
 from ..protocols.wire import dump
 from ..support.legible import legible
@@ -21,46 +20,9 @@ CONTINUE: Final = "Continue."
 """What the user says when a transcript has no user turn where the backend's template needs one (R5.8a)."""
 
 
-IMAGE_OMITTED: Final = "[image omitted]"
-
-
 _BREAK: Final = "\n\n"
 
 _INSTRUCTS: Final = ("system", "developer")
-
-
-def fit_images(messages: tuple[Message, ...], takes: Capabilities) -> tuple[Message, ...]:
-    """Images kept, replaced by a note, or refused (R5.9). Looks into tool results as well."""
-    if takes.images or not any(_has_image(message.parts) for message in messages):
-        return messages
-    if not takes.drop_images:
-        index = next(i for i, message in enumerate(messages) if _has_image(message.parts))
-        raise ClientFault(
-            "This model's server takes no images.",
-            code="unsupported_content",
-            param=f"messages[{index}].content",
-            hint="Send text only, or set `images: true` or `images: drop` for the backend.",
-        )
-    return tuple(
-        replace(message, parts=_without_images(message.parts)) if _has_image(message.parts) else message
-        for message in messages
-    )
-
-
-def _has_image(parts: Iterable[Part]) -> bool:
-    return any(isinstance(p, Image) or (isinstance(p, ToolResult) and _has_image(p.parts)) for p in parts)
-
-
-def _without_images(parts: Iterable[Part]) -> tuple[Part, ...]:
-    out: list[Part] = []
-    for part in parts:
-        if isinstance(part, Image):
-            out.append(Text(IMAGE_OMITTED))
-        elif isinstance(part, ToolResult):
-            out.append(replace(part, parts=_without_images(part.parts)))
-        else:
-            out.append(part)
-    return tuple(out)
 
 
 def fit_parts(messages: tuple[Message, ...], wire: ServerSide | None) -> tuple[Message, ...]:

@@ -80,6 +80,8 @@ PRESETS: Final[Mapping[str, Capabilities]] = MappingProxyType(
             developer_role=True,
             late_system=True,
             images=True,
+            files=True,
+            short_names=True,
             multiple_choices=True,
             reasoning_effort=True,
             max_tokens_field="max_completion_tokens",
@@ -198,7 +200,7 @@ def capabilities(
         own["images_unknown"] = not own["images"] and images is None
     else:
         own["images"] = config.images == "true"
-        own["drop_images"] = config.images == "drop"
+        own["refuse_images"] = config.images == "error"
     if config.late_system is None and said is not None and _OBJECTS.search(said.template or ""):
         own["late_system"] = False
     own["own_tools"] = config.tool_types is None

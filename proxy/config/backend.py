@@ -119,9 +119,14 @@ class BackendConfig:
         default=None,
     )
     developer_role: bool | None = doc("Takes `developer` messages; else they become `system`.", default=None)
-    images: Literal["true", "false", "drop"] | None = doc(
-        "Takes images: `true`, `false` (400), `drop` (replaced by a note). Where neither this nor the preset says, those of requests without"
-        " tools go to the server, and all go to one of a protocol that has them for everybody (Responses, Messages).",
+    images: Literal["true", "false", "error"] | None = doc(
+        "Takes images: `true`, `false` (a note stands in their place), `error` (400). Where neither this, the preset nor the server says, they go "
+        "to the server, and one that refuses them is asked again with the note.",
+        default=None,
+    )
+    files: bool | None = doc(
+        "Takes files such as PDF; else their text stands in their place (extra `pdf`), or a note. Where neither this, the preset nor the protocol "
+        "says, only those that a client sends in the server's own protocol go there.",
         default=None,
     )
     merge_roles: bool | None = doc("Neighbouring messages of one role are merged.", default=None)
@@ -172,6 +177,10 @@ class BackendConfig:
     )
     max_tokens_field: Literal["max_tokens", "max_completion_tokens"] | None = doc(
         "What it calls the limit on an answer, if it speaks Chat. Default: `max_tokens`, or what a Chat client says.",
+        default=None,
+    )
+    short_names: bool | None = doc(
+        "Takes names of tools of at most 64 characters: longer ones are sent in a short form, and clients get their own back.",
         default=None,
     )
     default_max_tokens: int | None = doc(

@@ -178,8 +178,8 @@ class LimitsConfig:
         default=64 * 1024 * 1024,
     )
     tools_bytes: int = doc("The tools of a request together, as JSON; beyond: 400.", default=4 * 1024 * 1024)
-    tools_warn: int = doc("Tools in a request; beyond: a warning in the log.", default=100)
-    tools_max: int = doc("Tools in a request; beyond: 400.", default=128)
+    tools_warn: int = doc("Tools in a request; beyond: a warning in the log.", default=256)
+    tools_max: int = doc("Tools in a request; beyond: 400.", default=2_048)
     schema_bytes: int = doc("Size of one tool's schema; beyond: 400.", default=256 * 1024)
     schema_properties: int = doc("Properties in one tool's schema, at all levels; beyond: 400.", default=1_000)
     schema_depth: int = doc("Nesting of one tool's schema; beyond: 400.", default=64)

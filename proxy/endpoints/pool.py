@@ -32,6 +32,7 @@ from ..protocols.base import ServerSide
 from ..support.conversion import ConfigError
 from .balancing import Balance, LeastBusy, Rotation, Sticky
 from .breaker import Breaker
+from .conceding import Remembered
 from .enforcing import Enforcing
 from .model_names import ModelNames
 from .template_probing import TemplateProbes
@@ -116,6 +117,8 @@ class Endpoint:
         """Who does tools for its models; an application's endpoints share them."""
         self.templates = TemplateProbes()
         """Whether the chat templates of its models teach tools; likewise."""
+        self.concessions = Remembered()
+        """What it has refused of requests, which is left out of later ones."""
         self.choice_in_words = Owners()
         """To whom it has shown that it takes no `tool_choice` but a word."""
         self.first_look: asyncio.Event | None = None
@@ -198,6 +201,7 @@ class Endpoint:
             return
         if self.identity is not None:
             self.enforcing = Enforcing(self._clock)  # what one server refuses another may take
+            self.concessions = Remembered()
             self.choice_in_words = Owners()
             self._model_names.forget()
         self.identity = said
@@ -467,7 +471,8 @@ def common(takes: Any) -> Capabilities:
     careful["default_max_tokens"] = min(defaults, default=None)
     careful["merge_roles"] = any(one.merge_roles for one in every)
     careful["images_unknown"] = all(one.images or one.images_unknown for one in every) and not careful["images"]
-    careful["drop_images"] = all(one.images or one.drop_images for one in every) and not careful["images"]
+    careful["refuse_images"] = any(one.refuse_images for one in every)
+    careful["files"] = False if any(one.files is False for one in every) else first.files
     # A grammar, a schema, or a structural tag is written in each server's own words; but it has to be one of them for
     # all.
     kinds = {one.constrain for one in every}

@@ -13,6 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from hashlib import blake2b
 from typing import Any, Final
 
 from ..model import Image, Refusal, Text, ToolResult, ToolSpec, ToolUse
@@ -42,15 +43,32 @@ def prompt_name(item: ToolSpec | ToolUse) -> str:
     return item.name if item.namespace is None else f"{item.namespace}__{item.name}"
 
 
+SHORT_NAME_CHARS: Final = 64
+"""Longest name of a tool for servers that take no longer one."""
+
+
+def short_name(name: str) -> str:
+    """A name for servers that take `SHORT_NAME_CHARS` characters: itself, or its beginning and a hash of all of it, so
+    that two names stay two and the same name is always the same (R3.2)."""
+    if len(name) <= SHORT_NAME_CHARS:
+        return name
+    digest = blake2b(name.encode(errors="surrogatepass"), digest_size=8).hexdigest()
+    return f"{name[: SHORT_NAME_CHARS - len(digest) - 1]}_{digest}"
+
+
 def by_prompt_name(tools: Sequence[ToolSpec]) -> Mapping[str, ToolSpec]:
-    """The tools by the names under which the model may call them: as it was taught, and without the group where no
-    other tool has that name, since weak models leave the group out. Noted with a `ToolSet`."""
+    """The tools by the names under which the model may call them: as it was taught, in the short form that some servers
+    get, and without the group where no other tool has that name, since weak models leave the group out. Noted with a
+    `ToolSet`."""
     noted: Mapping[str, ToolSpec] | None = note_of(tools, by_prompt_name)
     return noted if noted is not None else note(tools, by_prompt_name, _by_taught_name(tools), NAME_BYTES * len(tools))
 
 
 def _by_taught_name(tools: Sequence[ToolSpec]) -> Mapping[str, ToolSpec]:
     known = {prompt_name(tool): tool for tool in tools}
+    for name, tool in list(known.items()):
+        if len(name) > SHORT_NAME_CHARS:
+            known.setdefault(short_name(name), tool)
     if not any(tool.namespace for tool in tools):
         return known
     times = Counter(tool.name for tool in tools)

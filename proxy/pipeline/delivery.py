@@ -15,9 +15,9 @@ import json
 import logging
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from aiohttp import web
 from aiohttp.typedefs import Middleware
@@ -53,6 +53,7 @@ from .reply import Reply
 from .routing import Router
 from .sealing import ALMOST
 from .sending import send
+from .tolerant import read_tolerantly
 from .whole import own_response
 
 LOG: Final = logging.getLogger("toolwire")
@@ -358,7 +359,7 @@ class Delivery:
         if len(raw) > OFFLOAD_BYTES:
             await self._collecting.hold(request, raw)
         unread(request, raw)
-        body = await read_json(raw, limits, self._known)
+        body: Mapping[str, Any] = await read_json(raw, limits, self._known)
         if self._detaches and body.get("background") is True and self._protocol.turns is not None:
             request[APART] = body.get("stream") is True
             body = {**body, "stream": True}
@@ -386,8 +387,13 @@ class Delivery:
         record.model = route.label(model)
         if route.options.requests.unknown_model == "error":
             route.require(model)
-        read = self._read
-        received = await offload(True, read, body, raw) if len(raw) > OFFLOAD_BYTES else read(body, raw)
+        read, strict = self._read, route.options.requests.validation == "strict"
+        mends = None if strict else self._protocol.mended
+        args = (read, mends, body, raw)
+        large = len(raw) > OFFLOAD_BYTES
+        received, body, mended = await offload(True, read_tolerantly, *args) if large else read_tolerantly(*args)
+        for name in mended:
+            record.tolerate(name, "the request was mended", ident)
         if self._protocol.field_headers:
             received = _with_headers(received, self._protocol, request)
         if (sealed := route.sealed) is not None and ALMOST in raw:

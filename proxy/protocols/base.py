@@ -26,6 +26,7 @@ from ..events import BlockKind, Event
 from ..model import EMPTY, Message, ModelReply, ModelRequest, Opaque, ToolUse, dataclass
 from . import openai
 from .conversation_form import ConversationForm
+from .mending import Mending
 from .numbers import MAX_CHOICES
 from .served import ServedForm
 from .turn import Turn
@@ -310,6 +311,10 @@ class ClientSide(Protocol):
     def read_request(self, body: Mapping[str, Any], raw: bytes) -> ModelRequest:
         """The request in `body`, the parsed JSON of `raw`. Checks the shape; raises `ClientFault` with `param`."""
 
+    def mended(self, body: Mapping[str, Any], mending: Mending) -> Mapping[str, Any]:
+        """A body that `read_request` refuses with what is odd in it mended; `mending` is told of it."""
+        return body
+
     def writer(self, options: WriteOptions) -> StreamWriter:
         """A writer for one streamed answer."""
 
@@ -410,6 +415,14 @@ class ServerSide(Protocol):
     end_marks: tuple[bytes, ...]
     """Each last frame of a stream has one of these in its bytes, and few others have: only these are shown to
     `is_end`."""
+    results_are_text: bool = False
+    """A result of a tool has a place for text only, with most of its servers: images in one stand behind it."""
+    most_temperature: float = 2.0
+    """The highest temperature that its servers take."""
+    efforts: tuple[str, ...] = ()
+    """The words for the effort of reasoning that its servers know; empty: that depends on the server."""
+    files: bool = False
+    """Files such as PDF are a part of the protocol that every server knows, as far as its model does."""
     images: bool | None = None
     """True: images are a part of the protocol that every server knows, as far as its model does; None: a request has a
     place for them; False: it has none."""

@@ -42,7 +42,7 @@ _STEP: Final = 20
 
 Edge = Literal["in_place", "named", "members", "items", "none"]
 
-_EDGES: Final[Mapping[str, tuple[Edge, bool]]] = {
+EDGES: Final[Mapping[str, tuple[Edge, bool]]] = {
     **dict.fromkeys(("not", "if", "then", "else", "allOf", "anyOf", "oneOf"), ("in_place", False)),
     **dict.fromkeys(("dependentSchemas", "dependencies"), ("in_place", True)),
     **dict.fromkeys(("additionalProperties", "unevaluatedProperties", "propertyNames"), ("members", False)),
@@ -72,6 +72,11 @@ class SchemaProblem(ValueError):
     def where(self) -> str:
         """The path as the end of a `param`, such as `.properties.a.anyOf[1]`; empty for the root."""
         return path_text(self.path)
+
+
+class Uncheckable(SchemaProblem):
+    """A schema that may be valid and that this gateway cannot check: its patterns, its names, or what a check would
+    cost."""
 
 
 def path_text(path: Iterable[str | int]) -> str:
@@ -184,7 +189,7 @@ class Graph:
         if not _NAMES.isdisjoint(node.schema):
             self._names(node)
         for keyword, value in node.schema.items():
-            if (rule := _EDGES.get(keyword)) is not None:
+            if (rule := EDGES.get(keyword)) is not None:
                 edge, mapped = rule
                 found: Iterable[tuple[Any, Any]] = ()
                 if isinstance(value, dict) and not mapped:
@@ -226,7 +231,7 @@ class Graph:
             if own.startswith("#"):  # Draft 7's form of an anchor.
                 self._register(self._anchors, own[1:], node, "$id")
             elif not _is_plain_id(own):
-                raise SchemaProblem(
+                raise Uncheckable(
                     f"`$id` of a subschema must be a plain name, not {quote(own)}: nothing outside the schema is known.",
                     (*node.path, "$id"),
                 )
@@ -239,7 +244,7 @@ class Graph:
 
     def _register(self, names: dict[str, dict[str, Any]], name: str, node: Node, keyword: str) -> None:
         if names.setdefault(name, node.schema) is not node.schema:
-            raise SchemaProblem(f"{keyword} {quote(name)} occurs twice.", (*node.path, keyword))
+            raise Uncheckable(f"{keyword} {quote(name)} occurs twice.", (*node.path, keyword))
 
     def _target(self, node: Node, keyword: str, ref: str) -> Node:
         where = (*node.path, keyword)
@@ -257,7 +262,7 @@ class Graph:
         if not fragment.startswith("/"):
             anchored = self._anchors.get(fragment)
             if anchored is None:
-                raise SchemaProblem(f"{keyword} {quote(ref)}: no schema has this anchor.", where)
+                raise Uncheckable(f"{keyword} {quote(ref)}: no schema has this anchor.", where)
             return self._node(anchored, (), resource)
         value: Any = resource
         steps: list[str | int] = []
@@ -293,7 +298,7 @@ class Graph:
                     if target.order >= 0:
                         continue
                     if id(target) in entered:
-                        raise SchemaProblem(
+                        raise Uncheckable(
                             "The references form an endless loop: this schema leads back to itself without looking at a property"
                             " or an item.",
                             target.path,
@@ -306,7 +311,7 @@ class Graph:
                     node.order = number
                     chain[id(node)] = 1 + max((chain.get(id(t), 0) for t in node.in_place), default=0)
                     if chain[id(node)] > MAX_CHAIN:
-                        raise SchemaProblem(f"More than {MAX_CHAIN} references or combinations in a row.", node.path)
+                        raise Uncheckable(f"More than {MAX_CHAIN} references or combinations in a row.", node.path)
                     stack.pop()
 
     def negated(self) -> set[int]:
@@ -330,7 +335,7 @@ class Graph:
         for node in sorted(self.nodes, key=lambda n: -n.order):
             weight[id(node)] = 1 + sum(weight.get(id(target), 1) for target in node.in_place)
             if weight[id(node)] > MAX_FAN_OUT:
-                raise SchemaProblem(
+                raise Uncheckable(
                     f"The combinations unfold to more than {MAX_FAN_OUT} schemas for one value. Simplify them.",
                     node.path,
                 )

@@ -15,7 +15,7 @@ from typing import Final
 import jsonschema_rs
 
 from ..errors import quote
-from ._schema_walk import Graph, Path, SchemaProblem
+from ._schema_walk import Graph, Path, SchemaProblem, Uncheckable
 
 MAX_PATTERNS: Final = 32
 """Different patterns that are compiled for one schema: each takes up to 1.5 ms."""
@@ -67,7 +67,7 @@ def _bytes_of_all(patterns: Mapping[str, Path]) -> int:
     """Bytes that these patterns keep when compiled. Raises `SchemaProblem` if one cannot be enforced, or if they are
     too many or too large together."""
     if len(patterns) > MAX_PATTERNS:
-        raise SchemaProblem(
+        raise Uncheckable(
             f"The schema has {len(patterns)} different patterns that must be enforced; the most is {MAX_PATTERNS}."
         )
     total = 0
@@ -77,7 +77,7 @@ def _bytes_of_all(patterns: Mapping[str, Path]) -> int:
             raise _unusable(pattern, where)
         total += size
         if total > MAX_PATTERN_BYTES:  # before more of them are compiled
-            raise SchemaProblem(
+            raise Uncheckable(
                 f"The patterns of the schema take more than {MAX_PATTERN_BYTES} bytes when compiled. Use fewer or"
                 " smaller repetitions, or leave out patterns."
             )
@@ -87,8 +87,8 @@ def _bytes_of_all(patterns: Mapping[str, Path]) -> int:
 def _unusable(pattern: str, where: Path) -> SchemaProblem:
     """The problem of a pattern that the linear engine cannot take and that must be enforced."""
     if len(pattern) > MAX_PATTERN_CHARS or not _matchable(pattern, _BACKTRACKING):
-        return SchemaProblem(f"{quote(pattern)} is not a regular expression, or too large a one.", where)
-    return SchemaProblem(
+        return Uncheckable(f"{quote(pattern)} is not a regular expression, or too large a one.", where)
+    return Uncheckable(
         f"The pattern {quote(pattern)} cannot be enforced here: look-around, back references and huge repetitions"
         " take unbounded time. Write it without them.",
         where,

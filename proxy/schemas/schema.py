@@ -31,7 +31,7 @@ import orjson
 from ..config import LimitsConfig
 from ..errors import quote
 from ..support.cache import Cache, CacheBudget, chars_of, weight_of
-from ._schema_walk import BUDGET, Graph, Node, SchemaProblem, depth_of, json_text, path_text, private_copy
+from ._schema_walk import BUDGET, Graph, Node, SchemaProblem, Uncheckable, depth_of, json_text, path_text, private_copy
 from .patterns import LINEAR, settle_patterns
 
 __all__ = [
@@ -40,6 +40,7 @@ __all__ = [
     "SchemaProblem",
     "ToolSchema",
     "ToolSchemas",
+    "Uncheckable",
     "check_tool_schema",
     "compile_schema",
     "validate_tool_name",
@@ -408,11 +409,11 @@ class SchemaCache:
                 found = compile_schema(parameters, limits, strict=strict, patterns=patterns, parts=self._parts)
                 weight = found.weight
             except SchemaProblem as problem:
-                found = SchemaProblem(problem.message, problem.path)  # without the traceback, which holds the schema
+                found = type(problem)(problem.message, problem.path)  # without the traceback, which holds the schema
                 weight = weight_of(found.message, found.path)
             self._known.put(key, found, weight)
         if isinstance(found, SchemaProblem):
-            raise SchemaProblem(found.message, found.path)
+            raise type(found)(found.message, found.path)
         return found
 
 

@@ -4,8 +4,8 @@ Rules of this module:
 
 1. One step takes `STEP_BYTES` of the compressed body and gives about `PIECE_BYTES` of the real one, whatever the bytes
    are: a few kilobytes may hold a thousand tables that cost time and give nothing, or a megabyte of blanks.
-2. One coding: `gzip` (also called `x-gzip`), `deflate` (in zlib's wrapping, or bare, as some clients send it), `br` and
-   `zstd` if their libraries are installed. `identity` is none. Other names, and several codings on top of each other,
+2. One coding: `gzip` (also called `x-gzip`), `deflate` (in zlib's wrapping, or bare, as some clients send it), `zstd`,
+   and `br` if its library is installed. `identity` is none. Other names, and several codings on top of each other,
    are refused.
 3. A body that is cut off, or has anything behind its end, is broken. Members of gzip and frames of zstd may follow one
    another, as their formats say, but not more than `MEMBERS`.

@@ -120,7 +120,7 @@ async def test_errors_of_the_backend_are_counted() -> None:
 async def test_a_refused_image_is_named_by_the_clients_own_index() -> None:
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
     raw = orjson.dumps({"model": "m", "messages": [{"role": "user", "content": [picture]}]})
-    exchange = exchange_for(ScriptedBackend(["ok"], images="false"), raw)
+    exchange = exchange_for(ScriptedBackend(["ok"], images="error"), raw)
     system = Message("system", (Text("injected"),))
     exchange.request = replace(exchange.received, messages=(system, *exchange.received.messages))
     with pytest.raises(ClientFault) as caught:

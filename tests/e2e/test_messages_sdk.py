@@ -484,7 +484,14 @@ async def test_mistakes_are_told_where_they_stand(gateway: Gateway, case: str, s
     """In the client's own words, whatever stands beside `messages` (R13.3)."""
     fields, where = MISTAKES[case]
     body = {"max_tokens": 8, "messages": USER, "system": system, **fields}
-    server = await gateway(read_config({"backends": {"mock": {"kind": "mock", "images": False}}}))
+    server = await gateway(
+        read_config(
+            {
+                "backends": {"mock": {"kind": "mock", "images": "error"}},
+                "defaults": {"requests": {"validation": "strict"}},
+            }
+        )
+    )
     answer = await post(server, {key: value for key, value in body.items() if value is not None}, path=PATH)
     assert answer.status == 400
     assert where in answer.json()["error"]["message"]

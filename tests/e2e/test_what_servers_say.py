@@ -188,11 +188,12 @@ async def test_it_can_be_switched_off(gateway: Gateway) -> None:
 
 async def test_images_as_the_server_says(gateway: Gateway) -> None:
     image = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}]}]
-    for vision, preset, status in ((True, {}, 200), (False, {}, 400), (False, {"images": "true"}, 200)):
+    for vision, preset, seen in ((True, {}, True), (False, {}, False), (False, {"images": "true"}, True)):
         async with Upstream([Say("A cat.")]) as server:
             server.listing = llamacpp(modalities={"vision": vision})
             started = await gateway(config(server.url, backend=preset))
-            assert (await post(started, {**CALL, "messages": image})).status == status
+            assert (await post(started, {**CALL, "messages": image})).status == 200
+            assert (b"base64,AAAA" in server.requests[-1].body) == seen
 
 
 # --- which model ----------------------------------------------------------------------------------------------------

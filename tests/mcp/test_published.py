@@ -133,7 +133,7 @@ async def test_everything_over_http() -> None:
     assert "sum of 2 and 3" in said[1]
 
 
-@pytest.mark.parametrize("images", ["true", "false", "drop"])
+@pytest.mark.parametrize("images", ["true", "false", "error"])
 async def test_an_image_goes_to_models_that_see(images: str) -> None:
     """Whoever takes none is told of it, and the client, who never saw the tool, gets no error."""
     server = {"name": "all", "command": list(npm_server("mcp-server-everything")), "allow": ["get-tiny-image"]}
@@ -146,4 +146,4 @@ async def test_an_image_goes_to_models_that_see(images: str) -> None:
         assert got.json()["choices"][0]["message"]["content"].endswith("A logo.")
         shown = json.dumps(upstream.requests[1].json["messages"])
     assert ("data:image/png;base64," in shown) is (images == "true")
-    assert ("[image omitted]" in shown) is (images != "true")
+    assert ("[image omitted: this model takes no images]" in shown) is (images != "true")

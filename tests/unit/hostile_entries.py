@@ -19,6 +19,7 @@ from middlewares import injection
 from proxy.events import Finish, Start
 from proxy.formats.toolset import KnownList, KnownTools, new_set, note
 from proxy.model import ToolSpec
+from proxy.pipeline.file_texts import FileTexts
 from proxy.schemas.schema import SchemaCache, ToolSchema
 from proxy.support.cache import CacheBudget
 
@@ -131,6 +132,18 @@ def cached_answers(budget: CacheBudget) -> Fill:
     return fill
 
 
+def file_texts(budget: CacheBudget) -> Fill:
+    """Texts of files."""
+    texts = FileTexts(budget)
+
+    def fill(number: int) -> str:
+        text = f"é€{number}" * 20_000
+        texts.keep(number.to_bytes(16, "big"), text)
+        return text
+
+    return fill
+
+
 FILLS: Final[Mapping[str, Callable[[CacheBudget], Fill]]] = {
     "schemas": schemas,
     "schema_parts": schema_parts,
@@ -138,6 +151,7 @@ FILLS: Final[Mapping[str, Callable[[CacheBudget], Fill]]] = {
     "prompts": lambda budget: _texts(budget, "prompts"),
     "grammars": lambda budget: _texts(budget, "grammars"),
     "answers": cached_answers,
+    "file_texts": file_texts,
 }
 """By the name of a cache: how it is filled."""
 OTHERS: Final[Mapping[str, Callable[[CacheBudget], Fill]]] = {"schemas/nodes": lambda budget: schemas(budget, _NODES)}

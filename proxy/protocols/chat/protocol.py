@@ -24,9 +24,11 @@ from ...errors import GatewayError
 from ...model import ModelReply, ModelRequest
 from .. import openai
 from ..base import ClientSide, ListedModel, ServerSide, StreamReader, StreamWriter, WriteOptions
+from ..mending import Mending
 from ..numbers import MAX_CHOICES
 from ..request_schema import RequestSchema
 from ..wire import load
+from .mending import mended
 from .opaque import OPAQUE, REASONING
 from .reader import ChatReader
 from .reply import read_reply, write_reply
@@ -50,7 +52,6 @@ class ChatProtocol(ClientSide, ServerSide):
         "tools": [openai.TOOL],
         "stream": True,
     }
-    name_chars = 64
     inline_thinking = True
     unkept = "Chat completions are not kept here, so none can be listed, read, changed or deleted."
     counts_on_demand = True
@@ -59,6 +60,7 @@ class ChatProtocol(ClientSide, ServerSide):
     reasoning_names = REASONING
     end_marks = (DONE,)
     stops = 4
+    results_are_text = True
     time_header = openai.TIME_HEADER
     limit_fields = ("max_tokens", "max_completion_tokens")
 
@@ -70,6 +72,10 @@ class ChatProtocol(ClientSide, ServerSide):
     def read_request(self, body: Mapping[str, Any], raw: bytes) -> ModelRequest:
         """The request in `body`, the parsed JSON of `raw`. Raises `ClientFault` with `param` (R2, R3.1)."""
         return read_request(body, raw, self._shape)
+
+    def mended(self, body: Mapping[str, Any], mending: Mending) -> Mapping[str, Any]:
+        """See `ClientSide.mended`."""
+        return mended(body, mending)
 
     def writer(self, options: WriteOptions) -> StreamWriter:
         """A writer for one streamed answer (R7.5 to R7.10)."""

@@ -20,12 +20,14 @@ from ...formats.toolset import note, note_of
 from ...model import ModelReply, ModelRequest, ToolSpec, fields_of
 from .. import openai
 from ..base import Allowance, ClientSide, ListedModel, ServerSide, StreamReader, StreamWriter, WriteOptions
+from ..mending import Mending
 from ..numbers import MAX_CHOICES
 from ..request_schema import RequestSchema
 from ..wire import dump, load
 from .blocks import PART_FIELDS, PROTOCOL
 from .errors import read_refusal, status_of, write_error, write_limits
 from .ids import given_id
+from .mending import mended
 from .reader import MessagesReader
 from .reply import read_reply, thinking_of, write_reply
 from .request import BETA, HEADERS, code_of, read_request
@@ -67,6 +69,9 @@ class MessagesProtocol(ClientSide, ServerSide):
     brings_reasoning = True
     opaque_fields = frozenset({"signature", "data"})
     images = True
+    files = True
+    most_temperature = 1.0
+    efforts = ("low", "medium", "high", "xhigh", "max")
     limit_fields = ("max_tokens",)
 
     def __init__(self) -> None:
@@ -77,6 +82,10 @@ class MessagesProtocol(ClientSide, ServerSide):
     def read_request(self, body: Mapping[str, Any], raw: bytes) -> ModelRequest:
         """The request in `body`, the parsed JSON of `raw`. Raises `ClientFault` with `param` (R14.1)."""
         return read_request(body, raw, self._shape)
+
+    def mended(self, body: Mapping[str, Any], mending: Mending) -> Mapping[str, Any]:
+        """See `ClientSide.mended`."""
+        return mended(body, mending)
 
     def writer(self, options: WriteOptions) -> StreamWriter:
         """A writer for one streamed answer (R14.3)."""

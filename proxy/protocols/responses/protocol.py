@@ -21,10 +21,12 @@ from ...events import Opaque
 from ...model import Message, ModelReply, ModelRequest, ToolUse, fields_of
 from .. import openai
 from ..base import ClientSide, ListedModel, Route, ServerSide, StreamReader, StreamWriter, WriteOptions
+from ..mending import Mending
 from ..numbers import MAX_CHOICES
 from ..wire import load
 from .compaction import asking, write_compacted
 from .items import PROTOCOL, known_fields
+from .mending import mended
 from .reader import ResponsesReader
 from .reply import read_reply, write_reply
 from .request import read_request
@@ -74,6 +76,8 @@ class ResponsesProtocol(ClientSide, ServerSide):
     takes_websocket = True
     opaque_fields = frozenset({"encrypted_content", "id"})
     images = True
+    files = True
+    efforts = ("none", "minimal", "low", "medium", "high", "xhigh")
     reasoning_effort = True
     stops = 0
     time_header = openai.TIME_HEADER
@@ -84,6 +88,10 @@ class ResponsesProtocol(ClientSide, ServerSide):
     def read_request(self, body: Mapping[str, Any], raw: bytes) -> ModelRequest:
         """The request in `body`, the parsed JSON of `raw`. Raises `ClientFault` with `param` (R8.1 to R8.4)."""
         return read_request(body, raw)
+
+    def mended(self, body: Mapping[str, Any], mending: Mending) -> Mapping[str, Any]:
+        """See `ClientSide.mended`."""
+        return mended(body, mending)
 
     def writer(self, options: WriteOptions) -> StreamWriter:
         """A writer for one streamed answer (R8.7 to R8.12)."""

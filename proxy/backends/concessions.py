@@ -1,0 +1,233 @@
+"""What a model server refuses of a request, read from its refusal: the same request is sent again without it (R5.9,
+R28.4).
+
+Rules:
+
+1. Only a refusal of the request itself counts (400, 413, 415, 422), and only if it names what is given up.
+2. A server is given up something once: a refusal that names it again is the answer.
+3. A value that the server says is taken from its message; a message may repeat the request, so a number counts only
+   where it is less than what was asked for, and a word only if it is one of the known ones.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace as changed
+from typing import Any, Final, NamedTuple
+
+from ..errors import GatewayError
+from ..formats.rendering import SHORT_NAME_CHARS
+from ..model import Message, ModelRequest, Opaque, Part, Sampling, ToolResult, dataclass, replace
+from ..tolerances import EFFORT, MAX_TOKENS, REFUSED, TEMPERATURE, TOP_P
+from .base import Capabilities
+from .fit_history import Tell
+from .fit_media import has_images
+
+_STATUSES: Final = frozenset({400, 413, 415, 422, 500, 501})
+EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+"""Words for the effort of reasoning, the least first."""
+
+_IMAGES: Final = re.compile(
+    r"\bimages?\b|image_url|input_image|\bvision\b|multi-?modal|mmproj|unknown variant .?image|content.{0,40}must be a string",
+    re.IGNORECASE,
+)
+_FILES: Final = re.compile(
+    r"\bfiles?\b|\bdocuments?\b|\bpdf\b|input_file|unknown variant .?(?:file|document)", re.IGNORECASE
+)
+_TOKENS: Final = re.compile(
+    r"max_(?:completion_|output_|new_)?tokens|completion tokens|context (?:length|limit|window|size)|token count",
+    re.IGNORECASE,
+)
+_NUMBER: Final = re.compile(r"\d+(?:,\d+)*")
+_TOO_LONG_NAME: Final = ("too long", "maximum length", "max length", "at most 64", "{1,64}")
+_BEFORE_CONTEXT: Final = (
+    "context length is ",
+    "context length of ",
+    "context window of ",
+    "context size is ",
+    "must be <= ",
+)
+"""What stands before the tokens of prompt and answer together."""
+_BEHIND_INPUT: Final = ("in the messages", "input tokens", "tokens from the input", "`inputs` tokens", "prompt tokens")
+"""What stands behind the tokens of the prompt."""
+_WORD: Final = re.compile(r"['\"`]([a-z]+)['\"`]")
+_PARAMETERS: Final = {
+    "temperature": re.compile(r"\btemperature\b", re.IGNORECASE),
+    "top_p": re.compile(r"\btop_p\b", re.IGNORECASE),
+    "top_k": re.compile(r"\btop_k\b", re.IGNORECASE),
+    "presence_penalty": re.compile(r"\bpresence_penalty\b", re.IGNORECASE),
+    "frequency_penalty": re.compile(r"\bfrequency_penalty\b", re.IGNORECASE),
+    "seed": re.compile(r"\bseed\b", re.IGNORECASE),
+    "reasoning_effort": re.compile(r"\breasoning[_.]effort\b|\beffort\b", re.IGNORECASE),
+}
+"""Fields of `Sampling` that a server may refuse, each with how it names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Concessions:
+    """What a server is sent a request without. `most_tokens`: the longest answer that it gives; `left_tokens`: the room
+    that it has left for the answer to one request. `efforts`: the words that it knows; `without`: fields of `Sampling`
+    that it does not take."""
+
+    no_images: bool = False
+    no_files: bool = False
+    short_names: bool = False
+    most_tokens: int | None = None
+    left_tokens: int | None = None
+    efforts: tuple[str, ...] = ()
+    without: frozenset[str] = frozenset()
+
+    @property
+    def lasting(self) -> Concessions:
+        """What of it holds for other requests."""
+        return self if self.left_tokens is None else replace(self, left_tokens=None)
+
+
+NONE: Final = Concessions()
+
+
+class Limits(NamedTuple):
+    """What a server takes of sampling: `context`, the tokens of prompt and answer together, if it is known."""
+
+    temperature: float = 2.0
+    efforts: tuple[str, ...] = ()
+    context: int | None = None
+
+
+def conceded(known: Concessions, fault: GatewayError, sent: ModelRequest) -> Concessions | None:
+    """`known` with what a server gave up `sent` for; None if it named nothing that can be given up."""
+    if fault.upstream_status not in _STATUSES:
+        return None
+    said, sampling = fault.message, sent.sampling
+    limit = sampling.max_tokens
+    if limit is not None and _TOKENS.search(said):
+        most, left = _room(said, limit)
+        if most is not None and most != known.most_tokens:
+            return replace(known, most_tokens=most)
+        if left is not None and known.left_tokens is None:
+            return replace(known, left_tokens=left)
+    if fault.code == "context_length_exceeded":
+        return None
+    if not known.no_images and _IMAGES.search(said) and has_images(sent.messages):
+        return replace(known, no_images=True)
+    if not known.no_files and _FILES.search(said) and has_files(sent.messages):
+        return replace(known, no_files=True)
+    if not known.short_names and _names_length(said) and _long_names(sent):
+        return replace(known, short_names=True)
+    for field, pattern in _PARAMETERS.items():
+        if getattr(sampling, field) is None or field in known.without or not pattern.search(said):
+            continue
+        words = tuple(word for word in EFFORTS if word in _WORD.findall(said) and word != sampling.reasoning_effort)
+        if field == "reasoning_effort" and words and not known.efforts:
+            return replace(known, efforts=words)
+        return replace(known, without=known.without | {field})
+    return None
+
+
+def _names_length(said: str) -> bool:
+    """Whether a server complains of the length of a name."""
+    small = said.lower()
+    return "name" in small and any(words in small for words in _TOO_LONG_NAME)
+
+
+def _room(said: str, limit: int) -> tuple[int | None, int | None]:
+    """The longest answer that a server gives, and the room that it has left, as far as it says one of them. `limit`:
+    what was asked for."""
+    found = [
+        (int(one[0].replace(",", "")), one.start(), one.end()) for one in _NUMBER.finditer(said) if len(one[0]) < 16
+    ]
+    context = given = None
+    for at, (number, start, end) in enumerate(found):
+        if said[:start].lower().endswith(_BEFORE_CONTEXT):
+            context = number
+        elif said[end:].lstrip().lower().startswith(_BEHIND_INPUT):
+            given = number
+        between = [said[found[n][2] : found[n + 1][1]].strip() for n in range(at, min(at + 2, len(found) - 1))]
+        if between == ["+", ">"]:  # prompt + answer > both
+            given, context = number, found[at + 2][0]
+    if context is None:
+        fitting = [number for number, _, _ in found if 16 <= number < limit]
+        return max(fitting, default=None), None
+    left = 0 if given is None else context - given
+    return None, left if 0 < left < limit else None
+
+
+def has_files(messages: tuple[Message, ...]) -> bool:
+    """Whether one of them, or a result in one, holds a part that is not modelled."""
+    return any(_is_file(part) for message in messages for part in message.parts)
+
+
+def _is_file(part: Part) -> bool:
+    return isinstance(part, Opaque) or (isinstance(part, ToolResult) and any(map(_is_file, part.parts)))
+
+
+def _long_names(request: ModelRequest) -> bool:
+    return any(len(tool.name) + len(tool.namespace or "") > SHORT_NAME_CHARS - 2 for tool in request.tools)
+
+
+def conceding(takes: Capabilities, given_up: Concessions) -> Capabilities:
+    """What a server takes after it has refused something."""
+    if given_up is NONE:
+        return takes
+    fields: dict[str, Any] = {}
+    if given_up.no_images:
+        fields |= {"images": False, "images_unknown": False}
+    if given_up.no_files:
+        fields["files"] = False
+    if given_up.short_names:
+        fields["short_names"] = True
+    return changed(takes, **fields) if fields else takes
+
+
+def fit_sampling(request: ModelRequest, limits: Limits, given_up: Concessions, tell: Tell) -> Sampling:
+    """The sampling of a request within what a server takes. The same object if it is."""
+    sampling = request.sampling
+    fields: dict[str, Any] = {}
+    for name in given_up.without:
+        if getattr(sampling, name) is not None:
+            fields[name] = None
+            tell(REFUSED, f"the model server takes no {name}")
+    temperature = sampling.temperature
+    if temperature is not None and temperature > limits.temperature and "temperature" not in fields:
+        fields["temperature"] = limits.temperature
+        tell(TEMPERATURE, f"{temperature:g} became {limits.temperature:g}")
+    if sampling.top_p is not None and sampling.top_p > 1 and "top_p" not in fields:
+        fields["top_p"] = 1
+        tell(TOP_P, f"{sampling.top_p:g} became 1")
+    effort = sampling.reasoning_effort
+    efforts = given_up.efforts or limits.efforts
+    if effort is not None and "reasoning_effort" not in fields and (nearest := _nearest(effort, efforts)) != effort:
+        fields["reasoning_effort"] = nearest
+        tell(EFFORT, f"{effort[:40]!r} became {nearest!r}")
+    most = _most_tokens(request, limits, given_up)
+    if sampling.max_tokens is not None and most is not None and sampling.max_tokens > most:
+        fields["max_tokens"] = most
+        tell(MAX_TOKENS, f"{sampling.max_tokens} became {most}")
+    return replace(sampling, **fields) if fields else sampling
+
+
+def _nearest(effort: str, known: tuple[str, ...]) -> str | None:
+    """The word among `known` that is nearest to an effort, the lesser one of two. None for no effort where no word says
+    that; an unknown word is left to the server."""
+    if not known or effort in known or effort not in EFFORTS:
+        return effort
+    at = EFFORTS.index(effort)
+    if at == 0:
+        return None
+    ranked = [word for word in EFFORTS if word in known and word != "none"]
+    return min(ranked, key=lambda word: abs(EFFORTS.index(word) - at), default=None)
+
+
+BYTES_A_TOKEN: Final = 3
+"""A cautious guess for prompts of which nobody has counted the tokens."""
+
+
+def _most_tokens(request: ModelRequest, limits: Limits, given_up: Concessions) -> int | None:
+    """The longest answer that can be asked for; None if nothing is known. Where a limit is beyond the context on its
+    own, the prompt is guessed; the server says more if that was too little."""
+    known = [most for most in (given_up.most_tokens, given_up.left_tokens) if most is not None]
+    limit = request.sampling.max_tokens
+    if limits.context is not None and limit is not None and limit >= limits.context:
+        guessed = min(request.size // BYTES_A_TOKEN, limits.context // 2)
+        known.append(max(1, limits.context - guessed - 1))
+    return min(known, default=None)

@@ -1,0 +1,109 @@
+"""Servers that refuse a part of a request which it can do without (`proxy.backends.concessions`): the same server is
+asked again, at once, and it is remembered.
+
+Rules:
+
+1. A refusal is believed when the same request is taken without what it named.
+2. What it teaches counts for later requests of the same owner for the same model only: a server's message may repeat
+   what a client wrote (R33.6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from ..backends.concessions import NONE, Concessions, conceded
+from ..errors import GatewayError
+from ..model import ModelRequest
+
+if TYPE_CHECKING:
+    from .attempts import Relaxing
+    from .pool import WeightedEndpoint
+
+MOST_REMEMBERED: Final = 1024
+"""Owners and models that are remembered for a server."""
+MOST_TIMES: Final = 6
+"""So often a server is asked again with less, for one request."""
+
+
+class Remembered:
+    """What one server refused, by owner and model."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], Concessions] = {}
+
+    def find(self, owner: str, model: str) -> Concessions:
+        """What requests of this owner are sent without."""
+        return self._known.get((owner, model), NONE) if self._known else NONE
+
+    def keep(self, owner: str, model: str, concessions: Concessions) -> None:
+        """It is so from now on."""
+        if concessions == NONE:
+            return
+        self._known.pop((owner, model), None)
+        if len(self._known) >= MOST_REMEMBERED:
+            del self._known[next(iter(self._known))]
+        self._known[owner, model] = concessions
+
+
+class Conceding:
+    """What the servers that one request of `owner` asks are sent without."""
+
+    def __init__(self, owner: str) -> None:
+        self._owner = owner
+        self._given_up: dict[WeightedEndpoint, Concessions] = {}
+        self._sent: dict[WeightedEndpoint, ModelRequest] = {}
+        self._times: dict[WeightedEndpoint, int] = {}
+
+    def of(self, member: WeightedEndpoint, request: ModelRequest) -> Concessions:
+        """What `member` is sent `request` without."""
+        known = self._given_up.get(member)
+        return member.endpoint.concessions.find(self._owner, request.model) if known is None else known
+
+    def sends(self, member: WeightedEndpoint, request: ModelRequest) -> None:
+        """`member` is asked this."""
+        self._sent[member] = request
+
+    def is_careful(self, member: WeightedEndpoint) -> bool:
+        """Whether the beginning of its answer may say that it refuses: only a status does."""
+        return False
+
+    def relaxes(self, member: WeightedEndpoint, fault: GatewayError) -> bool:
+        """Whether `member`, which failed with `fault`, is to be asked again with less."""
+        sent = self._sent.get(member)
+        times = self._times.get(member, 0)
+        if sent is None or times >= MOST_TIMES:
+            return False
+        further = conceded(self.of(member, sent), fault, sent)
+        if further is None:
+            return False
+        self._given_up[member] = further
+        self._times[member] = times + 1
+        return True
+
+    def accepted(self, member: WeightedEndpoint) -> None:
+        """The answer of `member` has begun."""
+        given_up = self._given_up.get(member)
+        if given_up is not None:
+            member.endpoint.concessions.keep(self._owner, self._sent[member].model, given_up.lasting)
+
+
+class AllOf:
+    """Several things that servers need not take, the most specific first."""
+
+    def __init__(self, several: Iterable[Relaxing]) -> None:
+        self._several = tuple(several)
+
+    def is_careful(self, member: WeightedEndpoint) -> bool:
+        """See `Relaxing`."""
+        return any(one.is_careful(member) for one in self._several)
+
+    def relaxes(self, member: WeightedEndpoint, fault: GatewayError) -> bool:
+        """See `Relaxing`."""
+        return any(one.relaxes(member, fault) for one in self._several)
+
+    def accepted(self, member: WeightedEndpoint) -> None:
+        """See `Relaxing`."""
+        for one in self._several:
+            one.accepted(member)

@@ -1,0 +1,164 @@
+"""Schemas of tools as clients really send them, written as JSON Schema that everybody reads (R28.4).
+
+Rules:
+
+1. Only what says the same, or less, is put in place of what is not valid: a bound of draft-04 becomes a number, what is
+   null or of no meaning is left out, a type of another language becomes JSON's. Nothing is made stricter.
+2. A reference to nothing in the schema is left out. One that leads out of it stays, and is refused (R3.4).
+3. The same object comes back if nothing is to be done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import unquote
+
+from ._schema_walk import EDGES
+
+MAX_DEPTH: Final = 200
+
+_TYPES: Final = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
+_OTHER_TYPES: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("str", "text", "date", "datetime"), "string"),
+    **dict.fromkeys(("int", "int32", "int64", "long"), "integer"),
+    **dict.fromkeys(("float", "double", "decimal"), "number"),
+    **dict.fromkeys(("dict", "map"), "object"),
+    **dict.fromkeys(("list", "tuple", "set"), "array"),
+    "bool": "boolean",
+    "none": "null",
+}
+"""Types by the names that they have in programs, in small letters."""
+_MAPPED: Final = frozenset(keyword for keyword, (_, mapped) in EDGES.items() if mapped)
+_VALUES: Final = frozenset({"const", "default", "enum", "examples", "example"})
+"""Keywords whose values are no schemas; null is a value."""
+_BOUNDS: Final = {"exclusiveMinimum": "minimum", "exclusiveMaximum": "maximum"}
+_NO_PARAMETERS: Final[Mapping[str, Any]] = {"type": "object", "properties": {}}
+
+
+def mended(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The parameters of a tool with what is odd in them written in a valid way."""
+    schema = _Mending(parameters).schema(parameters, 0)
+    root = schema.get("type", "object")
+    if isinstance(root, list) and "object" in root:
+        schema = {**schema, "type": "object"}
+    dialect = schema.get("$schema")
+    if "$schema" in schema and not (isinstance(dialect, str) and "json-schema.org/draft" in dialect):
+        schema = {key: value for key, value in schema.items() if key != "$schema"}
+    return schema
+
+
+def complete(parameters: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """Parameters as every model server takes them: an object with `properties`. The same object if they are."""
+    if parameters is None:
+        return _NO_PARAMETERS
+    if "type" in parameters and "properties" in parameters:
+        return parameters
+    if any(key in parameters for key in ("$ref", "allOf", "anyOf", "oneOf")):
+        return parameters if "type" in parameters else {"type": "object", **parameters}
+    return {**_NO_PARAMETERS, **parameters}
+
+
+class _Mending:
+    def __init__(self, root: Mapping[str, Any]) -> None:
+        self._root = root
+
+    def schema(self, schema: Mapping[str, Any], depth: int) -> Mapping[str, Any]:
+        """One schema, and all in it."""
+        if depth > MAX_DEPTH:
+            return schema
+        out: dict[str, Any] = {}
+        changed = False
+        for key, value in schema.items():
+            better = self._value(schema, key, value, depth)
+            changed = changed or better is not value
+            if better is not _LEFT_OUT:
+                out[key] = better
+        return out if changed else schema
+
+    def _value(self, schema: Mapping[str, Any], key: str, value: Any, depth: int) -> Any:
+        if key == "enum":
+            return _enum(value)
+        if key in _VALUES:
+            return value
+        if value is None:
+            return _LEFT_OUT
+        match key:
+            case "type":
+                return _type(value)
+            case "$ref" if isinstance(value, str) and value.startswith("#/") and not self._leads(value):
+                return _LEFT_OUT
+            case "exclusiveMinimum" | "exclusiveMaximum" if isinstance(value, bool):
+                bound = schema.get(_BOUNDS[key])
+                return bound if value and isinstance(bound, int | float) else _LEFT_OUT
+            case "required":
+                return _required(value)
+            case "id" if isinstance(value, str):
+                return _LEFT_OUT
+        if key not in EDGES:
+            return value
+        if isinstance(value, Mapping):
+            return self._mapped(value, depth) if key in _MAPPED else self.schema(value, depth + 1)
+        if isinstance(value, list) and key not in _MAPPED:
+            better = [self.schema(one, depth + 1) if isinstance(one, Mapping) else one for one in value]
+            return value if all(a is b for a, b in zip(better, value, strict=True)) else better
+        return value
+
+    def _mapped(self, schemas: Mapping[str, Any], depth: int) -> Mapping[str, Any]:
+        better = {
+            name: self.schema(one, depth + 1) if isinstance(one, Mapping) else {} if one is None else one
+            for name, one in schemas.items()
+        }
+        return schemas if all(better[name] is one for name, one in schemas.items()) else better
+
+    def _leads(self, reference: str) -> bool:
+        """Whether a pointer leads to something in the schema."""
+        value: Any = self._root
+        for token in unquote(reference[2:]).split("/"):
+            token = token.replace("~1", "/").replace("~0", "~")
+            if isinstance(value, Mapping) and token in value:
+                value = value[token]
+            elif isinstance(value, list) and token.isdecimal() and len(token) < 9 and int(token) < len(value):
+                value = value[int(token)]
+            else:
+                return False
+        return isinstance(value, Mapping | bool)
+
+
+_LEFT_OUT: Final = object()
+
+
+def _type(value: Any) -> Any:
+    """A type, or several; left out if it may be any."""
+    if isinstance(value, str):
+        if value in _TYPES:
+            return value
+        small = value.lower()
+        return _LEFT_OUT if small == "any" else small if small in _TYPES else _OTHER_TYPES.get(small, value)
+    if not isinstance(value, list):
+        return value
+    better = [_type(one) if one is not None else "null" for one in value]
+    if not better or _LEFT_OUT in better:
+        return _LEFT_OUT
+    better = list(dict.fromkeys(better)) if all(isinstance(one, str) for one in better) else better
+    return value if better == value else better
+
+
+def _enum(value: Any) -> Any:
+    """The values that are allowed; left out if none are listed."""
+    if not isinstance(value, list) or not value:
+        return _LEFT_OUT if value is None or value == [] else value
+    try:
+        plain = all(isinstance(one, str) for one in value) and len(set(value)) < len(value)
+    except TypeError:
+        return value
+    return list(dict.fromkeys(value)) if plain else value
+
+
+def _required(value: Any) -> Any:
+    """The names of properties that must be there; a property that says of itself that it must is left out."""
+    if isinstance(value, bool):
+        return _LEFT_OUT
+    if isinstance(value, list) and all(isinstance(one, str) for one in value) and len(set(value)) < len(value):
+        return list(dict.fromkeys(value))
+    return value

@@ -1,0 +1,707 @@
+"""One odd field never ends a client's session (R28.4, R3.2, R3.7, R5.9): odd requests over all client protocols, before
+servers of all kinds. Each cell says what must reach the server, and the one warning of it."""
+
+from __future__ import annotations
+
+import base64
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+import orjson
+import pytest
+
+from proxy.folding import unfold
+from proxy.model import ModelReply, ModelRequest, ReplyChoice, Text, ToolUse, Usage
+from proxy.protocols.base import WriteOptions
+from proxy.registry import usual_server
+from proxy.testing import Answer, Asked, Refuse, Upstream, WireAnswer
+from tests.e2e.agent import block
+from tests.e2e.conftest import CHAT, post, read_config, serving
+from tests.e2e.meaning import MESSAGES, RESPONSES, meant
+
+PATHS: Final = {"chat": CHAT, "responses": RESPONSES, "messages": MESSAGES}
+PIXEL: Final = "data:image/png;base64,iVBORw0KGgo="
+PNG: Final = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}
+NOTE: Final = "[image omitted: this model takes no images]"
+SCHEMA: Final = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
+
+
+class Kind(NamedTuple):
+    """A kind of server behind the gateway: its kind, the route's mode, and whether it does tools itself."""
+
+    kind: str
+    mode: str
+
+    @property
+    def native(self) -> bool:
+        return self.mode == "native"
+
+
+SERVERS: Final = {
+    "text": Kind("openai_chat", "prompt"),
+    "chat": Kind("openai_chat", "native"),
+    "responses": Kind("openai_responses", "native"),
+    "messages": Kind("anthropic_messages", "native"),
+}
+CLIENTS: Final = tuple(PATHS)
+
+
+def answering(kind: str, *parts: Any) -> Callable[[Asked], Answer]:
+    """A server of this kind that says so."""
+    wire = usual_server(kind)
+    options = WriteOptions(request=ModelRequest("m", (), stream=True, include_usage=True), created=1)
+
+    def answer(asked: Asked) -> Answer:
+        said = ModelReply("", "m", 1, (ReplyChoice(parts or (Text("ok"),), "stop"),), Usage(9, 4))
+        if asked.json.get("stream") is True:
+            return Answer([wire.writer(options).feed(unfold(said))], headers={"Content-Type": "text/event-stream"})
+        return Answer([wire.write_reply(said, options)], headers={"Content-Type": "application/json"}, framing="length")
+
+    return answer
+
+
+class Seen(NamedTuple):
+    """An answer, the bodies that reached the server, and the names of the warnings."""
+
+    answer: WireAnswer
+    bodies: list[Any]
+    told: set[str]
+
+    @property
+    def text(self) -> str:
+        """The last body as text."""
+        return orjson.dumps(self.bodies[-1]).decode()
+
+
+@pytest.fixture
+def ask(caplog: pytest.LogCaptureFixture) -> Callable[..., Any]:
+    """Sends one request, or several, through a gateway before a server of this kind."""
+    caplog.set_level(logging.WARNING, "toolwire.tolerated")
+
+    async def asked(
+        client: str,
+        server: str,
+        *bodies: Mapping[str, Any],
+        script: Any = None,
+        backend: Mapping[str, Any] | None = None,
+        parts: tuple[Any, ...] = (),
+        headers: Mapping[str, str] | None = None,
+        raw: bytes | None = None,
+        **options: Any,
+    ) -> Seen:
+        kind = SERVERS[server]
+        async with Upstream(script or [answering(kind.kind, *parts)]) as up:
+            section = {"kind": kind.kind, "url": up.url, **(backend or {})}
+            config = read_config({"backends": {"up": section}, "defaults": {"mode": kind.mode, **options}})
+            async with serving(config) as gateway:
+                for body in bodies:
+                    caplog.clear()
+                    answer = await post(
+                        gateway, whole(client, body) if raw is None else raw, path=PATHS[client], headers=headers
+                    )
+                told = {r.getMessage().split(": ")[1] for r in caplog.records if r.name == "toolwire.tolerated"}
+            return Seen(answer, [one.json for one in up.requests], told)
+
+    return asked
+
+
+def whole(client: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    """A request with what its protocol demands."""
+    return {"model": "m", **({"max_tokens": 64} if client == "messages" else {}), **body}
+
+
+def user(client: str, *parts: Any) -> dict[str, Any]:
+    """A request in which the user says these parts."""
+    turn = {"role": "user", "content": list(parts)}
+    return {"input": [turn]} if client == "responses" else {"messages": [turn]}
+
+
+TEXT: Final = {
+    "chat": {"type": "text", "text": "look"},
+    "responses": {"type": "input_text", "text": "look"},
+    "messages": {"type": "text", "text": "look"},
+}
+IMAGE: Final = {
+    "chat": {"type": "image_url", "image_url": {"url": PIXEL}},
+    "responses": {"type": "input_image", "image_url": PIXEL},
+    "messages": {"type": "image", "source": PNG},
+}
+TOOL: Final = {
+    "chat": lambda name, schema: {"type": "function", "function": {"name": name, "parameters": schema}},
+    "responses": lambda name, schema: {"type": "function", "name": name, "parameters": schema},
+    "messages": lambda name, schema: {"name": name, "input_schema": schema},
+}
+
+
+def called(
+    client: str,
+    *results: Any,
+    arguments: Any = None,
+    ids: tuple[str, ...] = ("c1",),
+    between: Any = None,
+    said: bool = True,
+) -> dict[str, Any]:
+    """A history with calls of `read` and these results, each an id (None: none) and content; `between` stands before
+    the results."""
+    given = {"path": "a"} if arguments is None else arguments
+    text = given if isinstance(given, str) else orjson.dumps(given).decode()
+    begin, end = {"role": "user", "content": "go"}, [{"role": "user", "content": "on"}] if said else []
+    middle = [] if between is None else [{"role": "user", "content": between}]
+    if client == "responses":
+        calls = [{"type": "function_call", "call_id": one, "name": "read", "arguments": text} for one in ids]
+        outs = [{"type": "function_call_output", "output": c, **({"call_id": i} if i else {})} for i, c in results]
+        return {"input": [begin, *calls, *middle, *outs, *end]}
+    if client == "messages":
+        uses = [{"type": "tool_use", "id": one, "name": "read", "input": given} for one in ids]
+        blocks = [{"type": "tool_result", "content": c, **({"tool_use_id": i} if i else {})} for i, c in results]
+        answers = [{"role": "user", "content": blocks}] if blocks else []
+        return {"messages": [begin, {"role": "assistant", "content": uses}, *middle, *answers, *end]}
+    made = [{"id": one, "type": "function", "function": {"name": "read", "arguments": text}} for one in ids]
+    tools = [{"role": "tool", "content": c, **({"tool_call_id": i} if i else {})} for i, c in results]
+    return {"messages": [begin, {"role": "assistant", "content": None, "tool_calls": made}, *middle, *tools, *end]}
+
+
+def pairs(server: str, body: Any) -> list[str]:
+    """The order of calls, results and other turns that reached a server, as one word each: `call:ID`, `result:ID`,
+    `user`, `assistant`."""
+    out: list[str] = []
+    if server == "responses":
+        for item in body["input"] if isinstance(body["input"], list) else ():
+            kind = item.get("type", "message")
+            out.append(
+                {
+                    "function_call": f"call:{item.get('call_id')}",
+                    "function_call_output": f"result:{item.get('call_id')}",
+                }.get(kind, item.get("role", kind))
+            )
+        return out
+    for message in body["messages"]:
+        if server == "messages":
+            for block in message["content"] if isinstance(message["content"], list) else [{"type": "text"}]:
+                kind = block["type"]
+                out.append(
+                    {"tool_use": f"call:{block.get('id')}", "tool_result": f"result:{block.get('tool_use_id')}"}.get(
+                        kind, message["role"]
+                    )
+                )
+        elif message["role"] == "tool":
+            out.append(f"result:{message['tool_call_id']}")
+        else:
+            out += [f"call:{call['id']}" for call in message.get("tool_calls") or ()] or [message["role"]]
+    return out
+
+
+def cells(*servers: str) -> Any:
+    """Every client protocol before these servers."""
+    return pytest.mark.parametrize(
+        ("client", "server"), [(client, server) for client in CLIENTS for server in servers or tuple(SERVERS)]
+    )
+
+
+NATIVE: Final = ("chat", "responses", "messages")
+
+
+# --- images ---------------------------------------------------------------------------------------------------------
+
+
+@cells()
+async def test_an_image_becomes_a_note_where_the_model_takes_none(ask: Any, client: str, server: str) -> None:
+    """R5.9"""
+    seen = await ask(client, server, user(client, TEXT[client], IMAGE[client]), backend={"images": "false"})
+    assert seen.answer.status == 200, seen.answer.body
+    assert NOTE in seen.text
+    assert "iVBOR" not in seen.text
+    assert seen.told == {"images_omitted"}
+
+
+@cells()
+async def test_an_image_goes_to_a_server_of_which_nothing_is_known(ask: Any, client: str, server: str) -> None:
+    seen = await ask(
+        client, server, {**user(client, TEXT[client], IMAGE[client]), "tools": [TOOL[client]("read", SCHEMA)]}
+    )
+    assert seen.answer.status == 200, seen.answer.body
+    assert "iVBORw0KGgo=" in seen.text
+    assert not seen.told
+
+
+@cells()
+@pytest.mark.parametrize(
+    "words",
+    [
+        "At most 0 image(s) may be provided in one request.",
+        "model does not support image input",
+        "image input is not supported - hint: if this is unexpected, you may need to provide the mmproj",
+        "m is not a multimodal model",
+        "unknown variant `image_url`, expected `text`",
+    ],
+)
+async def test_a_refusal_of_images_is_answered_with_a_note_and_remembered(
+    ask: Any, client: str, server: str, words: str
+) -> None:
+    kind = SERVERS[server].kind
+    body = user(client, TEXT[client], IMAGE[client])
+    seen = await ask(client, server, body, body, script=[Refuse(400, words), answering(kind)])
+    assert seen.answer.status == 200, seen.answer.body
+    assert ["iVBOR" in orjson.dumps(one).decode() for one in seen.bodies] == [True, False, False]
+    assert NOTE in seen.text
+    assert seen.told == {"images_omitted"}
+
+
+@cells()
+async def test_images_error_refuses(ask: Any, client: str, server: str) -> None:
+    seen = await ask(client, server, user(client, TEXT[client], IMAGE[client]), backend={"images": "error"})
+    assert seen.answer.status == 400
+    assert not seen.bodies
+    assert "takes no images" in seen.answer.body.decode()
+
+
+@cells(*NATIVE)
+async def test_images_in_results(ask: Any, client: str, server: str) -> None:
+    """They stay where the protocol has pictures in results, else they follow in a user message, in order."""
+    content = [TEXT[client], IMAGE[client]]
+    body = called(client, ("c1", content), ("c2", content), ids=("c1", "c2"), said=False)
+    seen = await ask(client, server, body)
+    assert seen.answer.status == 200, seen.answer.body
+    assert seen.text.count("iVBORw0KGgo=") == 2
+    if server != "chat":
+        assert not seen.told
+        return
+    assert seen.told == {"images_moved"}
+    assert pairs(server, seen.bodies[-1]) == ["user", "call:c1", "call:c2", "result:c1", "result:c2", "user"]
+    shown = seen.bodies[-1]["messages"][-1]["content"]
+    assert [part["type"] for part in shown] == ["text", "image_url"] * 2
+    assert ["c1" in shown[0]["text"], "c2" in shown[2]["text"]] == [True, True]
+    assert all(isinstance(m["content"], str) for m in seen.bodies[-1]["messages"] if m["role"] == "tool")
+
+
+# --- files ----------------------------------------------------------------------------------------------------------
+
+
+def pdf(text: str) -> str:
+    """A small PDF with this text, as base64."""
+    stream = f"BT /F1 12 Tf 20 100 Td ({text}) Tj ET".encode()
+    objects = [
+        b"<</Type/Catalog/Pages 2 0 R>>",
+        b"<</Type/Pages/Kids[3 0 R]/Count 1>>",
+        b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 300 200]/Contents 4 0 R/Resources<</Font<</F1 5 0 R>>>>>>",
+        b"<</Length %d>>stream\n%b\nendstream" % (len(stream), stream),
+        b"<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>",
+    ]
+    out, places = b"%PDF-1.4\n", []
+    for number, one in enumerate(objects, 1):
+        places.append(len(out))
+        out += b"%d 0 obj\n%b\nendobj\n" % (number, one)
+    table = b"".join(b"%010d 00000 n \n" % place for place in places)
+    end = b"xref\n0 6\n0000000000 65535 f \n%btrailer<</Size 6/Root 1 0 R>>\nstartxref\n%d\n%%%%EOF" % (table, len(out))
+    return base64.b64encode(out + end).decode()
+
+
+def document(client: str, data: str, media: str = "application/pdf", name: str = "a.pdf") -> dict[str, Any]:
+    """A file in the words of a client's protocol."""
+    url = f"data:{media};base64,{data}"
+    match client:
+        case "chat":
+            return {"type": "file", "file": {"filename": name, "file_data": url}}
+        case "responses":
+            return {"type": "input_file", "filename": name, "file_data": url}
+        case _:
+            return {"type": "document", "title": name, "source": {"type": "base64", "media_type": media, "data": data}}
+
+
+@cells()
+@pytest.mark.parametrize("where", ["user", "result"])
+async def test_a_pdf(ask: Any, client: str, server: str, where: str) -> None:
+    data = pdf("Total 42 EUR")
+    part = document(client, data)
+    body = user(client, TEXT[client], part) if where == "user" else called(client, ("c1", [TEXT[client], part]))
+    seen = await ask(client, server, body)
+    assert seen.answer.status == 200, seen.answer.body
+    sent_as_file = data in seen.text
+    own = (
+        SERVERS[server].kind
+        == {"chat": "openai_chat", "responses": "openai_responses", "messages": "anthropic_messages"}[client]
+    )
+    if server in ("responses", "messages") or (own and where == "user"):
+        assert sent_as_file
+        assert not seen.told
+    else:
+        assert not sent_as_file
+        assert "Total 42 EUR" in seen.text
+        assert seen.told == {"files_as_text"}
+
+
+@cells()
+async def test_a_file_that_nobody_can_read_becomes_a_note(ask: Any, client: str, server: str) -> None:
+    part = document(client, "AAAA", "application/zip", "a.zip")
+    seen = await ask(client, server, user(client, TEXT[client], part), backend={"files": False})
+    assert seen.answer.status == 200, seen.answer.body
+    assert "[file omitted: a.zip" in seen.text
+    assert seen.told == {"files_omitted"}
+
+
+@cells()
+async def test_a_text_file_becomes_text(ask: Any, client: str, server: str) -> None:
+    part = document(client, base64.b64encode(b"seven, eight").decode(), "text/csv", "a.csv")
+    seen = await ask(client, server, user(client, TEXT[client], part), backend={"files": False})
+    assert seen.answer.status == 200, seen.answer.body
+    assert "seven, eight" in seen.text
+    assert seen.told == {"files_as_text"}
+
+
+# --- tools ----------------------------------------------------------------------------------------------------------
+
+
+@cells()
+@pytest.mark.parametrize(("count", "told"), [(256, set()), (300, {"many_tools"}), (1000, {"many_tools"})])
+async def test_many_tools(ask: Any, client: str, server: str, count: int, told: set[str]) -> None:
+    """R3.7"""
+    tools = [TOOL[client](f"tool_{number}", SCHEMA) for number in range(count)]
+    seen = await ask(client, server, {**user(client, TEXT[client]), "tools": tools})
+    assert seen.answer.status == 200, seen.answer.body
+    assert all(f'tool_{number}\\"' in seen.text or f'tool_{number}"' in seen.text for number in range(count))
+    assert seen.told == told
+
+
+LONG: Final = ["n" * 127 + "a", "n" * 127 + "b"]
+
+
+@cells()
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("short", [False, True])
+async def test_long_names(ask: Any, client: str, server: str, stream: bool, short: bool) -> None:
+    """R3.2: in calls, in histories and in `tool_choice`; a client always gets its own name back."""
+    second = LONG[1]
+    tools = [TOOL[client](name, SCHEMA) for name in LONG]
+    seen = await ask(client, server, {**user(client, TEXT[client]), "tools": tools}, backend={"short_names": short})
+    assert seen.answer.status == 200, seen.answer.body
+    native = SERVERS[server].native
+    shortens = short and native
+    assert (second in seen.text) != shortens
+    assert seen.told == ({"names_shortened"} if shortens else set())
+    names = _names(seen.bodies[-1]) if native else LONG
+    assert len(set(names)) == 2
+    assert all(len(name) <= 64 for name in names) or not shortens
+    history = orjson.dumps(called(client, ("c1", "done"), said=False)).replace(b'"read"', orjson.dumps(second))
+    choice = {
+        "chat": {"type": "function", "function": {"name": second}},
+        "responses": {"type": "function", "name": second},
+        "messages": {"type": "tool", "name": second},
+    }
+    body = {**orjson.loads(history), "tools": tools, "tool_choice": choice[client], "stream": stream}
+    if client == "chat" and stream:
+        body["stream_options"] = {"include_usage": True}
+    call: Any = ToolUse("c9", names[1], '{"path":"x"}')
+    if not native:
+        call = Text(block(second, {"path": "x"}))
+    seen = await ask(client, server, body, parts=(call,), backend={"short_names": short})
+    assert meant(PATHS[client], seen.answer, stream)[1] == [(second, {"path": "x"})]
+    if native:
+        assert seen.text.count(names[1]) == 3  # on offer, chosen, called
+
+
+def _names(body: Any) -> list[str]:
+    return [tool.get("name") or tool["function"]["name"] for tool in body["tools"]]
+
+
+ODD_SCHEMAS: Final[dict[str, Any]] = {
+    "draft-04 bound": {
+        "type": "object",
+        "properties": {"n": {"type": "integer", "minimum": 0, "exclusiveMinimum": True}},
+    },
+    "draft-04 id": {
+        "id": "http://x/y#",
+        "$schema": "http://json-schema.org/draft-04/schema#",
+        "type": "object",
+        "properties": {},
+    },
+    "PCRE": {"type": "object", "properties": {"a": {"type": "string", "pattern": "(?i)^abc$"}}},
+    "PCRE that is none": {"type": "object", "properties": {"a": {"type": "string", "pattern": "(?P<x>a)(?&x)"}}},
+    "PCRE of names": {"type": "object", "patternProperties": {"^(?!x_)": {"type": "string"}}},
+    "type any": {"type": "object", "properties": {"a": {"type": "any"}}},
+    "null description": {"type": "object", "properties": {"a": {"type": "string", "description": None}}},
+    "null enum": {"type": "object", "properties": {"a": {"type": "string", "enum": None}}},
+    "empty enum": {"type": "object", "properties": {"a": {"type": "string", "enum": []}}},
+    "null required": {"type": "object", "properties": {"a": {"type": "string"}}, "required": None},
+    "required in the property": {"type": "object", "properties": {"a": {"type": "string", "required": True}}},
+    "null properties": {"type": "object", "properties": None},
+    "unknown format": {"type": "object", "properties": {"a": {"type": "string", "format": "uint64"}}},
+    "lost reference": {"type": "object", "properties": {"a": {"$ref": "#/$defs/Gone"}}},
+    "unknown dialect": {"$schema": "https://example.com/schema", "type": "object", "properties": {}},
+    "no type": {"properties": {"a": {"type": "string"}}},
+    "empty": {},
+    "null type": {"type": None, "properties": {"a": {"type": "string"}}},
+    "list of types at the root": {"type": ["object", "null"], "properties": {}},
+    "null": None,
+}
+
+
+@cells()
+@pytest.mark.parametrize("schema", [pytest.param(value, id=name) for name, value in ODD_SCHEMAS.items()])
+async def test_an_odd_schema_keeps_its_tool(ask: Any, client: str, server: str, schema: Any) -> None:
+    tools = [TOOL[client]("read", SCHEMA), TOOL[client]("odd", schema)]
+    arguments = '{"a":"x"}'
+    call: Any = ToolUse("c9", "odd", arguments)
+    if not SERVERS[server].native:
+        call = Text(block("odd", orjson.loads(arguments)))
+    seen = await ask(client, server, {**user(client, TEXT[client]), "tools": tools}, parts=(call,))
+    assert seen.answer.status == 200, seen.answer.body
+    assert "odd" in seen.text
+    assert meant(PATHS[client], seen.answer, False)[1] == [("odd", {"a": "x"})]
+    assert len(seen.told) <= 1
+    if SERVERS[server].native:
+        sent = seen.bodies[-1]["tools"][1]
+        given = sent.get("input_schema") or (sent.get("function") or sent).get("parameters")
+        assert isinstance(given, dict)
+        assert given["type"] == "object"
+
+
+@cells()
+@pytest.mark.parametrize("tools", [[], None])
+async def test_no_tools(ask: Any, client: str, server: str, tools: Any) -> None:
+    seen = await ask(client, server, {**user(client, TEXT[client]), "tools": tools})
+    assert seen.answer.status == 200, seen.answer.body
+    assert not seen.told
+
+
+# --- histories ------------------------------------------------------------------------------------------------------
+
+
+@cells()
+@pytest.mark.parametrize(
+    ("arguments", "wanted"),
+    [
+        ('{"path":"a', {"input": '{"path":"a'}),
+        ("read it", {"input": "read it"}),
+        ("[1]", {"input": [1]}),
+        ("", {}),
+        ("null", {}),
+        ('"{\\"path\\":\\"a\\"}"', {"path": "a"}),
+    ],
+)
+async def test_arguments_that_are_no_object(ask: Any, client: str, server: str, arguments: str, wanted: Any) -> None:
+    seen = await ask(client, server, called(client, ("c1", "done"), arguments=arguments))
+    assert seen.answer.status == 200, seen.answer.body
+    assert "done" in seen.text
+    if SERVERS[server].native:
+        assert _arguments(server, seen.bodies[-1]) == wanted
+
+
+def _arguments(server: str, body: Any) -> Any:
+    if server == "responses":
+        return orjson.loads(next(item["arguments"] for item in body["input"] if item.get("type") == "function_call"))
+    if server == "messages":
+        return next(
+            b["input"]
+            for m in body["messages"]
+            if isinstance(m["content"], list)
+            for b in m["content"]
+            if b["type"] == "tool_use"
+        )
+    return orjson.loads(
+        next(m["tool_calls"][0]["function"]["arguments"] for m in body["messages"] if m.get("tool_calls"))
+    )
+
+
+@pytest.mark.parametrize("server", SERVERS)
+@pytest.mark.parametrize("client", ["chat", "responses"])
+@pytest.mark.parametrize("given", [{"path": "a"}, None])
+async def test_arguments_that_are_no_text(ask: Any, client: str, server: str, given: Any) -> None:
+    raw = orjson.dumps(whole(client, called(client, ("c1", "done"), arguments="@")))
+    seen = await ask(client, server, {}, raw=raw.replace(b'"@"', orjson.dumps(given)))
+    assert seen.answer.status == 200, seen.answer.body
+    assert seen.told == {"arguments_settled"}
+    if SERVERS[server].native:
+        assert _arguments(server, seen.bodies[-1]) == (given or {})
+
+
+@cells()
+@pytest.mark.parametrize("call_id", [None, "gone"])
+async def test_a_result_without_its_call_is_shown(ask: Any, client: str, server: str, call_id: str | None) -> None:
+    seen = await ask(client, server, called(client, ("c1", "first"), (call_id, "lost and found")))
+    assert seen.answer.status == 200, seen.answer.body
+    assert "lost and found" in seen.text
+    if SERVERS[server].native:
+        assert pairs(server, seen.bodies[-1])[:3] == ["user", "call:c1", "result:c1"]
+        assert not any("gone" in word for word in pairs(server, seen.bodies[-1]))
+        assert seen.told == {"result_without_call"}
+
+
+@cells()
+async def test_only_results(ask: Any, client: str, server: str) -> None:
+    body = called(client, ("c1", "lost and found"), ids=(), said=False)
+    turns = body.get("input") or body["messages"]
+    turns[:] = [turn for turn in turns if turn.get("content") != [] and turn.get("role") != "assistant"]
+    seen = await ask(client, server, body)
+    assert seen.answer.status == 200, seen.answer.body
+    assert "lost and found" in seen.text
+
+
+@cells(*NATIVE)
+@pytest.mark.parametrize(
+    ("results", "between", "order", "told"),
+    [
+        ([("c1", "a"), ("c1", "b")], None, ["user", "call:c1", "result:c1", "user"], {"result_repeated"}),
+        ([("c1", "a")], "wait", ["user", "call:c1", "result:c1", "user"], {"result_moved"}),
+        ([], None, ["user", "call:c1", "result:c1", "user"], {"call_without_result"}),
+    ],
+)
+async def test_results_stand_behind_their_calls(
+    ask: Any, client: str, server: str, results: Any, between: Any, order: list[str], told: set[str]
+) -> None:
+    seen = await ask(client, server, called(client, *results, between=between))
+    assert seen.answer.status == 200, seen.answer.body
+    assert pairs(server, seen.bodies[-1])[: len(order)] == order
+    assert all(content in seen.text for _, content in results)
+    assert seen.told == told
+
+
+@cells()
+async def test_calls_without_results_at_the_end(ask: Any, client: str, server: str) -> None:
+    seen = await ask(client, server, called(client, said=False))
+    assert seen.answer.status == 200, seen.answer.body
+    if SERVERS[server].native:
+        assert "result:c1" in pairs(server, seen.bodies[-1])
+
+
+@cells()
+async def test_odd_content(ask: Any, client: str, server: str) -> None:
+    """Null, nothing, and parts that nobody knows."""
+    odd: list[Any] = [None, "", [], [{"type": "hologram", "x": 1}]]
+    turns = [{"role": "user", "content": content} for content in odd] + [{"role": "assistant", "content": None}]
+    turns.append({"role": "user", "content": "last"})
+    seen = await ask(client, server, {"input" if client == "responses" else "messages": turns})
+    assert seen.answer.status == 200, seen.answer.body
+    assert "content_mended" in seen.told
+    assert "last" in seen.text
+
+
+# --- numbers --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("client", ["chat", "responses"])
+async def test_a_temperature_beyond_the_server(ask: Any, client: str) -> None:
+    seen = await ask(client, "messages", {**user(client, TEXT[client]), "temperature": 1.5})
+    assert (seen.bodies[-1]["temperature"], seen.told) == (1, {"temperature_clamped"})
+
+
+LIMIT: Final = {"chat": "max_tokens", "responses": "max_output_tokens", "messages": "max_tokens"}
+REFUSALS: Final = [
+    ("This model's maximum context length is 4096 tokens. However, you requested 100100 tokens (100 in the messages, 100000 in the completion).", 3996, False),
+    ("'max_tokens' or 'max_completion_tokens' is too large: 100000. This model's maximum context length is 8192 tokens and your request has 35 input tokens (100000 > 8192 - 35).", 8157, False),
+    ("max_tokens is too large: 100000. This model supports at most 16384 completion tokens, whereas you provided 100000.", 16384, True),
+    ("max_tokens: 100000 > 64000, which is the maximum allowed number of output tokens for m", 64000, True),
+    ("`max_tokens` must be less than or equal to `8192`, the maximum value for `max_tokens` is less than the `context_window` for this model", 8192, True),
+    ("Invalid max_tokens value, the valid range of max_tokens is [1, 8192]", 8192, True),
+    ("Requested token count exceeds the model's maximum context length of 4096 tokens. You requested a total of 101000 tokens: 1000 tokens from the input messages and 100000 tokens for the completion.", 3096, False),
+    ("`inputs` tokens + `max_new_tokens` must be <= 4096. Given: 1000 `inputs` tokens and 100000 `max_new_tokens`", 3096, False),
+    ("input length and `max_tokens` exceed context limit: 1000 + 100000 > 20000, decrease input length or `max_tokens` and try again", 19000, False),
+]  # fmt: skip
+
+
+@cells()
+@pytest.mark.parametrize(("words", "wanted", "lasting"), REFUSALS)
+async def test_a_limit_that_is_refused(
+    ask: Any, client: str, server: str, words: str, wanted: int, lasting: bool
+) -> None:
+    """Asked again with what the server says; what holds for every request is remembered."""
+    kind = SERVERS[server].kind
+    body = {**user(client, TEXT[client]), LIMIT[client]: 100_000}
+    seen = await ask(client, server, body, body, script=[Refuse(400, words), answering(kind)])
+    assert seen.answer.status == 200, seen.answer.body
+    sent = [one[LIMIT["chat" if server == "text" else server]] for one in seen.bodies]
+    assert sent == [100_000, wanted, wanted if lasting else 100_000]
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+async def test_a_context_that_is_known(ask: Any, client: str) -> None:
+    """A limit beyond all of the context is never sent to a server that has said how large that is."""
+    kind = SERVERS["chat"].kind
+    async with Upstream([answering(kind)]) as up:
+        up.listing = Answer(
+            [orjson.dumps({"object": "list", "data": [{"id": "m", "max_model_len": 4096}]})],
+            headers={"Content-Type": "application/json"},
+        )
+        config = read_config({"backends": {"up": {"url": up.url}}, "defaults": {"mode": "native"}})
+        async with serving(config) as gateway:
+            answer = await post(
+                gateway, whole(client, {**user(client, TEXT[client]), LIMIT[client]: 32_000}), path=PATHS[client]
+            )
+    assert answer.status == 200
+    assert 3000 < up.requests[-1].json["max_tokens"] < 4096
+
+
+@pytest.mark.parametrize("client", ["chat", "responses"])
+@pytest.mark.parametrize(
+    ("server", "effort", "wanted"),
+    [
+        ("messages", "minimal", "low"),
+        ("messages", "none", None),
+        ("responses", "max", "xhigh"),
+        ("messages", "high", "high"),
+    ],
+)
+async def test_an_effort_beyond_the_server(ask: Any, client: str, server: str, effort: str, wanted: str | None) -> None:
+    said = {"reasoning": {"effort": effort}} if client == "responses" else {"reasoning_effort": effort}
+    seen = await ask(client, server, {**user(client, TEXT[client]), **said}, backend={"reasoning_effort": True})
+    assert seen.answer.status == 200, seen.answer.body
+    sent = seen.bodies[-1].get("output_config" if server == "messages" else "reasoning") or {}
+    assert sent.get("effort") == wanted
+    assert seen.told == (set() if effort == wanted else {"effort_clamped"})
+
+
+async def test_an_effort_that_is_refused(ask: Any) -> None:
+    words = "Unsupported value: 'reasoning_effort' does not support 'minimal' with this model. Supported values are: 'low', 'medium', and 'high'."
+    body = {**user("chat", TEXT["chat"]), "reasoning_effort": "minimal"}
+    seen = await ask("chat", "chat", body, body, script=[Refuse(400, words), answering("openai_chat")])
+    assert [one["reasoning_effort"] for one in seen.bodies] == ["minimal", "low", "low"]
+
+
+@cells()
+async def test_a_parameter_that_is_refused(ask: Any, client: str, server: str) -> None:
+    words = "Unsupported value: 'temperature' does not support 0.7 with this model. Only the default (1) value is supported."
+    body = {**user(client, TEXT[client]), "temperature": 0.7}
+    kind = SERVERS[server].kind
+    seen = await ask(client, server, body, body, script=[Refuse(400, words), answering(kind)])
+    assert seen.answer.status == 200
+    assert ["temperature" in one for one in seen.bodies] == [True, False, False]
+    assert seen.told == {"parameter_refused"}
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("field", [{"temperature": -1}, {"temperature": "hot"}, {"top_p": -0.5}])
+async def test_what_the_protocol_forbids_is_refused(ask: Any, client: str, field: dict[str, Any]) -> None:
+    seen = await ask(client, "chat", {**user(client, TEXT[client]), **field})
+    assert seen.answer.status == 400
+    assert next(iter(field)) in seen.answer.body.decode()
+
+
+# --- bodies ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+async def test_a_body_in_zstd(ask: Any, client: str) -> None:
+    from backports import zstd
+
+    raw = zstd.compress(orjson.dumps(whole(client, user(client, TEXT[client]))))
+    seen = await ask(client, "chat", {}, raw=raw, headers={"Content-Encoding": "zstd"})
+    assert seen.answer.status == 200, seen.answer.body
+
+
+# --- what is said of it ---------------------------------------------------------------------------------------------
+
+
+async def test_a_tolerance_is_counted(caplog: pytest.LogCaptureFixture) -> None:
+    """In the access line and in the metrics, once for each request."""
+    import aiohttp
+
+    caplog.set_level(logging.INFO, "toolwire.access")
+    async with Upstream([answering("openai_chat")]) as up:
+        config = read_config({"backends": {"up": {"url": up.url, "images": "false"}}})
+        async with serving(config) as gateway:
+            await post(gateway, whole("chat", user("chat", IMAGE["chat"], IMAGE["chat"])))
+            async with aiohttp.ClientSession() as session, session.get(gateway.make_url("/metrics")) as page:
+                metrics = await page.text()
+    assert 'toolwire_tolerated_total{what="images_omitted"} 1' in metrics
+    [line] = [record for record in caplog.records if record.name == "toolwire.access"]
+    assert "images_omitted" in str(vars(line))
