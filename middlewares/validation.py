@@ -472,6 +472,7 @@ def _check_files(exchange: Exchange, request: ModelRequest, places: Places) -> N
         for message in request.messages
         for part in message.parts
         if isinstance(part, Opaque)
+        and not part.private
         and (wire is None or part.protocol != wire.name)
         and not (form is not None and form.reads(part))
     ]

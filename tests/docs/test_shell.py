@@ -29,14 +29,19 @@ GATEWAY: Final = "127.0.0.1:8080"
 ELSEWHERE: Final = frozenset(
     (
         "claude",
+        "cline",
+        "codex",
         "docker",
         "export",
         "helm",
         "install",
         "kubectl",
         "openapi-python-client",
+        "opencode",
+        "pi",
         "pkill",
         "printf",
+        "qwen",
         "systemctl",
         "systemd-sysusers",
     )
