@@ -40,3 +40,9 @@ def command(name: str, server: TestServer, *arguments: str) -> tuple[str, ...]:
 
 def _at(server: TestServer, text: str) -> str:
     return text.replace(ADDRESS, str(server.make_url("/")).rstrip("/"))
+
+
+def python(name: str, server: TestServer) -> str:
+    """The Python program of the page `name`."""
+    [program] = [block.text for block in blocks(PAGES / f"{name}.md") if block.info[0] == "python"]
+    return _at(server, program)

@@ -6,17 +6,25 @@ import json
 import re
 from pathlib import Path
 
+from proxy.dev.demo import client_lines
 from tests.clients.npm import HERE
 from tests.clients.setup_pages import ADDRESS, PAGES
 from tests.clients.test_codex import PLAIN_CONFIG
 from tests.docs.pages import blocks, read
 
 TABLE = Path("docs/how-to/clients.md")
-ROW = re.compile(r"^\|.*\| `([^`]+)`( \(\w+\))? \| ([\d.]+) \|", re.MULTILINE)
+ROW = re.compile(r"^\|.*\| `([^`]+)`( \(\w+\))? \| ([\d.a-z]+) \|", re.MULTILINE)
 TWO_LANGUAGES = ("openai",)
 """Packages of which there is one for JavaScript and one for Python."""
 UNNAMED = ("node", "zod", "mcp")
 """Packages that clients need."""
+OF_THE_DEMO = {
+    "Claude Code": "claude-code.md",
+    "Codex": "codex.md",
+    "OpenAI's SDKs": "openai.md",
+    "Anthropic's SDKs": "anthropic.md",
+}
+"""The pages of the clients for which the demo prints lines."""
 
 
 def installed() -> dict[tuple[str, str], str]:
@@ -41,3 +49,13 @@ def test_the_table_has_what_is_tested() -> None:
 def test_codex_is_set_up_as_shown() -> None:
     [shown] = [block.text for block in blocks(PAGES / "codex.md") if block.file]
     assert shown.replace(f"{ADDRESS}/v1", "{url}").strip() == PLAIN_CONFIG.strip()
+
+
+def test_the_demo_prints_what_the_pages_have() -> None:
+    printed = dict(line.split(":", 1) for line in client_lines(f"{ADDRESS}/v1", "my-model").splitlines()[2:])
+    assert set(printed) == set(OF_THE_DEMO)
+    for name, line in printed.items():
+        settings = re.findall(r"(\w+)=(\S+)", line)
+        text = read(PAGES / OF_THE_DEMO[name])
+        assert settings
+        assert [name for name, value in settings if not re.search(rf'{name} ?= ?"?{re.escape(value)}', text)] == []

@@ -50,6 +50,7 @@ NOT_RUN: Final = {
     ("docs/how-to/clients/libraries.md", "from langchain_anthropic import ChatAnthropic"): "langchain-anthropic",
     ("docs/how-to/clients/libraries.md", "from anthropic import AsyncAnthropic"): "pydantic-ai",
     ("docs/how-to/clients/libraries.md", "import litellm"): "litellm",
+    ("docs/how-to/clients/goose.md", "from goose import anthropic_provider, openai_provider"): "goose-sdk",
     ("docs/how-to/clients.md", "from gateway_client import AuthenticatedClient"): "openapi-python-client",
 }
 """Python that is only compiled, by its page and first line, and the distribution that it needs and that the extra `dev`

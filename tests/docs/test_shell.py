@@ -33,6 +33,7 @@ ELSEWHERE: Final = frozenset(
         "codex",
         "docker",
         "export",
+        "goose",
         "helm",
         "install",
         "kubectl",
