@@ -66,6 +66,8 @@ NODE: Final = Tool("node", ("node",), ("--version",), r"^v(\d+)\.(\d+)", (20,), 
 RECENT_NODE: Final = Tool("node", ("node",), ("--version",), r"^v(\d+)\.(\d+)", (22, 19), "nodejs")
 """As the newest clients want it."""
 NPM: Final = Tool("npm", ("npm",), ("--version",), r"^(\d+)\.(\d+)", (), "npm")
+OPEN_WEBUI: Final = Tool("Open WebUI", ("open-webui",), ("--help",), r"Usage: open-webui \[")
+"""Of gigabytes, so no test installs it."""
 REDIS: Final = Tool(
     "Redis or Valkey", ("redis-server", "valkey-server"), ("--version",), r"(?:Redis|Valkey) server v=(\d+)\.(\d+)", (6, 2), "redis-server"
 )  # fmt: skip
