@@ -80,7 +80,9 @@ def node(shared: Path, tmp_path: Path) -> Node:
     return run
 
 
-async def execute(*command: str, cwd: Path, env: dict[str, str] | None = None) -> tuple[int, str, str]:
+async def execute(
+    *command: str, cwd: Path, env: dict[str, str] | None = None, timeout_s: float = TIMEOUT_S
+) -> tuple[int, str, str]:
     """Run a program to its end, with nothing on its standard input: status, standard output, standard error."""
     process = await asyncio.create_subprocess_exec(
         *command,
@@ -91,7 +93,7 @@ async def execute(*command: str, cwd: Path, env: dict[str, str] | None = None) -
         stderr=asyncio.subprocess.PIPE,
     )
     try:
-        out, err = await asyncio.wait_for(process.communicate(), TIMEOUT_S)
+        out, err = await asyncio.wait_for(process.communicate(), timeout_s)
     finally:
         if process.returncode is None:
             process.kill()

@@ -37,6 +37,8 @@ ELSEWHERE: Final = frozenset(
         "helm",
         "install",
         "kubectl",
+        "n8n",
+        "open-webui",
         "openapi-python-client",
         "opencode",
         "pi",
