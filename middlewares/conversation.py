@@ -39,6 +39,7 @@ from proxy.pipeline.middleware import Handler, Middleware
 from proxy.pipeline.reply import Reply
 from proxy.pipeline.stages import Stage
 from proxy.pipeline.stored import CONVERSATIONS, STORE_FAILURES, Conversations, away
+from proxy.pipeline.summarising import Summarising
 from proxy.pipeline.tool_memory import HiddenCalls, hidden_calls, left
 from proxy.protocols.base import TurnForm
 from proxy.protocols.turn import Turn
@@ -80,6 +81,8 @@ class Conversation(Middleware):
         response = await handler(request)
         if not isinstance(response, Reply):
             return response
+        if form.asks_summary(exchange.body):
+            response.map(Summarising(form.summary_part))
         if conversations.keeps and exchange.body.get("store") is not False and not exchange.only_counted:
             keeper = await offload(large, Keeper, exchange, form, conversations, response, ancestors, own, large)
             if not exchange.received.stream or await keeper.begin():
@@ -131,7 +134,8 @@ async def _load(
     grown = read + added
     large = received.size + grown > OFFLOAD_BYTES or len(earlier) + len(own) > OFFLOAD_MESSAGES
     messages = await offload(large, form.going_on, body, earlier, own)
-    exchange.request = replace(exchange.request, messages=messages, grown=grown)
+    request = await offload(large, form.with_tools, exchange.request, body, chain)
+    exchange.request = replace(request, messages=messages, grown=grown)
     return tuple(turn.id for turn in chain), own
 
 

@@ -29,6 +29,7 @@ from proxy.events import Delta, Event, Finish, Open, changed
 from proxy.model import ModelRequest, Text, ToolUse, Usage, replace
 from proxy.pipeline.exchange import Exchange
 from proxy.pipeline.middleware import Middleware
+from proxy.pipeline.renaming import Renaming
 from proxy.pipeline.reply import Counting, Reply
 from proxy.pipeline.routing import Route
 from proxy.protocols.wire import dump_in_pieces
@@ -112,6 +113,8 @@ class Forwarding(Middleware):
         )
         await source.open()
         reply = Reply(source, streamed=sent.stream)
+        if sent.model != exchange.received.model and reply.protocol is not None:
+            reply.renaming = Renaming(exchange.received.model, reply.protocol.model_in)
         if record.observers and not own:  # else nobody may want to read the answer, and then it passes unread
             reply.watch(source.saw)
         # Of a stream with tools, or that the gateway asked for in its own words, nothing passes that R7.7 rules out.

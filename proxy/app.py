@@ -25,7 +25,6 @@ from .endpoints.health import HEALTH, Health
 from .endpoints.pool import Endpoint, pool_of
 from .endpoints.template_probing import TemplateProbes
 from .endpoints.verdicts import Verdicts
-from .errors import ClientFault, GatewayError, quote
 from .fastparse import IMPLEMENTATION
 from .formats.toolset import KnownTools
 from .ingress.auth import Keys
@@ -42,10 +41,11 @@ from .pipeline.counting import Counting
 from .pipeline.delivery import ALIVE, API_KEY, CLIENTS, READY, Delivery, boundary
 from .pipeline.heads import OWN_MIDDLEWARES, set_common, timed
 from .pipeline.middleware import Middleware, MiddlewareRunner, compose, instantiate
+from .pipeline.model_list import STARTED, list_models, show_model, started_now
 from .pipeline.passing_on import passing
 from .pipeline.permission import Permission
 from .pipeline.plain import PlainMiddlewareRunner
-from .pipeline.routing import Route, Router
+from .pipeline.routing import ROUTER, Route, Router
 from .pipeline.shared_resources import SHARED, SharedResources
 from .pipeline.stored import CONVERSATIONS, Conversations
 from .protocols.base import ClientSide
@@ -68,7 +68,6 @@ from .support.collecting import COLLECTING, Collecting
 from .support.conversion import ConfigError
 
 CONFIG: Final = web.AppKey("toolwire.config", GatewayConfig)
-ROUTER: Final = web.AppKey("toolwire.router", Router)
 METRICS: Final = web.AppKey("toolwire.metrics", Metrics)
 SERVER_TOOLS: Final = web.AppKey("toolwire.server_tools", ToolSource)
 CLIENT_SERVERS: Final = web.AppKey("toolwire.client_servers", ClientServers)
@@ -178,6 +177,7 @@ def create_app(
     app.cleanup_ctx.append(_closing_caches)
     app[CLIENTS] = clients
     app[ROUTER] = router
+    app[STARTED] = started_now()
     app[METRICS] = metrics
     app[SHARED] = shared
     app[VERDICTS] = verdicts
@@ -252,8 +252,8 @@ def create_app(
         for prefix in PREFIXES:
             app.router.add_post(prefix + one.path, pass_on.__call__, expect_handler=later)
     for prefix in PREFIXES:
-        app.router.add_get(prefix + "/models", timed(_models, clients))
-        app.router.add_get(prefix + "/models/{id:.+}", timed(_model, clients))
+        app.router.add_get(prefix + "/models", timed(list_models, clients))
+        app.router.add_get(prefix + "/models/{id:.+}", timed(show_model, clients))
     app.router.add_get("/", _version)  # some clients look first whether there is anybody
     for path in ALIVE:
         app.router.add_get(path, _health)
@@ -442,43 +442,3 @@ async def _tools(request: web.Request) -> web.Response:
     clients = request.app.get(CLIENT_SERVERS) if any(route.client_servers for route in usable) else None
     shown = {"folder": None, "modules": [], "mcp": []} | ({} if tools is None else tools.shown())
     return _json(shown if clients is None else shown | {"from_clients": clients.shown()})
-
-
-async def _model_names(request: web.Request) -> tuple[list[str], GatewayError | None]:
-    """Names and aliases of the routes that the client may use; for a route that takes any name, those that its backend
-    knows. And the fault of a backend that could not say."""
-    names: dict[str, None] = {}
-    fault: GatewayError | None = None
-    key = request.get(API_KEY)
-    for route in request.app[ROUTER].routes:
-        if key is not None and not key.may_use(route.config.model):
-            continue
-        found = route.names
-        if not found:
-            try:
-                known = await route.pool.models()
-            except GatewayError as error:
-                fault = fault or error
-                continue
-            found = tuple(known) if route.config.upstream_model is None else (route.config.upstream_model,)
-        names.update(dict.fromkeys(found))
-    return list(names), fault
-
-
-async def _models(request: web.Request) -> web.Response:
-    names, fault = await _model_names(request)
-    if fault is not None and not names:  # an empty list would be a lie
-        raise fault
-    client = request.app[CLIENTS].of(request.path, request.headers)
-    return web.Response(body=client.write_models(names), content_type="application/json")
-
-
-async def _model(request: web.Request) -> web.Response:
-    name = request.match_info["id"]
-    names, fault = await _model_names(request)
-    if name not in names:
-        raise fault or ClientFault(
-            f"The model {quote(name)} does not exist here.", code="model_not_found", param="model"
-        )
-    client = request.app[CLIENTS].of(request.path, request.headers)
-    return web.Response(body=client.write_model(name), content_type="application/json")

@@ -10,6 +10,7 @@ from operator import is_
 from typing import Final
 
 from ..errors import ClientFault
+from ..formats.results import mark_failed
 from ..model import Image, Message, Opaque, Part, Reasoning, Text, ToolResult, merged, replace
 from ..protocols.base import ServerSide
 from ..protocols.wire import dump
@@ -65,7 +66,8 @@ def _without_images(parts: Iterable[Part]) -> tuple[Part, ...]:
 def fit_parts(messages: tuple[Message, ...], wire: ServerSide | None) -> tuple[Message, ...]:
     """Neighbouring texts of a message, or of a result, as one, since many servers take only a plain string (R5.9).
     Parts that the protocol `wire` has no form for are left out (R8.2), and a message that holds nothing else; in a
-    result they are text: their JSON, without what is no text (a PDF, say)."""
+    result they are text: their JSON, without what is no text (a PDF, say). A failed result says so in its text where
+    the protocol has no field for it."""
     fitted = [_fit_parts(message, wire) for message in messages]
     if all(map(is_, fitted, messages)):
         return messages
@@ -86,12 +88,21 @@ def _fit_parts(message: Message, wire: ServerSide | None) -> Message | None:
 
 
 def _fit_result(result: ToolResult, wire: ServerSide | None) -> ToolResult:
+    if result.is_error and not (wire is not None and wire.marks_failed_results):
+        result = _said_as_failed(result)
     parts: list[Part] = []
     for part in result.parts:
         foreign = isinstance(part, Opaque) and (wire is None or part.protocol != wire.name)
         _add(parts, Text(dump(legible(part.payload)).decode()) if foreign and isinstance(part, Opaque) else part)
     same = len(parts) == len(result.parts) and all(map(is_, parts, result.parts))
     return result if same else replace(result, parts=tuple(parts))
+
+
+def _said_as_failed(result: ToolResult) -> ToolResult:
+    """A failed result whose first text says so (R28.6)."""
+    first = result.parts[0] if result.parts else None
+    said, others = (first.text, result.parts[1:]) if isinstance(first, Text) else ("", result.parts)
+    return replace(result, parts=(Text(mark_failed(said)), *others), is_error=False)
 
 
 def merged_texts(parts: Iterable[Part]) -> tuple[Part, ...]:

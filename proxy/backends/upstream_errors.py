@@ -13,6 +13,7 @@ from typing import Final
 
 from ..errors import MAX_VALUE_CHARS, BackendFault, ClientFault, GatewayError
 from ..protocols import openai
+from ..protocols.overflow import is_overflow
 from .hops import loop
 from .private import ADDRESS, NOTHING, Private
 from .retry_after import as_headers
@@ -25,12 +26,6 @@ MOST_READ_CHARS: Final = 4 * MAX_MESSAGE_CHARS
 
 TRANSIENT: Final = frozenset({408, 429, 500, 502, 503, 504, 529})
 """Statuses after which a request is worth another try (R10.5)."""
-
-_TOO_LONG: Final = re.compile(
-    r"maximum context length|context[ _](?:length|window|size)[ _]?exceed|exceed\w{0,8} (?:the )?(?:available |model'?s? |maximum )*"
-    r"context|longer than the model'?s context|context the overflow|prompt is too long",
-    re.IGNORECASE,
-)
 
 _NO_MODEL: Final = re.compile(r"(?<![\w/.-])models?(?![\w/-])", re.IGNORECASE)
 """What a 404 speaks of if it is not the path: servers say it in many words, in some of which nothing is "not found"."""
@@ -84,8 +79,8 @@ def read_refusal(
         transient = False
         error: GatewayError = ClientFault(text, code="upstream_rejected")
     else:
-        transient = status in TRANSIENT
         error = _refusal(status, headers, text, code)
+        transient = status in TRANSIENT and error.code != "context_length_exceeded"
     error.upstream_status, error.transient = status, transient
     return error
 
@@ -110,11 +105,11 @@ def _says_no_tools(status: int | None, text: str) -> bool:
 def _refusal(status: int, headers: Mapping[str, str], text: str, code: str | None) -> GatewayError:
     said = f": {text}" if text else "."
     match status:
+        case 400 | 413 | 422 | 500 if code == "context_length_exceeded" or is_overflow(text):
+            return ClientFault(text or "The prompt is too long for the model server.", code="context_length_exceeded")
         case 400 | 422:
-            too_long = code == "context_length_exceeded" or _TOO_LONG.search(text) is not None
             return ClientFault(
-                text or f"The model server refused the request with status {status}.",
-                code="context_length_exceeded" if too_long else "upstream_rejected",
+                text or f"The model server refused the request with status {status}.", code="upstream_rejected"
             )
         case 401 | 403:
             return BackendFault(

@@ -9,8 +9,8 @@ from typing import Any, Literal
 from .documented import doc
 
 DEFAULT_CHAIN: tuple[str, ...] = (
-    "validation",
     "conversation",
+    "validation",
     "loop_detection",
     "execution",
     "output_format",

@@ -123,7 +123,13 @@ class ResultForm:
 def told_text(result: ToolResult) -> str:
     """The text of a result; of one that failed it says so."""
     text = result_text(result)
-    return text if not result.is_error or text[: len(_ERROR)].lower().startswith("error") else _ERROR + text
+    return mark_failed(text) if result.is_error else text
+
+
+def mark_failed(text: str) -> str:
+    """The text of a failed result, which begins with the word error: for prompts, and for servers whose protocol has
+    no field for it (R28.6)."""
+    return text if text[: len(_ERROR)].lower().startswith("error") else _ERROR + text
 
 
 TOOL_RESPONSE: Final = ResultForm(

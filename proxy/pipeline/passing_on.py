@@ -25,6 +25,7 @@ from ..protocols.wire import dump_in_pieces
 from ..support.offload import is_large
 from .exchange import EXCHANGE, Exchange
 from .middleware import MiddlewareRunner, compose
+from .renaming import Renaming
 from .reply import Reply
 from .routing import Handler
 
@@ -58,7 +59,10 @@ def _forbidden(name: str, passed: PassedProtocol) -> Handler:
 async def _pass_on(exchange: Exchange, passed: PassedProtocol) -> Reply:
     route, asked, record = exchange.route, exchange.request, exchange.record
 
+    sent = asked
+
     def prepare(member: WeightedEndpoint) -> tuple[ModelRequest, bytes | None]:
+        nonlocal sent
         name = member.name_of(asked.model, route.config.upstream_model)
         sent = asked if name == asked.model else replace(asked, model=name)
         return sent, _own_bytes(exchange, sent)
@@ -74,7 +78,10 @@ async def _pass_on(exchange: Exchange, passed: PassedProtocol) -> Reply:
         protocol=passed,
     )
     await source.open()
-    return Reply(source, streamed=asked.stream)
+    reply = Reply(source, streamed=asked.stream)
+    if sent.model != exchange.received.model:
+        reply.renaming = Renaming(exchange.received.model, passed.model_in)
+    return reply
 
 
 def _own_bytes(exchange: Exchange, sent: ModelRequest) -> bytes:

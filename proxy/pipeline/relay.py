@@ -2,8 +2,8 @@
 
 Rules:
 
-1. What goes out is what came in, byte for byte, and whole frames only: so an error of ours never lands inside a frame
-   that broke off.
+1. What goes out is what came in, byte for byte but for the name of a renamed model, and whole frames only: so an error
+   of ours never lands inside a frame that broke off.
 2. A frame is parsed only if it may be an error, or is the first and looks strange. An error ends the stream here, so
    that it goes out in the gateway's own form, without the server's addresses and secrets (R10.8). So does a frame with
    a secret.
@@ -26,6 +26,7 @@ from ..fastparse import SseFramer
 from ..protocols.base import ServerSide
 from ..protocols.wire import load
 from ..support.offload import OFFLOAD_BYTES
+from .renaming import Renaming
 
 _ENDS: Final = (b"\n\n", b"\n\r\n", b"\r\r")
 _END: Final = re.compile(rb"\n\n|\n\r\n|\r\r")
@@ -40,10 +41,16 @@ class Relay:
     """One stream of a server that speaks `protocol`.
 
     `spoke`: a frame with data was let through. `ended`: the end marker was. `fault`: why nothing more is. A frame
-    beyond `frame_bytes` is a fault.
+    beyond `frame_bytes` is a fault. `renaming`: the model has another name for the client.
     """
 
-    def __init__(self, protocol: ServerSide, frame_bytes: int, private: Private = NOTHING) -> None:
+    def __init__(
+        self,
+        protocol: ServerSide,
+        frame_bytes: int,
+        private: Private = NOTHING,
+        renaming: Renaming | None = None,
+    ) -> None:
         self.spoke = False
         self.ended = False
         self.large = False
@@ -52,6 +59,7 @@ class Relay:
         self._protocol = protocol
         self._marks = protocol.end_marks
         self._private = private
+        self._renaming = renaming
         self._leaks = leaks_of(private)
         self._limit = frame_bytes
         self._rest = bytearray()
@@ -80,6 +88,8 @@ class Relay:
         if data:
             self._tail = (self._tail + data)[-_TAIL_BYTES:]
             self.spoke = self.spoke or _DATA.search(data) is not None
+            if self._renaming is not None:
+                data = self._renaming.frames(data)
         return data
 
     def finish(self) -> bytes:

@@ -25,6 +25,7 @@ from ..errors import GatewayError
 from ..model import ModelReply, ReplyChoice
 from ..protocols.base import ServerSide
 from ..record import AccessRecord
+from ..support.offload import offload
 from .exchange import Exchange
 from .reply import Reply
 from .whole import JSON, checked, show
@@ -47,6 +48,8 @@ async def relay(request: web.Request, exchange: Exchange, reply: Reply, wire: Wi
         begin = await _gather(parts, WHOLE_BYTES)
         if len(begin) <= WHOLE_BYTES or _PASSES.match(begin) is None:
             return await checked(reply, wire, begin + await _gather(parts, None))
+        if reply.renaming is not None:
+            begin = await offload(True, reply.renaming.whole, begin)
         try:
             await _send(request, exchange, reply, wire.protocol, _without_secrets(begin, parts, wire.private))
         except GatewayError as error:

@@ -28,6 +28,7 @@ from ..model import ModelReply
 from ..protocols.base import ServerSide
 from .chain import Chain, run
 from .mapping import MapFunction, MapStage
+from .renaming import Renaming
 from .stages import (
     AnyStage,
     Batches,
@@ -59,6 +60,8 @@ class Reply(web.StreamResponse):
 
     # How it is before anybody works on it; so that this costs an answer nothing.
     owner: Owner | None = None
+    renaming: Renaming | None = None
+    """What bytes that pass are to call the model, if a route renames."""
     waited_s = 0.0
     closed = False
     _counting: tuple[Callable[[], Counting], Owner | None] | None = None

@@ -190,3 +190,7 @@ class Router:
 
 def _is_glob(name: str) -> bool:
     return any(c in name for c in "*?[")
+
+
+ROUTER: Final = web.AppKey("toolwire.router", Router)
+"""The routes of an application."""

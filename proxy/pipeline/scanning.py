@@ -102,6 +102,7 @@ class ScanStage(Stage):
         self._stops = options.calls.stop_after_call and not offer.parallel
         self._calls: set[int] = set()
         self._beside: dict[int, Extra] = {}  # what is said of a block of text
+        self._keeps_blocks = native or not offer.tools  # no call in text is cut out of them
         self._numbered: dict[int, int] = {}  # blocks of an answer, as far as another scanner has read it
         self._choice_of: dict[int, int] = {}
         self._over = False
@@ -195,7 +196,7 @@ class ScanStage(Stage):
                     out += self._scan(self._choice_of[event.block], event.text)
                 case Open(kind=BlockKind.TEXT):
                     self._choice_of[event.block] = event.choice
-                    if event.extra and self._waiting is not None:
+                    if event.extra and self._keeps_blocks:
                         self._beside[event.block] = event.extra
                     if event.choice not in self._scanners and event.choice not in self._heads:
                         self._open(event.choice)
@@ -210,7 +211,7 @@ class ScanStage(Stage):
                         beginnings.calls(event.choice)
                     out.append(event)
                 case Close() if event.block in self._choice_of:
-                    if self._waiting is not None:
+                    if self._keeps_blocks:
                         out += self._closed(event)
                 case Finish():
                     for choice in (*self._scanners, *self._heads):
@@ -263,8 +264,9 @@ class ScanStage(Stage):
         return found
 
     def _closed(self, closed: Close) -> list[Event]:
-        """Text may go on in another block: only the end of the answer ends the scan. But where a server that makes
-        calls itself has more to say of a text (what it cites, whose item it is), that one is whole."""
+        """Text may go on in another block: only the end of the answer ends the scan. But where no call is looked for in
+        text, and the server has more to say of one (what it cites, whose item it is, its `phase`), that one is
+        whole."""
         choice = self._choice_of[closed.block]
         extra = merged(self._beside.pop(closed.block, EMPTY), closed.extra)
         if not extra:

@@ -116,7 +116,7 @@ def choose(exchange: Exchange, reply: Reply) -> tuple[StreamPath, WireSource | N
     frame_bytes = exchange.route.limits.frame_bytes
     choices = choices_of(exchange.request.sampling.n)
     if passes:
-        relay, side = Relay(source.protocol, frame_bytes, source.private), None
+        relay, side = Relay(source.protocol, frame_bytes, source.private, reply.renaming), None
         if chain.stages:
             side = SideReader(source.protocol.reader(frame_bytes=frame_bytes, choices=choices), chain)
         return PassThrough(relay, writer, side), source

@@ -120,6 +120,8 @@ async def checked(reply: Reply, wire: WireSource, body: bytes) -> bytes:
     large = len(body) > OFFLOAD_BYTES
     judged = bool(reply.stages)
     body = await offload(True, _checked, wire, body, judged) if large else _checked(wire, body, judged)
+    if reply.renaming is not None:
+        body = await offload(large, reply.renaming.whole, body)
     if reply.stages:
         if large:
             read = await offload(True, _read, wire, body)

@@ -23,7 +23,7 @@ from typing import Any, Final, Literal, Protocol, runtime_checkable
 from ..config import BackendConfig, ResponsesConfig
 from ..errors import GatewayError
 from ..events import BlockKind, Event
-from ..model import EMPTY, Message, ModelReply, ModelRequest, ToolUse, dataclass
+from ..model import EMPTY, Message, ModelReply, ModelRequest, Opaque, ToolUse, dataclass
 from . import openai
 from .numbers import MAX_CHOICES
 from .served import ServedForm
@@ -138,6 +138,18 @@ class TurnForm(Protocol):
         """The conversation that a request stands for which says its `own` behind what was said `earlier`."""
         return (*earlier, *own)
 
+    def with_tools(self, request: ModelRequest, body: Mapping[str, Any], earlier: Sequence[Turn]) -> ModelRequest:
+        """`request` with the tools that stand in `earlier` turns (R28.1); the same object if there are none."""
+        return request
+
+    def asks_summary(self, body: Mapping[str, Any]) -> bool:
+        """Returns True if the request asks for a summary of the conversation in place of an answer (R28.1)."""
+        return False
+
+    def summary_part(self, summary: str) -> Opaque:
+        """The only part of the answer to that. Raises `BackendFault` if the summary is empty."""
+        raise NotImplementedError  # whose requests can ask for it
+
     def references(self, body: Mapping[str, Any]) -> Sequence[str]:
         """The ids of items in whose place the request has only their ids."""
         return ()
@@ -203,6 +215,18 @@ class Allowance:
     most: int
     left: int
     reset_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ListedModel:
+    """One model in the list of models. `created`: seconds since 1970; `context`: the size of its context window in
+    tokens. None: unknown."""
+
+    name: str
+    created: int
+    context: int | None = None
+    images: bool | None = None
+    reasoning_effort: bool | None = None
 
 
 class ClientSide(Protocol):
@@ -298,10 +322,10 @@ class ClientSide(Protocol):
         `reply` is. Raises `BackendFault` if it is none."""
         raise TypeError(f"{self.name} has no such path")
 
-    def write_models(self, names: Sequence[str]) -> bytes:
-        """The body of the list of models."""
+    def write_models(self, models: Sequence[ListedModel], *, for_codex: bool = False) -> bytes:
+        """The body of the list of models. `for_codex`: Codex asks, which looks for a list `models` of its own form."""
 
-    def write_model(self, name: str) -> bytes:
+    def write_model(self, model: ListedModel) -> bytes:
         """The body of one model."""
 
     def keeps_call_ids(self, options: WriteOptions) -> bool:
@@ -361,6 +385,10 @@ class ServerSide(Protocol):
     limit_fields: tuple[str, ...] = ()
     """How the limit on an answer may be called in a request, the usual name first; the first one that is there
     counts."""
+    model_in: str | None = None
+    """The key of the object, in a frame of a stream, that names the model; None: the frame itself does."""
+    marks_failed_results: bool = False
+    """A request has a field that says that a tool failed (`ToolResult.is_error`); elsewhere its text says so."""
     bare_reasoning: bool = False
     """A request has a place for reasoning without text, of which only its server knows what it means."""
     field_headers: tuple[str, ...] = ()

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from ..errors import GatewayError
+from . import overflow
 from .wire import dump
 
 if TYPE_CHECKING:
-    from .base import Allowance
+    from .base import Allowance, ListedModel
 
 PARAMETERS: Final[Mapping[str, Any]] = {"type": "object", "properties": {"at": {"type": "string"}}, "required": ["at"]}
 TOOL: Final[Mapping[str, Any]] = {
@@ -26,8 +27,7 @@ TOOL: Final[Mapping[str, Any]] = {
 TIME_HEADER: Final = "openai-processing-ms"
 """See `ClientSide.time_header`."""
 
-_TOO_LONG: Final = frozenset({"context_length_exceeded", "exceed_context_size_error"})
-_KNOWN_CODES: Final = _TOO_LONG | {"model_not_found"}
+_KNOWN_CODES: Final = overflow.CODES | {"model_not_found"}
 
 
 def headers(api_key: str | None) -> dict[str, str]:
@@ -54,7 +54,7 @@ def read_refusal(body: bytes) -> tuple[str, str | None]:
         if isinstance(error, dict):
             words = [error.get("code"), error.get("type")]
             code = next((w for w in words if isinstance(w, str) and w in _KNOWN_CODES), None)
-            code = "context_length_exceeded" if code in _TOO_LONG else code
+            code = "context_length_exceeded" if code in overflow.CODES else code
             if error.get("param") == "model":
                 code = code or "model_not_found"
             parsed = error.get("message") or error.get("detail") or ""
@@ -87,15 +87,24 @@ def duration(seconds: float) -> str:
     return f"{hours}h{minutes}m{text}" if hours else f"{minutes}m{text}" if minutes else text
 
 
-def write_models(names: Sequence[str]) -> bytes:
-    """See `ClientSide.write_models`."""
-    return orjson.dumps({"object": "list", "data": [_model(name) for name in names]})
+def write_models(models: Sequence[ListedModel], *, for_codex: bool) -> bytes:
+    """See `ClientSide.write_models`. Codex needs a list `models`; an entry would have to hold the system prompt with
+    which Codex replaces its own, so the list is empty, and Codex keeps what it knows."""
+    listed: dict[str, object] = {"object": "list", "data": [_model(model) for model in models]}
+    return orjson.dumps(listed | {"models": []} if for_codex else listed)
 
 
-def write_model(name: str) -> bytes:
+def write_model(model: ListedModel) -> bytes:
     """See `ClientSide.write_model`."""
-    return orjson.dumps(_model(name))
+    return orjson.dumps(_model(model))
 
 
-def _model(name: str) -> dict[str, object]:
-    return {"id": name, "object": "model", "created": 0, "owned_by": "toolwire"}
+def _model(model: ListedModel) -> dict[str, object]:
+    """OpenAI's fields; beside them the length of the context as vLLM and as OpenRouter call it, and abilities. Tools
+    are there with any model: that is what the gateway is for."""
+    written: dict[str, object] = {"id": model.name, "object": "model", "created": model.created, "owned_by": "toolwire"}
+    if model.context is not None:
+        written |= {"context_length": model.context, "max_model_len": model.context}
+    abilities = {"tools": True, "vision": model.images, "reasoning": model.reasoning_effort}
+    written["capabilities"] = {name: able for name, able in abilities.items() if able is not None}
+    return written

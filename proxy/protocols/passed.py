@@ -14,7 +14,7 @@ from typing import Any, Final, NoReturn
 from ..errors import GatewayError
 from ..model import ModelReply, ModelRequest, Origin, ReplyChoice, Sampling
 from . import openai
-from .base import ClientSide, ServerSide, StreamReader, StreamWriter, WriteOptions
+from .base import ClientSide, ListedModel, ServerSide, StreamReader, StreamWriter, WriteOptions
 from .chat.protocol import DONE, is_done, missing_end, says_nothing
 from .chat.reader import ChatReader
 from .chat.reply import read_error, read_usage
@@ -59,13 +59,13 @@ class PassedProtocol(ClientSide, ServerSide):
         """OpenAI's envelope."""
         return openai.write_error(error)
 
-    def write_models(self, names: Sequence[str]) -> bytes:
+    def write_models(self, models: Sequence[ListedModel], *, for_codex: bool = False) -> bytes:
         """OpenAI's list."""
-        return openai.write_models(names)
+        return openai.write_models(models, for_codex=for_codex)
 
-    def write_model(self, name: str) -> bytes:
+    def write_model(self, model: ListedModel) -> bytes:
         """OpenAI's model."""
-        return openai.write_model(name)
+        return openai.write_model(model)
 
     # --- towards servers --------------------------------------------------------------------------------------------
 

@@ -103,4 +103,4 @@ def test_what_is_off_is_not_in_the_chain() -> None:
     assert "loop_detection" not in plain
     assert "execution" not in plain
     capped = load(None, env={}, overrides={**backends, "limits": {"calls_per_conversation": 9}})
-    assert "conversation > loop_detection > output_format" in describe(capped, registries())
+    assert "conversation > validation > loop_detection > output_format" in describe(capped, registries())

@@ -11,8 +11,9 @@ import pytest
 from aiohttp.test_utils import TestServer
 from prometheus_client.parser import text_string_to_metric_families
 
-from proxy.app import ROUTER, create_app
+from proxy.app import create_app
 from proxy.observability.metrics import NONE, OTHER
+from proxy.pipeline.routing import ROUTER
 from proxy.testing import Answer, Refuse, Say, Upstream
 from tests.e2e.conftest import USER, Gateway, function, post, read_config
 

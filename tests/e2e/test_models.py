@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 from typing import Any
 
 import aiohttp
+import anthropic
 import openai
+import orjson
 import pytest
 
 from proxy.testing import Answer, Refuse, Say, Script, Upstream
@@ -176,3 +179,54 @@ async def test_sdks_do_not_ask_again_for_it(gateway: Gateway, turn: Script, time
                 await client.chat.completions.create(model="other", messages=[{"role": "user", "content": "hi"}])
         assert isinstance(caught.value, openai.NotFoundError) is (times == 1)
         assert len(server.requests) == times
+
+
+async def test_what_is_known_of_a_model(gateway: Gateway) -> None:
+    """`created`, the context window and abilities, in both forms (R28.8); names may have slashes."""
+    async with Upstream() as server:
+        entry = {"id": "org/m:7b", "object": "model", "owned_by": "vllm", "max_model_len": 4096}
+        server.listing = Answer([orjson.dumps({"object": "list", "data": [entry]})])
+        before = int(time.time())
+        started = await gateway(config({"gpu": {"url": server.url, "images": True}}))
+        _, body = await get(started, "/v1/models/org/m:7b")
+        assert before <= body["created"] <= time.time()
+        known = {"context_length": 4096, "max_model_len": 4096}
+        abilities = {"tools": True, "vision": True, "reasoning": True}
+        assert body == {
+            "id": "org/m:7b",
+            "object": "model",
+            "created": body["created"],
+            "owned_by": "toolwire",
+            **known,
+            "capabilities": abilities,
+        }
+        async with anthropic.AsyncAnthropic(
+            api_key="none", base_url=str(started.make_url("/")), http_client=None
+        ) as sdk:
+            (model,) = [model async for model in sdk.models.list()]
+        assert (model.id, model.max_input_tokens, model.created_at.timestamp()) == (
+            "org/m:7b",
+            4096,
+            body["created"],
+        )
+
+
+async def test_codex_finds_its_own_list(gateway: Gateway) -> None:
+    """Codex fails on a list without `models`; an entry there would replace its own system prompt (R28.8)."""
+    async with Upstream() as server:
+        started = await gateway(config({"gpu": {"url": server.url}}))
+        _, body = await get(started, "/v1/models?client_version=0.171.0")
+        assert body["models"] == []
+        assert body["data"]
+        assert "models" not in (await get(started))[1]
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("GET", "/api/hello"), ("POST", "/api/event_logging/batch"), ("POST", "/api/event_logging/v2/batch")],
+)
+async def test_what_claude_code_sends_beside_is_quietly_refused(gateway: Gateway, method: str, path: str) -> None:
+    async with Upstream() as server, aiohttp.ClientSession() as session:
+        started = await gateway(config({"gpu": {"url": server.url}}))
+        async with session.request(method, started.make_url(path), json={"events": []}) as response:
+            assert response.status == 404

@@ -253,7 +253,7 @@ async def test_paths(
 
 
 @pytest.mark.parametrize("field", ["conversation", "prompt"])
-@pytest.mark.parametrize("more", [{}, {"input": None}, {"stream": True}, {"previous_response_id": "resp_x"}], ids=str)
+@pytest.mark.parametrize("more", [{}, {"input": None}, {"stream": True}], ids=str)
 @pytest.mark.parametrize("path", [RESPONSES, f"{RESPONSES}/input_tokens"])
 async def test_what_would_be_lost_is_refused(gateway: Gateway, field: str, more: dict[str, Any], path: str) -> None:
     """They hold what was said elsewhere, which no model here would see."""

@@ -17,8 +17,8 @@ import aiohttp
 import pytest
 from aiohttp.test_utils import TestServer
 
-from proxy.app import ROUTER
 from proxy.config import GatewayConfig
+from proxy.pipeline.routing import ROUTER
 from proxy.testing import Answer, Asked, Raw, Refuse, Say, Script, Upstream, WireAnswer, chunk, frame
 from tests.e2e.conftest import CHAT, USER, Gateway, function, post, read_config
 

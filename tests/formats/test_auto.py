@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.app import ROUTER, create_app
+from proxy.app import create_app
 from proxy.formats import auto
 from proxy.formats.base import ToolFormat
 from proxy.formats.families import _WRITTEN, format_for, format_of_template
 from proxy.model import Text, ToolUse
+from proxy.pipeline.routing import ROUTER
 from proxy.registry import FORMATS as PATHS
 from proxy.registry import registries
 from proxy.scan._plan import plan

@@ -187,3 +187,40 @@ async def test_a_search_that_a_model_makes_is_an_item_of_its_own(native: bool, s
     assert (made.execution, made.arguments, made.status) == ("client", {"query": "mail"}, "completed")
     assert made.call_id
     assert item["id"].startswith("tsc_")
+
+
+MANY = [
+    {"type": "namespace", "name": "mail", "tools": [{"type": "function", "name": "send"}]},
+    {
+        "type": "namespace",
+        "name": "chat",
+        "tools": [{"type": "function", "name": "send"}, {"type": "function", "name": "read"}],
+    },
+    {"type": "function", "name": "look"},
+    {"type": "function", "name": "chat__look"},
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("read", ("chat", "read")),
+        ("chat__read", ("chat", "read")),
+        ("chat.send", ("chat", "send")),
+        ("send", (None, "send")),  # two tools are called so
+        ("look", (None, "look")),
+        ("chat__look", (None, "chat__look")),
+        ("other", (None, "other")),
+    ],
+)
+def test_a_call_without_its_namespace(name: str, meant: tuple[str | None, str]) -> None:
+    """It is the call of the only tool that can be meant, for the model and for a Responses server (R28.8)."""
+    call = {"type": "function_call", "call_id": "c1", "name": name, "arguments": "{}"}
+    output = {"type": "function_call_output", "call_id": "c1", "output": "x"}
+    request = read(call, output, tools=MANY)
+    (use,) = [part for message in request.messages for part in message.parts if isinstance(part, ToolUse)]
+    assert (use.namespace, use.name) == meant
+    (written,) = [item for item in write_request(request)["input"] if item["type"] == "function_call"]
+    assert (written.get("namespace"), written["name"]) == meant
+    (result,) = [part for message in request.messages for part in message.parts if isinstance(part, ToolResult)]
+    assert result.name == meant[1]

@@ -23,7 +23,7 @@ from typing import Any, Final
 from ...errors import GatewayError
 from ...model import ModelReply, ModelRequest
 from .. import openai
-from ..base import ClientSide, ServerSide, StreamReader, StreamWriter, WriteOptions
+from ..base import ClientSide, ListedModel, ServerSide, StreamReader, StreamWriter, WriteOptions
 from ..numbers import MAX_CHOICES
 from ..request_schema import RequestSchema
 from ..wire import load
@@ -78,13 +78,13 @@ class ChatProtocol(ClientSide, ServerSide):
         """OpenAI's error envelope (R13.1)."""
         return openai.write_error(error)
 
-    def write_models(self, names: Sequence[str]) -> bytes:
+    def write_models(self, models: Sequence[ListedModel], *, for_codex: bool = False) -> bytes:
         """OpenAI's list of models."""
-        return openai.write_models(names)
+        return openai.write_models(models, for_codex=for_codex)
 
-    def write_model(self, name: str) -> bytes:
+    def write_model(self, model: ListedModel) -> bytes:
         """One entry of that list."""
-        return openai.write_model(name)
+        return openai.write_model(model)
 
     # --- towards servers --------------------------------------------------------------------------------------------
 

@@ -39,6 +39,7 @@ from ...model import (
     scoped,
 )
 from ...scan._grammar import SPACE
+from .. import overflow
 from ..base import WriteOptions
 from ..call_deltas import new_call_id
 from ..numbers import MAX_CALLS, MAX_CHOICES, index_of, rest_of_counts, too_many, usage_of, whole_number, with_rest
@@ -317,15 +318,15 @@ def read_error(answer: Mapping[str, Any]) -> GatewayError | None:
         error = answer
     if not error:
         return None
-    code: Any = None
+    words: tuple[str, ...] = ()
     message = ""
     if isinstance(error, dict):
-        code = error.get("code")
+        words = text_of(error.get("code")), text_of(error.get("type"))
         message = text_of(error.get("message"))
     elif isinstance(error, str):
         message = error
     message = shorten(message) or f"The model server reported {quote(error)}."
-    if code == "context_length_exceeded":
+    if not overflow.CODES.isdisjoint(words) or overflow.is_overflow(message):
         return ClientFault(message, code="context_length_exceeded", param="messages")
     return BackendFault(message)
 

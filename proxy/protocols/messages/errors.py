@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ...errors import BackendFault, ClientFault, GatewayError, quote
-from .. import openai
+from .. import openai, overflow
 from ..base import Allowance
 from ..chat.reply import text_of
 from ..wire import dump, shorten
@@ -54,10 +54,26 @@ def error_object(error: GatewayError) -> dict[str, Any]:
     """The `error` of an envelope, or of an event. A field that the message does not name is put in front of it."""
     status = status_of(error)
     kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
+    if error.code == "context_length_exceeded":
+        return {"type": kind, "message": overflow_message(error.message)}
     named = error.param is None or error.param in error.message
     written = {"type": kind, "message": error.message if named else f"{error.param}: {error.message}"}
     details = _DETAILS.get(error.code)
     return written if details is None else {**written, "details": {"error_code": details}}
+
+
+def overflow_message(said: str) -> str:
+    """A context overflow in Anthropic's words, by which Claude Code compacts the conversation, or asks for a shorter
+    answer (R28.6). `said` is the server's own message; it stays where it names no counts."""
+    counts = overflow.read_overflow(said)
+    if counts is None:
+        return said if "prompt is too long" in said else f"prompt is too long: {said}"
+    if counts.prompt > counts.window or not counts.output:
+        return f"prompt is too long: {counts.prompt} tokens > {counts.window} maximum"
+    return (
+        f"input length and `max_tokens` exceed context limit: {counts.prompt} + {counts.output} > {counts.window},"
+        " decrease input length or `max_tokens` and try again"
+    )
 
 
 def write_error(error: GatewayError, request_id: str) -> bytes:
@@ -86,7 +102,7 @@ def read_error(value: Mapping[str, Any]) -> GatewayError | None:
     kind = text_of(error.get("type")) if isinstance(error, dict) else ""
     said = text_of(error.get("message")) if isinstance(error, dict) else text_of(error)
     message = shorten(said) or f"The model server reported {quote(error)}."
-    if kind == "invalid_request_error" and "prompt is too long" in message:
+    if overflow.is_overflow(message):
         return ClientFault(message, code="context_length_exceeded", param="messages")
     if kind in _CLIENTS:
         return ClientFault(message, code=_CLIENTS[kind], transient=kind == "rate_limit_error")

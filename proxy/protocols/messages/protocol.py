@@ -11,6 +11,7 @@ cannot express stands in their docstrings; what goes where, in docs/adr/0030.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -18,7 +19,7 @@ from ...errors import GatewayError
 from ...formats.toolset import note, note_of
 from ...model import ModelReply, ModelRequest, ToolSpec, fields_of
 from .. import openai
-from ..base import Allowance, ClientSide, ServerSide, StreamReader, StreamWriter, WriteOptions
+from ..base import Allowance, ClientSide, ListedModel, ServerSide, StreamReader, StreamWriter, WriteOptions
 from ..numbers import MAX_CHOICES
 from ..request_schema import RequestSchema
 from ..wire import dump, load
@@ -60,6 +61,8 @@ class MessagesProtocol(ClientSide, ServerSide):
     field_headers = HEADERS
     count_path = "/messages/count_tokens"
     end_marks = (b"message_stop",)
+    marks_failed_results = True
+    model_in = "message"
     bare_reasoning = True
     images = True
     limit_fields = ("max_tokens",)
@@ -97,14 +100,14 @@ class MessagesProtocol(ClientSide, ServerSide):
         """Without a limit, which says nothing about what is counted."""
         return self.read_request({"max_tokens": 1, **body}, raw)
 
-    def write_models(self, names: Sequence[str]) -> bytes:
+    def write_models(self, models: Sequence[ListedModel], *, for_codex: bool = False) -> bytes:
         """Anthropic's list of models, on one page."""
-        edges = {"first_id": names[0] if names else None, "last_id": names[-1] if names else None}
-        return dump({"data": [_model(name) for name in names], "has_more": False, **edges})
+        edges = {"first_id": models[0].name if models else None, "last_id": models[-1].name if models else None}
+        return dump({"data": [_model(model) for model in models], "has_more": False, **edges})
 
-    def write_model(self, name: str) -> bytes:
+    def write_model(self, model: ListedModel) -> bytes:
         """One entry of that list."""
-        return dump(_model(name))
+        return dump(_model(model))
 
     def wants_arguments_early(self, request: ModelRequest) -> bool:
         """One of the tools says so, or a beta."""
@@ -166,13 +169,17 @@ def _one_is_eager(tools: tuple[ToolSpec, ...]) -> bool:
     return known
 
 
-def _model(name: str) -> dict[str, Any]:
+def _model(model: ListedModel) -> dict[str, Any]:
+    """An entry. `capabilities` is null: Anthropic's object speaks of features that only its own service has."""
     return {
         "type": "model",
-        "id": name,
-        "display_name": name,
-        "created_at": "1970-01-01T00:00:00Z",
+        "id": model.name,
+        "display_name": model.name,
+        "created_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(model.created)),
         "lifecycle": "active",
+        "max_input_tokens": model.context,
+        "max_tokens": None,
+        "capabilities": None,
     }
 
 

@@ -1,5 +1,5 @@
-"""A conversation made short (R8.15): what the model is asked for, the item that its summary becomes, and what that item
-says when a client sends it back.
+"""A conversation made short (R8.15), for a client that asks at `PATH`: what takes its place. How the model is asked and
+what becomes of its summary stands in `summaries.py`.
 
 Rules:
 
@@ -15,26 +15,18 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
-from uuid import uuid4
 
-from ...errors import BackendFault
 from ...model import Message, ModelReply, Text, Usage
 from ..wire import dump
 from .ids import new_response_id
 from .items import own_items, whole_items, write_items
 from .kept_items import listed
 from .resource import write_usage
-from .summaries import is_summary, sealed
+from .summaries import REQUEST, is_summary, summary_item
 
 PATH: Final = "/responses/compact"
 KEPT_BYTES: Final = 64 * 1024
 """So much of what the user said stays as it was, as JSON."""
-REQUEST: Final = (
-    "Summarise this conversation, so that somebody who has not seen it can go on with it from your summary alone. Say what the user wants, with every"
-    " condition that was named; what was done and decided, and why; what failed; what is left to do, and what comes next. Keep names, paths, values, code and"
-    " results of tools that are still needed exactly as they are. Write the summary and nothing else: do not answer the user, do not call tools, do not go on with"
-    " the work."
-)
 _TAKEN: Final = (
     "model",
     "previous_response_id",
@@ -57,12 +49,9 @@ def write_compacted(reply: ModelReply, messages: Iterable[Message]) -> bytes:
     """The body of the answer: what takes the place of these messages, the last of which asked for the summary. Raises
     `BackendFault` if there is none."""
     parts = reply.choices[0].parts if reply.choices else ()
-    summary = "".join(part.text for part in parts if isinstance(part, Text)).strip()
-    if not summary:
-        raise BackendFault("The model gave no summary of the conversation.", code="upstream_invalid_response")
+    item = summary_item("".join(part.text for part in parts if isinstance(part, Text)))
     ident = new_response_id()
     said = [listed(item, ident, place) for place, item in enumerate(_said(tuple(messages)[:-1]))]
-    item = {"id": f"cmp_{uuid4().hex}", "type": "compaction", "encrypted_content": sealed(summary)}
     return dump(
         {
             "id": ident,

@@ -48,7 +48,7 @@ from ...model import (
 from ...scan._grammar import SPACE
 from ..wire import dump, load, whole
 from .summaries import KINDS as SUMMARIES
-from .summaries import read_summary
+from .summaries import REQUEST, TRIGGER, read_summary
 from .tools_in_input import ADDITIONAL, SEARCH, SEARCH_CALL, SEARCH_OUTPUT, found_text, is_client_search, is_search
 
 PROTOCOL: Final = "responses"
@@ -136,6 +136,9 @@ class Reading:
             case "function_call_output" | "custom_tool_call_output":
                 self._end_turn()
                 self._messages.append(Message("tool", (self._result(item),)))
+            case kind if kind == TRIGGER:
+                self._end_turn()
+                self._messages.append(Message("user", (Text(REQUEST),)))
             case kind if kind == ADDITIONAL and isinstance(item.get("tools"), list):
                 self._end_turn()  # they are on offer
             case kind if kind == SEARCH_CALL and _is_of_search(item):

@@ -19,7 +19,7 @@ from ...errors import GatewayError
 from ...events import Opaque
 from ...model import Message, ModelReply, ModelRequest, ToolUse, fields_of
 from .. import openai
-from ..base import ClientSide, Route, ServerSide, StreamReader, StreamWriter, WriteOptions
+from ..base import ClientSide, ListedModel, Route, ServerSide, StreamReader, StreamWriter, WriteOptions
 from ..numbers import MAX_CHOICES
 from ..request_schema import RequestSchema
 from ..wire import load
@@ -56,10 +56,10 @@ class ResponsesProtocol(ClientSide, ServerSide):
     )
     count_path = "/responses/input_tokens"
     compact_path = "/responses/compact"
-    turns = ResponsesTurns()
     served = ResponsesServed()
     binding_fields = (("prompt", "Send its text as 'instructions' and 'input'."),)
     end_marks = tuple(end.encode() for end in ENDS)
+    model_in = "response"
     bare_reasoning = True
     images = True
     reasoning_effort = True
@@ -69,6 +69,7 @@ class ResponsesProtocol(ClientSide, ServerSide):
 
     def __init__(self) -> None:
         self._shape = RequestSchema("responses_request", code_of)
+        self.turns = ResponsesTurns(self._shape)
 
     # --- towards clients --------------------------------------------------------------------------------------------
 
@@ -88,13 +89,13 @@ class ResponsesProtocol(ClientSide, ServerSide):
         """OpenAI's error envelope (R13.1)."""
         return openai.write_error(error)
 
-    def write_models(self, names: Sequence[str]) -> bytes:
+    def write_models(self, models: Sequence[ListedModel], *, for_codex: bool = False) -> bytes:
         """OpenAI's list of models."""
-        return openai.write_models(names)
+        return openai.write_models(models, for_codex=for_codex)
 
-    def write_model(self, name: str) -> bytes:
+    def write_model(self, model: ListedModel) -> bytes:
         """One entry of that list."""
-        return openai.write_model(name)
+        return openai.write_model(model)
 
     def keeps_call_ids(self, options: WriteOptions) -> bool:
         """Not where the ids on the wire are sequential."""

@@ -31,10 +31,13 @@ from ...model import (
     Text,
     ToolChoice,
     ToolSpec,
+    replace,
     scoped,
 )
 from ..request_schema import RequestSchema
 from .items import PROTOCOL, own_items, read_items
+from .namespaces import with_namespaces
+from .summaries import asks_summary
 from .tools_in_input import SEARCH, carried_tools, in_force, is_client_search, not_deferred, search_tool
 
 KNOWN: Final = frozenset(
@@ -76,16 +79,18 @@ def read_request(body: Mapping[str, Any], raw: bytes, shape: RequestSchema) -> M
     tools = known_set(body.get("tools"), "responses")
     shape.check(body if tools is None else {**body, "tools": None})  # a known list was checked when it came first
     _check_fields(body, shape)
+    if asks_summary(body):
+        return _summary_request(body)
     if tools is None:
         listed = body["tools"]
         tools = new_set(listed, "responses", not_deferred(_read_tools(listed, "tools", EMPTY, shape)))
-    tools = _with_carried(tools, body, shape)
+    tools = _with_carried(tools, body.get("input"), shape)
     reasoning = body.get("reasoning") or EMPTY
     top_k = body.get("top_k")
     stream = body.get("stream") is True
     return ModelRequest(
         model=body["model"],
-        messages=read_messages(body),
+        messages=with_namespaces(read_messages(body), tools),
         tools=tools,
         tool_choice=_read_choice(body.get("tool_choice"), tools),
         parallel_tool_calls=body.get("parallel_tool_calls") is not False,
@@ -104,6 +109,21 @@ def read_request(body: Mapping[str, Any], raw: bytes, shape: RequestSchema) -> M
         extra=_parameters(body),
         origin=Origin(PROTOCOL, raw),
         protocol_fields=scoped(PROTOCOL, _own_fields(body)),
+    )
+
+
+def _summary_request(body: Mapping[str, Any]) -> ModelRequest:
+    """The request for a summary in place of an answer (R28.1): no tool can be called, and no form is demanded. Servers
+    get it as the gateway writes it, since not every one knows the item that asks for it."""
+    stream = body.get("stream") is True
+    return ModelRequest(
+        model=body["model"],
+        messages=read_messages(body),
+        tool_choice=ToolChoice("none"),
+        sampling=Sampling(reasoning_effort=(body.get("reasoning") or EMPTY).get("effort")),
+        stream=stream,
+        include_usage=stream,
+        protocol_fields=scoped(PROTOCOL, {key: value for key, value in _own_fields(body).items() if key != "text"}),
     )
 
 
@@ -157,14 +177,37 @@ def read_messages(body: Mapping[str, Any], items: Iterable[Mapping[str, Any]] | 
     return (*first, *read_items(own_items(body) if items is None else items))
 
 
-def _with_carried(tools: tuple[ToolSpec, ...], body: Mapping[str, Any], shape: RequestSchema) -> tuple[ToolSpec, ...]:
-    """The tools that are on offer with those that stand in the input; the same object if there are none."""
-    carried = list(carried_tools(body.get("input")))
-    if not carried:
+def with_earlier_tools(
+    request: ModelRequest, body: Mapping[str, Any], inputs: Iterable[Any], shape: RequestSchema
+) -> ModelRequest:
+    """The request with the tools that stand in the `inputs` of earlier turns, oldest first (R28.1); the same object if
+    none do."""
+    earlier = [items for items in inputs if any(carried_tools(items))]
+    if not earlier or asks_summary(body):
+        return request
+    own = not_deferred(_read_tools(body.get("tools") or (), "tools", EMPTY, shape))
+    tools = _with_carried(ToolSet(own), body.get("input"), shape, earlier)
+    return replace(request, tools=tools, tool_choice=_read_choice(body.get("tool_choice"), tools))
+
+
+def _with_carried(
+    tools: tuple[ToolSpec, ...], items: Any, shape: RequestSchema, earlier: Iterable[Any] = ()
+) -> tuple[ToolSpec, ...]:
+    """The tools that are on offer with those that stand in the `items` of its input, and in `earlier` inputs; the
+    same object if none do."""
+    old = [each for before in earlier for each in _carried(before, shape)]
+    new = list(_carried(items, shape))
+    if not old and not new:
         return tools
-    read = [(found, list(_read_tools(listed, path, EMPTY, shape))) for path, found, listed in carried]
-    added = (tool for found, each in read if not found for tool in each)
-    return ToolSet(in_force((*tools, *added), [tool for found, each in read if found for tool in each]))
+    offered = [tool for each, found in old if not found for tool in each]
+    offered += [*tools, *(tool for each, found in new if not found for tool in each)]
+    return ToolSet(in_force(offered, [tool for each, found in (*old, *new) if found for tool in each]))
+
+
+def _carried(items: Any, shape: RequestSchema) -> Iterator[tuple[list[ToolSpec], bool]]:
+    """The lists of tools in an input, and whether a search has found each."""
+    for path, found, listed in carried_tools(items):
+        yield list(_read_tools(listed, path, EMPTY, shape)), found
 
 
 def _read_tools(

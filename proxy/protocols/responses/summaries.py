@@ -1,24 +1,47 @@
-"""Summaries of conversations in items of type `compaction`: sealed for the client, opened for the model."""
+"""Summaries of conversations in items of type `compaction`: asked for, sealed for the client, opened for the model."""
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
 from typing import Any, Final
+from uuid import uuid4
 
+from ...errors import BackendFault
 from ...model import Message, Text
 from ..wire import dump, load
 
 KINDS: Final = ("compaction", "compaction_summary")
 """The types of such items; the second is what some clients call them."""
+TRIGGER: Final = "compaction_trigger"
+"""The type of the item at the end of an input that asks for a summary in place of an answer (R28.1)."""
+REQUEST: Final = (
+    "Summarise this conversation, so that somebody who has not seen it can go on with it from your summary alone. Say what the user wants, with every"
+    " condition that was named; what was done and decided, and why; what failed; what is left to do, and what comes next. Keep names, paths, values, code and"
+    " results of tools that are still needed exactly as they are. Write the summary and nothing else: do not answer the user, do not call tools, do not go on with"
+    " the work."
+)
 _MARK: Final = "toolwire1."
 """Items of other makers have other content."""
 _INTRODUCTION: Final = "What came before was left out. This is a summary of it:\n\n"
 
 
+def asks_summary(body: Mapping[str, Any]) -> bool:
+    """Returns True if the input of a request holds a `compaction_trigger`."""
+    items = body.get("input")
+    return isinstance(items, list) and any(item.get("type") == TRIGGER for item in items)
+
+
 def sealed(summary: str) -> str:
     """The summary as `encrypted_content`."""
     return _MARK + base64.urlsafe_b64encode(dump({"summary": summary})).decode()
+
+
+def summary_item(summary: str) -> dict[str, Any]:
+    """The item that stands for what a model said in answer to `REQUEST`. Raises `BackendFault` if it said nothing."""
+    if not summary.strip():
+        raise BackendFault("The model gave no summary of the conversation.", code="upstream_invalid_response")
+    return {"id": f"cmp_{uuid4().hex}", "type": "compaction", "encrypted_content": sealed(summary.strip())}
 
 
 def opened(content: object) -> str | None:

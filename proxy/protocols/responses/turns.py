@@ -15,19 +15,25 @@ from typing import Any, Literal, overload
 from ...errors import GatewayError
 from ...model import EMPTY, Message, ModelReply, ModelRequest, Opaque, Text
 from ..base import TurnForm, WriteOptions
+from ..request_schema import RequestSchema
 from ..turn import Turn, TurnStatus
 from ..wire import PIECE_CHARS, dump, dump_in_pieces, load
 from .ids import new_response_id, response_of
 from .items import PROTOCOL, joined, own_items, read_items, whole_items, write_items
 from .kept_items import answered, as_made, listed, made_output, mended
 from .reply import Origins, broken_off, write_finished
+from .request import with_earlier_tools
 from .resource import RESOURCE_KEYS, resource, write_begun, write_resource
+from .summaries import asks_summary, summary_item
 
 
 class ResponsesTurns(TurnForm):
-    """A `TurnForm`."""
+    """A `TurnForm`. `shape` is that of requests."""
 
     previous = "previous_response_id"
+
+    def __init__(self, shape: RequestSchema) -> None:
+        self._shape = shape
 
     def own(self, request: ModelRequest, body: Mapping[str, Any]) -> tuple[Message, ...]:
         """All but the instructions (R12.3)."""
@@ -40,6 +46,19 @@ class ResponsesTurns(TurnForm):
         instructions = body.get("instructions")
         first = (Message("system", (Text(instructions),)),) if instructions else ()
         return (*first, *joined((*earlier, *own)))
+
+    def with_tools(self, request: ModelRequest, body: Mapping[str, Any], earlier: Sequence[Turn]) -> ModelRequest:
+        """See `TurnForm.with_tools`."""
+        inputs = [_value(turn.said)["input"] for turn in earlier if turn.said]
+        return with_earlier_tools(request, body, inputs, self._shape)
+
+    def asks_summary(self, body: Mapping[str, Any]) -> bool:
+        """See `TurnForm.asks_summary`: a `compaction_trigger` stands in the input."""
+        return asks_summary(body)
+
+    def summary_part(self, summary: str) -> Opaque:
+        """See `TurnForm.summary_part`: an item of type `compaction`."""
+        return Opaque(PROTOCOL, summary_item(summary))
 
     # --- references -------------------------------------------------------------------------------------------------
 

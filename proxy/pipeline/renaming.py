@@ -1,0 +1,85 @@
+"""The model's name in an answer that passes as bytes: where a route renames, the client reads the name that it asked
+for, and no other byte changes (R20, R28.8).
+
+A name is replaced only where the protocol says the model: in the object itself (`ServerSide.model_in` is None), or in
+the object under that key. Keys and values are found by their brackets and strings, so `"model"` in a text, or in the
+arguments of a call, stays.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import orjson
+
+_TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|[{}\[\]]', re.DOTALL)
+_KEY: Final = re.compile(rb"\s*:\s*")
+_SPACE: Final = b" \t\r\n"
+_MODEL: Final = b'"model"'
+
+
+class Renaming:
+    """Replaces the model in the bytes of one answer by `name`. `model_in`: see `ServerSide.model_in`."""
+
+    def __init__(self, name: str, model_in: str | None) -> None:
+        self._name = orjson.dumps(name)
+        self._parent = None if model_in is None else orjson.dumps(model_in)
+        self._known: tuple[bytes, bytes] | None = None
+
+    def frames(self, data: bytes) -> bytes:
+        """Whole frames of a stream. Where every frame is the object itself, a text never holds unescaped what the first
+        frame had, so the others are not read."""
+        if self._known is not None:
+            return data.replace(*self._known)
+        if data.find(_MODEL) < 0 or (self._parent is not None and data.find(self._parent) < 0):
+            return data
+        changed = []
+        for line in data.splitlines(keepends=True):
+            found = find_model(line, self._parent) if line.startswith(b"data:") else None
+            if found is not None and self._parent is None:
+                begin, end = found
+                said = line[begin:end]
+                self._known = said, said.removesuffix(_value(line, found)) + self._name
+                return data.replace(*self._known)
+            changed.append(line if found is None else self._replaced(line, found))
+        return b"".join(changed)
+
+    def whole(self, body: bytes) -> bytes:
+        """A whole answer, or its beginning. There the model stands in the object itself in every protocol."""
+        found = find_model(body, None)
+        return body if found is None else self._replaced(body, found)
+
+    def _replaced(self, data: bytes, found: tuple[int, int]) -> bytes:
+        end = found[1]
+        value = _value(data, found)
+        return data[: end - len(value)] + self._name + data[end:]
+
+
+def _value(data: bytes, found: tuple[int, int]) -> bytes:
+    """The name between the places that `find_model` gives, with its quotes."""
+    begin, end = found
+    return data[begin + len(_MODEL) : end].lstrip(_SPACE + b":")
+
+
+def find_model(data: bytes, parent: bytes | None) -> tuple[int, int] | None:
+    """Where the key `"model"` of the outermost object begins and its value, a string, ends; or of the object under the
+    key `parent`. None if there is none."""
+    depth, wanted = 0, 1 if parent is None else 2
+    under: bytes | None = None
+    at = 0
+    while (token := _TOKEN.search(data, at)) is not None:
+        at = token.end()
+        mark = token[0]
+        if mark in (b"{", b"["):
+            depth += 1
+        elif mark in (b"}", b"]"):
+            depth -= 1
+        elif (colon := _KEY.match(data, at)) is not None:
+            if depth == 1:
+                under = mark
+            if mark == _MODEL and depth == wanted and (parent is None or under == parent):
+                value = _TOKEN.match(data, colon.end())
+                return None if value is None or value[0][:1] != b'"' else (token.start(), value.end())
+            at = colon.end()
+    return None

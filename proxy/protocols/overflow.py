@@ -1,0 +1,95 @@
+"""Context overflow: how servers say that a prompt does not fit the model's context, and how many tokens they name.
+
+Servers share neither a code nor a sentence. `is_overflow` looks for the words that vLLM, llama.cpp, SGLang, TGI, LM
+Studio, Ollama and the hosted services use; `read_overflow` gives each number in the sentence its role by the words
+beside it. Clients need the result in the words of their own protocol: Claude Code compacts a conversation only if it
+reads Anthropic's sentence, and takes the counts from it (R28.6).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+MAX_CHARS: Final = 2_000
+"""The part of a message that is searched."""
+
+CODES: Final = frozenset({"context_length_exceeded", "exceed_context_size_error", "model_context_window_exceeded"})
+"""Codes and types of errors that servers use for an overflow."""
+
+_WORDS: Final = re.compile(
+    r"maximum (?:context|prompt|model) length|context[ _](?:length|window|size|limit)[ _]?(?:is |was |has been )?exceed"
+    r"|exceed\w{0,8} (?:the )?(?:available |model'?s? |maximum |max |configured )*context"
+    r"|longer than the (?:model'?s context|maximum model)|context the overflow|(?:prompt|input) (?:is )?too long"
+    r"|prompt exceeds max length|exceed\w{0,8} (?:the )?model token limit|exceeds the maximum number of tokens"
+    r"|prompt token count of \d+ exceeds|greater than the context length|range of input length should be"
+    r"|tokens in the prompt cannot exceed|`?inputs`? (?:tokens \+|must have less than)",
+    re.IGNORECASE,
+)
+_NUMBER: Final = re.compile(r"(?<![\w.-])\d{1,3}(?:,\d{3})+(?![\w])|(?<![\w.-])\d{1,12}(?![\w])")
+_WINDOW: Final = re.compile(
+    r"(?:context (?:length|window|size|limit)|(?:maximum|max) (?:model |prompt )?length|maximum|limit|less than|at most|exceed"
+    r"|n_ctx|allowed|<=|>)[^\d,;]{0,25}$",
+    re.IGNORECASE,
+)
+_WINDOW_AFTER: Final = re.compile(r"^\W{0,3}(?:tokens? )?maximum", re.IGNORECASE)
+_OUTPUT: Final = re.compile(
+    r"^\W{0,3}(?:tokens? )?(?:(?:in|for|of) (?:the )?)?`?(?:completion|output|max_new_tokens|max_tokens)", re.IGNORECASE
+)
+_OUTPUT_BEFORE: Final = re.compile(
+    r"max_(?:completion_)?tokens[`'\"]? is too large: $|limit: \d{1,12} \+ $", re.IGNORECASE
+)
+_INPUT: Final = re.compile(
+    r"^\W{0,3}(?:tokens? )?(?:(?:in|from|of) (?:the |your )?)?`?(?:messages|prompt|inputs?|text input|tool input|functions)",
+    re.IGNORECASE,
+)
+_INPUT_AFTER: Final = re.compile(r"^ \+ \d", re.IGNORECASE)
+_OTHER_UNIT: Final = re.compile(r"^ (?:characters|messages;|bytes|draft)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Overflow:
+    """Token counts of a request that does not fit: those of the prompt, those reserved for the output (0 if the server
+    names none), and the size of the context window."""
+
+    prompt: int
+    output: int
+    window: int
+
+
+def is_overflow(text: str) -> bool:
+    """Returns True if a server's message says that the prompt does not fit the context."""
+    return _WORDS.search(text[:MAX_CHARS]) is not None
+
+
+def read_overflow(text: str) -> Overflow | None:
+    """Returns the counts in a message of which `is_overflow` is true, or None if it does not name the window and a
+    larger count."""
+    text = text[:MAX_CHARS]
+    window: int | None = None
+    prompt = output = 0
+    totals: list[int] = []
+    for found in _NUMBER.finditer(text):
+        before, after = text[max(0, found.start() - 60) : found.start()], text[found.end() : found.end() + 30]
+        count = int(found[0].replace(",", ""))
+        if _OTHER_UNIT.match(after):
+            continue
+        if _OUTPUT.match(after) or _OUTPUT_BEFORE.search(before):
+            output = max(output, count)
+        elif _INPUT.match(after) or _INPUT_AFTER.match(after):
+            prompt += count
+        elif window is None and (_WINDOW_AFTER.match(after) or _WINDOW.search(before)):
+            window = count
+        else:
+            totals.append(count)
+    total = max(totals, default=0)
+    if window is None and totals:
+        window = min(totals)
+    if window is None:
+        return None
+    if not prompt:
+        prompt = max(0, total - output)
+        if not output and prompt < window:  # "greater than the context length (n_keep: 8210 >= n_ctx: 4096)"
+            prompt, window = window, prompt
+    return Overflow(prompt, output, window) if prompt and window and prompt + output > window else None
