@@ -307,7 +307,7 @@ def client_lines(base: str, model: str) -> str:
     """The lines by which clients are pointed at the demo."""
     root = base.removesuffix("/v1")
     lines = {
-        "Claude Code": f"ANTHROPIC_BASE_URL={root} ANTHROPIC_API_KEY=none ANTHROPIC_MODEL={model} claude",
+        "Claude Code": f"ANTHROPIC_BASE_URL={root} ANTHROPIC_AUTH_TOKEN=none ANTHROPIC_MODEL={model} claude",
         "Codex": f"codex -c openai_base_url={base}",
         "OpenAI's SDKs": f"export OPENAI_BASE_URL={base} OPENAI_API_KEY=none",
         "Anthropic's SDKs": f"export ANTHROPIC_BASE_URL={root} ANTHROPIC_API_KEY=none",

@@ -147,6 +147,7 @@ async def test_a_tool_that_is_searched_for(gateway: Gateway, claude: Claude, mod
     assert ran.report["result"] == DONE
 
 
+@pytest.mark.xfail(reason="174 tools are more than `limits.tools_max` (R3.7)", strict=False)
 async def test_many_tools_at_once(gateway: Gateway, claude: Claude) -> None:
     server = await gateway(
         script=[

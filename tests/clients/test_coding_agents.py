@@ -5,7 +5,9 @@ Each runs in a home of its own, and what it would fetch from elsewhere it looks 
 
 from __future__ import annotations
 
+import json
 import os
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +17,7 @@ from aiohttp.test_utils import TestServer
 
 from tests.clients import setup_pages
 from tests.clients.conftest import NOWHERE, execute
-from tests.clients.npm import install, recent_node
+from tests.clients.npm import HERE, install, recent_node
 from tests.clients.task import MODES, Call, turn
 from tests.e2e.conftest import Gateway
 
@@ -35,11 +37,26 @@ class Agent:
     edited: str
     env: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
+    package: str = "agents"
 
 
 def each(name: str, key: str) -> Callable[[list[str]], list[Call]]:
     """A call for each file that is read."""
     return lambda paths: [(name, {key: path}) for path in paths]
+
+
+PATCH = """*** Begin Patch
+*** Update File: {path}
+@@
+-{old}
++{new}
+*** End Patch
+"""
+
+
+def script(code: str) -> Call:
+    """A call of Codex's tool that runs scripts, as its default model makes it."""
+    return "functions__exec", {"input": code}
 
 
 AGENTS = {
@@ -49,6 +66,15 @@ AGENTS = {
         edited="Edited ",
         env={"CLINE_SESSION_BACKEND_MODE": "local"},  # else a process stays behind
         files={".cline/data/settings/global-settings.json": '{"telemetryOptOut": true, "autoUpdateEnabled": false}'},
+    ),
+    "codex": Agent(
+        arguments=("exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"),
+        read=lambda paths: [script(f'text((await tools.exec_command({{cmd: "cat {" ".join(paths)}"}})).output);')],
+        edit=lambda path, old, new: script(
+            f'await tools.apply_patch({json.dumps(PATCH.format(path=path, old=old, new=new))});\ntext("It is patched.");'
+        ),
+        edited="It is patched.",
+        package="codex",
     ),
     "opencode": Agent(
         arguments=("run",),
@@ -113,25 +139,58 @@ async def test_a_task(
         ],
         mode=mode,
     )
-    status, out, err = await run(agent, name, server, shared, home, work, words)
+    status, out, err = await run(name, TASK, server, shared, home, work, words)
     assert status == 0, f"{out} {err}"
     assert DONE in out, f"{out} {err}"
     assert (work / "greeting.txt").read_text() == f"hello {WORD}\n"
 
 
 async def run(
-    agent: Agent, name: str, server: TestServer, shared: Path, home: Path, work: Path, words: Mapping[str, str]
+    name: str,
+    task: str,
+    server: TestServer,
+    shared: Path,
+    home: Path,
+    work: Path,
+    words: Mapping[str, str] = setup_pages.NO_WORDS,
 ) -> tuple[int, str, str]:
-    """Set the agent up by its page, with some words of its files replaced, and give it `TASK`."""
+    """Set an agent up by its page, with some words of its files replaced, and give it a task."""
+    agent = AGENTS[name]
     setup_pages.write(name, home, server, words)
     for file, text in agent.files.items():
         home.joinpath(file).parent.mkdir(parents=True, exist_ok=True)
         home.joinpath(file).write_text(text)
-    programs = (install("agents", shared) / "node_modules" / ".bin", recent_node(shared))
+    programs = (install(agent.package, shared) / "node_modules" / ".bin", recent_node(shared))
     env = {
         "PATH": os.pathsep.join([*map(str, programs), os.environ["PATH"]]),
         "HOME": str(home),
         **NOWHERE,
         **agent.env,
     }
-    return await execute(*setup_pages.command(name, server, *agent.arguments, TASK), cwd=work, env=env)
+    return await execute(*setup_pages.command(name, server, *agent.arguments, task), cwd=work, env=env)
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_deferred_tool_of_qwen_code(gateway: Gateway, shared: Path, tmp_path: Path, mode: str) -> None:
+    """Of 150 tools it sends the names. What it has found is called through a tool whose name is `tool_call`, like the
+    tag of a call."""
+    work, home = tmp_path / "work", tmp_path / "home"
+    work.mkdir()
+    (home / ".qwen").mkdir(parents=True)
+    library = {"command": sys.executable, "args": [str(HERE / "library_server.py")], "trust": True}
+    (home / ".qwen" / "settings.json").write_text(json.dumps({"mcpServers": {"library": library}}))
+    found = {"name": "mcp__library__shelf_77", "arguments": {"book": "atlas"}}
+    server = await gateway(
+        script=[
+            {"text": DONE, "when": "shelf 77 has the atlas"},
+            turn(
+                mode, "I search.", ("tool_search", {"query": "select:mcp__library__shelf_77"}), when="Find the atlas."
+            ),
+            turn(mode, "I look.", ("tool_call", found), when="mcp__library__shelf_77"),
+            "I never saw a result.",
+        ],
+        mode=mode,
+    )
+    status, out, err = await run("qwen-code", "Find the atlas.", server, shared, home, work)
+    assert status == 0, f"{out} {err}"
+    assert DONE in out, f"{out} {err}"

@@ -9,8 +9,7 @@ from pathlib import Path
 from proxy.dev.demo import client_lines
 from tests.clients.npm import HERE
 from tests.clients.setup_pages import ADDRESS, PAGES
-from tests.clients.test_codex import PLAIN_CONFIG
-from tests.docs.pages import blocks, read
+from tests.docs.pages import read
 
 TABLE = Path("docs/how-to/clients.md")
 ROW = re.compile(r"^\|.*\| `([^`]+)`( \(\w+\))? \| ([\d.a-z]+) \|", re.MULTILINE)
@@ -44,11 +43,6 @@ def test_the_table_has_what_is_tested() -> None:
     """But for what the extra `dev` brings, which is the newest of its day."""
     shown = {(name, language): number for name, language, number in ROW.findall(read(TABLE))}
     assert {key: number for key, number in shown.items() if key[1] != " (Python)"} == installed()
-
-
-def test_codex_is_set_up_as_shown() -> None:
-    [shown] = [block.text for block in blocks(PAGES / "codex.md") if block.file]
-    assert shown.replace(f"{ADDRESS}/v1", "{url}").strip() == PLAIN_CONFIG.strip()
 
 
 def test_the_demo_prints_what_the_pages_have() -> None:
