@@ -1,5 +1,5 @@
 """The model's name in an answer that passes as bytes: where a route renames, the client reads the name that it asked
-for, and no other byte changes (R20, R28.8).
+for, and no other byte changes (R28.8).
 
 A name is replaced only where the protocol says the model: in the object itself (`ServerSide.model_in` is None), or in
 the object under that key. Keys and values are found by their brackets and strings, so `"model"` in a text, or in the

@@ -1,4 +1,4 @@
-"""A route that renames: the client reads the name that it asked for, and no other byte changes (R20, R28.8)."""
+"""A route that renames: the client reads the name that it asked for, and no other byte changes (R28.8)."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ routes:
         "conversations are stored in the memory of this process, and lost with it: for 24 h, 10,000 responses at most",
         f"backend gpu: openai_chat at {BACKEND}, preset vllm",
         "route gpt-*, default -> gpu as qwen: prompt, hermes",
-        "  validation > conversation > output_format > reask > arguments > transformation > injection > forwarding",
+        "  conversation > validation > output_format > reask > arguments > transformation > injection > forwarding",
         "route * -> gpu: native, auto",
         "  validation > transformation (skip) > forwarding",
     ]

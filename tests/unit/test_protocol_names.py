@@ -15,7 +15,7 @@ from tests.unit.test_imports import ROOT, everything, read
 SHARED = {
     "proxy.protocols." + name
     for name in (
-        "base", "call_ids", "chat_templates", "numbers", "openai", "passed", "served", "shape", "sides",
+        "base", "call_ids", "chat_templates", "numbers", "openai", "overflow", "passed", "served", "shape", "sides",
         "stored_form", "tool_names", "turn", "wire",
     )
 }  # fmt: skip
