@@ -6,6 +6,7 @@ which make a provider for each API.
 
 import asyncio
 import json
+import os
 import sys
 
 from goose import MessageContent, MessageRole, ProviderMessage, ProviderModelConfig, ProviderTool, StreamChunk
@@ -42,7 +43,6 @@ async def ask(provider, messages, streamed):
 
 
 async def work(task) -> None:
-    files = dict(task["files"])
     made = {}
     exec(task["setup"], made)
     for api in ("chat", "messages"):
@@ -73,3 +73,5 @@ async def work(task) -> None:
 
 for each in json.loads(sys.argv[1]):
     asyncio.run(work(each))
+sys.stdout.flush()
+os._exit(0)  # at its usual end the interpreter meets threads of Goose, and is at times aborted
