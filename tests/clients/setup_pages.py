@@ -1,4 +1,4 @@
-"""The set-up pages of clients, `docs/how-to/clients/NAME.md`: tests run the lines that a page gives to users.
+"""The set-up pages of clients, in `docs/how-to/clients`: tests run the lines that a page gives to users.
 
 A block `LANGUAGE file=~/NAME` is a file in the user's home. A block `sh client` has the commands; the last one starts
 the client, and a test adds arguments to it. Where the page has its address the gateway of the test stands.
