@@ -62,8 +62,14 @@ GIT: Final = Tool("git", ("git",), ("--version",), r"git version (\d+)\.(\d+)", 
 GO: Final = Tool("Go", ("go",), ("version",), r"go version go(\d+)\.(\d+)", (1, 21), "golang")
 """The packages `maps` and `slices` came with 1.21; Debian 12 has 1.19."""
 HELM: Final = Tool("Helm", ("helm",), ("version", "--short"), r"v(\d+)\.(\d+)\.\d+", (3,))
+N8N: Final = Tool("n8n", ("n8n",), ("--version",), r"^(\d+)\.(\d+)\.\d+$", (2,))
+"""Of gigabytes, so no test installs it."""
 NODE: Final = Tool("node", ("node",), ("--version",), r"^v(\d+)\.(\d+)", (20,), "nodejs")
+RECENT_NODE: Final = Tool("node", ("node",), ("--version",), r"^v(\d+)\.(\d+)", (22, 19), "nodejs")
+"""As the newest clients want it."""
 NPM: Final = Tool("npm", ("npm",), ("--version",), r"^(\d+)\.(\d+)", (), "npm")
+OPEN_WEBUI: Final = Tool("Open WebUI", ("open-webui",), ("--help",), r"Usage: open-webui \[")
+"""Of gigabytes, so no test installs it."""
 REDIS: Final = Tool(
     "Redis or Valkey", ("redis-server", "valkey-server"), ("--version",), r"(?:Redis|Valkey) server v=(\d+)\.(\d+)", (6, 2), "redis-server"
 )  # fmt: skip

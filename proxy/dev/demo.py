@@ -130,6 +130,7 @@ async def _until_stopped(host: str, port: int, once: bool, weights: str | None, 
                 await _show_server_tool(running)
             shown = True
             if not once:
+                _say(f"\n{client_lines(running.base, running.model)}")
                 _say(f"\nLook inside: {running.page}\nServing. Ctrl-C ends it.", flush=True)
                 raise await running.engine.ended()
     except asyncio.CancelledError:
@@ -300,6 +301,20 @@ def curl(base: str, body: Mapping[str, Any]) -> str:
     """A command line for any POSIX shell that sends `body`."""
     text = json.dumps(body).replace("'", r"'\''")
     return f"curl -N {base}/chat/completions \\\n  -H 'Content-Type: application/json' \\\n  -d '{text}'"
+
+
+def client_lines(base: str, model: str) -> str:
+    """The lines by which clients are pointed at the demo."""
+    root = base.removesuffix("/v1")
+    lines = {
+        "Claude Code": f"ANTHROPIC_BASE_URL={root} ANTHROPIC_AUTH_TOKEN=none ANTHROPIC_MODEL={model} claude",
+        "Codex": f"codex -c openai_base_url={base}",
+        "OpenAI's SDKs": f"export OPENAI_BASE_URL={base} OPENAI_API_KEY=none",
+        "Anthropic's SDKs": f"export ANTHROPIC_BASE_URL={root} ANTHROPIC_API_KEY=none",
+    }
+    width = max(map(len, lines)) + 2
+    shown = "\n".join(f"{f'{name}:':<{width}}{line}" for name, line in lines.items())
+    return f"Lines to paste for clients (the demo's model is too small for coding agents):\n\n{shown}"
 
 
 def server_example(model: str) -> dict[str, Any]:

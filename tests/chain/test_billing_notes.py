@@ -22,7 +22,10 @@ def asked(*system: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("mode", ["prompt", "native"])
 @pytest.mark.parametrize("system", [(NOTE, RULES), (NOTE,)], ids=["with rules", "alone"])
-async def test_another_server_does_not_get_it(mode: str, system: tuple[Any, ...]) -> None:
+async def test_another_server_does_not_get_it(
+    mode: str, system: tuple[Any, ...], caplog: pytest.LogCaptureFixture
+) -> None:
+    """And nobody is warned that something was left out, once in each request."""
     backend = ScriptedBackend([{"text": "hello"}])
     config = read_config({"backends": {"m": {"kind": "mock"}}, "defaults": {"mode": mode}})
     answer = await run_chain(config, asked(*system), backend=backend, path="/v1/messages")
@@ -33,6 +36,7 @@ async def test_another_server_does_not_get_it(mode: str, system: tuple[Any, ...]
         ("user", "hi"),
     ]
     assert "billing" not in str(sent.messages)
+    assert caplog.records == []
 
 
 def test_a_server_of_its_own_protocol_gets_it_as_it_was() -> None:

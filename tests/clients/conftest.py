@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from aiohttp.test_utils import TestServer
 
-from tests.clients.npm import HERE, install
+from tests.clients import setup_pages
+from tests.clients.npm import HERE, install, recent_node
 from tests.clients.recorder import Recorder
 from tests.e2e.conftest import Gateway
 from tests.e2e.conftest import gateway as plain_gateway
@@ -24,6 +25,9 @@ __all__ = ["plain_gateway"]
 
 TIMEOUT_S = 120
 """Until a client that hangs is given up."""
+
+NOWHERE = {"HTTP_PROXY": "http://127.0.0.1:9", "HTTPS_PROXY": "http://127.0.0.1:9", "NO_PROXY": "127.0.0.1"}
+"""Variables with which a client finds nothing of the web."""
 
 Node = Callable[..., Awaitable[dict[str, Any]]]
 
@@ -54,22 +58,21 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return of_run.parent if "PYTEST_XDIST_WORKER" not in os.environ else of_run.parent.parent
 
 
-@pytest.fixture(scope="session")
-def scripts(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The scripts beside the packages: node looks for packages from where a script stands."""
-    folder = tmp_path_factory.mktemp("sdks")
-    for script in (HERE / "sdks").glob("*.mjs"):
-        shutil.copy(script, folder)
-    folder.joinpath("node_modules").symlink_to(install("sdks", shared) / "node_modules")
-    return folder
-
-
 @pytest.fixture
-def node(scripts: Path) -> Node:
-    """`await node("openai_chat.mjs", server, ...)`: what the script reported. It fails with what the client said."""
+def node(shared: Path, tmp_path: Path) -> Node:
+    """`await node("openai_chat.mjs", server, ...)`: what the script reported. It fails with what the client said.
+
+    The scripts stand beside their packages, which node wants, and beside the files of the set-up pages."""
+    for script in (HERE / "sdks").glob("*.mjs"):
+        shutil.copy(script, tmp_path)
+    tmp_path.joinpath("node_modules").symlink_to(install("sdks", shared) / "node_modules")
+    program = str(recent_node(shared) / "node")
 
     async def run(script: str, server: TestServer, *arguments: str) -> dict[str, Any]:
-        status, out, err = await execute("node", script, str(server.make_url("/v1")), *arguments, cwd=scripts)
+        for page in ("openai", "anthropic", "vercel-ai"):
+            setup_pages.write(page, tmp_path, server)
+        env = {**os.environ, "GATEWAY": str(server.make_url("/v1"))}
+        status, out, err = await execute(program, script, *arguments, cwd=tmp_path, env=env)
         assert status == 0, err or out
         report = json.loads(out)
         assert isinstance(report, dict)
@@ -78,7 +81,9 @@ def node(scripts: Path) -> Node:
     return run
 
 
-async def execute(*command: str, cwd: Path, env: dict[str, str] | None = None) -> tuple[int, str, str]:
+async def execute(
+    *command: str, cwd: Path, env: dict[str, str] | None = None, timeout_s: float = TIMEOUT_S
+) -> tuple[int, str, str]:
     """Run a program to its end, with nothing on its standard input: status, standard output, standard error."""
     process = await asyncio.create_subprocess_exec(
         *command,
@@ -89,7 +94,7 @@ async def execute(*command: str, cwd: Path, env: dict[str, str] | None = None) -
         stderr=asyncio.subprocess.PIPE,
     )
     try:
-        out, err = await asyncio.wait_for(process.communicate(), TIMEOUT_S)
+        out, err = await asyncio.wait_for(process.communicate(), timeout_s)
     finally:
         if process.returncode is None:
             process.kill()

@@ -7,18 +7,28 @@ tests that need it, visibly; with `TOOLWIRE_REQUIRE_CLIENTS=1` it fails them.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import subprocess
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.optional import NODE, NPM, lack, program
+from tests.optional import NODE, NPM, RECENT_NODE, lack, program
 
 HERE = Path(__file__).parent
 TIMEOUT_S = 300
+
+
+def recent_node(shared: Path) -> Path:
+    """The folder of a node that is new enough for every client here: the machine's own, else one that npm brings."""
+    if lack(RECENT_NODE) is None:
+        return Path(program(RECENT_NODE)).parent
+    return install("node", shared) / "node_modules" / "node" / "bin"
 
 
 def install(name: str, shared: Path) -> Path:
@@ -31,21 +41,26 @@ def install(name: str, shared: Path) -> Path:
     wanted = (HERE / name / "package.json").read_bytes()
     root = Path(os.environ.get("TOOLWIRE_CLIENTS") or shared / "toolwire-clients")
     folder = root / f"{name}-{hashlib.sha256(wanted + version.encode()).hexdigest()[:16]}"
-    if not folder.exists():
-        root.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=root) as scratch:
-            _npm_install(npm, Path(scratch, name), wanted)
-            keep(Path(scratch, name), folder)
+    with making(folder) as scratch:
+        if scratch is not None:
+            _npm_install(npm, scratch, wanted)
     return folder
 
 
-def keep(made: Path, folder: Path) -> None:
-    """Put what is whole in its place."""
-    try:
-        made.rename(folder)
-    except OSError:
-        if not folder.exists():  # else another run was faster
-            raise
+@contextmanager
+def making(folder: Path) -> Iterator[Path | None]:
+    """Give a folder to install into, which then takes the place of `folder`; None if that is there. One process at a
+    time: the others wait and find it."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if folder.exists():
+            yield None
+            return
+        with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+            made = Path(scratch, folder.name.rpartition("-")[0])
+            yield made
+            made.rename(folder)
 
 
 def _npm_install(npm: str, folder: Path, wanted: bytes) -> None:

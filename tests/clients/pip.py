@@ -10,12 +10,11 @@ import hashlib
 import os
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from tests.clients.conftest import execute
-from tests.clients.npm import HERE, TIMEOUT_S, keep, missing
+from tests.clients.npm import HERE, TIMEOUT_S, making, missing
 
 
 async def run(script: str, argument: str, shared: Path, **environment: str) -> tuple[int, str, str]:
@@ -33,11 +32,9 @@ def install(name: str, shared: Path) -> Path:
     digest = hashlib.sha256(wanted.read_bytes() + sys.version.encode()).hexdigest()[:16]
     root = Path(os.environ.get("TOOLWIRE_CLIENTS") or shared / "toolwire-clients")
     folder = root / f"{name}-{digest}"
-    if not folder.exists():
-        root.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=root) as scratch:
-            _pip_install(Path(scratch, name), wanted)
-            keep(Path(scratch, name), folder)
+    with making(folder) as scratch:
+        if scratch is not None:
+            _pip_install(scratch, wanted)
     return folder
 
 

@@ -1,4 +1,4 @@
-"""opencode and pi, coding agents that speak Messages where they are told to: a whole task, with a file at the end.
+"""Coding agents, whole tasks with files at the end, each set up by the lines of its page.
 
 Each runs in a home of its own, and what it would fetch from elsewhere it looks for where nobody listens.
 """
@@ -7,72 +7,190 @@ from __future__ import annotations
 
 import json
 import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 from aiohttp.test_utils import TestServer
 
-from tests.clients.conftest import execute
-from tests.clients.npm import install
-from tests.clients.task import MODES, turn
+from tests.clients import setup_pages
+from tests.clients.conftest import NOWHERE, execute
+from tests.clients.npm import HERE, install, recent_node
+from tests.clients.task import MODES, Call, turn
 from tests.e2e.conftest import Gateway
 
 TASK = "Put the word of word.txt into greeting.txt."
 WORD = 'pamplemousse-7 ü "quoted" </tool_call>'
 DONE = "The greeting has its word."
-NOWHERE = "http://127.0.0.1:9"
-PATHS = {"opencode": "filePath", "pi": "path"}
 
 
-async def opencode(server: TestServer, bin: Path, home: Path, work: Path) -> tuple[int, str, str]:
-    options = {"baseURL": str(server.make_url("/v1")), "apiKey": "k"}
-    model = {"name": "some", "tool_call": True, "limit": {"context": 100_000, "output": 4000}}
-    provider = {"npm": "@ai-sdk/anthropic", "name": "toolwire", "options": options, "models": {"m": model}}
-    config: dict[str, Any] = {"model": "toolwire/m", "small_model": "toolwire/m", "provider": {"toolwire": provider}}
-    work.joinpath("opencode.json").write_text(json.dumps(config))
-    env = {"HTTP_PROXY": NOWHERE, "HTTPS_PROXY": NOWHERE, "NO_PROXY": "127.0.0.1", "OPENCODE_DISABLE_AUTOUPDATE": "1"}
-    return await execute(str(bin / "opencode"), "run", TASK, cwd=work, env=environment(home, **env))
+@dataclass(frozen=True, kw_only=True)
+class Agent:
+    """A coding agent. `arguments` stand before the task, `read` and `edit` make calls of its tools, `edited` stands in
+    the result of an edit. `files` of its home and `env` keep it from the web and from leaving processes behind."""
+
+    arguments: tuple[str, ...] = ()
+    read: Callable[[list[str]], list[Call]]
+    edit: Callable[[str, str, str], Call]
+    edited: str
+    env: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
+    package: str = "agents"
 
 
-async def pi(server: TestServer, bin: Path, home: Path, work: Path) -> tuple[int, str, str]:
-    model = {"id": "m", "name": "some", "reasoning": False, "input": ["text"], "contextWindow": 100_000}
-    prices = dict.fromkeys(("input", "output", "cacheRead", "cacheWrite"), 0)
-    models = [{**model, "maxTokens": 4000, "cost": prices}]
-    url = str(server.make_url("/")).rstrip("/")
-    provider = {"baseUrl": url, "api": "anthropic-messages", "apiKey": "k", "models": models}
-    folder = home / ".pi" / "agent"
-    folder.mkdir(parents=True)
-    folder.joinpath("models.json").write_text(json.dumps({"providers": {"toolwire": provider}}))
-    command = [str(bin / "pi"), "-p", "--provider", "toolwire", "--model", "m", TASK]
-    return await execute(*command, cwd=work, env=environment(home, PI_OFFLINE="1"))
+def each(name: str, key: str) -> Callable[[list[str]], list[Call]]:
+    """A call for each file that is read."""
+    return lambda paths: [(name, {key: path}) for path in paths]
 
 
-def environment(home: Path, **more: str) -> dict[str, str]:
-    return {"PATH": os.environ["PATH"], "HOME": str(home), **more}
+PATCH = """*** Begin Patch
+*** Update File: {path}
+@@
+-{old}
++{new}
+*** End Patch
+"""
 
 
-AGENTS = {"opencode": opencode, "pi": pi}
+def script(code: str) -> Call:
+    """A call of Codex's tool that runs scripts, as its default model makes it."""
+    return "functions__exec", {"input": code}
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("name", AGENTS)
-async def test_a_task(gateway: Gateway, shared: Path, tmp_path: Path, name: str, mode: str) -> None:
-    bin = install("agents", shared) / "node_modules" / ".bin"
+AGENTS = {
+    "cline": Agent(
+        read=lambda paths: [("read_files", {"files": [{"path": path} for path in paths]})],
+        edit=lambda path, old, new: ("editor", {"path": path, "old_text": old, "new_text": new}),
+        edited="Edited ",
+        env={"CLINE_SESSION_BACKEND_MODE": "local"},  # else a process stays behind
+        files={".cline/data/settings/global-settings.json": '{"telemetryOptOut": true, "autoUpdateEnabled": false}'},
+    ),
+    "codex": Agent(
+        arguments=("exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"),
+        read=lambda paths: [script(f'text((await tools.exec_command({{cmd: "cat {" ".join(paths)}"}})).output);')],
+        edit=lambda path, old, new: script(
+            f'await tools.apply_patch({json.dumps(PATCH.format(path=path, old=old, new=new))});\ntext("It is patched.");'
+        ),
+        edited="It is patched.",
+        package="codex",
+    ),
+    "opencode": Agent(
+        arguments=("run",),
+        read=each("read", "filePath"),
+        edit=lambda path, old, new: ("edit", {"filePath": path, "oldString": old, "newString": new}),
+        edited="uccessfully",
+        env={"OPENCODE_DISABLE_AUTOUPDATE": "1"},
+    ),
+    "pi": Agent(
+        arguments=("-p",),
+        read=each("read", "path"),
+        edit=lambda path, old, new: ("edit", {"path": path, "edits": [{"oldText": old, "newText": new}]}),
+        edited="uccessfully",
+        env={"PI_OFFLINE": "1"},
+    ),
+    "qwen-code": Agent(
+        arguments=("--yolo",),
+        read=each("read_file", "file_path"),
+        edit=lambda path, old, new: ("edit", {"file_path": path, "old_string": old, "new_string": new}),
+        edited="has been updated",
+        env={"QWEN_CODE_SUPPRESS_YOLO_WARNING": "1"},
+    ),
+}
+
+OTHER_APIS = {
+    "opencode": [
+        ("openai", {"@ai-sdk/openai-compatible": "@ai-sdk/openai"}),
+        ("anthropic", {"@ai-sdk/openai-compatible": "@ai-sdk/anthropic"}),
+    ],
+    "pi": [
+        ("responses", {"openai-completions": "openai-responses"}),
+        ("messages", {"openai-completions": "anthropic-messages", "/v1": ""}),
+    ],
+}
+"""What an agent's page says of other APIs: words of its file, and what to write instead."""
+
+WAYS = [pytest.param(name, setup_pages.NO_WORDS, mode, id=f"{name} {mode}") for name in AGENTS for mode in MODES] + [
+    pytest.param(name, words, "prompt", id=f"{name} {api}")
+    for name, others in OTHER_APIS.items()
+    for api, words in others
+]
+
+
+@pytest.mark.parametrize(("name", "words", "mode"), WAYS)
+async def test_a_task(
+    gateway: Gateway, shared: Path, tmp_path: Path, name: str, words: Mapping[str, str], mode: str
+) -> None:
+    agent = AGENTS[name]
     work, home = tmp_path / "work", tmp_path / "home"
     work.mkdir()
     home.mkdir()
     (work / "word.txt").write_text(WORD)
-    key = PATHS[name]
-    read = ("read", {key: str(work / "word.txt")})
-    write = ("write", {key: str(work / "greeting.txt"), "content": f"hello {WORD}"})
-    script = [
-        turn(mode, "I look.", read, when="Put the word of word.txt"),
-        turn(mode, "I write.", write, when="pamplemousse-7"),
-        turn(mode, DONE, when="uccessfully"),  # as each says in words of its own
-    ]
-    server = await gateway(script=script, mode=mode)
-    status, out, err = await AGENTS[name](server, bin, home, work)
+    (work / "greeting.txt").write_text("hello\n")
+    reads = agent.read([str(work / "word.txt"), str(work / "greeting.txt")])
+    edit = agent.edit(str(work / "greeting.txt"), "hello", f"hello {WORD}")
+    server = await gateway(
+        script=[
+            turn(mode, DONE, when=agent.edited),
+            turn(mode, "I look at both.", *reads, when="Put the word of word.txt"),
+            turn(mode, "Now the edit.", edit, when="pamplemousse-7"),
+            "I never saw a result.",
+        ],
+        mode=mode,
+    )
+    status, out, err = await run(name, TASK, server, shared, home, work, words)
     assert status == 0, f"{out} {err}"
-    assert DONE in out
-    assert (work / "greeting.txt").read_text() == f"hello {WORD}"
+    assert DONE in out, f"{out} {err}"
+    assert (work / "greeting.txt").read_text() == f"hello {WORD}\n"
+
+
+async def run(
+    name: str,
+    task: str,
+    server: TestServer,
+    shared: Path,
+    home: Path,
+    work: Path,
+    words: Mapping[str, str] = setup_pages.NO_WORDS,
+) -> tuple[int, str, str]:
+    """Set an agent up by its page, with some words of its files replaced, and give it a task."""
+    agent = AGENTS[name]
+    setup_pages.write(name, home, server, words)
+    for file, text in agent.files.items():
+        home.joinpath(file).parent.mkdir(parents=True, exist_ok=True)
+        home.joinpath(file).write_text(text)
+    programs = (install(agent.package, shared) / "node_modules" / ".bin", recent_node(shared))
+    env = {
+        "PATH": os.pathsep.join([*map(str, programs), os.environ["PATH"]]),
+        "HOME": str(home),
+        **NOWHERE,
+        **agent.env,
+    }
+    return await execute(*setup_pages.command(name, server, *agent.arguments, task), cwd=work, env=env)
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_deferred_tool_of_qwen_code(gateway: Gateway, shared: Path, tmp_path: Path, mode: str) -> None:
+    """Of 150 tools it sends the names. What it has found is called through a tool whose name is `tool_call`, like the
+    tag of a call."""
+    work, home = tmp_path / "work", tmp_path / "home"
+    work.mkdir()
+    (home / ".qwen").mkdir(parents=True)
+    library = {"command": sys.executable, "args": [str(HERE / "library_server.py")], "trust": True}
+    (home / ".qwen" / "settings.json").write_text(json.dumps({"mcpServers": {"library": library}}))
+    found = {"name": "mcp__library__shelf_77", "arguments": {"book": "atlas"}}
+    server = await gateway(
+        script=[
+            {"text": DONE, "when": "shelf 77 has the atlas"},
+            turn(
+                mode, "I search.", ("tool_search", {"query": "select:mcp__library__shelf_77"}), when="Find the atlas."
+            ),
+            turn(mode, "I look.", ("tool_call", found), when="mcp__library__shelf_77"),
+            "I never saw a result.",
+        ],
+        mode=mode,
+    )
+    status, out, err = await run("qwen-code", "Find the atlas.", server, shared, home, work)
+    assert status == 0, f"{out} {err}"
+    assert DONE in out, f"{out} {err}"

@@ -7,6 +7,7 @@ What a block is for stands behind its language:
 - `python gateway`: the same in front of a running gateway, whose address stands for the one that is printed.
 - `yaml config`: a configuration file, or a part of one; it loads, and every name in it is found.
 - `yaml cases`: cases for `toolwire tune`.
+- `sh client`: commands that set up a client and start it; `tests/clients` runs them.
 - `LANGUAGE file=NAME`: a file of the page's example; the tests among them are run with pytest.
 """
 
@@ -64,10 +65,13 @@ def pages_with(*words: str) -> list[Path]:
     return [page for page in PAGES if any(block.info[: len(words)] == list(words) for block in blocks(page))]
 
 
-def write_files(page: Path, folder: Path) -> None:
-    """Put the files of a page's example into `folder`."""
+def write_files(page: Path, folder: Path) -> list[Path]:
+    """Put the files of a page's example into `folder`, which is also the home of the user. Returns where they are."""
+    files = []
     for block in blocks(page):
         if block.file:
-            file = folder / block.file
+            file = folder / block.file.removeprefix("~/")
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(block.text, "utf-8")
+            files.append(file)
+    return files

@@ -33,23 +33,24 @@ from tests.inspector.browser import Gateway
 from tests.optional import NODE, program
 
 KINDS: Final = {
-    "sh": {""},
+    "sh": {"client", ""},
     "python": {"run", "gateway", "file", ""},
     "yaml": {"config", "cases", "file", ""},
     "text": {"", "output", "file"},
-    "json": {""},
-    "toml": {""},
-    "js": {""},
+    "json": {"file", ""},
+    "toml": {"file", ""},
+    "js": {"file"},
     "nginx": {""},
     "mermaid": {""},
 }
 """The languages, and what a block in one may be for; `""` is to be read."""
 
 NOT_RUN: Final = {
-    ("docs/how-to/clients.md", "from langchain_openai import ChatOpenAI"): "langchain-openai",
-    ("docs/how-to/clients.md", "from langchain_anthropic import ChatAnthropic"): "langchain-anthropic",
-    ("docs/how-to/clients.md", "from anthropic import AsyncAnthropic"): "pydantic-ai",
-    ("docs/how-to/clients.md", "import litellm"): "litellm",
+    ("docs/how-to/clients/libraries.md", "from langchain_openai import ChatOpenAI"): "langchain-openai",
+    ("docs/how-to/clients/libraries.md", "from langchain_anthropic import ChatAnthropic"): "langchain-anthropic",
+    ("docs/how-to/clients/libraries.md", "from anthropic import AsyncAnthropic"): "pydantic-ai",
+    ("docs/how-to/clients/libraries.md", "import litellm"): "litellm",
+    ("docs/how-to/clients/goose.md", "from goose import anthropic_provider, openai_provider"): "goose-sdk",
     ("docs/how-to/clients.md", "from gateway_client import AuthenticatedClient"): "openapi-python-client",
 }
 """Python that is only compiled, by its page and first line, and the distribution that it needs and that the extra `dev`
@@ -57,7 +58,7 @@ does not bring. `tests/clients` runs these clients in environments of their own,
 
 FOREIGN: Final = {
     ("docs/how-to/scale-out.md", "# values of prometheus-adapter"): "values of another project's chart",
-    ("docs/how-to/clients.md", "name: local"): "the configuration of Continue",
+    ("docs/how-to/clients/continue.md", "name: local"): "the configuration of Continue",
 }
 """YAML that is neither ours nor an object of Kubernetes or compose, by its page and first line, and what it is."""
 
@@ -189,7 +190,7 @@ async def test_tools_of_examples_are_loaded(page: Path, tmp_path: Path) -> None:
 # --- data -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("page", "block"), _of("json"))
+@pytest.mark.parametrize(("page", "block"), _of("json") + _of("json", "file"))
 def test_json_is_what_it_looks_like(page: Path, block: Block) -> None:
     values = list(documents(block.text))
     assert values
@@ -251,7 +252,7 @@ def test_yaml_is_a_configuration_or_says_what_else(page: Path, block: Block, tmp
         load(file, env={}, overrides={"backends": {"m": {"kind": "mock"}}})
 
 
-@pytest.mark.parametrize(("page", "block"), _of("toml"))
+@pytest.mark.parametrize(("page", "block"), _of("toml") + _of("toml", "file"))
 def test_toml_parses_and_names_groups_that_are_read(page: Path, block: Block) -> None:
     groups = tomllib.loads(block.text).get("project", {}).get("entry-points", {})
     own = {registry.group for registry in _registries()}
@@ -264,7 +265,7 @@ def _registries() -> list[Any]:
     return [found.middlewares, found.formats, found.backends, found.clients, found.servers]
 
 
-@pytest.mark.parametrize(("page", "block"), _of("js"))
+@pytest.mark.parametrize(("page", "block"), _of("js", "file"))
 def test_javascript_can_be_read(page: Path, block: Block) -> None:
     node = program(NODE)
     done = subprocess.run(

@@ -29,14 +29,22 @@ GATEWAY: Final = "127.0.0.1:8080"
 ELSEWHERE: Final = frozenset(
     (
         "claude",
+        "cline",
+        "codex",
         "docker",
         "export",
+        "goose",
         "helm",
         "install",
         "kubectl",
+        "n8n",
+        "open-webui",
         "openapi-python-client",
+        "opencode",
+        "pi",
         "pkill",
         "printf",
+        "qwen",
         "systemctl",
         "systemd-sysusers",
     )

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -240,7 +241,8 @@ raise SystemExit(demo.run(port=0))
 def test_the_demo_leaves_no_process_behind(number: signal.Signals, command: list[str]) -> None:
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None
-        assert any(line.startswith("Serving.") for line in process.stdout)
+        said = list(takewhile(lambda line: not line.startswith("Serving."), process.stdout))
+        assert any(line.startswith("Claude Code:") for line in said)
         children = [
             int(pid)
             for path in Path(f"/proc/{process.pid}/task").glob("*/children")

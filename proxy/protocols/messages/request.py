@@ -168,7 +168,7 @@ def _read_system(system: Any) -> Iterator[Message]:
     notes = [block for block in blocks if isinstance(block, Mapping) and _is_billing(block)]
     if notes:
         rest = read_content([block for block in blocks if block not in notes])
-        yield Message("system", (*(Opaque(PROTOCOL, note) for note in notes), *rest))
+        yield Message("system", (*(Opaque(PROTOCOL, note, private=True) for note in notes), *rest))
     elif parts := read_content(system):
         yield Message("system", parts)
 

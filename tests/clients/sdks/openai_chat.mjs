@@ -1,9 +1,9 @@
-// npm `openai`, Chat Completions. Arguments: base URL, way.
-import OpenAI from "openai";
+// npm `openai`, Chat Completions. Argument: way.
+import { client as asShown } from "./openai-client.mjs";
 import { ASK, TOOLS, report, run } from "./task.mjs";
 
-const [baseURL, way] = process.argv.slice(2);
-const client = new OpenAI({ baseURL, apiKey: "none", maxRetries: 0 });
+const [way] = process.argv.slice(2);
+const client = asShown.withOptions({ maxRetries: 0 });
 const messages = [{ role: "user", content: ASK }];
 const definition = ({ name, description, parameters }) => ({ name, description, parameters });
 

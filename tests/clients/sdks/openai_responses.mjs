@@ -1,10 +1,10 @@
-// npm `openai`, Responses. Arguments: base URL, way (`create`, `stream` or `websocket`), follow-up (`echo` or `previous`).
-import OpenAI from "openai";
+// npm `openai`, Responses. Arguments: way (`create`, `stream` or `websocket`), follow-up (`echo` or `previous`).
 import { ResponsesWS } from "openai/resources/responses/ws";
+import { client as asShown } from "./openai-client.mjs";
 import { ASK, TOOLS, report, run } from "./task.mjs";
 
-const [baseURL, way, followUp] = process.argv.slice(2);
-const client = new OpenAI({ baseURL, apiKey: "none", maxRetries: 0 });
+const [way, followUp] = process.argv.slice(2);
+const client = asShown.withOptions({ maxRetries: 0 });
 const tools = TOOLS.map(({ name, description, parameters }) => ({
   type: "function", name, description, parameters, strict: true,
 }));

@@ -1,23 +1,19 @@
-// Vercel `ai`. Arguments: base URL, provider (`responses`, `chat`, `compatible`), way (`generate` or `stream`), provider options.
-import { createOpenAI } from "@ai-sdk/openai";
-import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
+// Vercel `ai`. Arguments: provider (`responses`, `chat`, `compatible`), way (`generate` or `stream`), provider options.
 import { generateText, stepCountIs, streamText, tool } from "ai";
 import { z } from "zod";
+import { gateway as compatible } from "./vercel-compatible.mjs";
+import { gateway } from "./vercel-openai.mjs";
 import { ASK, TOOLS, report, run } from "./task.mjs";
 
-const [baseURL, provider, way, options] = process.argv.slice(2);
-const settings = { baseURL, apiKey: "none" };
-const models = {
-  responses: () => createOpenAI(settings)("m"),
-  chat: () => createOpenAI(settings).chat("m"),
-  compatible: () => createOpenAICompatible({ ...settings, name: "gateway", includeUsage: true })("m"),
-};
+const [provider, way, options] = process.argv.slice(2);
+const models = { responses: gateway, chat: gateway.chat, compatible };
 const request = {
-  model: models[provider](),
+  model: models[provider]("m"),
   prompt: ASK,
   maxRetries: 0,
   stopWhen: stepCountIs(9),
   providerOptions: { openai: JSON.parse(options) },
+  include: { requestBody: true },
   onError: () => {}, // it is thrown below as well
   tools: Object.fromEntries(
     TOOLS.map(({ name, description, parameters }) => [

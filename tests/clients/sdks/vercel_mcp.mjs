@@ -1,10 +1,9 @@
-// Vercel `ai` with an MCP server that the gateway asks; of its tools all but `add` need an approval, which is given. Arguments: base
-// URL, way (`generate` or `stream`), the server's URL.
-import { createOpenAI } from "@ai-sdk/openai";
+// Vercel `ai` with an MCP server that the gateway asks; of its tools all but `add` need an approval, which is given. Arguments: way
+// (`generate` or `stream`), the server's URL.
 import { generateText, streamText } from "ai";
+import { gateway as provider } from "./vercel-openai.mjs";
 
-const [baseURL, way, serverUrl] = process.argv.slice(2);
-const provider = createOpenAI({ baseURL, apiKey: "none" });
+const [way, serverUrl] = process.argv.slice(2);
 const tools = {
   mcp: provider.tools.mcp({ serverLabel: "calc", serverUrl, requireApproval: { never: { toolNames: ["add"] } } }),
 };

@@ -1,10 +1,11 @@
-// Vercel `ai` with tools that its providers define and that are run here. Arguments: base URL, API (`openai` or `anthropic`), way
+// Vercel `ai` with tools that its providers define and that are run here. Arguments: API (`openai` or `anthropic`), way
 // (`generate` or `stream`), provider options.
 import { createAnthropic } from "@ai-sdk/anthropic";
 import { createOpenAI } from "@ai-sdk/openai";
 import { generateText, stepCountIs, streamText } from "ai";
 
-const [baseURL, api, way, options] = process.argv.slice(2);
+const [api, way, options] = process.argv.slice(2);
+const baseURL = process.env.GATEWAY;
 globalThis.AI_SDK_LOG_WARNINGS = false; // they are written to standard output
 const openai = createOpenAI({ baseURL, apiKey: "none" });
 const anthropic = createAnthropic({ baseURL, apiKey: "none" });

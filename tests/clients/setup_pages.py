@@ -1,0 +1,48 @@
+"""The set-up pages of clients, in `docs/how-to/clients`: tests run the lines that a page gives to users.
+
+A block `LANGUAGE file=~/NAME` is a file in the user's home. A block `sh client` has the commands; the last one starts
+the client, and a test adds arguments to it. Where the page has its address the gateway of the test stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from aiohttp.test_utils import TestServer
+
+from tests.docs.pages import blocks, write_files
+
+PAGES: Final = Path("docs/how-to/clients")
+ADDRESS: Final = "http://127.0.0.1:8080"
+NO_WORDS: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+def write(name: str, folder: Path, server: TestServer, words: Mapping[str, str] = NO_WORDS) -> None:
+    """Write the files of the page `name` into `folder`, which is the user's home. `words` are words of them, and what
+    to write instead. Raises `AssertionError` if no file has one of them."""
+    files = write_files(PAGES / f"{name}.md", folder)
+    texts = [file.read_text("utf-8") for file in files]
+    for old, new in words.items():
+        assert any(old in text for text in texts), f"{name}: {old} is not there"
+        texts = [text.replace(old, new) for text in texts]
+    for file, text in zip(files, texts, strict=True):
+        file.write_text(_at(server, text), "utf-8")
+
+
+def command(name: str, server: TestServer, *arguments: str) -> tuple[str, ...]:
+    """The commands of the page `name`, with arguments for the last one."""
+    [lines] = [block.text for block in blocks(PAGES / f"{name}.md") if block.info == ["sh", "client"]]
+    return ("bash", "-euc", f'{_at(server, lines).rstrip()} "$@"', name, *arguments)
+
+
+def _at(server: TestServer, text: str) -> str:
+    return text.replace(ADDRESS, str(server.make_url("/")).rstrip("/"))
+
+
+def python(name: str, server: TestServer) -> str:
+    """The Python program of the page `name`."""
+    [program] = [block.text for block in blocks(PAGES / f"{name}.md") if block.info[0] == "python"]
+    return _at(server, program)
