@@ -104,7 +104,8 @@ async def test_errors_of_the_request_have_no_round() -> None:
         assert (view["status"], view["code"]) == (400, got.json()["error"]["code"])
         assert view["rounds"] == []
         assert view["client"]["events"][0]["data"] == got.body.decode()
-        got, view = await gateway.ask(asked(messages=[{"role": "tool", "content": "x", "tool_call_id": "nobody"}]))
+        call = {"id": "nobody", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+        got, view = await gateway.ask(asked(messages=[{"role": "assistant", "tool_calls": [call, call]}]))
         assert got.status == 400
         assert view["rounds"] == []
         assert "nobody" in view["request"]["text"]

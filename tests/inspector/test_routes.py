@@ -434,7 +434,8 @@ async def test_a_request_is_only_checked() -> None:
             for name, path in (("chat", CHAT), ("responses", RESPONSES), ("messages", MESSAGES)):
                 assert await checked(name, asked(path, WEATHER)) == {"ok": True, "error": None}
             bad = asked()
-            bad["messages"] = [{"role": "tool", "content": "x", "tool_call_id": "nobody"}]
+            call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+            bad["messages"] = [{"role": "assistant", "tool_calls": [call, call]}]
             said = await checked("chat", bad)
             really = (await post(gateway.server, bad)).json()["error"]
             assert not said["ok"]

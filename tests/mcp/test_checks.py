@@ -118,7 +118,7 @@ def test_commands(tmp_path: Path) -> None:
     assert (status, said) == (0, "MCP server good: up (raw 1)\n  echo(text): Does it.\n")
     status, said = run("check", file)
     assert status == 0
-    assert "conversation > execution > output_format" in said
+    assert "conversation > validation > execution > output_format" in said
     assert "MCP server" not in said  # nothing is contacted
     status, said = run("check", "--probe", file)
     assert status == 0

@@ -100,7 +100,7 @@ def test_check_shows_what_is_limited() -> None:
         "  key bob: any number of tokens/min, 3 at once",
     ]
     assert shown[-3:-1] == ["  together: 4 at once", "  each key: 7 tokens/min"]
-    assert shown[-1].startswith("  rate_limit > validation > ")
+    assert shown[-1].startswith("  rate_limit > conversation > validation > ")
     assert "hunter2" not in "\n".join(shown)
 
 

@@ -51,7 +51,7 @@ def test_a_module_that_cannot_be_used(folder: Path) -> None:
 def test_a_configuration_with_tools(folder: Path) -> None:
     status, said = run("check", folder / "gateway.yaml")
     assert status == 0
-    assert "conversation > execution > output_format" in said
+    assert "conversation > validation > execution > output_format" in said
     assert "one(a, b = 7, c?)" in said
 
 
