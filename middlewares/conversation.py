@@ -79,14 +79,15 @@ class Conversation(Middleware):
         form = exchange.protocol.turns
         assert form is not None  # `for_turns`
         lane = request.get(LANE)
-        chain, own = await _load(exchange, form, conversations, lane)
+        named = None if form.conversations is None else form.conversations.named(exchange.body)
+        chain, own = await _load(exchange, form, conversations, named, lane)
         sealed = exchange.route.sealed
         if sealed is not None and exchange.request is not exchange.received:
             found, given = exchange.request, (exchange.owner, exchange.record, exchange.id)
             exchange.request = await offload(is_large(found), sealed.open_request, found, *given)
         exchange.conversation = exchange.request.messages
         large = is_large(exchange.request)
-        turn = _new_turn(exchange, form, conversations, chain, own)
+        turn = _new_turn(exchange, form, conversations, () if named is not None else chain, own)
         if (run := exchange.background) is not None:
             try:
                 turn = await run.queue(turn, form, exchange.write_options(), large=large)
@@ -96,10 +97,10 @@ class Conversation(Middleware):
         response = Reply.of(_nothing(exchange)) if prepares else await handler(request)
         if not isinstance(response, Reply):
             return response
-        if form.asks_summary(exchange.body):
+        if not exchange.received.tools and form.asks_summary(exchange.body):
             response.map(Summarising(form.summary_part))
         stores = conversations.keeps and exchange.body.get("store") is not False and not exchange.only_counted
-        named = None if exchange.aside else _named_conversation(exchange, form)
+        named = None if exchange.aside else named
         if stores or named is not None or lane is not None:
             if sealed is not None:
                 sealed.seal_reply(response, exchange, kept=True)
@@ -115,10 +116,6 @@ class Conversation(Middleware):
         return response
 
 
-def _named_conversation(exchange: Exchange, form: TurnForm) -> str | None:
-    return None if form.conversations is None else form.conversations.named(exchange.body)
-
-
 def _new_turn(
     exchange: Exchange,
     form: TurnForm,
@@ -126,12 +123,12 @@ def _new_turn(
     chain: tuple[Turn, ...],
     own: tuple[Message, ...],
 ) -> Turn:
-    """The turn of a request that continues the turns of `chain`; a conversation with an id is no turn."""
+    """The turn of a request that continues the turns of `chain`."""
     now = time.time()
     return Turn(
         id=form.new_id(),
         owner=exchange.owner,
-        ancestors=() if _named_conversation(exchange, form) is not None else tuple(earlier.id for earlier in chain),
+        ancestors=tuple([earlier.id for earlier in chain]),
         input=own,
         status="in_progress",
         model=exchange.received.model,
@@ -150,17 +147,17 @@ def _say_unkept(exchange: Exchange) -> None:
 
 
 async def _load(
-    exchange: Exchange, form: TurnForm, conversations: Conversations, lane: LaneMemory | None
+    exchange: Exchange, form: TurnForm, conversations: Conversations, named: str | None, lane: LaneMemory | None
 ) -> tuple[tuple[Turn, ...], tuple[Message, ...]]:
     """Put what was said before in front of the request, and items in place of references to them. Gives the turns
-    before, oldest first, and what the request says itself.
+    before, oldest first, or the conversation that is `named`, and what the request says itself.
 
     Raises `ClientFault`: `previous_response_not_found`, or `request_too_large` for a request that would be larger than
     the limits of a body; and `Unavailable` if the store is away.
     """
     body, received = exchange.body, exchange.received
     own = form.own(received, body)
-    previous, named = body.get(form.previous), _named_conversation(exchange, form)
+    previous = body.get(form.previous)
     wanted = await offload(is_large(received), form.references, body)
     if previous is None and named is None and not wanted:
         return (), own

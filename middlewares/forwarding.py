@@ -101,11 +101,17 @@ class Forwarding(Middleware):
             name = member.name_of(asked.model, route.config.upstream_model)
             sent = asked if name == asked.model else replace(asked, model=name)
             in_words = words is not None and words.applies(member)
-            given_up = conceding.of(member, sent)
-            fits = not reasons or takes_usual_reasoning(member.endpoint.backend.capabilities, wire)
+            endpoint = member.endpoint
+            takes = endpoint.backend.capabilities
+            given_up = conceding.of(member, sent) if conceding.given_up or endpoint.concessions.known else NONE
+            context = None if sent.sampling.max_tokens is None else _context(member, sent.model)
+            fits = not reasons or takes_usual_reasoning(takes, wire)
             takes_own = own and fits and not in_words and (not asked.tools or _knows_tools(asked, member))
-            if takes_own and not _is_strained(sent, member, given_up):
-                conceding.sends(member, sent)
+            strained = given_up is not NONE
+            if takes_own and wire is not None and not strained:
+                strained = is_strained(sent, takes, wire, context, plain=plain)
+            if takes_own and not strained:
+                conceding.sent[member] = sent
                 if sent is asked and member.passes_bodies and asked.origin is not None:
                     return sent, asked.origin.body
                 return sent, _own_bytes(exchange, sent, member)
@@ -114,8 +120,8 @@ class Forwarding(Middleware):
             if not plain:
                 messages = for_server(sent.messages, name_of(member))
                 sent = sent if messages is sent.messages else replace(sent, messages=messages)
-            sent = self._adapted(exchange, sent, member, given_up, in_words=in_words, own=takes_own)
-            conceding.sends(member, sent)
+            sent = self._adapted(exchange, sent, member, given_up, context, in_words=in_words, own=takes_own)
+            conceding.sent[member] = sent
             return sent, None
 
         key = _sticky_key(exchange) if route.config.balance == "sticky" else b""
@@ -134,11 +140,12 @@ class Forwarding(Middleware):
             request_id=exchange.id,
             large=is_large(asked),
             key=key,
-            relaxation=AllOf(one for one in (conceding, words, relaxation) if one is not None),
+            relaxation=conceding if words is None and relaxation is None else AllOf(conceding, words, relaxation),
         )
         await source.open()
         reply = Reply(source, streamed=sent.stream)
-        if wire is not None and wire.opaque_fields:
+        sealed = route.sealed
+        if wire is not None and wire.opaque_fields and (not same or (sealed is not None and sealed.several)):
             reply.map(
                 Marking(wire, lambda: name_of(_answering(route, source)), moves=not exchange.protocol.opaque_on_calls)
             )
@@ -173,6 +180,7 @@ class Forwarding(Middleware):
         sent: ModelRequest,
         member: WeightedEndpoint,
         given_up: Concessions,
+        context: int | None,
         *,
         in_words: bool,
         own: bool,
@@ -194,7 +202,7 @@ class Forwarding(Middleware):
                 late_system=anywhere,
                 own=own,
                 given_up=given_up,
-                context=_context(member, sent.model),
+                context=context,
                 tell=partial(_tell, exchange),
             )
         except ClientFault:
@@ -213,13 +221,6 @@ def _context(member: WeightedEndpoint, model: str) -> int | None:
     said = member.endpoint.identity
     served = None if said is None else said.find(model)
     return None if served is None else served.context
-
-
-def _is_strained(request: ModelRequest, member: WeightedEndpoint, given_up: Concessions) -> bool:
-    backend = member.endpoint.backend
-    if backend.protocol is None:
-        return given_up is not NONE
-    return is_strained(request, backend.capabilities, backend.protocol, given_up, _context(member, request.model))
 
 
 def _knows_tools(request: ModelRequest, member: WeightedEndpoint) -> bool:

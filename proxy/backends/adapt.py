@@ -36,7 +36,7 @@ from ..protocols.client_tools import as_function, form_of, is_client_tool
 from ..schemas.lenient import complete
 from ..tolerances import NAMES
 from .base import Capabilities
-from .concessions import NONE, Concessions, Limits, conceding, fit_sampling
+from .concessions import NONE, Concessions, Limits, conceding, fit_sampling, is_usual
 from .constraints import constraint_fields
 from .fit_files import files_in, fit_files, is_sent
 from .fit_history import Tell, settled
@@ -78,7 +78,8 @@ def adapt(
 
     Raises `ClientFault` `unsupported_content` for images where the operator wants them refused (R5.9).
     """
-    takes = conceding(takes, given_up)
+    if given_up is not NONE:
+        takes = conceding(takes, given_up)
     messages = request.messages
     plain = not request.tools and are_plain(messages)
     if not plain:
@@ -98,7 +99,9 @@ def adapt(
         messages = keep_part_fields(messages, known, wire)
     if takes.merge_roles:
         messages = merge_neighbours(messages)
-    sampling = fit_sampling(request, limits_of(wire, context), given_up, tell)
+    sampling, limits = request.sampling, limits_of(wire, context)
+    if given_up is not NONE or not is_usual(sampling, limits):
+        sampling = fit_sampling(request, limits, given_up, tell)
     if sampling.max_tokens is None and takes.default_max_tokens is not None:
         sampling = replace(sampling, max_tokens=takes.default_max_tokens)
     if sampling.reasoning_effort is not None and not (takes.reasoning_effort or "reasoning_effort" in known):
@@ -147,19 +150,19 @@ def limits_of(wire: ServerSide | None, context: int | None) -> Limits:
 
 
 def is_strained(
-    request: ModelRequest, takes: Capabilities, wire: ServerSide, given_up: Concessions, context: int | None
+    request: ModelRequest, takes: Capabilities, wire: ServerSide, context: int | None, *, plain: bool
 ) -> bool:
-    """Whether something of a request that is in the server's own protocol has to be made fit nevertheless."""
-    if given_up is not NONE:
+    """Whether something of a request that is in the server's own protocol has to be made fit nevertheless. `plain`: its
+    messages are (`are_plain`)."""
+    if request.tools:
+        if takes.short_names and any(len(tool.name) > SHORT_NAME_CHARS for tool in request.tools):
+            return True
+        if any(tool.kind == "function" and complete(tool.parameters) is not tool.parameters for tool in request.tools):
+            return True
+    sampling, limits = request.sampling, Limits(wire.most_temperature, wire.efforts, context)
+    if not is_usual(sampling, limits) and fit_sampling(request, limits, NONE, _silent) is not sampling:
         return True
-    if takes.short_names and any(len(tool.name) > SHORT_NAME_CHARS for tool in request.tools):
-        return True
-    if any(tool.kind == "function" and complete(tool.parameters) is not tool.parameters for tool in request.tools):
-        return True
-    sampling = request.sampling
-    if fit_sampling(request, limits_of(wire, context), given_up, _silent) is not sampling:
-        return True
-    if are_plain(request.messages):
+    if plain:
         return False
     if not (takes.images or takes.images_unknown) and has_images(request.messages):
         return True

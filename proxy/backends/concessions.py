@@ -179,6 +179,17 @@ def conceding(takes: Capabilities, given_up: Concessions) -> Capabilities:
     return changed(takes, **fields) if fields else takes
 
 
+def is_usual(sampling: Sampling, limits: Limits) -> bool:
+    """Returns True if every server of this protocol takes the sampling; False says nothing."""
+    temperature, top_p, most = sampling.temperature, sampling.top_p, sampling.max_tokens
+    return (
+        (temperature is None or temperature <= limits.temperature)
+        and (top_p is None or top_p <= 1)
+        and sampling.reasoning_effort is None
+        and (most is None or limits.context is None or most < limits.context)
+    )
+
+
 def fit_sampling(request: ModelRequest, limits: Limits, given_up: Concessions, tell: Tell) -> Sampling:
     """The sampling of a request within what a server takes. The same object if it is."""
     sampling = request.sampling

@@ -10,7 +10,6 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from ..backends.concessions import NONE, Concessions, conceded
@@ -31,39 +30,37 @@ class Remembered:
     """What one server refused, by owner and model."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, str], Concessions] = {}
+        self.known: dict[tuple[str, str], Concessions] = {}
 
     def find(self, owner: str, model: str) -> Concessions:
         """What requests of this owner are sent without."""
-        return self._known.get((owner, model), NONE) if self._known else NONE
+        return self.known.get((owner, model), NONE)
 
     def keep(self, owner: str, model: str, concessions: Concessions) -> None:
         """It is so from now on."""
         if concessions == NONE:
             return
-        self._known.pop((owner, model), None)
-        if len(self._known) >= MOST_REMEMBERED:
-            del self._known[next(iter(self._known))]
-        self._known[owner, model] = concessions
+        self.known.pop((owner, model), None)
+        if len(self.known) >= MOST_REMEMBERED:
+            del self.known[next(iter(self.known))]
+        self.known[owner, model] = concessions
 
 
 class Conceding:
     """What the servers that one request of `owner` asks are sent without."""
 
     def __init__(self, owner: str) -> None:
+        self.sent: dict[WeightedEndpoint, ModelRequest] = {}
+        """What each was asked last."""
+        self.given_up: dict[WeightedEndpoint, Concessions] = {}
+        """What each has refused of this request."""
         self._owner = owner
-        self._given_up: dict[WeightedEndpoint, Concessions] = {}
-        self._sent: dict[WeightedEndpoint, ModelRequest] = {}
         self._times: dict[WeightedEndpoint, int] = {}
 
     def of(self, member: WeightedEndpoint, request: ModelRequest) -> Concessions:
         """What `member` is sent `request` without."""
-        known = self._given_up.get(member)
+        known = self.given_up.get(member)
         return member.endpoint.concessions.find(self._owner, request.model) if known is None else known
-
-    def sends(self, member: WeightedEndpoint, request: ModelRequest) -> None:
-        """`member` is asked this."""
-        self._sent[member] = request
 
     def is_careful(self, member: WeightedEndpoint) -> bool:
         """Whether the beginning of its answer may say that it refuses: only a status does."""
@@ -71,29 +68,29 @@ class Conceding:
 
     def relaxes(self, member: WeightedEndpoint, fault: GatewayError) -> bool:
         """Whether `member`, which failed with `fault`, is to be asked again with less."""
-        sent = self._sent.get(member)
+        sent = self.sent.get(member)
         times = self._times.get(member, 0)
         if sent is None or times >= MOST_TIMES:
             return False
         further = conceded(self.of(member, sent), fault, sent)
         if further is None:
             return False
-        self._given_up[member] = further
+        self.given_up[member] = further
         self._times[member] = times + 1
         return True
 
     def accepted(self, member: WeightedEndpoint) -> None:
         """The answer of `member` has begun."""
-        given_up = self._given_up.get(member)
+        given_up = self.given_up.get(member)
         if given_up is not None:
-            member.endpoint.concessions.keep(self._owner, self._sent[member].model, given_up.lasting)
+            member.endpoint.concessions.keep(self._owner, self.sent[member].model, given_up.lasting)
 
 
 class AllOf:
     """Several things that servers need not take, the most specific first."""
 
-    def __init__(self, several: Iterable[Relaxing]) -> None:
-        self._several = tuple(several)
+    def __init__(self, *several: Relaxing | None) -> None:
+        self._several = tuple(one for one in several if one is not None)
 
     def is_careful(self, member: WeightedEndpoint) -> bool:
         """See `Relaxing`."""

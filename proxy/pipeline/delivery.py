@@ -53,7 +53,7 @@ from .reply import Reply
 from .routing import Router
 from .sealing import ALMOST
 from .sending import send
-from .tolerant import read_tolerantly
+from .tolerant import read_mended
 from .whole import own_response
 
 LOG: Final = logging.getLogger("toolwire")
@@ -387,13 +387,15 @@ class Delivery:
         record.model = route.label(model)
         if route.options.requests.unknown_model == "error":
             route.require(model)
-        read, strict = self._read, route.options.requests.validation == "strict"
-        mends = None if strict else self._protocol.mended
-        args = (read, mends, body, raw)
-        large = len(raw) > OFFLOAD_BYTES
-        received, body, mended = await offload(True, read_tolerantly, *args) if large else read_tolerantly(*args)
-        for name in mended:
-            record.tolerate(name, "the request was mended", ident)
+        read, large = self._read, len(raw) > OFFLOAD_BYTES
+        try:
+            received = await offload(True, read, body, raw) if large else read(body, raw)
+        except ClientFault:
+            if route.options.requests.validation == "strict":
+                raise
+            received, body, mended = await offload(large, read_mended, read, self._protocol.mended, body)
+            for name in mended:
+                record.tolerate(name, "the request was mended", ident)
         if self._protocol.field_headers:
             received = _with_headers(received, self._protocol, request)
         if (sealed := route.sealed) is not None and ALMOST in raw:

@@ -96,9 +96,12 @@ class Sealed:
         if reply.sealed:
             return
         reply.sealed = True
-        client, request, wire = exchange.protocol, exchange.received, reply.protocol
-        wanted, several = client.wants_opaque(request), client.name in self.several
-        same = wire is not None and wire.name == client.name
+        client, request = exchange.protocol, exchange.received
+        wire = None if reply.wire is None else reply.wire.protocol
+        same, several = wire is not None and wire.name == client.name, client.name in self.several
+        if same and not several and (self.servers_seal or client.brings_reasoning):
+            return
+        wanted = client.asks_opaque and client.wants_opaque(request)
         if same and not several and (not wanted or self.servers_seal or client.brings_reasoning):
             return
         if same and not (kept or reply.touched or client.may_reason(request)):
@@ -203,6 +206,8 @@ class Sealing(Stage):
     """Puts sealed texts in the place of opaque fields. `wanted`: the client asks for reasoning as one; `own`: opaque
     fields are sealed."""
 
+    passes_text = True
+
     def __init__(
         self,
         sealed: Sealed,
@@ -223,8 +228,11 @@ class Sealing(Stage):
         self._own = own
         self._failed = failed
         self._holds_text = wanted or not client.brings_reasoning
-        self.passes_text = not self._holds_text
         self._blocks: dict[int, tuple[Open, list[str]]] = {}
+
+    def waits_in(self, block: int) -> bool:
+        """See `Stage`: the text of reasoning is sealed."""
+        return self._holds_text and block in self._blocks
 
     def leaves(self, reply: ModelReply) -> bool:
         """See `Stage`."""

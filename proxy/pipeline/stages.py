@@ -70,6 +70,10 @@ class Stage:
         """What becomes of what is put off. What comes meanwhile is put off as well."""
         raise NotImplementedError
 
+    def waits_in(self, block: int) -> bool:
+        """Whether the text of this open block has to go through `feed`, though text passes elsewhere."""
+        return False
+
     def leaves(self, reply: ModelReply) -> bool:
         """Whether the events of this whole answer would come out of `feed` as they are, and nobody would miss it if
         they never went in. False says nothing."""

@@ -80,7 +80,8 @@ class Conversations:
         store = self._store if self._open else await self._opened()
         if store is not None:
             await store.put(turn)
-            await self._prune(store)
+            if time.time() - self._pruned >= PRUNE_S:
+                await self._prune(store)
 
     async def change(self, ident: str, owner: str, work: Change) -> Turn | None:
         """As `ResponseStore.change`; without a store nothing is there and nothing is put."""
@@ -88,14 +89,13 @@ class Conversations:
         if store is None:
             return None
         turn = await store.change(ident, owner, work)
-        await self._prune(store)
+        if time.time() - self._pruned >= PRUNE_S:
+            await self._prune(store)
         return turn
 
     async def _prune(self, store: ResponseStore) -> None:
-        now = time.time()
-        if now - self._pruned >= PRUNE_S:
-            self._pruned = now
-            await store.prune(now)
+        self._pruned = time.time()
+        await store.prune(self._pruned)
 
     async def prolong(self, idents: Iterable[str], owner: str) -> None:
         """Keep turns for as long as what is put now. Raises `StoreUnavailable`."""

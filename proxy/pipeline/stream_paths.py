@@ -38,8 +38,7 @@ from .passing import PassThrough, SideReader
 from .relay import Relay
 from .reply import Reply
 from .scanning import ScanStage
-from .stages import WatchStage
-from .unwrapping import UnwrapStage
+from .stages import Stage, WatchStage
 
 _VISIBLE: Final = (Delta, Open, Opaque, Finish)
 
@@ -292,14 +291,14 @@ class FastPath(Transcode):
         self._after = 0  # the stage behind the scanner
         self._watching: list[WatchStage] = []  # before the scanner,
         self._watching_shown: list[WatchStage] = []  # and behind it, or without one
-        self._waiting: list[UnwrapStage] = []
+        self._waiting: list[Stage] = []
         for number, stage in enumerate(chain.stages, 1):
             if isinstance(stage, ScanStage):
                 self._scan, self._after = stage, number
                 self._watching, self._watching_shown = self._watching_shown, []
             elif isinstance(stage, WatchStage):
                 self._watching_shown.append(stage)
-            elif isinstance(stage, UnwrapStage):
+            elif isinstance(stage, Stage) and type(stage).waits_in is not Stage.waits_in:
                 self._waiting.append(stage)
         self._block = self._shown = -1  # where passing text belongs, before and after the scanner
         self._scans = False  # whether it goes through the scanner

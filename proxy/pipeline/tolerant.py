@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ..errors import ClientFault
 from ..model import ModelRequest
 from ..protocols.mending import Mending
 from ..protocols.wire import dump_in_pieces
@@ -14,16 +13,11 @@ Body = Mapping[str, Any]
 Mend = Callable[[Body, Mending], Body]
 
 
-def read_tolerantly(
-    read: Callable[[Body, bytes], ModelRequest], mended: Mend | None, body: Body, raw: bytes
+def read_mended(
+    read: Callable[[Body, bytes], ModelRequest], mended: Mend, body: Body
 ) -> tuple[ModelRequest, Body, Iterable[str]]:
-    """The request in `body`, the parsed JSON of `raw`; the body that it was read from, and the names of what was mended
-    in that. `mended` is that of the protocol; None: nothing is mended. Raises `ClientFault` if it cannot be read."""
-    try:
-        return read(body, raw), body, ()
-    except ClientFault:
-        if mended is None:
-            raise
-        mending = Mending()
-        better = mended(body, mending)
-        return read(better, dump_in_pieces(better)), better, mending.told
+    """The request in a body that `read` has refused, once it is mended as the protocol says; the mended body, and the
+    names of what was mended. Raises `ClientFault` if it cannot be read so either."""
+    mending = Mending()
+    better = mended(body, mending)
+    return read(better, dump_in_pieces(better)), better, mending.told

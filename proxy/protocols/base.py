@@ -300,6 +300,8 @@ class ClientSide(Protocol):
     """Its conversations, if it leaves them to the server."""
     served: ServedForm | None = None
     """Servers of tools that a request may name, if it has words for them."""
+    asks_opaque: bool = False
+    """Its clients can ask for reasoning as an opaque text (`wants_opaque`)."""
     brings_reasoning: bool = False
     """Its clients bring the text of reasoning back beside what is opaque of it, block by block."""
     opaque_on_calls: bool = False

@@ -192,8 +192,10 @@ class ChatReader:
         if not isinstance(delta, dict):
             delta = {"content": choice.get("text")}
         rest = EMPTY if delta.keys() <= MESSAGE else rest_of(delta, MESSAGE)
-        opaque = opaque_of(rest) if rest else EMPTY
-        rest = without(rest, opaque)
+        opaque = EMPTY
+        if rest:
+            opaque = opaque_of(rest)
+            rest = without(rest, opaque)
         reason = choice.get("finish_reason")
         reason = reason if isinstance(reason, str) else None
         extra = probabilities(choice["logprobs"]) if choice.get("logprobs") else None

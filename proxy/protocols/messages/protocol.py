@@ -66,6 +66,7 @@ class MessagesProtocol(ClientSide, ServerSide):
     marks_failed_results = True
     model_in = "message"
     bare_reasoning = True
+    asks_opaque = True
     brings_reasoning = True
     opaque_fields = frozenset({"signature", "data"})
     images = True

@@ -72,6 +72,7 @@ class ResponsesProtocol(ClientSide, ServerSide):
     binding_fields = (("prompt", "Send its text as 'instructions' and 'input'."),)
     end_marks = tuple(end.encode() for end in ENDS)
     model_in = "response"
+    asks_opaque = True
     bare_reasoning = True
     takes_websocket = True
     opaque_fields = frozenset({"encrypted_content", "id"})

@@ -96,7 +96,7 @@ def read_request(body: Mapping[str, Any], raw: bytes) -> ModelRequest:
     stream = body.get("stream") is True
     return ModelRequest(
         model=body["model"],
-        messages=with_namespaces(read_messages(body), tools),
+        messages=with_namespaces(read_messages(body), tools) if tools else read_messages(body),
         tools=tools,
         tool_choice=_read_choice(body.get("tool_choice"), tools),
         parallel_tool_calls=body.get("parallel_tool_calls") is not False,

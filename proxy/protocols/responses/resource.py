@@ -118,7 +118,7 @@ def resource(
     for key in _AS_GIVEN:
         if isinstance(body.get(key), str):
             written[key] = body[key]
-    if (conversation := conversation_of(body)) is not None:
+    if "conversation" in body and (conversation := conversation_of(body)) is not None:
         written["conversation"] = {"id": conversation}
     return written
 
