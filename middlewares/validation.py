@@ -292,7 +292,8 @@ def _check_messages(exchange: Exchange, request: ModelRequest) -> None:
 
 def _check_parts(exchange: Exchange, request: ModelRequest) -> None:
     places = Places(exchange.body)
-    if echoed := sum(isinstance(part, ToolUse) for message in request.messages for part in message.parts):
+    own = exchange.received.messages  # others were not sent, but stored
+    if echoed := sum(isinstance(part, ToolUse) for message in own for part in message.parts):
         exchange.record.count("echoed_calls", echoed)
     if exchange.protocol.whole_history:  # else a result may answer a call that only the client or the store has
         _check_conversation(exchange, request, places)

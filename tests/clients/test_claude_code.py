@@ -133,7 +133,7 @@ async def test_reasoning_comes_back(claude: Claude, work: Path, kind: type[Serve
     model = kind()
     model.calls = [call for _, calls, _ in steps(work) for call in calls]
     async with Upstream([model]) as up, serving(before(model, up)) as server:
-        ran = await claude(server)
+        ran = await claude(server, TASK)
     assert (ran.status, model.faults) == (0, []), ran.errors
     assert ran.files["greeting.txt"] == f"hello {WORD}\n"
 

@@ -15,7 +15,7 @@ TABLE = Path("docs/how-to/clients.md")
 ROW = re.compile(r"^\|.*\| `([^`]+)`( \(\w+\))? \| ([\d.a-z]+) \|", re.MULTILINE)
 TWO_LANGUAGES = ("openai",)
 """Packages of which there is one for JavaScript and one for Python."""
-UNNAMED = ("node", "zod", "mcp")
+UNNAMED = ("node", "ws", "zod", "mcp")
 """Packages that clients need."""
 OF_THE_DEMO = {
     "Claude Code": "claude-code.md",

@@ -76,7 +76,7 @@ async def test_the_page_may_read_the_answer_and_the_refusal(stream, key, status)
 
 async def test_errors_of_the_path_may_be_read_too():
     async with gateway_for(PAGE) as server:
-        for method, path, status in ("GET", "/nothing", 404), ("GET", CHAT, 405):
+        for method, path, status in ("GET", "/nothing", 404), ("PUT", CHAT, 405):
             answer = await ask(server, method, path, {"Origin": PAGE, **KEY})
             assert (answer.status, answer.headers[ALLOWED]) == (status, PAGE)
 

@@ -62,7 +62,8 @@ async def test_a_plain_aiohttp_middleware_from_the_registry(gateway: Gateway, st
 @has_cors
 async def test_its_place_in_the_list_is_its_place_in_the_chain(gateway: Gateway) -> None:
     """Inside of `validation` it never sees what that refuses."""
-    entries = [{"use": DEFAULT_CHAIN[0]}, CORS, *DEFAULT_CHAIN[1:]]
+    place = DEFAULT_CHAIN.index("validation") + 1
+    entries = [*DEFAULT_CHAIN[:place], CORS, *DEFAULT_CHAIN[place:]]
     server = await gateway(read_config({"backends": {"mock": {"kind": "mock", "script": ["hi"]}}, "chain": entries}))
     good = await post(server, {"messages": USER}, headers={"Origin": ORIGIN})
     assert (good.status, good.headers["Access-Control-Allow-Origin"]) == (200, ORIGIN)

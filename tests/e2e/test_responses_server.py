@@ -570,7 +570,8 @@ async def test_recorded_requests_are_served(recorded: Path | None, mode: str) ->
     asked = read(recorded)
     asked = asked.get("body", asked)
     asked.pop("previous_response_id", None)
-    answer, up = await ask(speaking(TEXT), asked, path=RESPONSES, mode=mode, backend={"images": "true"})
+    backend = {"images": "true", "preset": "openai"}  # which has the tools that clients run themselves
+    answer, up = await ask(speaking(TEXT), asked, path=RESPONSES, mode=mode, backend=backend)
     assert answer.status == 200, answer.body
     assert meant(RESPONSES, answer, asked.get("stream") is True)[0] == "Hello."
     sent = up.requests[0].json

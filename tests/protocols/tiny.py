@@ -41,7 +41,15 @@ from proxy.model import (
     ToolUse,
     Usage,
 )
-from proxy.protocols.base import KEEPALIVE, ClientSide, ServerSide, StreamReader, StreamWriter, WriteOptions
+from proxy.protocols.base import (
+    KEEPALIVE,
+    ClientSide,
+    ListedModel,
+    ServerSide,
+    StreamReader,
+    StreamWriter,
+    WriteOptions,
+)
 from proxy.protocols.wire import dump, load
 
 
@@ -65,7 +73,9 @@ class TinyProtocol(ClientSide, ServerSide):
     def read_request(self, body: Mapping[str, Any], raw: bytes) -> ModelRequest:
         if not isinstance(body.get("say"), list):
             raise ClientFault("'say' must be a list.", param="say")
-        tools = tuple(ToolSpec(tool["name"], None, tool["takes"], extra=tool) for tool in body.get("tools") or ())
+        tools = tuple(
+            ToolSpec(tool["name"], None, tool["takes"], extra={"tiny": tool}) for tool in body.get("tools") or ()
+        )
         return ModelRequest(
             model=body["model"],
             messages=tuple(_read_message(said) for said in body["say"]),
@@ -87,11 +97,11 @@ class TinyProtocol(ClientSide, ServerSide):
     def write_error(self, error: GatewayError, request_id: str) -> bytes:
         return _error(error)
 
-    def write_models(self, names: Sequence[str]) -> bytes:
-        return dump({"names": names})
+    def write_models(self, models: Sequence[ListedModel], *, for_codex: bool = False) -> bytes:
+        return dump({"names": [model.name for model in models]})
 
-    def write_model(self, name: str) -> bytes:
-        return dump({"name": name})
+    def write_model(self, model: ListedModel) -> bytes:
+        return dump({"name": model.name})
 
     # --- towards servers --------------------------------------------------------------------------------------------
 
