@@ -77,7 +77,6 @@ def _listed(route: Route, name: str, created: int) -> ListedModel:
         created,
         context=min(known) if len(known) == len(contexts) else None,
         images=None if takes.images_unknown else takes.images,
-        reasoning_effort=takes.reasoning_effort or None,
     )
 
 

@@ -247,7 +247,6 @@ class ListedModel:
     created: int
     context: int | None = None
     images: bool | None = None
-    reasoning_effort: bool | None = None
 
 
 class ClientSide(Protocol):

@@ -105,6 +105,6 @@ def _model(model: ListedModel) -> dict[str, object]:
     written: dict[str, object] = {"id": model.name, "object": "model", "created": model.created, "owned_by": "toolwire"}
     if model.context is not None:
         written |= {"context_length": model.context, "max_model_len": model.context}
-    abilities = {"tools": True, "vision": model.images, "reasoning": model.reasoning_effort}
-    written["capabilities"] = {name: able for name, able in abilities.items() if able is not None}
+    vision = {} if model.images is None else {"vision": model.images}
+    written["capabilities"] = {"tools": True, **vision}
     return written

@@ -191,7 +191,7 @@ async def test_what_is_known_of_a_model(gateway: Gateway) -> None:
         _, body = await get(started, "/v1/models/org/m:7b")
         assert before <= body["created"] <= time.time()
         known = {"context_length": 4096, "max_model_len": 4096}
-        abilities = {"tools": True, "vision": True, "reasoning": True}
+        abilities = {"tools": True, "vision": True}
         assert body == {
             "id": "org/m:7b",
             "object": "model",
