@@ -100,8 +100,10 @@ class Transformation(Middleware):
         wire = pool.protocol
         if not asked and (wire is None or not wire.own_stops):
             return request
-        unsaid = exchange.protocol.tells_stop and (wire is None or wire.name != exchange.protocol.name)
-        stops = exchange.state[Transformation] = divided(asked, pool.capabilities, wire, unsaid=unsaid)
+        takes = pool.capabilities
+        names = takes.names_stop or (wire is not None and wire.name == exchange.protocol.name)
+        unsaid = exchange.protocol.tells_stop and not names
+        stops = exchange.state[Transformation] = divided(asked, takes, wire, unsaid=unsaid)
         if stops.server == asked:
             return request
         return replace(request, sampling=replace(request.sampling, stop=stops.server))

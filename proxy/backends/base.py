@@ -55,6 +55,8 @@ class Capabilities:
     """Tools that clients run, and send by their types in its own protocol, are known to it."""
     stop_sequences: int | None = None
     """So many `stop` sequences at most; None: as its protocol has it."""
+    names_stop: bool = False
+    """Its answer says which of the `stop` sequences ended it (R29.5)."""
     choice_objects: bool = True
     """`tool_choice` may be an object, which names tools."""
     max_tokens_field: str | None = None

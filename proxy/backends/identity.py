@@ -7,8 +7,9 @@ Rules:
 2. `owned_by` in the list of models is a hint, and the engine's own path the proof and the detail. A proof without a
    hint has to be unmistakable: servers answer paths that they do not know with anything, some with status 200.
 
-The shapes are those of the engines' servers: llama.cpp `/props`, vLLM `/version`, SGLang `/get_model_info`, Ollama
-`/api/version` and `/api/tags`, LM Studio `/api/v0/models`, TGI `/info`.
+The shapes are those of the engines' servers: llama.cpp `/props`, vLLM `/version`, SGLang `/get_model_info` and `/server_info`, Ollama
+`/api/version`, `/api/tags` and `/api/ps`, LM Studio `/api/v0/models`, TGI `/info`. Routers such as smg pass
+`/get_model_info` on to a server behind them.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ ENGINES: Final[Mapping[str, str]] = {
     "ollama": "Ollama",
     "lmstudio": "LM Studio",
     "tgi": "Text Generation Inference",
+    "transformers": "transformers serve",
     "toolwire": "another toolwire",
 }
 """What is told apart, and how it is called."""
@@ -46,6 +48,8 @@ _OWNERS: Final[Mapping[str, str]] = {
     "toolwire": "toolwire",
 }
 """`owned_by` of an engine's models."""
+
+_TRANSFORMERS_FIELDS: Final = frozenset({"id", "object", "created", "owned_by", "status"})
 
 _STRANGERS: Final = frozenset({"openai", "openai-internal", "system", "anthropic", "google", "mistralai", "koboldcpp"})
 """`owned_by` of servers that have none of these paths."""
@@ -110,7 +114,16 @@ def read_listed(listed: Any) -> Identity:
     owners = {owner for entry in models if isinstance(owner := entry.get("owned_by"), str)}
     engines = {_OWNERS.get(owner) for owner in owners}
     engine = engines.pop() if len(engines) == 1 else "ollama" if "library" in owners else None
+    if engine is None and models and all(map(_is_transformers, models)):
+        engine = "transformers"
     return Identity(engine=engine, models=tuple(map(_served, models)))
+
+
+def _is_transformers(entry: Mapping[str, Any]) -> bool:
+    """Whether `transformers serve` lists a model so. It has no path of its own that says what it is, but no other server
+    says with these fields, and no further ones, whether a model is loaded."""
+    status = entry.get("status")
+    return entry.keys() == _TRANSFORMERS_FIELDS and isinstance(status, dict) and isinstance(status.get("value"), str)
 
 
 def is_stranger(listed: Any) -> bool:
@@ -179,6 +192,15 @@ def _model_info(said: Any, known: Identity) -> Identity | None:
     return replace(known, engine="sglang", models=models, images=images if isinstance(images, bool) else None)
 
 
+def _server_info(said: Any, known: Identity) -> Identity | None:
+    """SGLang. The list of models says its context as well, but not that of a router in front of it."""
+    if known.engine != "sglang" or not isinstance(said, dict):
+        return None
+    context = _count(said.get("context_length"))
+    models = tuple(replace(one, context=one.context or context) for one in known.models)
+    return replace(known, version=_version(said.get("version")), models=models)
+
+
 def _ollama_version(said: Any, known: Identity) -> Identity | None:
     if known.engine != "ollama" or not isinstance(said, dict) or not isinstance(said.get("version"), str):
         return None
@@ -194,6 +216,16 @@ def _tags(said: Any, known: Identity) -> Identity | None:
         return None
     names = [name for entry in listed[:MOST_NAMES] if (name := _name(entry.get("name")))]
     return replace(known, engine="ollama", models=known.models or tuple(map(Served, names)))
+
+
+def _running(said: Any, known: Identity) -> Identity | None:
+    """Ollama: models that are loaded, with the context that each was given."""
+    listed = said.get("models") if isinstance(said, dict) else None
+    if known.engine != "ollama" or not isinstance(listed, list):
+        return None
+    contexts = {entry.get("name"): _count(entry.get("context_length")) for entry in listed if isinstance(entry, dict)}
+    models = tuple(replace(one, context=contexts.get(one.name) or one.context) for one in known.models)
+    return replace(known, models=models)
 
 
 def _loaded(said: Any, known: Identity) -> Identity | None:
@@ -234,8 +266,10 @@ PROBES: Final = (
     Probe("llamacpp", "props", _props),
     Probe("vllm", "version", _version_of_vllm),
     Probe("sglang", "get_model_info", _model_info),
+    Probe("sglang", "server_info", _server_info),
     Probe("ollama", "api/tags", _tags),
     Probe("ollama", "api/version", _ollama_version),
+    Probe("ollama", "api/ps", _running),
     Probe("lmstudio", "api/v0/models", _loaded),
     Probe("tgi", "info", _info),
 )

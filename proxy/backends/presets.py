@@ -95,7 +95,8 @@ PRESETS: Final[Mapping[str, Capabilities]] = MappingProxyType(
         # in v0.12. Grammars are read by xgrammar, which takes GBNF.
         "vllm": Capabilities(
             reasoning_history="reasoning",
-            stop_sequences=ANY_NUMBER,
+            stop_sequences=4,  # 0.32 refuses more
+            names_stop=True,
             images=True,
             multiple_choices=True,
             reasoning_effort=True,
@@ -113,6 +114,7 @@ PRESETS: Final[Mapping[str, Capabilities]] = MappingProxyType(
         # docs.sglang.io, "Structured Outputs": one of `json_schema`, `regex`, `ebnf`; xgrammar reads GBNF.
         "sglang": Capabilities(
             stop_sequences=ANY_NUMBER,
+            names_stop=True,
             images=True,
             multiple_choices=True,
             reasoning_effort=True,
@@ -158,6 +160,11 @@ PRESETS: Final[Mapping[str, Capabilities]] = MappingProxyType(
             extra_parameters=frozenset({"top_k", "repeat_penalty", "min_p", "logit_bias", "ttl", "draft_model"}),
             choice_objects=False,
             response_format=frozenset({"json_schema"}),
+        ),
+        # `transformers serve` leaves a stop sequence in the text that it ended, so the gateway applies all of them.
+        "transformers": Capabilities(
+            stop_sequences=0,
+            extra_parameters=frozenset({"logit_bias", "generation_config"}),
         ),
     }
 )

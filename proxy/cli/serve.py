@@ -20,7 +20,7 @@ MODES = ("prompt", "template", "text", "native", "hybrid", "auto")
     "--preset",
     metavar="NAME",
     shell_complete=presets,
-    help="What the server takes: vllm, sglang, llamacpp, ollama, lmstudio, openai, anthropic, generic.  [default: the server is asked]",
+    help="What the server takes: vllm, sglang, llamacpp, ollama, lmstudio, transformers, openai, anthropic, generic.  [default: the server is asked]",
 )
 @click.option("--model", metavar="NAME", help="Model name sent to the server, whatever the client asks for.")
 @click.option(

@@ -103,7 +103,7 @@ class BackendConfig:
     api_key: str | None = doc("Sent as a bearer token; use `${ENV}`.", default=None, repr=False)
     headers: Mapping[str, str] = doc("Further request headers.", default_factory=dict, repr=False)
     preset: str = doc(
-        "What the server takes: `generic`, `openai`, `anthropic`, `vllm`, `sglang`, `llamacpp`, `ollama`, `lmstudio`; `auto`: that of "
+        "What the server takes: `generic`, `openai`, `anthropic`, `vllm`, `sglang`, `llamacpp`, `ollama`, `lmstudio`, `transformers`; `auto`: that of "
         "the engine which the server says it is, `generic` if it says none.",
         default="auto",
     )

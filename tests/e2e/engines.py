@@ -68,6 +68,7 @@ def sglang(name: str = "meta-llama/Llama-3.1-8B-Instruct") -> Engine:
         {
             "/v1/models": models("sglang", name, root=name, max_model_len=131072),
             "/get_model_info": {"model_path": name, "tokenizer_path": name, "is_generation": True, "preferred_sampling_params": None},
+            "/server_info": {"model_path": name, "context_length": 131072, "version": "0.5.5"},
         },
     )  # fmt: skip
 
@@ -112,6 +113,12 @@ def tgi(name: str = "mistralai/Mistral-7B-Instruct-v0.3") -> Engine:
     return Engine("generic", {"/info": info})  # fmt: skip
 
 
+def transformers(name: str = "Qwen/Qwen2.5-0.5B-Instruct") -> Engine:
+    """That of `transformers serve`."""
+    listed = models(name.split("/")[0], name, status={"value": "loaded"})
+    return Engine("transformers", {"/v1/models": listed, "/health": {"status": "ok"}})
+
+
 EVERY: Mapping[str, Callable[[], Engine]] = {
     "llama.cpp": llamacpp,
     "vLLM": vllm,
@@ -119,4 +126,5 @@ EVERY: Mapping[str, Callable[[], Engine]] = {
     "Ollama": lambda: ollama("qwen2.5:0.5b", "llama3.2:1b"),
     "LM Studio": lambda: lmstudio(("qwen2.5-7b-instruct",), ("text-embedding-nomic", "gemma-3-4b")),
     "Text Generation Inference": tgi,
+    "transformers serve": transformers,
 }

@@ -76,7 +76,7 @@ async def test_an_engine_is_recognised_and_gets_its_preset(
         assert f"Preset: {engine.preset}." in line
         assert {field for field in ENFORCED.values() if field in body} == {ENFORCED.get(engine.preset)} - {None}
         assert all("authorization" not in asked.headers for asked in server.looks)
-        assert len(server.looks) <= 8
+        assert len(server.looks) <= 10
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -167,7 +167,7 @@ async def test_its_paths_are_beside_the_apis_on_the_same_server(gateway: Gateway
         assert other.connections == 0
         assert {asked.path for asked in server.looks} == {
             "/llm/v1/models", "/llm/props", "/llm/version", "/llm/get_model_info", "/llm/api/tags", "/llm/api/version",
-            "/llm/api/v0/models", "/llm/info",
+            "/llm/api/v0/models", "/llm/info", "/llm/server_info", "/llm/api/ps",
         }  # fmt: skip
         assert {asked.headers["authorization"] for asked in server.looks} == {"Bearer sk-very-secret"}
 
