@@ -7,9 +7,9 @@ Rules:
 2. `owned_by` in the list of models is a hint, and the engine's own path the proof and the detail. A proof without a
    hint has to be unmistakable: servers answer paths that they do not know with anything, some with status 200.
 
-The shapes are those of the engines' servers: llama.cpp `/props`, vLLM `/version`, SGLang `/get_model_info` and `/server_info`, Ollama
-`/api/version`, `/api/tags` and `/api/ps`, LM Studio `/api/v0/models`, TGI `/info`. Routers such as smg pass
-`/get_model_info` on to a server behind them.
+The shapes are those of the engines' servers: llama.cpp `/props`, vLLM `/version`, SGLang `/get_model_info` and
+`/server_info`, Ollama `/api/version`, `/api/tags` and `/api/ps`, LM Studio `/api/v0/models`, TGI `/info`. Routers such
+as smg pass `/get_model_info` on to a server behind them.
 """
 
 from __future__ import annotations
@@ -120,8 +120,8 @@ def read_listed(listed: Any) -> Identity:
 
 
 def _is_transformers(entry: Mapping[str, Any]) -> bool:
-    """Whether `transformers serve` lists a model so. It has no path of its own that says what it is, but no other server
-    says with these fields, and no further ones, whether a model is loaded."""
+    """Whether `transformers serve` lists a model so. It has no path of its own that says what it is, but no other
+    server says with these fields, and no further ones, whether a model is loaded."""
     status = entry.get("status")
     return entry.keys() == _TRANSFORMERS_FIELDS and isinstance(status, dict) and isinstance(status.get("value"), str)
 

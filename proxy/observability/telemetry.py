@@ -59,7 +59,7 @@ FIELDS: Final = {
     "backend": "The name of the backend that was asked last.",
     "tools": "Number of tools on offer.",
     "tool_names": "Their names, at most 32.",
-    "input_tokens": "Absent when an answer went through unread.",
+    "input_tokens": "Absent when an answer went through unread in which the server does not say.",
     "output_tokens": "The same.",
     "usage_source": "`backend` or `estimate`, also where half is one.",
     "usage_tokenizer": "With what was estimated: an encoding, or `bytes`.",

@@ -12,10 +12,11 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 
 from ..errors import GatewayError
 from ..events import Event, Fault, Finish, Start
+from ..model import Usage
 from ..protocols.base import StreamReader, StreamWriter
 from ..support.offload import in_thread
 from .chain import Chain
@@ -60,16 +61,24 @@ class SideReader:
 
 
 class PassThrough:
-    """Bytes that pass unread; see `proxy.pipeline.relay` for what is looked at."""
+    """Bytes that pass unread; see `proxy.pipeline.relay` for what is looked at. `note` is told what the server counted,
+    if it says so."""
 
     continues = False
 
-    def __init__(self, relay: Relay, writer: StreamWriter, side: SideReader | None = None) -> None:
+    def __init__(
+        self,
+        relay: Relay,
+        writer: StreamWriter,
+        side: SideReader | None = None,
+        note: Callable[[Usage | None], None] = lambda usage: None,
+    ) -> None:
         self.spoke = self.over = self.drained = self.works = False
         self.last: Event | None = None
         self._relay = relay
         self._writer = writer
         self._side = side
+        self._note_usage = note
         self._held = b""  # the end, while it waits for those who look on
         self._deferred: list[bytes] = []  # bytes that may end a large frame, and what comes behind it
         self._ends = False  # the end is to be read in a thread
@@ -165,6 +174,8 @@ class PassThrough:
             fault = await self._side.settle(self.last)
             if fault is not None and self.last is None:
                 self.last, held = fault, b""
+        if self.last is None and self._relay.counts:
+            self._note_usage(await self._relay.usage())
         return shown + held + (self._said(self.last) if self.last is not None else b"")
 
     def fail(self, error: GatewayError) -> bytes:

@@ -8,13 +8,15 @@ Rules:
    that it goes out in the gateway's own form, without the server's addresses and secrets (R10.8). So does a frame with
    a secret.
 3. The end is known from the last frames alone, and what one is the protocol says: behind it nothing passes.
+4. Frames that speak of usage are set aside, the first and the last of them. They are read when the stream is over
+   (R29.6).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 from ..backends.leaks import Leaks, leaks_of
 from ..backends.private import NOTHING, Private, withheld
@@ -23,9 +25,10 @@ from ..endpoints.beginning import Beginning
 from ..errors import BackendFault, GatewayError
 from ..events import Fault
 from ..fastparse import SseFramer
+from ..model import Usage
 from ..protocols.base import ServerSide
 from ..protocols.wire import load
-from ..support.offload import OFFLOAD_BYTES
+from ..support.offload import OFFLOAD_BYTES, offload
 from .renaming import Renaming
 
 _ENDS: Final = (b"\n\n", b"\n\r\n", b"\r\r")
@@ -34,6 +37,7 @@ _ERROR: Final = re.compile(rb'"error"|event: ?error')
 _DATA: Final = re.compile(rb"(?:^|[\r\n])data:")
 _USUAL: Final = b'data: {"'
 """How nearly every stream begins."""
+_COUNTS: Final = re.compile(rb'"usage" ?: ?\{')
 _TAIL_BYTES: Final = 1024
 
 
@@ -56,6 +60,8 @@ class Relay:
         self.large = False
         """Much of a frame is held that has not ended."""
         self.fault: GatewayError | None = None
+        self.counts: tuple[bytes, ...] = ()
+        """Frames with the server's counts of tokens: the first ones and the last ones that have any."""
         self._protocol = protocol
         self._marks = protocol.end_marks
         self._private = private
@@ -88,6 +94,8 @@ class Relay:
         if data:
             self._tail = (self._tail + data)[-_TAIL_BYTES:]
             self.spoke = self.spoke or _DATA.search(data) is not None
+            if data.find(b'"usage"') >= 0 and _COUNTS.search(data) is not None:
+                self.counts = (*self.counts[:1], data)
             if self._renaming is not None:
                 data = self._renaming.frames(data)
         return data
@@ -102,6 +110,11 @@ class Relay:
             return out + end
         self.fault = BackendFault("The model server broke off its stream.", code="upstream_disconnected")
         return out
+
+    async def usage(self) -> Usage | None:
+        """What the server has counted, when its stream is over."""
+        frames, self.counts = b"".join(self.counts), ()
+        return await offload(len(frames) > OFFLOAD_BYTES, counted, self._protocol, frames)
 
     def _cut(self, data: bytes) -> bytes:
         """The whole frames in what was held back and `data`; the rest is held back."""
@@ -178,6 +191,22 @@ class Relay:
                     )
                 break
         return None
+
+
+def counted(protocol: ServerSide, frames: bytes) -> Usage | None:
+    """The counts of tokens in whole frames: of each number the last one that is said. None if there is none. Never
+    raises: frames may be odd and pass all the same."""
+    counts: dict[str, Any] = {}
+    for _, frame in SseFramer(len(frames)).feed(frames):
+        try:
+            said = load(frame) if _COUNTS.search(frame) else None
+        except ValueError:
+            continue
+        places = (said, said.get("message"), said.get("response")) if isinstance(said, dict) else ()
+        for place in places:
+            if isinstance(place, dict) and isinstance(usage := place.get("usage"), dict):
+                counts |= {name: number for name, number in usage.items() if number is not None}
+    return protocol.read_usage(counts) if counts else None
 
 
 def _frames_with(mark: bytes, data: bytes) -> Iterator[tuple[int, int]]:

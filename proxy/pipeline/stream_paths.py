@@ -39,6 +39,7 @@ from .relay import Relay
 from .reply import Reply
 from .scanning import ScanStage
 from .stages import Stage, WatchStage
+from .whole import note_usage
 
 _VISIBLE: Final = (Delta, Open, Opaque, Finish)
 
@@ -118,7 +119,7 @@ def choose(exchange: Exchange, reply: Reply) -> tuple[StreamPath, WireSource | N
         relay, side = Relay(source.protocol, frame_bytes, source.private, reply.renaming), None
         if chain.stages:
             side = SideReader(source.protocol.reader(frame_bytes=frame_bytes, choices=choices), chain)
-        return PassThrough(relay, writer, side), source
+        return PassThrough(relay, writer, side, lambda usage: note_usage(exchange, usage, None)), source
     reader = source.protocol.reader(frame_bytes=frame_bytes, choices=choices)
     if _let_text_pass(type(reader), type(writer)) and text_may_pass(chain):
         fast = cast("ProseReader", reader), chain, cast("TextWriter", writer)

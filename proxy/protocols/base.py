@@ -23,7 +23,7 @@ from typing import Any, Final, Literal, Protocol, runtime_checkable
 from ..config import BackendConfig, ResponsesConfig
 from ..errors import GatewayError
 from ..events import BlockKind, Event
-from ..model import EMPTY, Message, ModelReply, ModelRequest, Opaque, ToolUse, dataclass
+from ..model import EMPTY, Message, ModelReply, ModelRequest, Opaque, ToolUse, Usage, dataclass
 from . import openai
 from .conversation_form import ConversationForm
 from .mending import Mending
@@ -515,6 +515,10 @@ class ServerSide(Protocol):
     def missing_end(self, tail: bytes) -> bytes | None:
         """The bytes of a stream are over, without an end. What is to be added to them if all was said, as `tail`, the
         last of them, shows; None if it broke off."""
+
+    def read_usage(self, usage: Any) -> Usage | None:
+        """The counts of tokens in its own words; None if they say nothing."""
+        return None
 
     def read_refusal(self, body: bytes) -> tuple[str, str | None]:
         """The message in the body of an error, empty if there is none, and its code (of `errors.CODES`) if it says more

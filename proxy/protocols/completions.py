@@ -24,12 +24,12 @@ from typing import Any, Final
 
 from ..config import BackendConfig
 from ..errors import ClientFault
-from ..model import Image, Message, ModelReply, ModelRequest, Opaque, Refusal, Text, ToolResult, ToolUse
+from ..model import Image, Message, ModelReply, ModelRequest, Opaque, Refusal, Text, ToolResult, ToolUse, Usage
 from . import openai
 from .base import ServerSide, StreamReader, StreamWriter, WriteOptions
 from .chat.protocol import DONE, is_done, missing_end, says_nothing
 from .chat.reader import ChatReader
-from .chat.reply import read_reply, write_reply
+from .chat.reply import read_reply, read_usage, write_reply
 from .chat.writer import ChatWriter
 from .chat_templates import PLAIN, ChatTemplate, Guard, Said, template_for
 from .numbers import MAX_CHOICES
@@ -121,6 +121,10 @@ class CompletionsProtocol(ServerSide):
     def missing_end(self, tail: bytes) -> bytes | None:
         """Some servers leave out `[DONE]`: a finish reason says as much."""
         return missing_end(tail)
+
+    def read_usage(self, usage: Any) -> Usage | None:
+        """Counts in this protocol's words."""
+        return read_usage(usage)
 
     def read_refusal(self, body: bytes) -> tuple[str, str | None]:
         """OpenAI's error envelope, and what servers write in its place."""

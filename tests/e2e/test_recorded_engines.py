@@ -1,4 +1,4 @@
-"""What is read off real servers: which one it is, which stop sequence matched, what was counted (R29.5, R29.6, R29.7)."""
+"""Facts of real servers: which one it is, which stop sequence matched, what was counted (R29.5, R29.6, R29.7)."""
 
 from __future__ import annotations
 
@@ -140,3 +140,44 @@ async def test_what_a_server_cannot_apply_is_not_sent(preset: str, takes: int, p
         text = answer.json()["content"][0]["text"] if path == MESSAGES else text_of(answer, stream=False)[0]
         assert text == "One "
         assert path != MESSAGES or answer.json()["stop_sequence"] == "#5"
+
+
+# --- counts ---------------------------------------------------------------------------------------------------------
+
+
+def usage_in(frame: Any) -> Any:
+    """What an event says of the tokens, wherever its protocol has it."""
+    places = (frame, frame.get("message"), frame.get("response")) if isinstance(frame, dict) else ()
+    return next((place["usage"] for place in places if place and place.get("usage")), None)
+
+
+STREAMS = [
+    (VLLM, "text_stream_usage"),
+    (VLLM, "text_stream_usage_continuous"),
+    (SGLANG, "text_stream_usage"),
+    (LLAMACPP, "text_stream_usage_continuous"),
+    (TRANSFORMERS, "text_stream_usage"),
+]
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", MESSAGES, "/v1/responses"])
+@pytest.mark.parametrize("limited", [False, True], ids=["unread", "read on the side"])
+@pytest.mark.parametrize(("engine", "name"), STREAMS)
+async def test_what_the_server_counted_is_logged_and_told(
+    caplog: pytest.LogCaptureFixture, engine: str, name: str, limited: bool, path: str
+) -> None:
+    """R29.6, also where bytes pass: a chat client that asked for nothing the gateway has to write."""
+    caplog.set_level("INFO", "toolwire.access")
+    asked = {"messages": USER, "stream_options": {"include_usage": True}}
+    body = {"input": "hi"} if path == "/v1/responses" else asked if path != MESSAGES else {"messages": USER}
+    config = {"rate_limits": {"per_key": {"tokens_per_min": 1000}}} if limited else {}
+    async with Upstream([answered(engine, name)]) as up, serving(upstream_config(up.url, **config)) as server:
+        answer = await post(server, {"max_tokens": 32, "stream": True, **body}, path=path)
+    (line,) = (record for record in caplog.records if record.name == "toolwire.access")
+    fields = vars(line)["fields"]
+    assert (fields["input_tokens"], fields["output_tokens"], fields["usage_source"]) == (35, 2, "backend")
+    counts: dict[str, Any] = {}
+    for frame in answer.frames():
+        counts |= usage_in(frame) or {}
+    read = counts.get("prompt_tokens") or counts["input_tokens"] + counts.get("cache_read_input_tokens", 0)
+    assert (read, counts.get("completion_tokens") or counts["output_tokens"]) == (35, 2)

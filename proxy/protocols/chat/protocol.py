@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ...errors import GatewayError
-from ...model import ModelReply, ModelRequest
+from ...model import ModelReply, ModelRequest, Usage
 from .. import openai
 from ..base import ClientSide, ListedModel, ServerSide, StreamReader, StreamWriter, WriteOptions
 from ..mending import Mending
@@ -31,7 +31,7 @@ from ..wire import load
 from .mending import mended
 from .opaque import OPAQUE, REASONING
 from .reader import ChatReader
-from .reply import read_reply, write_reply
+from .reply import read_reply, read_usage, write_reply
 from .request import code_of, read_request
 from .request_writer import write_request
 from .writer import ChatWriter
@@ -138,6 +138,10 @@ class ChatProtocol(ClientSide, ServerSide):
     def missing_end(self, tail: bytes) -> bytes | None:
         """Some servers leave out `[DONE]`: a finish reason says as much."""
         return missing_end(tail)
+
+    def read_usage(self, usage: Any) -> Usage | None:
+        """Counts in this protocol's words."""
+        return read_usage(usage)
 
     def read_refusal(self, body: bytes) -> tuple[str, str | None]:
         """OpenAI's error envelope, and what servers write in its place."""

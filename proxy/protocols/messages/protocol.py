@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from ...errors import GatewayError
 from ...formats.toolset import note, note_of
-from ...model import ModelReply, ModelRequest, ToolSpec, fields_of
+from ...model import ModelReply, ModelRequest, ToolSpec, Usage, fields_of
 from .. import openai
 from ..base import Allowance, ClientSide, ListedModel, ServerSide, StreamReader, StreamWriter, WriteOptions
 from ..mending import Mending
@@ -29,7 +29,7 @@ from .errors import read_refusal, status_of, write_error, write_limits
 from .ids import given_id
 from .mending import mended
 from .reader import MessagesReader
-from .reply import read_reply, thinking_of, write_reply
+from .reply import read_reply, read_usage, thinking_of, write_reply
 from .request import BETA, HEADERS, code_of, read_request
 from .request_writer import COUNTED, write_request
 from .streamed import frame
@@ -178,6 +178,10 @@ class MessagesProtocol(ClientSide, ServerSide):
     def missing_end(self, tail: bytes) -> bytes | None:
         """A reason to stop says that all was said."""
         return frame("message_stop") if any(mark in tail for mark in _STOPPED) else None
+
+    def read_usage(self, usage: Any) -> Usage | None:
+        """Counts in this protocol's words."""
+        return read_usage(usage)
 
     def read_refusal(self, body: bytes) -> tuple[str, str | None]:
         """The message of Anthropic's error envelope, and of what servers write in its place."""

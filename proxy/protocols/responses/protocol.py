@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from ...errors import GatewayError
 from ...events import Opaque
-from ...model import Message, ModelReply, ModelRequest, ToolUse, fields_of
+from ...model import Message, ModelReply, ModelRequest, ToolUse, Usage, fields_of
 from .. import openai
 from ..base import ClientSide, ListedModel, Route, ServerSide, StreamReader, StreamWriter, WriteOptions
 from ..mending import Mending
@@ -31,6 +31,7 @@ from .reader import ResponsesReader
 from .reply import read_reply, write_reply
 from .request import read_request
 from .request_writer import COUNTED, ENCRYPTED, own_body, write_request
+from .resource import read_usage
 from .served import ResponsesServed, secrets
 from .turns import ResponsesTurns
 from .writer import ResponsesWriter
@@ -194,6 +195,10 @@ class ResponsesProtocol(ClientSide, ServerSide):
     def missing_end(self, tail: bytes) -> bytes | None:
         """Nothing else says that all was said."""
         return None
+
+    def read_usage(self, usage: Any) -> Usage | None:
+        """Counts in this protocol's words."""
+        return read_usage(usage)
 
     def read_refusal(self, body: bytes) -> tuple[str, str | None]:
         """OpenAI's error envelope, and what servers write in its place."""

@@ -1,0 +1,60 @@
+"""Counts of tokens in frames that pass as bytes (R29.6)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+
+from proxy.pipeline.relay import Relay, counted
+from proxy.protocols.base import ServerSide
+from proxy.protocols.chat.protocol import ChatProtocol
+from proxy.protocols.messages.protocol import MessagesProtocol
+from proxy.protocols.responses.protocol import ResponsesProtocol
+
+
+def frames(*said: Any) -> bytes:
+    return b"".join(b"data: %b\n\n" % (one if isinstance(one, bytes) else orjson.dumps(one)) for one in said)
+
+
+CHAT = {"choices": [{"index": 0, "delta": {"content": "x"}}]}
+COUNTS = {"prompt_tokens": 9, "completion_tokens": 4}
+DONE = b"[DONE]"
+MESSAGE = {"type": "message_start", "message": {"usage": {"input_tokens": 9, "output_tokens": 1}}}
+BLOCK = {
+    "type": "content_block_start",
+    "content_block": {"type": "tool_use", "input": {"usage": {"input_tokens": 1, "output_tokens": 1}}},
+}
+
+
+@pytest.mark.parametrize(
+    ("protocol", "said"),
+    [
+        (ChatProtocol(), frames({**CHAT, "usage": None}, {**CHAT, "usage": COUNTS}, DONE)),
+        (
+            ChatProtocol(),
+            frames({**CHAT, "usage": None}, {**CHAT, "usage": COUNTS}, {"choices": [], "usage": None}, DONE),
+        ),
+        (ChatProtocol(), frames({**CHAT, "usage": {**COUNTS, "completion_tokens": 1}}, {**CHAT, "usage": COUNTS})),
+        (ChatProtocol(), frames(b'{"usage": oops', {**CHAT, "usage": COUNTS}, b'["usage"]')),
+        (MessagesProtocol(), frames(MESSAGE, BLOCK, {"type": "message_delta", "usage": {"output_tokens": 4}})),
+        (
+            ResponsesProtocol(),
+            frames({"response": {"usage": None}}, {"response": {"usage": {"input_tokens": 9, "output_tokens": 4}}}),
+        ),
+    ],
+)
+@pytest.mark.parametrize("split", [False, True])
+def test_the_last_count_of_each_kind_counts(protocol: ServerSide, said: bytes, split: bool) -> None:
+    relay = Relay(protocol, frame_bytes=1 << 16)
+    pieces = said.splitlines(keepends=True) if split else [said]
+    assert b"".join(map(relay.feed, pieces)) == said
+    usage = counted(protocol, b"".join(relay.counts))
+    assert usage is not None
+    assert (usage.input_tokens, usage.output_tokens, usage.estimated) == (9, 4, False)
+
+
+@pytest.mark.parametrize("said", [frames(CHAT, DONE), frames({**CHAT, "usage": None}), frames({"usage": [1]}), b""])
+def test_what_nobody_counted(said: bytes) -> None:
+    assert counted(ChatProtocol(), said) is None
