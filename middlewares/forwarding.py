@@ -100,10 +100,10 @@ class Forwarding(Middleware):
             nonlocal sent
             name = member.name_of(asked.model, route.config.upstream_model)
             sent = asked if name == asked.model else replace(asked, model=name)
-            in_words = words is not None and words.applies(member)
+            in_words = words is not None and words.applies(member, sent.model)
             endpoint = member.endpoint
             takes = endpoint.backend.capabilities
-            given_up = conceding.of(member, sent) if conceding.given_up or endpoint.concessions.known else NONE
+            given_up = conceding.of(member, sent) if conceding.given_up or endpoint.lessons else NONE
             context = None if sent.sampling.max_tokens is None else _context(member, sent.model)
             fits = not reasons or takes_usual_reasoning(takes, wire)
             takes_own = own and fits and not in_words and (not asked.tools or _knows_tools(asked, member))
@@ -115,7 +115,7 @@ class Forwarding(Middleware):
                 if sent is asked and member.passes_bodies and asked.origin is not None:
                     return sent, asked.origin.body
                 return sent, _own_bytes(exchange, sent, member)
-            if relaxation is not None and not relaxation.applies(member):
+            if relaxation is not None and not relaxation.applies(member, sent.model):
                 sent = replace(sent, constraint=None)
             if not plain:
                 messages = for_server(sent.messages, name_of(member))

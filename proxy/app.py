@@ -450,6 +450,8 @@ async def _ready(request: web.Request) -> web.Response:
         said["tools"] = tools
     if templates := request.app[TEMPLATES].shown():
         said["templates"] = templates
+    if refused := request.app[HEALTH].refused():
+        said["refused"] = refused
     return _json(said, 200 if ready else 503)
 
 

@@ -77,11 +77,6 @@ class Concessions:
     efforts: tuple[str, ...] = ()
     without: frozenset[str] = frozenset()
 
-    @property
-    def lasting(self) -> Concessions:
-        """What of it holds for other requests."""
-        return self if self.left_tokens is None else replace(self, left_tokens=None)
-
 
 NONE: Final = Concessions()
 

@@ -187,7 +187,8 @@ class BackendConfig:
         "The limit on answers where a client sets none. Default: none, and 4096 for `anthropic_messages`.", default=None
     )
     verdict_s: float = doc(
-        "Under `mode: hybrid` and `auto`: so long it is remembered of each model whether it does tools by itself.",
+        "So long it is remembered of each model what the server has refused, and under `mode: hybrid` and `auto` whether it does tools by "
+        "itself.",
         default=3600.0,
     )
     timeouts: Timeouts = doc("Time limits.", default_factory=Timeouts)

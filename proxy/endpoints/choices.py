@@ -6,14 +6,14 @@ Rules:
 1. That a server is so says its preset or its configuration, or its refusal; then the same request is sent once more in
    words. A refusal is judged by the form in which this request was sent, not by what was learned since: of requests
    that are under way together each is refused, and each is sent again.
-2. What a refusal teaches counts for later requests of the same owner only: a server's message may repeat what a client
-   wrote (R33.6).
+2. What a refusal teaches is a lesson (`proxy.endpoints.lessons`).
 """
 
 from __future__ import annotations
 
 from ..backends.upstream_errors import refuses_choice_form
 from ..errors import GatewayError
+from .lessons import Lessons
 from .pool import WeightedEndpoint
 
 
@@ -23,11 +23,15 @@ class ChoiceInWords:
     def __init__(self, owner: str) -> None:
         self._owner = owner
         self._in_words: set[WeightedEndpoint] = set()
+        self._asked: dict[WeightedEndpoint, tuple[Lessons, str]] = {}
+        self._refused: set[WeightedEndpoint] = set()
 
-    def applies(self, member: WeightedEndpoint) -> bool:
-        """Whether `member`, which is asked now, gets a word."""
+    def applies(self, member: WeightedEndpoint, model: str) -> bool:
+        """Whether `member`, which is asked for `model` now, gets a word."""
         endpoint = member.endpoint
-        if self._owner in endpoint.choice_in_words or not endpoint.backend.capabilities.choice_objects:
+        lessons, _ = self._asked[member] = endpoint.lessons, model
+        known = lessons and lessons.knows(self._owner, model, "choice_objects")
+        if known or not endpoint.backend.capabilities.choice_objects:
             self._in_words.add(member)
         return member in self._in_words
 
@@ -40,8 +44,11 @@ class ChoiceInWords:
         if member in self._in_words or not refuses_choice_form(fault):
             return False
         self._in_words.add(member)
-        member.endpoint.choice_in_words.add(self._owner)
+        self._refused.add(member)
         return True
 
     def accepted(self, member: WeightedEndpoint) -> None:
         """The answer of `member` has begun."""
+        if member in self._refused:
+            lessons, model = self._asked[member]
+            lessons.learn(self._owner, model, "choice_objects")

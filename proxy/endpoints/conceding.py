@@ -4,46 +4,59 @@ asked again, at once, and it is remembered.
 Rules:
 
 1. A refusal is believed when the same request is taken without what it named.
-2. What it teaches counts for later requests of the same owner for the same model only: a server's message may repeat
-   what a client wrote (R33.6).
+2. What it teaches is a lesson (`proxy.endpoints.lessons`): a server's message may repeat what a client wrote.
 """
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import TYPE_CHECKING, Final
 
 from ..backends.concessions import NONE, Concessions, conceded
 from ..errors import GatewayError
 from ..model import ModelRequest
+from .lessons import Kind, Lessons
 
 if TYPE_CHECKING:
     from .attempts import Relaxing
     from .pool import WeightedEndpoint
 
-MOST_REMEMBERED: Final = 1024
-"""Owners and models that are remembered for a server."""
 MOST_TIMES: Final = 6
 """So often a server is asked again with less, for one request."""
 
 
-class Remembered:
-    """What one server refused, by owner and model."""
+def find_concessions(lessons: Lessons, owner: str, model: str) -> Concessions:
+    """What requests of this owner are sent without."""
+    if not lessons:
+        return NONE
+    efforts = lessons.values(owner, model, "effort")
+    fields = lessons.values(owner, model, "sampling")
+    found = Concessions(
+        no_images=lessons.knows(owner, model, "images"),
+        no_files=lessons.knows(owner, model, "files"),
+        short_names=lessons.knows(owner, model, "long_names"),
+        most_tokens=min(
+            (one for one in lessons.values(owner, model, "max_tokens") if isinstance(one, int)), default=None
+        ),
+        efforts=tuple(str(efforts[-1]).split()) if efforts else (),
+        without=frozenset(map(str, fields)),
+    )
+    return NONE if found == NONE else found
 
-    def __init__(self) -> None:
-        self.known: dict[tuple[str, str], Concessions] = {}
 
-    def find(self, owner: str, model: str) -> Concessions:
-        """What requests of this owner are sent without."""
-        return self.known.get((owner, model), NONE)
-
-    def keep(self, owner: str, model: str, concessions: Concessions) -> None:
-        """It is so from now on."""
-        if concessions == NONE:
-            return
-        self.known.pop((owner, model), None)
-        if len(self.known) >= MOST_REMEMBERED:
-            del self.known[next(iter(self.known))]
-        self.known[owner, model] = concessions
+def _lessons(given_up: Concessions) -> set[tuple[Kind, Hashable]]:
+    """What of it holds for other requests, as lessons."""
+    told: dict[Kind, bool] = {
+        "images": given_up.no_images,
+        "files": given_up.no_files,
+        "long_names": given_up.short_names,
+    }
+    out: set[tuple[Kind, Hashable]] = {(kind, None) for kind, holds in told.items() if holds}
+    if given_up.most_tokens is not None:
+        out.add(("max_tokens", given_up.most_tokens))
+    if given_up.efforts:
+        out.add(("effort", " ".join(given_up.efforts)))
+    return out | {("sampling", field) for field in given_up.without}
 
 
 class Conceding:
@@ -55,12 +68,18 @@ class Conceding:
         self.given_up: dict[WeightedEndpoint, Concessions] = {}
         """What each has refused of this request."""
         self._owner = owner
+        self._lessons: dict[WeightedEndpoint, Lessons] = {}
+        """Those of each server when it was asked."""
+        self._taught: dict[WeightedEndpoint, set[tuple[Kind, Hashable]]] = {}
         self._times: dict[WeightedEndpoint, int] = {}
 
     def of(self, member: WeightedEndpoint, request: ModelRequest) -> Concessions:
         """What `member` is sent `request` without."""
         known = self.given_up.get(member)
-        return member.endpoint.concessions.find(self._owner, request.model) if known is None else known
+        if known is not None:
+            return known
+        self._lessons[member] = member.endpoint.lessons
+        return find_concessions(member.endpoint.lessons, self._owner, request.model)
 
     def is_careful(self, member: WeightedEndpoint) -> bool:
         """Whether the beginning of its answer may say that it refuses: only a status does."""
@@ -72,18 +91,19 @@ class Conceding:
         times = self._times.get(member, 0)
         if sent is None or times >= MOST_TIMES:
             return False
-        further = conceded(self.of(member, sent), fault, sent)
+        before = self.of(member, sent)
+        further = conceded(before, fault, sent)
         if further is None:
             return False
+        self._taught.setdefault(member, set()).update(_lessons(further) - _lessons(before))
         self.given_up[member] = further
         self._times[member] = times + 1
         return True
 
     def accepted(self, member: WeightedEndpoint) -> None:
         """The answer of `member` has begun."""
-        given_up = self.given_up.get(member)
-        if given_up is not None:
-            member.endpoint.concessions.keep(self._owner, self.sent[member].model, given_up.lasting)
+        for kind, value in self._taught.pop(member, ()):
+            self._lessons[member].learn(self._owner, self.sent[member].model, kind, value)
 
 
 class AllOf:

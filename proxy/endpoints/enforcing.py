@@ -8,10 +8,8 @@ Rules:
 
 1. A refusal is believed when the same request is taken without the constraint. What is wrong with a request in any case
    is not learned.
-2. A refusal counts for the owner of the request only: it may follow from what that client sent besides (R33.6). That a
-   server takes constraints counts for all.
-3. A server that refused a constraint of an owner, and never took any, gets none of that owner. All this is forgotten
-   after `FORGET_S`: servers are replaced.
+2. What it teaches is a lesson (`proxy.endpoints.lessons`). That a server takes constraints counts for all.
+3. A server that refused a constraint, and never took any, gets none where the lesson counts.
 4. What a request learns it learns of the server that it was sent to, as it was known then.
 """
 
@@ -19,23 +17,18 @@ from __future__ import annotations
 
 import logging
 import re
-import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from ..errors import ClientFault, GatewayError
 from ..formats.longjson import compact
 from ..model import Constraint
+from .lessons import Lessons
 
 if TYPE_CHECKING:
     from ..record import AccessRecord
     from .pool import WeightedEndpoint
 
 LOG: Final = logging.getLogger("toolwire.constrain")
-
-FORGET_S: Final = 600.0
-MAX_REFUSED: Final = 1024
-"""Constraints that are remembered for a server."""
 
 _STATUSES: Final = frozenset({400, 413, 422, 501})
 """With these a server refuses a request as it is."""
@@ -44,37 +37,17 @@ _IN_BAND: Final = (b"error:", b'data: {"error"', b'data:{"error"')
 """How a stream begins in which a server refuses the request after it has accepted it: llama.cpp until 2025."""
 
 
-class Enforcing:
-    """What is known of the constraints that one server enforces. One per `Endpoint`."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self.proven = False
-        """It took a constraint."""
-        self._clock = clock
-        self._refused: dict[tuple[str, int], float] = {}
-
-    def allows(self, constraint: Constraint, owner: str) -> bool:
-        """Whether it may be asked with this one for a request of `owner`."""
-        if not self._refused:
-            return True
-        now = self._clock()
-        self._refused = {key: until for key, until in self._refused.items() if until > now}
-        if self.proven:
-            return (owner, _key(constraint)) not in self._refused
-        return all(known != owner for known, _ in self._refused)
-
-    def accepted(self) -> None:
-        """It took a constraint."""
-        self.proven = True
-
-    def refused(self, constraint: Constraint, owner: str) -> None:
-        """It did not take this one with a request of `owner`, and took the request without."""
-        if len(self._refused) >= MAX_REFUSED:
-            self._refused.pop(next(iter(self._refused)))
-        self._refused[owner, _key(constraint)] = self._clock() + FORGET_S
+def allows(lessons: Lessons, constraint: Constraint, owner: str, model: str) -> bool:
+    """Whether a server with these lessons may be asked with this constraint for a request of `owner`."""
+    if not lessons:
+        return True
+    if not lessons.takes_constraints and lessons.knows(owner, model, "constraints"):
+        return False
+    return not lessons.knows(owner, model, "constraint", constraint_key(constraint))
 
 
-def _key(constraint: Constraint) -> int:
+def constraint_key(constraint: Constraint) -> int:
+    """A constraint as the value of a lesson."""
     return hash((constraint.gbnf, compact(constraint.tags)))
 
 
@@ -84,8 +57,8 @@ class Relaxation:
     def __init__(self, constraint: Constraint, owner: str, record: AccessRecord, request_id: str) -> None:
         self._constraint = constraint
         self._owner = owner
-        self._enforcing: dict[WeightedEndpoint, Enforcing] = {}
-        """The knowledge about each server when it was asked."""
+        self._asked: dict[WeightedEndpoint, tuple[Lessons, str]] = {}
+        """The lessons of each server when it was asked, and the name of the model."""
         self._careful: set[WeightedEndpoint] = set()
         """Servers that had never taken a constraint when they were asked with this one."""
         self._record = record
@@ -93,17 +66,17 @@ class Relaxation:
         self._without: set[WeightedEndpoint] = set()
         self._said: dict[WeightedEndpoint, str] = {}
 
-    def applies(self, member: WeightedEndpoint) -> bool:
-        """Whether `member` is asked with the constraint."""
-        constraint, enforcing = self._constraint, member.endpoint.enforcing
-        self._enforcing[member] = enforcing
+    def applies(self, member: WeightedEndpoint, model: str) -> bool:
+        """Whether `member` is asked for `model` with the constraint."""
+        constraint, lessons = self._constraint, member.endpoint.lessons
+        self._asked[member] = lessons, model
         if member in self._without:
             return False
-        if not constraint.binding and not enforcing.allows(constraint, self._owner):
+        if not constraint.binding and not allows(lessons, constraint, self._owner, model):
             self._without.add(member)
             self._count(member)
             return False
-        if not enforcing.proven:
+        if not lessons.takes_constraints:
             self._careful.add(member)
         return True
 
@@ -138,16 +111,18 @@ class Relaxation:
 
     def accepted(self, member: WeightedEndpoint) -> None:
         """The answer of `member` has begun."""
-        enforcing = self._enforcing[member]
+        lessons, model = self._asked[member]
         if member not in self._without:
-            enforcing.accepted()
+            lessons.takes_constraints = True
         elif member in self._said:
-            enforcing.refused(self._constraint, self._owner)
+            lessons.learn(self._owner, model, "constraint", constraint_key(self._constraint))
+            if not lessons.takes_constraints:
+                lessons.learn(self._owner, model, "constraints")
             LOG.warning(
                 "request %s: backend %r refuses the constraint on calls, and was asked without it; it is not sent this one for %g s: %s",
                 self._id,
                 member.name,
-                FORGET_S,
+                lessons.seconds,
                 self._said.pop(member),
             )
 

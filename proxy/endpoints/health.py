@@ -106,6 +106,10 @@ class Health:
         known = {endpoint.name: endpoint.healthy for endpoint in self._pool.values() if endpoint not in unknown}
         return {name: known[name] if name in known else found[name] for name in self._pool}
 
+    def refused(self) -> dict[str, dict[str, dict[str, str]]]:
+        """By server and model: what requests are sent without, as it was refused (`proxy.endpoints.lessons`)."""
+        return {endpoint.name: shown for endpoint in self._pool.values() if (shown := endpoint.lessons.shown())}
+
     async def look(self) -> None:
         """Ask each that cannot say what it is once for its models, and log what is wrong with those that are no
         good."""

@@ -32,8 +32,7 @@ from ..protocols.base import ServerSide
 from ..support.conversion import ConfigError
 from .balancing import Balance, LeastBusy, Rotation, Sticky
 from .breaker import Breaker
-from .conceding import Remembered
-from .enforcing import Enforcing
+from .lessons import Lessons
 from .model_names import ModelNames
 from .template_probing import TemplateProbes
 from .verdicts import Cause, Mode, Verdict, Verdicts
@@ -50,9 +49,6 @@ LONGEST_REST_S: Final = 300.0
 """No server is spared for longer, whatever its `Retry-After` says."""
 
 
-MOST_OWNERS: Final = 1024
-"""Owners of requests that are remembered for a server."""
-
 PATIENCE_S: Final = 2.5
 """For a server to say which models it has: more than the two seconds that backends allow themselves."""
 
@@ -66,23 +62,6 @@ class Rename(NamedTuple):
     def __call__(self, model: str) -> str:
         """The name that is asked for."""
         return model if model in self.known else self.name
-
-
-class Owners:
-    """Owners of requests, the last `MOST_OWNERS` that were added."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, None] = {}
-
-    def __contains__(self, owner: str) -> bool:
-        return owner in self._known
-
-    def add(self, owner: str) -> None:
-        """Know this one."""
-        self._known.pop(owner, None)
-        if len(self._known) >= MOST_OWNERS:
-            del self._known[next(iter(self._known))]
-        self._known[owner] = None
 
 
 class Endpoint:
@@ -106,7 +85,8 @@ class Endpoint:
         self.guarded = failures is not None
         """Left alone after failures even if there is no other."""
         self.breaker = Breaker(FAILURES if failures is None else failures, config.breaker.open_s, clock)
-        self.enforcing = Enforcing(clock)
+        self.lessons = Lessons(config.verdict_s, clock)
+        """What it has refused of requests."""
         self.identity: Identity | None = None
         """What it says it is; None: it has not been asked, or not answered."""
         self.listed: frozenset[str] = frozenset()
@@ -117,10 +97,6 @@ class Endpoint:
         """Who does tools for its models; an application's endpoints share them."""
         self.templates = TemplateProbes()
         """Whether the chat templates of its models teach tools; likewise."""
-        self.concessions = Remembered()
-        """What it has refused of requests, which is left out of later ones."""
-        self.choice_in_words = Owners()
-        """To whom it has shown that it takes no `tool_choice` but a word."""
         self.first_look: asyncio.Event | None = None
         """Set when the server was asked for the first time what it is; None: nobody asks."""
         self.doubt = asyncio.Event()
@@ -200,9 +176,7 @@ class Endpoint:
         if said == self.identity:
             return
         if self.identity is not None:
-            self.enforcing = Enforcing(self._clock)  # what one server refuses another may take
-            self.concessions = Remembered()
-            self.choice_in_words = Owners()
+            self.lessons = Lessons(self.config.verdict_s, self._clock)  # what one server refuses another may take
             self._model_names.forget()
         self.identity = said
         self.listed = frozenset(() if said is None else (served.name for served in said.models))

@@ -119,13 +119,19 @@ class Inspector:
             numbers = by_route.setdefault(route, {what: [0] * MINUTES for what in COUNTED})
             for what in COUNTED:
                 numbers[what][minute - minutes[0]] += counts[what]
-        up = await request.app[HEALTH].states()
+        health = request.app[HEALTH]
+        up, refused = await health.states(), health.refused()
         shown = {name for route in self._usable(key) for name in backends_of(route)}
         return {
             "minutes": minutes,
             "routes": [{"model": model, **numbers} for model, numbers in sorted(by_route.items())],
             "backends": [
-                {"name": name, "up": state, "kind": self._config.backends[name].kind}
+                {
+                    "name": name,
+                    "up": state,
+                    "kind": self._config.backends[name].kind,
+                    "refused": refused.get(name, {}),
+                }
                 for name, state in up.items()
                 if name in shown
             ],

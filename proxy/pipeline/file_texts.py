@@ -9,6 +9,7 @@ from typing import Final
 
 from ..backends.adapt import capabilities_after
 from ..backends.fit_files import changed_parts, file_in_words, files_in, in_words, is_sent
+from ..endpoints.conceding import find_concessions
 from ..model import ModelRequest, Opaque, Part, ToolResult, replace
 from ..protocols.files import PDF, FileContent
 from ..support.cache import Cache, CacheBudget, weight_of
@@ -40,8 +41,10 @@ class FileTexts:
         takes = capabilities_after(
             pool.capabilities,
             [
-                member.endpoint.concessions.find(
-                    exchange.owner, member.name_of(request.model, exchange.route.config.upstream_model)
+                find_concessions(
+                    member.endpoint.lessons,
+                    exchange.owner,
+                    member.name_of(request.model, exchange.route.config.upstream_model),
                 )
                 for member in pool.every
             ],

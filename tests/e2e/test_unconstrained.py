@@ -11,8 +11,6 @@ import aiohttp
 import pytest
 
 from proxy.config import GatewayConfig
-from proxy.endpoints.enforcing import FORGET_S, MAX_REFUSED, Enforcing
-from proxy.model import Constraint
 from proxy.testing import Answer, Asked, Refuse, Say, Script, Upstream, WireAnswer
 from tests.e2e.conftest import USER, Gateway, function, post, read_config
 
@@ -188,42 +186,3 @@ async def test_the_try_without_is_no_try_among_the_others(gateway: Gateway) -> N
         answer = await post(server, ask(READ))
     assert answer.json()["choices"][0]["message"]["content"] == "fine"
     assert (constrained(one), constrained(two)) == ([True, False], [True])
-
-
-# --- what is remembered ---------------------------------------------------------------------------------------------
-
-
-def test_a_refusal_is_forgotten_in_time() -> None:
-    now = 0.0
-    enforcing = Enforcing(lambda: now)
-    one, other = Constraint("one", ()), Constraint("", (), {"type": "structural_tag"})
-    assert enforcing.allows(one, "a")
-    enforcing.refused(one, "a")
-    assert not enforcing.allows(one, "a")
-    assert not enforcing.allows(other, "a")
-    enforcing.accepted()
-    assert enforcing.allows(other, "a")
-    enforcing.refused(other, "a")
-    assert not enforcing.allows(Constraint("", (), {"type": "structural_tag"}), "a")
-    now = FORGET_S + 1
-    assert enforcing.allows(one, "a")
-    assert enforcing.allows(other, "a")
-
-
-def test_a_refusal_is_one_owners() -> None:
-    enforcing = Enforcing(lambda: 0.0)
-    one, other = Constraint("one", ()), Constraint("two", ())
-    enforcing.refused(one, "a")
-    assert not any(enforcing.allows(constraint, "a") for constraint in (one, other))
-    assert all(enforcing.allows(constraint, "b") for constraint in (one, other))
-    enforcing.accepted()
-    assert [enforcing.allows(constraint, "a") for constraint in (one, other)] == [False, True]
-
-
-def test_not_without_end() -> None:
-    enforcing = Enforcing()
-    enforcing.accepted()
-    for number in range(MAX_REFUSED + 5):
-        enforcing.refused(Constraint(str(number), ()), "a")
-    assert enforcing.allows(Constraint("0", ()), "a")
-    assert not enforcing.allows(Constraint(str(MAX_REFUSED + 4), ()), "a")

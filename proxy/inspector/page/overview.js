@@ -79,7 +79,13 @@ function charts({ routes, minutes }) {
   );
 }
 
-function server({ name, up, kind }) {
+/** What requests for a model are sent without, since the server refused it. */
+function without([model, kinds]) {
+  const words = Object.entries(kinds).map(([kind, keys]) => `${kind.replace("_", " ")} (${keys} keys)`);
+  return h("span", { class: "foreign" }, `${model} without ${words.join(", ")}`);
+}
+
+function server({ name, up, kind, refused }) {
   const [state, words] = up === null ? ["unknown", "not known"] : up ? ["up", "up"] : ["down", "down"];
   return h(
     "li",
@@ -87,6 +93,7 @@ function server({ name, up, kind }) {
     h("span", { class: "health", "data-state": state }, words),
     h("b", { class: "foreign" }, name),
     h("span", { class: "foreign" }, kind ?? ""),
+    ...Object.entries(refused ?? {}).map(without),
   );
 }
 

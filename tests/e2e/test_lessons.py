@@ -1,0 +1,105 @@
+"""What one client's refusal teaches counts for that client, a second one's for all; both are shown and forgotten
+(R33.6)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import aiohttp
+import pytest
+
+from proxy.testing import Answer, Asked, Refuse, Say, Upstream
+from tests.e2e.conftest import post, read_config, serving
+from tests.e2e.test_taught_together import PARSE, READ, TAUGHT, asks, bearer, no_objects
+from tests.e2e.test_tool_mode import NAMED
+
+IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
+PICTURE = {"messages": [{"role": "user", "content": [{"type": "text", "text": "hi"}, IMAGE]}]}
+
+
+def no_images(asked: Asked) -> Answer:
+    return Refuse(400, "this model takes no image input") if b"image_url" in asked.body else Say("ok")(asked)
+
+
+def no_top_k(asked: Asked) -> Answer:
+    return Refuse(400, "top_k is not supported") if "top_k" in asked.json else Say("ok")(asked)
+
+
+def no_grammar(asked: Asked) -> Answer:
+    return Refuse(400, PARSE) if "grammar" in asked.json else TAUGHT(asked)
+
+
+KINDS: dict[str, tuple[Callable[[Asked], Answer], dict[str, Any], dict[str, Any], Callable[[Asked], bool]]] = {
+    "images": (no_images, PICTURE, {}, lambda asked: b"image_url" in asked.body),
+    "sampling": (
+        no_top_k,
+        {"messages": [{"role": "user", "content": "hi"}], "top_k": 3},
+        {"extra_parameters": ["top_k"]},
+        lambda asked: "top_k" in asked.json,
+    ),
+    "choice_objects": (no_objects, asks(NAMED), {}, lambda asked: isinstance(asked.json.get("tool_choice"), dict)),
+    "constraint": (no_grammar, asks("required", READ), {"preset": "llamacpp"}, lambda asked: "grammar" in asked.json),
+}
+"""A server that refuses it, a request with it, how the server is configured, and whether a request has it."""
+
+
+async def refused(server: Any, place: str = "/ready", key: str = "one") -> Any:
+    async with aiohttp.ClientSession(headers=bearer(key)) as session, session.get(server.make_url(place)) as answer:
+        return await answer.json()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_two_keys_teach_the_third(kind: str) -> None:
+    script, body, backend, has_it = KINDS[kind]
+    mode = "prompt" if kind == "constraint" else "native"
+    keys = ["one", "two", "three"]
+    async with Upstream([script]) as up:
+        config = {
+            "backends": {"up": {"url": up.url, "preset": "generic", **backend}},
+            "auth": {"keys": keys},
+            "defaults": {"mode": mode, "retry": {"attempts": 1}},
+            "inspect": True,
+        }
+        async with serving(read_config(config)) as server:
+            assert "refused" not in await refused(server)
+            sent, shown = [], []
+            for key in ("one", "one", "two", "three"):
+                before = len(up.posts)
+                assert (await post(server, {"model": "m", **body}, headers=bearer(key))).status == 200
+                sent.append([has_it(one) for one in up.posts[before:]])
+                shown.append((await refused(server))["refused"]["up"]["m"][kind])
+            (overview,) = (await refused(server, "/inspect/api/overview"))["backends"]
+    assert sent == [[True, False], [False], [True, False], [False]]
+    assert shown == ["some", "some", "all", "all"]
+    assert overview["refused"]["m"][kind] == "all"
+
+
+async def test_a_lesson_has_its_time() -> None:
+    async with Upstream([no_images]) as up:
+        backend = {"url": up.url, "preset": "generic", "verdict_s": 0}
+        async with serving(read_config({"backends": {"up": backend}})) as server:
+            for _ in range(2):
+                assert (await post(server, {"model": "m", **PICTURE})).status == 200
+            assert "refused" not in await refused(server)
+    assert [b"image_url" in one.body for one in up.posts] == [True, False, True, False]
+
+
+async def test_another_model_of_the_server_is_asked_for_itself() -> None:
+    async with (
+        Upstream([no_images]) as up,
+        serving(read_config({"backends": {"up": {"url": up.url, "preset": "generic"}}})) as server,
+    ):
+        for model in ("m", "n", "m"):
+            assert (await post(server, {**PICTURE, "model": model})).status == 200
+    assert [b"image_url" in one.body for one in up.posts] == [True, False, True, False, False]
+
+
+async def test_what_is_refused_in_any_case_teaches_nothing() -> None:
+    """The request without the image is refused as well, so the image was not the reason."""
+    async with (
+        Upstream([Refuse(400, "no image can be read: the prompt is broken")]) as up,
+        serving(read_config({"backends": {"up": {"url": up.url, "preset": "generic"}}})) as server,
+    ):
+        assert (await post(server, {"model": "m", **PICTURE})).status == 400
+        assert "refused" not in await refused(server)

@@ -1,0 +1,106 @@
+"""Lessons that refusals teach: for whom they count, and for how long (R33.6)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from proxy.backends.concessions import NONE, Concessions
+from proxy.endpoints.conceding import find_concessions
+from proxy.endpoints.enforcing import allows, constraint_key
+from proxy.endpoints.lessons import MOST, Lessons
+from proxy.model import Constraint
+
+
+@dataclass
+class Clock:
+    now: float = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def test_a_lesson_counts_for_whom_it_was_taught(clock: Clock) -> None:
+    lessons = Lessons(60, clock)
+    assert not lessons
+    lessons.learn("a", "m", "images")
+    assert lessons
+    assert lessons.knows("a", "m", "images")
+    assert not lessons.knows("b", "m", "images")
+    assert not lessons.knows("a", "other", "images")
+    assert not lessons.knows("a", "m", "files")
+    assert lessons.shown() == {"m": {"images": "some"}}
+
+
+def test_a_second_owner_makes_it_one_for_all(clock: Clock) -> None:
+    """The same owner again is no second opinion, nor is another owner's lesson of another value."""
+    lessons = Lessons(60, clock)
+    for owner, value in (("a", "top_k"), ("a", "top_k"), ("b", "seed")):
+        lessons.learn(owner, "m", "sampling", value)
+        assert lessons.values("c", "m", "sampling") == []
+    lessons.learn("b", "m", "sampling", "top_k")
+    assert lessons.values("c", "m", "sampling") == ["top_k"]
+    assert lessons.values("b", "m", "sampling") == ["top_k", "seed"]
+    assert lessons.shown() == {"m": {"sampling": "all"}}
+
+
+def test_it_is_forgotten_in_time_and_an_old_opinion_is_none(clock: Clock) -> None:
+    lessons = Lessons(60, clock)
+    lessons.learn("a", "m", "images")
+    clock.now += 59
+    assert lessons.knows("a", "m", "images")
+    lessons.learn("b", "m", "images")
+    assert lessons.knows("c", "m", "images")
+    clock.now += 2
+    assert not lessons.knows("c", "m", "images")
+    assert not lessons.knows("a", "m", "images")
+    assert lessons.knows("b", "m", "images")
+    clock.now += 60
+    assert lessons.shown() == {}
+
+
+def test_not_without_end(clock: Clock) -> None:
+    lessons = Lessons(60, clock)
+    lessons.learn("a", "m", "images")
+    for number in range(MOST + 5):
+        lessons.learn("a", "m", "constraint", number)
+    assert not lessons.knows("a", "m", "constraint", 0)
+    assert lessons.knows("a", "m", "constraint", MOST + 4)
+    assert len(lessons.values("a", "m", "constraint")) < MOST
+    assert lessons.knows("a", "m", "images"), "one kind does not drive out another"
+    clock.now += 61
+    lessons.learn("b", "m", "files")
+    assert lessons.values("a", "m", "constraint") == []
+    assert lessons.knows("b", "m", "files")
+
+
+def test_concessions_are_read_from_lessons(clock: Clock) -> None:
+    lessons = Lessons(60, clock)
+    assert find_concessions(lessons, "a", "m") is NONE
+    lessons.learn("a", "m", "images")
+    lessons.learn("a", "m", "max_tokens", 4096)
+    lessons.learn("a", "m", "max_tokens", 2048)
+    lessons.learn("a", "m", "effort", "low high")
+    lessons.learn("a", "m", "sampling", "top_k")
+    found = find_concessions(lessons, "a", "m")
+    assert found == Concessions(no_images=True, most_tokens=2048, efforts=("low", "high"), without=frozenset({"top_k"}))
+    assert find_concessions(lessons, "b", "m") is NONE
+
+
+def test_a_server_that_takes_some_constraints_is_spared_only_those_it_refused(clock: Clock) -> None:
+    lessons = Lessons(60, clock)
+    one, other = Constraint("one", ()), Constraint("", (), {"type": "structural_tag"})
+    lessons.learn("a", "m", "constraint", constraint_key(one))
+    lessons.learn("a", "m", "constraints")
+    assert [allows(lessons, each, "a", "m") for each in (one, other)] == [False, False]
+    assert [allows(lessons, each, "b", "m") for each in (one, other)] == [True, True]
+    lessons.takes_constraints = True
+    assert [allows(lessons, each, "a", "m") for each in (one, other)] == [False, True]
+    same = Constraint("one", ())
+    assert not allows(lessons, same, "a", "m")
