@@ -12,8 +12,10 @@ Rules:
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace as changed
-from typing import Any, Final, NamedTuple
+from itertools import pairwise
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 from ..errors import GatewayError
 from ..formats.rendering import SHORT_NAME_CHARS
@@ -63,15 +65,32 @@ _PARAMETERS: Final = {
 """Fields of `Sampling` that a server may refuse, each with how it names it."""
 
 
+RoleRule = Literal["alternating", "late_system", "system", "developer"]
+"""What a chat template refuses of roles: two messages of one role in a row, system messages behind others, system
+messages at all, developer messages."""
+
+ROLE_RULES: Final[tuple[RoleRule, ...]] = get_args(RoleRule)
+
+_ROLES: Final[Mapping[RoleRule, re.Pattern[str]]] = {
+    "alternating": re.compile(r"\broles? (?:must|should) alternate|alternat\w* user", re.IGNORECASE),
+    "late_system": re.compile(r"system (?:message|prompt|role).{0,40}\b(?:begin|first|start)", re.IGNORECASE),
+    "system": re.compile(
+        r"system (?:role|messages?|prompts?).{0,20}\b(?:not|unsupported)\b|only user and assistant", re.IGNORECASE
+    ),
+    "developer": re.compile(r"\bdeveloper\b", re.IGNORECASE),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Concessions:
-    """What a server is sent a request without. `most_tokens`: the longest answer that it gives; `left_tokens`: the room
-    that it has left for the answer to one request. `efforts`: the words that it knows; `without`: fields of `Sampling`
-    that it does not take."""
+    """What a server is sent a request without. `roles`: what its chat template refuses of them. `most_tokens`: the
+    longest answer that it gives; `left_tokens`: the room that it has left for the answer to one request. `efforts`: the
+    words that it knows; `without`: fields of `Sampling` that it does not take."""
 
     no_images: bool = False
     no_files: bool = False
     short_names: bool = False
+    roles: frozenset[RoleRule] = frozenset()
     most_tokens: int | None = None
     left_tokens: int | None = None
     efforts: tuple[str, ...] = ()
@@ -109,6 +128,9 @@ def conceded(known: Concessions, fault: GatewayError, sent: ModelRequest) -> Con
         return replace(known, no_files=True)
     if not known.short_names and _names_length(said) and _long_names(sent):
         return replace(known, short_names=True)
+    for rule, pattern in _ROLES.items():
+        if rule not in known.roles and pattern.search(said) and _has_role(rule, [one.role for one in sent.messages]):
+            return replace(known, roles=known.roles | {rule})
     for field, pattern in _PARAMETERS.items():
         if getattr(sampling, field) is None or field in known.without or not pattern.search(said):
             continue
@@ -117,6 +139,17 @@ def conceded(known: Concessions, fault: GatewayError, sent: ModelRequest) -> Con
             return replace(known, efforts=words)
         return replace(known, without=known.without | {field})
     return None
+
+
+def _has_role(rule: RoleRule, roles: list[str]) -> bool:
+    """Whether messages with these roles have what the rule is about."""
+    match rule:
+        case "alternating":
+            return len(roles) > 1
+        case "late_system":
+            return any(before != "system" and role == "system" for before, role in pairwise(roles))
+        case _:
+            return rule in roles
 
 
 def _names_length(said: str) -> bool:
@@ -171,6 +204,14 @@ def conceding(takes: Capabilities, given_up: Concessions) -> Capabilities:
         fields["files"] = False
     if given_up.short_names:
         fields["short_names"] = True
+    if "alternating" in given_up.roles:
+        fields |= {"merge_roles": True, "late_system": False}
+    if "late_system" in given_up.roles:
+        fields["late_system"] = False
+    if "system" in given_up.roles:
+        fields["system_role"] = False
+    if "developer" in given_up.roles:
+        fields["developer_role"] = False
     return changed(takes, **fields) if fields else takes
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Final
 
-from ..backends.concessions import NONE, Concessions, conceded
+from ..backends.concessions import NONE, ROLE_RULES, Concessions, conceded
 from ..errors import GatewayError
 from ..model import ModelRequest
 from .lessons import Kind, Lessons
@@ -35,6 +35,7 @@ def find_concessions(lessons: Lessons, owner: str, model: str) -> Concessions:
         no_images=lessons.knows(owner, model, "images"),
         no_files=lessons.knows(owner, model, "files"),
         short_names=lessons.knows(owner, model, "long_names"),
+        roles=frozenset(rule for rule in ROLE_RULES if lessons.knows(owner, model, "roles", rule)),
         most_tokens=min(
             (one for one in lessons.values(owner, model, "max_tokens") if isinstance(one, int)), default=None
         ),
@@ -56,6 +57,7 @@ def _lessons(given_up: Concessions) -> set[tuple[Kind, Hashable]]:
         out.add(("max_tokens", given_up.most_tokens))
     if given_up.efforts:
         out.add(("effort", " ".join(given_up.efforts)))
+    out |= {("roles", rule) for rule in given_up.roles}
     return out | {("sampling", field) for field in given_up.without}
 
 

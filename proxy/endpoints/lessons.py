@@ -16,10 +16,20 @@ from collections.abc import Callable, Hashable
 from typing import Final, Literal
 
 Kind = Literal[
-    "images", "files", "long_names", "max_tokens", "effort", "sampling", "choice_objects", "constraint", "constraints"
+    "images",
+    "files",
+    "long_names",
+    "roles",
+    "max_tokens",
+    "effort",
+    "sampling",
+    "choice_objects",
+    "constraint",
+    "constraints",
 ]
-"""What can be refused: images, files, names beyond 64 characters, answers beyond a length, words for the effort of
-reasoning, fields of sampling, a `tool_choice` that is an object, one constraint on calls, and all of them."""
+"""What can be refused: images, files, names beyond 64 characters, roles of messages, answers beyond a length, words for
+the effort of reasoning, fields of sampling, a `tool_choice` that is an object, one constraint on calls, and all of
+them."""
 
 MOST: Final = 1024
 """Lessons that are kept of a server, each owner's counted."""
@@ -65,17 +75,21 @@ class Lessons:
         """By model and kind: whether requests of `all` keys or of `some` are sent without this."""
         out: dict[str, dict[str, str]] = {}
         for (model, kind), values in sorted(self._known.items()):
-            opinions = max(map(self._valid, values.values()))
+            opinions = max(map(self._opinions, values.values()))
             if opinions:
                 out.setdefault(model, {})[kind] = "all" if opinions >= OPINIONS else "some"
         return out
 
     def _counts(self, owners: dict[str, float], owner: str) -> bool:
-        return owners.get(owner, 0.0) > self._clock() or self._valid(owners) >= OPINIONS
+        return owners.get(owner, 0.0) > self._clock() or self._opinions(owners) >= OPINIONS
 
-    def _valid(self, owners: dict[str, float]) -> int:
+    def _opinions(self, owners: dict[str, float]) -> int:
+        """Returns how many owners say so now."""
         now = self._clock()
-        return sum(until > now for until in owners.values())
+        opinions = (
+            1 if owner else OPINIONS for owner, until in owners.items() if until > now
+        )  # none: there are no keys
+        return sum(opinions)
 
     def _make_room(self) -> None:
         """Forget what has had its time; if that was not enough, the oldest value of the kind with the most values."""

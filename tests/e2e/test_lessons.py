@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import aiohttp
@@ -47,6 +48,39 @@ KINDS: dict[str, tuple[Callable[[Asked], Answer], dict[str, Any], dict[str, Any]
 async def refused(server: Any, place: str = "/ready", key: str = "one") -> Any:
     async with aiohttp.ClientSession(headers=bearer(key)) as session, session.get(server.make_url(place)) as answer:
         return await answer.json()
+
+
+TURNS = [{"role": role, "content": role} for role in ("user", "user", "assistant", "system", "user")]
+ROLES = {
+    "alternating": (
+        "Conversation roles must alternate user/assistant/user/assistant/...",
+        lambda roles: any(one == other for one, other in pairwise(roles)) or "system" in roles[1:],
+    ),
+    "late_system": ("System message must be at the beginning.", lambda roles: "system" in roles[1:]),
+    "system": ("System role not supported", lambda roles: "system" in roles),
+    "system in other words": ("Only user and assistant roles are supported!", lambda roles: "system" in roles),
+}
+"""Words of chat templates, and which roles make them say so."""
+
+
+@pytest.mark.parametrize("status", [400, 500])
+@pytest.mark.parametrize("name", ROLES)
+async def test_roles_that_a_template_refuses(name: str, status: int) -> None:
+    words, refuses = ROLES[name]
+
+    def script(asked: Asked) -> Answer:
+        roles = [one["role"] for one in asked.json["messages"]]
+        return Refuse(status, words) if refuses(roles) else Say("ok")(asked)
+
+    async with (
+        Upstream([script]) as up,
+        serving(read_config({"backends": {"up": {"url": up.url, "preset": "generic"}}})) as server,
+    ):
+        for _ in range(2):
+            assert (await post(server, {"model": "m", "messages": TURNS})).status == 200
+        assert (await refused(server))["refused"] == {"up": {"m": {"roles": "all"}}}
+    assert len(up.posts) == 3
+    assert all(word["content"] in up.posts[-1].body.decode() for word in TURNS), "nothing is left out"
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -6,13 +6,16 @@ from typing import Any
 
 import pytest
 
+from proxy.model import ToolUse
 from proxy.pipeline.routing import ROUTER
-from proxy.testing import Say, Upstream
+from proxy.testing import Answer, Say, Upstream
 from tests.e2e.conftest import USER, Gateway, post, read_config, serving, upstream_config, wait_for_servers
 from tests.e2e.engines import models, page
 from tests.e2e.recorded_engines import LLAMACPP, SGLANG, SMG, TRANSFORMERS, VLLM, VLLM_ROUTER, answered, pages
 from tests.e2e.test_stop_sequences import text_of
+from tests.e2e.test_tool_mode import says
 from tests.protocols.messages_wires import accumulate
+from tests.protocols.wires import frame
 
 both = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 MESSAGES = "/v1/messages"
@@ -91,14 +94,28 @@ async def test_the_context_of_a_model_that_ollama_has_loaded(gateway: Gateway) -
 
 # --- stop sequences -------------------------------------------------------------------------------------------------
 
+SGLANG_STREAM = Answer(
+    [
+        *(
+            frame({"choices": [{"index": 0, "delta": delta, "finish_reason": reason, "matched_stop": matched}]})
+            for delta, reason, matched in (
+                ({"role": "assistant", "content": ""}, None, None),
+                ({"content": "1, 2, 3, 4, "}, None, None),
+                ({"reasoning_content": None}, "stop", "5"),
+            )
+        ),
+        frame("[DONE]"),
+    ],
+    headers={"Content-Type": "text/event-stream"},
+)
+"""A stream in its shape: none with a stop sequence was recorded."""
+
 
 @both
 @pytest.mark.parametrize(("engine", "preset"), [(VLLM, "vllm"), (SGLANG, "sglang")])
 async def test_a_server_that_names_the_sequence_gets_it(engine: str, preset: str, stream: bool) -> None:
     """R29.5: the client of another protocol is told what the server said, and the server stops by itself."""
-    if stream and engine == SGLANG:
-        pytest.skip("no stream with a stop sequence was recorded")
-    said = answered(engine, "stop_stream" if stream else "stop")
+    said = SGLANG_STREAM if stream and engine == SGLANG else answered(engine, "stop_stream" if stream else "stop")
     body = {"max_tokens": 32, "messages": USER, "stop_sequences": ["5"], "stream": stream}
     async with Upstream([said]) as up, serving(upstream_config(up.url, backend={"preset": preset})) as server:
         answer = await post(server, body, path=MESSAGES)
@@ -145,9 +162,9 @@ async def test_what_a_server_cannot_apply_is_not_sent(preset: str, takes: int, p
 # --- counts ---------------------------------------------------------------------------------------------------------
 
 
-def usage_in(frame: Any) -> Any:
+def usage_in(event: Any) -> Any:
     """What an event says of the tokens, wherever its protocol has it."""
-    places = (frame, frame.get("message"), frame.get("response")) if isinstance(frame, dict) else ()
+    places = (event, event.get("message"), event.get("response")) if isinstance(event, dict) else ()
     return next((place["usage"] for place in places if place and place.get("usage")), None)
 
 
@@ -177,7 +194,38 @@ async def test_what_the_server_counted_is_logged_and_told(
     fields = vars(line)["fields"]
     assert (fields["input_tokens"], fields["output_tokens"], fields["usage_source"]) == (35, 2, "backend")
     counts: dict[str, Any] = {}
-    for frame in answer.frames():
-        counts |= usage_in(frame) or {}
+    for event in answer.frames():
+        counts |= usage_in(event) or {}
     read = counts.get("prompt_tokens") or counts["input_tokens"] + counts.get("cache_read_input_tokens", 0)
     assert (read, counts.get("completion_tokens") or counts["output_tokens"]) == (35, 2)
+
+
+# --- patterns -------------------------------------------------------------------------------------------------------
+
+CODE = {"type": "object", "properties": {"code": {"type": "string", "pattern": "^[0-9]{3}$"}}, "required": ["code"]}
+
+
+@both
+@pytest.mark.parametrize(("preset", "mode"), [("vllm", "native"), ("llamacpp", "prompt"), ("transformers", "native")])
+async def test_a_pattern_is_checked_and_asked_for_again(preset: str, mode: str, stream: bool) -> None:
+    """R29.7: no grammar of the gateway holds patterns, and not every server does."""
+    tool = {
+        "type": "function",
+        "function": {"name": "unlock", "parameters": {**CODE, "additionalProperties": False}, "strict": True},
+    }
+
+    def turn(code: str) -> Any:
+        if mode == "native":
+            return says("openai_chat", ToolUse("call_1", "unlock", f'{{"code":"{code}"}}'))
+        return Say(f'<tool_call>{{"name":"unlock","arguments":{{"code":"{code}"}}}}</tool_call>')
+
+    options = {"mode": mode, "bad_answers": {"reask": 1}}
+    async with (
+        Upstream([turn("no"), turn("123")]) as up,
+        serving(upstream_config(up.url, backend={"preset": preset}, defaults=options)) as server,
+    ):
+        answer = await post(server, {"messages": USER, "tools": [tool], "stream": stream})
+    assert answer.status == 200
+    assert len(up.posts) == 2
+    assert b"123" in answer.body
+    assert b'"no' not in answer.body
