@@ -104,7 +104,7 @@ SGLANG_STREAM = Answer(
                 ({"reasoning_content": None}, "stop", "5"),
             )
         ),
-        frame("[DONE]"),
+        b"data: [DONE]\n\n",
     ],
     headers={"Content-Type": "text/event-stream"},
 )
