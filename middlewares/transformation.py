@@ -40,7 +40,7 @@ from proxy.pipeline.reply import Reply
 from proxy.pipeline.routing import Route
 from proxy.pipeline.scanners import not_taught
 from proxy.pipeline.scanning import ScanStage
-from proxy.pipeline.stopping import Stops, StopStage, divided
+from proxy.pipeline.stopping import ForeignStops, Stops, StopStage, divided
 from proxy.pipeline.thought_calls import ThoughtCalls
 from proxy.pipeline.undoing import UndoStage
 from proxy.pipeline.unopened import OUTCOMES, Unopened
@@ -159,6 +159,8 @@ class Transformation(Middleware):
             reply.map(UnwrapStage(exchange.escapes))
         if exchange.escapes:
             reply.map(UndoStage(exchange.escapes))
+        if exchange.protocol.tells_stop:
+            reply.map(ForeignStops(exchange.received.sampling.stop))
         stops: Stops | None = exchange.state.get(Transformation)
         if stops is not None and (stops.gateway or stops.own):
             choices = exchange.request.sampling.n

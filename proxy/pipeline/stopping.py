@@ -47,6 +47,34 @@ def divided(asked: tuple[str, ...], takes: Capabilities, wire: ServerSide | None
     return Stops(server, gateway, own if len(server) + len(own) > min(room, most) else ())
 
 
+class ForeignStops(Stage):
+    """Leaves unsaid which sequence ended an answer, if it is none of those that the client `asked` for: one of the
+    gateway's own, or one that the server has for the model."""
+
+    passes_text = True
+    only_rewritten = True
+
+    def __init__(self, asked: Sequence[str]) -> None:
+        self._known = (None, *asked)
+
+    def leaves(self, reply: ModelReply) -> bool:
+        """See `proxy.pipeline.stages.Stage`."""
+        return all(choice.stop_sequence in self._known for choice in reply.choices)
+
+    def feed(self, events: list[Event]) -> list[Event]:
+        """See `proxy.pipeline.stages.Stage`."""
+        end = events[-1] if events else None
+        if not isinstance(end, Finish) or all(one.get("stop_sequence") in self._known for one in end.choices):
+            return events
+        named = tuple(
+            one
+            if one.get("stop_sequence") in self._known
+            else {key: value for key, value in one.items() if key != "stop_sequence"}
+            for one in end.choices
+        )
+        return [*events[:-1], Finish(end.reason, end.usage, end.others, end.extra, named)]
+
+
 class StopStage(Stage):
     """Ends each of the answers to a request (`choices`) at the first of `sequences`, none of which is empty; those that
     are `own` are not named. `size` is that of the request, in bytes."""

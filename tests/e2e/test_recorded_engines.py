@@ -128,6 +128,29 @@ async def test_a_server_that_names_the_sequence_gets_it(engine: str, preset: str
 
 
 @both
+@pytest.mark.parametrize(("kind", "own"), [("openai_completions", "\nUser:"), ("openai_chat", "<|eot|>")])
+async def test_a_sequence_that_is_not_the_clients_is_not_named(kind: str, own: str, stream: bool) -> None:
+    """One that the gateway sends itself, and one that the server has for its model."""
+    choice = {"index": 0, "finish_reason": "stop", "stop_reason": own}
+    whole = page({"choices": [{**choice, "text": "hi", "message": {"role": "assistant", "content": "hi"}}]})
+    streamed = Answer(
+        [frame({"choices": [{**choice, "text": "hi", "delta": {"content": "hi"}}]}), b"data: [DONE]\n\n"],
+        headers={"Content-Type": "text/event-stream"},
+    )
+    body = {"max_tokens": 32, "messages": USER, "stop_sequences": ["5"], "stream": stream}
+    backend = {"preset": "vllm", "kind": kind}
+    async with (
+        Upstream([streamed if stream else whole]) as up,
+        serving(upstream_config(up.url, backend=backend)) as server,
+    ):
+        answer = await post(server, body, path=MESSAGES)
+    message = accumulate(answer.body) if stream else answer.json()
+    assert message["content"] == [{"type": "text", "text": "hi"}]
+    assert (message["stop_reason"], message["stop_sequence"]) == ("end_turn", None)
+    assert "5" in up.posts[0].json["stop"]
+
+
+@both
 async def test_an_answer_that_no_sequence_ended_names_none(stream: bool) -> None:
     """SGLang gives the token that ended it in the same field."""
     said = answered(SGLANG, "text_stream_usage" if stream else "stop_20")

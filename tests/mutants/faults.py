@@ -585,4 +585,30 @@ FAULTS: Final = (
         "unpacking.decompress(packed, PAYLOAD_BYTES)", "unpacking.decompress(packed)",
         "a value of some KB takes GB of memory", ("tests/unit/test_seals.py",),
     ),
+    Fault(
+        "one-key-teaches-all", "proxy/endpoints/lessons.py",
+        "OPINIONS: Final = 2", "OPINIONS: Final = 1",
+        "one key's strange request changes what others' are sent without", ("tests/e2e/test_lessons.py",),
+    ),
+    Fault(
+        "lessons-for-every-model", "proxy/endpoints/lessons.py",
+        "self._known.setdefault((model, kind), {})", 'self._known.setdefault(("m", kind), {})',
+        "a model gets no images since another one takes none", ("tests/unit/test_lessons.py",),
+    ),
+    Fault(
+        "nothing-is-learned", "proxy/endpoints/conceding.py",
+        "        for kind, value in self._taught.pop(member, ()):",
+        "        for kind, value in ():",
+        "a server is asked in vain again and again", ("tests/e2e/test_lessons.py",),
+    ),
+    Fault(
+        "counts-of-nothing", "proxy/pipeline/relay.py",
+        "if number is not None}", "}",
+        "a count that is null takes the place of one", ("tests/unit/test_counted_frames.py",),
+    ),
+    Fault(
+        "stops-nobody-names", "middlewares/transformation.py",
+        "unsaid = exchange.protocol.tells_stop and not names", "unsaid = exchange.protocol.tells_stop",
+        "a server that names the sequence is not sent it", ("tests/e2e/test_recorded_engines.py",),
+    ),
 )  # fmt: skip
