@@ -591,11 +591,6 @@ FAULTS: Final = (
         "one key's strange request changes what others' are sent without", ("tests/e2e/test_lessons.py",),
     ),
     Fault(
-        "lessons-for-every-model", "proxy/endpoints/lessons.py",
-        "self._known.setdefault((model, kind), {})", 'self._known.setdefault(("m", kind), {})',
-        "a model gets no images since another one takes none", ("tests/unit/test_lessons.py",),
-    ),
-    Fault(
         "nothing-is-learned", "proxy/endpoints/conceding.py",
         "        for kind, value in self._taught.pop(member, ()):",
         "        for kind, value in ():",
