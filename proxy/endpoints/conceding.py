@@ -62,10 +62,6 @@ class Conceding:
         known = self.given_up.get(member)
         return member.endpoint.concessions.find(self._owner, request.model) if known is None else known
 
-    def is_careful(self, member: WeightedEndpoint) -> bool:
-        """Whether the beginning of its answer may say that it refuses: only a status does."""
-        return False
-
     def relaxes(self, member: WeightedEndpoint, fault: GatewayError) -> bool:
         """Whether `member`, which failed with `fault`, is to be asked again with less."""
         sent = self.sent.get(member)
@@ -91,10 +87,6 @@ class AllOf:
 
     def __init__(self, *several: Relaxing | None) -> None:
         self._several = tuple(one for one in several if one is not None)
-
-    def is_careful(self, member: WeightedEndpoint) -> bool:
-        """See `Relaxing`."""
-        return any(one.is_careful(member) for one in self._several)
 
     def relaxes(self, member: WeightedEndpoint, fault: GatewayError) -> bool:
         """See `Relaxing`."""
