@@ -143,7 +143,7 @@ class Relay:
         lines = data.find(b"\r") < 0
         while begin < len(data):
             if lines:  # `find` is several times faster
-                end = data.find(b"\n\n", begin) + 2
+                end = at + 2 if (at := data.find(b"\n\n", begin)) >= 0 else len(data)
             else:
                 end = found.end() if (found := _END.search(data, begin)) is not None else len(data)
             if data.find(usual, begin, end) < 0 and data.find(self._spaced, begin, end) < 0:

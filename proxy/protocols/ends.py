@@ -90,6 +90,12 @@ def meaning(word: str) -> str | None:
     return next((MEANS[part] for part in (parts[-1], parts[0]) if part in MEANS), None)
 
 
+def of_cut(reason: str) -> str:
+    """The reason of an answer whose call was cut off: under a word that is not known it is a limit, for it is no
+    success."""
+    return reason if reason in TOLD else FinishReason.LENGTH
+
+
 def read_end(word: str, note: Note = unnoted) -> str:
     """The reason (`FinishReason`) that a server's word means; the word itself if it is not known, which is noted.
     Raises `BackendFault` for an end that is an error."""

@@ -27,7 +27,7 @@ from ...model import EMPTY, CallKind, Extra, FinishReason, Usage, merged, scoped
 from ...scan._grammar import FrameTooLarge
 from .. import noise
 from ..call_deltas import CallDelta, CallDeltas
-from ..ends import read_end
+from ..ends import of_cut, read_end
 from ..numbers import MAX_CALLS, MAX_CHOICES, index_of, too_many, whole_number
 from ..wire import load, read_frame
 from .opaque import of_deltas, opaque_of, without
@@ -393,6 +393,8 @@ class _Answer:
             assert draft.block is not None
             function = draft.kind == "function"
             truncated = cut and function and not draft.is_whole
+            if truncated and self.reason is not None:
+                self.reason = of_cut(self.reason)
             if function and draft.is_blank and not truncated:
                 out.append(Delta(draft.block, "{}"))  # arguments always parse as JSON (R7.3)
             out.append(Close(draft.block, "truncated" if truncated else "complete", draft.extra))

@@ -42,7 +42,7 @@ from ...scan._grammar import SPACE
 from .. import overflow
 from ..base import WriteOptions
 from ..call_deltas import new_call_id
-from ..ends import read_end, told
+from ..ends import of_cut, read_end, told
 from ..in_band import fault_of
 from ..noise import Note, unnoted
 from ..numbers import MAX_CALLS, MAX_CHOICES, index_of, rest_of_counts, too_many, usage_of, whole_number, with_rest
@@ -153,6 +153,8 @@ def _read_choice(choice: Mapping[str, Any], note: Note) -> ReplyChoice:
     for call in calls:
         if isinstance(call, dict):
             parts.append(_read_call(call, cut=reason not in FinishReason.WHOLE))
+    if reason not in FinishReason.WHOLE and any(isinstance(part, ToolUse) and is_half(part) for part in parts):
+        reason = of_cut(reason)
     return ReplyChoice(tuple(parts), reason, choice_extra(choice, without(rest, opaque)))
 
 

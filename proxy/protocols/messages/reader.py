@@ -27,7 +27,7 @@ from .. import noise
 from ..call_deltas import CallDelta, new_call_id
 from ..chat.reply import text_of
 from ..client_tools import TOOLSET
-from ..ends import read_end
+from ..ends import of_cut, read_end
 from ..numbers import MAX_PARTS, index_of, too_many
 from ..wire import load, read_frame
 from .blocks import CALL, PROTOCOL, REDACTED, TEXT, THINKING, arguments_of, block_extra, rest_of
@@ -167,7 +167,9 @@ class MessagesReader:
         self._start(None)
         reason, extra = read_stop(self._stop or {}, self._note)
         for index in list(self._blocks):
-            self._end(index, cut=reason not in FinishReason.WHOLE)
+            cut = reason not in FinishReason.WHOLE
+            reason = of_cut(reason) if cut and self._blocks[index].may_be_cut else reason
+            self._end(index, cut=cut)
         self._ended = True
         usage = read_usage(self._counts) if self._counts else None
         self._out.append(Finish(reason, usage, (), scoped(PROTOCOL, self._late), (extra,) if extra else ()))

@@ -43,7 +43,7 @@ from ...scan._grammar import SPACE
 from ..base import WriteOptions
 from ..call_deltas import new_call_id
 from ..chat.reply import is_whole, text_of
-from ..ends import meaning, read_end, told
+from ..ends import meaning, of_cut, read_end, told
 from ..noise import LEFT_OUT, Note, of_item, unnoted
 from ..numbers import MAX_PARTS, rest_of_counts, too_many, usage_of, with_rest
 from ..wire import dumper, read_answer, unreadable, whole
@@ -250,6 +250,7 @@ def read_reply(body: bytes, note: Note = unnoted) -> ModelReply:
         cut = parts[-1] if parts and last.get("type") == "tool_use" and not last.get("input") else None
         if isinstance(cut, ToolUse):  # what had come of its arguments is not said: half a call, as in a stream (R29.3)
             parts[-1] = replace(cut, arguments="")
+            reason = of_cut(reason)
     late = rest_of(answer, ANSWER)
     return ModelReply(
         id=text_of(answer.get("id")),

@@ -51,7 +51,7 @@ from ..base import WriteOptions
 from ..call_deltas import new_call_id
 from ..chat.reply import is_whole, text_of
 from ..client_tools import ITEM_TYPE
-from ..ends import read_end, told
+from ..ends import of_cut, read_end, told
 from ..noise import LEFT_OUT, Note, of_item, unnoted
 from ..numbers import MAX_PARTS, too_many, whole_number
 from ..wire import read_answer, unreadable, whole
@@ -429,7 +429,7 @@ def finish_reason(answer: Mapping[str, Any], note: Note = unnoted, *, incomplete
     word = text_of(details.get("reason")) if isinstance(details, Mapping) else ""
     if answer.get("status", "incomplete" if incomplete or word else None) != "incomplete":
         return "stop"
-    return read_end(word, note) if word else "length"
+    return of_cut(read_end(word, note)) if word else "length"
 
 
 def finish_extra(answer: Mapping[str, Any]) -> Mapping[str, Any]:
