@@ -21,6 +21,7 @@ from proxy.protocols.messages.protocol import MessagesProtocol
 from proxy.protocols.noise import KINDS, LEFT_OUT
 from proxy.protocols.passed import PassedProtocol
 from proxy.protocols.responses.protocol import ResponsesProtocol
+from proxy.support.offload import OFFLOAD_BYTES
 
 CHAT, TEXT, PASSED = ChatProtocol(), CompletionsProtocol(), PassedProtocol("/v1/completions")
 MESSAGES, RESPONSES = MessagesProtocol(), ResponsesProtocol()
@@ -173,6 +174,23 @@ def test_streams_without_it_pass_byte_for_byte(server: str) -> None:
     for ends in (data, data.replace(b"\n", b"\r\n")):
         relay = Relay(SERVERS[server], 1 << 20)
         assert relay.feed(ends) + relay.finish() == ends
+
+
+@pytest.mark.parametrize("server", SERVERS)
+def test_it_is_bounded_like_anything_else(server: str) -> None:
+    """A large frame is looked at in a thread, one beyond the limit is a fault (R29.4)."""
+    odd = b'data: {"type":"keepalive","x":"' + b"y" * (2 * OFFLOAD_BYTES)
+    relay = Relay(SERVERS[server], 1 << 20)
+    assert relay.feed(odd) == b""
+    assert relay.large
+    assert relay.feed(b'"}\n\n') == b""
+    assert not relay.large
+    assert relay.fault is None
+    relay = Relay(SERVERS[server], OFFLOAD_BYTES)
+    assert relay.feed(odd) == b""
+    assert relay.fault is not None
+    events, _ = read(SERVERS[server], odd * 20, 1 << 20)
+    assert isinstance(events[-1], Fault)
 
 
 def test_a_ping_of_messages_is_its_clients_own() -> None:
