@@ -1,7 +1,7 @@
 """Errors inside an answer that was accepted: what status they would have had (R29.3).
 
 A server that has said 200 says the rest in the body: `{"error": {"code": 400, "type": "BadRequestError"}}`. The code
-counts, as a number or a word, else the type; an error that says neither is the server's own.
+counts, as a number or a word, else the type; an error that says neither is the server's own, and final.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ _WORDS: Final[Mapping[str, int]] = {
     **dict.fromkeys(("ratelimit", "ratelimitexceeded", "toomanyrequests", "insufficientquota"), 429),
     **dict.fromkeys(("overloaded", "serviceunavailable", "serverisoverloaded", "slowdown"), 503),
     **dict.fromkeys(("timeout", "gatewaytimeout"), 504),
-    **dict.fromkeys(("internalserver", "internal", "server"), 500),
 }
 """Statuses by the words of codes and types, which are in lower case, without what stands between, and without
 `error`."""

@@ -99,7 +99,7 @@ Judge = Callable[[str | None, Mapping[str, Any]], str | None]
 
 def of_frame(judge: Judge, name: str | None, data: bytes) -> str | None:
     """The kind of a frame that has not been read; None if it may not be left out."""
-    if not data.startswith(b"{"):
+    if not data.lstrip().startswith(b"{"):
         return of_text(data)
     value = _object(data)
     return None if value is None else judge(name, value)

@@ -24,4 +24,7 @@ def read_fault(answer: Mapping[str, Any]) -> GatewayError | None:
     code = text_of(given.get("code"))
     if code in _OVERLOADED:
         return BackendFault(error.message, code="overloaded", transient=True)
-    return ClientFault(error.message, code="upstream_rejected") if "image" in code else error
+    if "image" in code:
+        return ClientFault(error.message, code="upstream_rejected")
+    error.transient = error.transient or code == "server_error"
+    return error
