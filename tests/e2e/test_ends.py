@@ -171,6 +171,7 @@ GRAMMAR = {
     "vLLM": {"message": "Invalid grammar specification: Failed to convert", "type": "BadRequestError", "code": 400},
     "SGLang": {"object": "error", "message": "Failed to compile ebnf grammar", "type": "BAD_REQUEST", "code": 400},
     "by its type": {"message": "Invalid grammar specification", "type": "BadRequestError"},
+    "by its code alone": {"message": "Unsupported: $ref", "code": 400},
     "a number as text": {"message": "Invalid grammar specification", "code": "400"},
 }
 
