@@ -37,6 +37,7 @@ from proxy.pipeline.reply import Counting, Reply
 from proxy.pipeline.routing import Route
 from proxy.pipeline.sealing import ALMOST, DROPPED, Marking, server_name
 from proxy.protocols.client_tools import is_client_tool
+from proxy.protocols.noise import KINDS, LEFT_OUT, UNKNOWN_END
 from proxy.protocols.opaque import for_server
 from proxy.protocols.wire import dump_in_pieces
 from proxy.record import AccessField, CounterSpec
@@ -61,6 +62,21 @@ class Forwarding(Middleware):
             DROPPED,
             "Opaque reasoning that was left out: not made here for this key and route, or too large.",
             CounterSpec("toolwire_reasoning_dropped_total", "Opaque reasoning that was left out"),
+        ),
+        AccessField(
+            LEFT_OUT,
+            "Frames and items of a server that were neither answer nor error, and were left out.",
+            CounterSpec(
+                "toolwire_left_out_total",
+                "What servers sent that was neither answer nor error, and was left out",
+                "kind",
+                KINDS,
+            ),
+        ),
+        AccessField(
+            UNKNOWN_END,
+            "Answers that ended with a word that is not known.",
+            CounterSpec("toolwire_unknown_ends_total", "Answers that ended with a word that is not known"),
         ),
         AccessField(
             "unconstrained",

@@ -194,7 +194,7 @@ def unfold(reply: ModelReply) -> list[Event]:
                     out.append(Open(block, _KINDS[type(part)], choice=index, extra=part.extra))
                     out += [Delta(block, part.text), Close(block)]
                 case ToolUse():
-                    cut = choice.reason in FinishReason.CUTTING and is_half(part)
+                    cut = choice.reason not in FinishReason.WHOLE and is_half(part)
                     out += Call(block, part, choice=index, status="truncated" if cut else "complete").events()
                 case OpaquePart():
                     out.append(Opaque(part.protocol, part.payload))

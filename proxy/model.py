@@ -66,14 +66,13 @@ class FinishReason:
     """Calls wait for their results."""
     CONTENT_FILTER: Final = "content_filter"
     """The model or its server declined."""
-    CUTTING: Final = frozenset(
-        {
-            *(LENGTH, "max_tokens", "max_output_tokens", "model_length", "model_context_window_exceeded"),
-            *(CONTENT_FILTER, "refusal", "sensitive", "SAFETY", "guardrail_intervened"),
-            *("pause_turn", "network_error", "error"),
-        }
-    )
-    """The ends that may come in the middle of a call: one that is not whole then is no call (C18, R29.3)."""
+    PAUSED: Final = "pause_turn"
+    """The server wants to be asked to go on."""
+    COMPACTED: Final = "compaction"
+    """The server made the conversation short."""
+    WHOLE: Final = frozenset({STOP, TOOL_CALLS, "end_turn", "tool_use", "stop_sequence", COMPACTED})
+    """The ends that no call is cut off by. Any other may come in the middle of one: a call that is not whole then is no
+    call (C18, R29.3)."""
 
 
 class _NoFields(dict[str, Any]):

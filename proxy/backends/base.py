@@ -19,6 +19,7 @@ from ..events import Event
 from ..folding import Folding
 from ..model import ModelReply, ModelRequest
 from ..protocols.base import ServerSide
+from ..protocols.noise import Note, unnoted
 from ..record import BackendObserver
 from .connections import disconnected
 from .private import NOTHING, Private
@@ -105,6 +106,8 @@ class WireSource(EventSource):
     """What no client may see: whoever reads the bytes sees to it."""
     queued_s: float = 0.0
     """How long the request waited because all connections to the backend were in use."""
+    note: Note = staticmethod(unnoted)
+    """Is told what is odd about the answer."""
 
     @abstractmethod
     async def pump(self, sink: Callable[[bytes], None]) -> None:

@@ -363,7 +363,8 @@ class HttpSource(WireSource):
                 yield unfold(await self.reply())
                 return
             limits = self._backend.limits
-            reader = self._wire.reader(frame_bytes=limits.frame_bytes, choices=choices_of(self._request.sampling.n))
+            choices = choices_of(self._request.sampling.n)
+            reader = self._wire.reader(frame_bytes=limits.frame_bytes, choices=choices, note=self.note)
             size = held = 0
             async for data in self._answer.reads():
                 size += len(data)
@@ -410,7 +411,7 @@ class HttpSource(WireSource):
             return await fold_batches(self.batches())
         try:
             body = await self.body()
-            read = partial(self._wire.read_reply, choices=choices_of(self._request.sampling.n))
+            read = partial(self._wire.read_reply, choices=choices_of(self._request.sampling.n), note=self.note)
             return await offload(True, read, body) if len(body) > OFFLOAD_BYTES else read(body)
         except (BackendFault, ClientFault) as error:
             raise cleaned(error, private=self._backend.private) from None

@@ -63,9 +63,6 @@ def opened(
 class Relaxing(Protocol):
     """What a server need not take of a request: without it the same one is asked again."""
 
-    def is_careful(self, member: WeightedEndpoint) -> bool:
-        """Whether the beginning of the answer of `member` may be a refusal."""
-
     def relaxes(self, member: WeightedEndpoint, fault: GatewayError) -> bool:
         """Whether `member`, which failed with `fault`, is to be asked again with less."""
 
@@ -254,6 +251,7 @@ class Attempts(EventSource):
             try:
                 opening = self._opening(member, request, body, self._request_id, self._observer)
                 self._source = await (opening if self._deadline is None else self._limited(opening, self._deadline))
+                self._opened(member)
                 if queued_s := getattr(self._source, "queued_s", 0.0):
                     self.queued_s += queued_s
                     self._record.queued += queued_s
@@ -346,6 +344,9 @@ class Attempts(EventSource):
             if not limit.expired():
                 raise
             raise timed_out("total", deadline - self._started) from None
+
+    def _opened(self, member: WeightedEndpoint) -> None:
+        """`member` has accepted."""
 
     # --- what a server is told of ------------------------------------------------------------------------------------
 

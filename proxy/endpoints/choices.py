@@ -35,10 +35,6 @@ class ChoiceInWords:
             self._in_words.add(member)
         return member in self._in_words
 
-    def is_careful(self, member: WeightedEndpoint) -> bool:
-        """Whether the beginning of its answer may say that it refuses: only a status does."""
-        return False
-
     def relaxes(self, member: WeightedEndpoint, fault: GatewayError) -> bool:
         """Whether `member`, which failed with `fault`, is to be asked again in that way."""
         if member in self._in_words or not refuses_choice_form(fault):

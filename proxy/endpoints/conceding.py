@@ -83,10 +83,6 @@ class Conceding:
         self._lessons[member] = member.endpoint.lessons
         return find_concessions(member.endpoint.lessons, self._owner, request.model)
 
-    def is_careful(self, member: WeightedEndpoint) -> bool:
-        """Whether the beginning of its answer may say that it refuses: only a status does."""
-        return False
-
     def relaxes(self, member: WeightedEndpoint, fault: GatewayError) -> bool:
         """Whether `member`, which failed with `fault`, is to be asked again with less."""
         sent = self.sent.get(member)
@@ -113,10 +109,6 @@ class AllOf:
 
     def __init__(self, *several: Relaxing | None) -> None:
         self._several = tuple(one for one in several if one is not None)
-
-    def is_careful(self, member: WeightedEndpoint) -> bool:
-        """See `Relaxing`."""
-        return any(one.is_careful(member) for one in self._several)
 
     def relaxes(self, member: WeightedEndpoint, fault: GatewayError) -> bool:
         """See `Relaxing`."""

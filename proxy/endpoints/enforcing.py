@@ -20,8 +20,10 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from ..errors import ClientFault, GatewayError
+from ..events import Fault, Start
 from ..formats.longjson import compact
 from ..model import Constraint
+from ..protocols.base import ServerSide
 from .lessons import Lessons
 
 if TYPE_CHECKING:
@@ -33,8 +35,8 @@ LOG: Final = logging.getLogger("toolwire.constrain")
 _STATUSES: Final = frozenset({400, 413, 422, 501})
 """With these a server refuses a request as it is."""
 _SAYS_SO: Final = re.compile(r"grammar|ebnf|structur|guided|json.?schema|constrain", re.IGNORECASE)
-_IN_BAND: Final = (b"error:", b'data: {"error"', b'data:{"error"')
-"""How a stream begins in which a server refuses the request after it has accepted it: llama.cpp until 2025."""
+_FIELD: Final = b"error:"
+"""How a stream of llama.cpp begins, until 2025, in which it refuses what it had accepted: a field that nobody reads."""
 
 
 def allows(lessons: Lessons, constraint: Constraint, owner: str, model: str) -> bool:
@@ -59,8 +61,6 @@ class Relaxation:
         self._owner = owner
         self._asked: dict[WeightedEndpoint, tuple[Lessons, str]] = {}
         """The lessons of each server when it was asked, and the name of the model."""
-        self._careful: set[WeightedEndpoint] = set()
-        """Servers that had never taken a constraint when they were asked with this one."""
         self._record = record
         self._id = request_id
         self._without: set[WeightedEndpoint] = set()
@@ -76,14 +76,7 @@ class Relaxation:
             self._without.add(member)
             self._count(member)
             return False
-        if not lessons.takes_constraints:
-            self._careful.add(member)
         return True
-
-    def is_careful(self, member: WeightedEndpoint) -> bool:
-        """Whether it is not known yet that `member` takes what it is asked, so that the beginning of its answer says
-        something."""
-        return member in self._said or member in self._careful
 
     def relaxes(self, member: WeightedEndpoint, fault: GatewayError) -> bool:
         """Whether `member`, which failed with `fault`, is to be asked again without the constraint.
@@ -131,8 +124,13 @@ class Relaxation:
         self._record.label("unconstrained", member.name)
 
 
-def refusal_in_band(data: bytes) -> bytes | None:
-    """The error body with which a stream begins; None if it begins otherwise."""
-    if not data.startswith(_IN_BAND):
+def refusal_in_band(data: bytes, protocol: ServerSide) -> GatewayError | None:
+    """The error with which a stream begins that was accepted, as vLLM and SGLang say it of a grammar that they cannot
+    read; None if it begins otherwise."""
+    if data.startswith(_FIELD):
+        data = b"event: error\ndata:%b\n\n" % data.split(b"\n", 1)[0].removeprefix(_FIELD)
+    if data.find(b"error") < 0:
         return None
-    return data.split(b"\n", 1)[0].partition(b":")[2].strip()
+    events = protocol.reader(frame_bytes=len(data)).feed(data)
+    first = next((event for event in events if not isinstance(event, Start)), None)
+    return first.error if isinstance(first, Fault) else None

@@ -87,6 +87,8 @@ class Endpoint:
         self.breaker = Breaker(FAILURES if failures is None else failures, config.breaker.open_s, clock)
         self.lessons = Lessons(config.verdict_s, clock)
         """What it has refused of requests."""
+        self.unknown_ends: set[str] = set()
+        """Words with which answers of the server ended, and which nobody knows; each was said in the log."""
         self.identity: Identity | None = None
         """What it says it is; None: it has not been asked, or not answered."""
         self.listed: frozenset[str] = frozenset()

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from functools import partial
 from operator import methodcaller
 from typing import Final
 
 from ..backends.base import WireSource
 from ..backends.connections import disconnected
-from ..backends.upstream_errors import read_refusal
+from ..backends.upstream_errors import cleaned
 from .attempts import Attempts
 from .beginning import Beginning
 from .enforcing import refusal_in_band
+from .noticing import notice
+from .pool import WeightedEndpoint
 
 _BODY: Final = methodcaller("body")
 
@@ -59,6 +62,9 @@ class WireAttempts(Attempts, WireSource):
             async for data in parts:
                 yield data
 
+    def _opened(self, member: WeightedEndpoint) -> None:
+        self.note = self._source.note = partial(notice, self._record, member, self._request_id)
+
     async def _pump(self, source: WireSource, sink: Callable[[bytes], None]) -> None:
         beginning = Beginning(self.protocol.says_nothing)
 
@@ -80,7 +86,5 @@ class WireAttempts(Attempts, WireSource):
 
     def _look(self, data: bytes) -> None:
         """The first bytes of a stream. Raises the error if a server refuses in them what it had accepted."""
-        is_careful = self._relaxation is not None and self._relaxation.is_careful(self._tried[-1])
-        refused = refusal_in_band(data) if is_careful else None
-        if refused is not None:
-            raise read_refusal(400, {}, refused, private=self.private, read=self.protocol.read_refusal)
+        if self._relaxation is not None and (refused := refusal_in_band(data, self.protocol)) is not None:
+            raise cleaned(refused, private=self.private)

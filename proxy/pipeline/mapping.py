@@ -105,7 +105,7 @@ class MapStage(Stage):
             parts: list[Part] = []
             for part in choice.parts:
                 if isinstance(part, ToolUse) and self._on:
-                    cut = choice.reason in FinishReason.CUTTING and is_half(part)
+                    cut = choice.reason not in FinishReason.WHOLE and is_half(part)
                     self._take(part, block, index, "truncated" if cut else "complete", parts)
                 else:
                     add_part(parts, part)

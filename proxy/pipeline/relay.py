@@ -2,11 +2,13 @@
 
 Rules:
 
-1. What goes out is what came in, byte for byte but for the name of a renamed model, and whole frames only: so an error
-   of ours never lands inside a frame that broke off.
+1. What goes out is what came in, byte for byte but for the name of a renamed model and for rule 4, and whole frames
+   only: so an error of ours never lands inside a frame that broke off.
 2. A frame is parsed only if it may be an error, or is the first and looks strange. An error ends the stream here, so
    that it goes out in the gateway's own form, without the server's addresses and secrets (R10.8). So does a frame with
    a secret.
+4. What is neither answer nor error is left out, and a chunk that would end strict clients is mended (R29.1). A frame is
+   looked at for that only if it lacks what stands in nearly all (`ServerSide.usual`).
 3. The end is known from the last frames alone, and what one is the protocol says: behind it nothing passes.
 4. Frames that speak of usage are set aside, the first and the last of them. They are read when the stream is over
    (R29.6).
@@ -27,6 +29,7 @@ from ..events import Fault
 from ..fastparse import SseFramer
 from ..model import Usage
 from ..protocols.base import ServerSide
+from ..protocols.noise import LEFT_OUT, Note, unnoted
 from ..protocols.wire import load
 from ..support.offload import OFFLOAD_BYTES, offload
 from .renaming import Renaming
@@ -34,6 +37,10 @@ from .renaming import Renaming
 _ENDS: Final = (b"\n\n", b"\n\r\n", b"\r\r")
 _END: Final = re.compile(rb"\n\n|\n\r\n|\r\r")
 _ERROR: Final = re.compile(rb'"error"|event: ?error')
+_ENDED: Final = (b'_reason":"', b'_reason": "')
+_GOOD_END: Final = re.compile(
+    rb'_reason": ?"(?:stop|length|tool_calls|function_call|content_filter|end_turn|tool_use|max_tokens|stop_sequence)"'
+)
 _DATA: Final = re.compile(rb"(?:^|[\r\n])data:")
 _USUAL: Final = b'data: {"'
 """How nearly every stream begins."""
@@ -54,6 +61,7 @@ class Relay:
         frame_bytes: int,
         private: Private = NOTHING,
         renaming: Renaming | None = None,
+        note: Note = unnoted,
     ) -> None:
         self.spoke = False
         self.ended = False
@@ -64,6 +72,9 @@ class Relay:
         """Frames with the server's counts of tokens: the first ones and the last ones that have any."""
         self._protocol = protocol
         self._marks = protocol.end_marks
+        self._usual = protocol.usual
+        self._spaced = protocol.usual.replace(b":", b": ")
+        self._note = note
         self._private = private
         self._renaming = renaming
         self._leaks = leaks_of(private)
@@ -77,13 +88,18 @@ class Relay:
             return b""
         if self._rest or not data.endswith(_ENDS):
             data = self._cut(data)
+        if data:
+            data = self._without_noise(data)
         if data and not self.spoke and not data.startswith(_USUAL):
             self.fault = self._strange(data)
             if self.fault is not None:
                 return b""
         # `find`, since `in` takes bytes for a number first, which is an exception each time.
         if data.find(b"error") >= 0 and _ERROR.search(data) is not None:
-            data = self._up_to_error(data)
+            data = self._up_to_error(data, b"error")
+        for mark in _ENDED:
+            if data.find(mark) >= 0 and _GOOD_END.search(data) is None:
+                data = self._up_to_error(data, mark)
         for mark in self._marks:
             if data.find(mark) >= 0:
                 data = self._up_to_end(data, mark)
@@ -133,6 +149,36 @@ class Relay:
             )
         return whole
 
+    def _without_noise(self, data: bytes) -> bytes:
+        """Whole frames, without those that are neither answer nor error."""
+        usual, begin, kept = self._usual, 0, 0
+        shown: list[bytes] = []  # up to `kept`
+        lines = data.find(b"\r") < 0
+        while begin < len(data):
+            if lines:  # `find` is several times faster
+                end = at + 2 if (at := data.find(b"\n\n", begin)) >= 0 else len(data)
+            else:
+                end = found.end() if (found := _END.search(data, begin)) is not None else len(data)
+            if data.find(usual, begin, end) < 0 and data.find(self._spaced, begin, end) < 0:
+                frame = data[begin:end]
+                if (as_shown := self._as_shown(frame)) is not frame:
+                    shown += data[kept:begin], as_shown
+                    kept = end
+            begin = end
+        return b"".join((*shown, data[kept:])) if kept else data
+
+    def _as_shown(self, frame: bytes) -> bytes:
+        """A frame as a strict client wants it: the same object, or nothing."""
+        for name, data in SseFramer(len(frame)).feed(frame):
+            kind = self._protocol.left_out(name, data)
+            if kind is not None:
+                self._note(LEFT_OUT, kind)
+                return b""
+            if (mended := self._protocol.shown(data)) is not data:
+                event = b"" if name is None else b"event: %b\n" % name.encode()
+                return event + b"data: %b\n\n" % mended
+        return frame
+
     def _is_all(self, data: bytes) -> bool:
         """Whether nothing of an answer came before an error: then it can still become a status."""
         return self.fault is not None and not Beginning(self._protocol.says_nothing).feed(data)
@@ -155,8 +201,8 @@ class Relay:
     def _is_end(self, frame: bytes) -> bool:
         return any(self._protocol.is_end(name, data) for name, data in SseFramer(len(frame)).feed(frame))
 
-    def _up_to_error(self, data: bytes) -> bytes:
-        for begin, end in _frames_with(b"error", data):
+    def _up_to_error(self, data: bytes, mark: bytes) -> bytes:
+        for begin, end in _frames_with(mark, data):
             self.fault = self._error(data[begin:end])
             if self.fault is not None:
                 return data[:begin]
@@ -164,7 +210,7 @@ class Relay:
 
     def _error(self, frame: bytes) -> GatewayError | None:
         """What a frame says, if it is an error."""
-        events = self._protocol.reader(frame_bytes=len(frame)).feed(frame)
+        events = self._protocol.reader(frame_bytes=len(frame), note=self._note).feed(frame)
         return next((cleaned(event.error, private=self._private) for event in events if isinstance(event, Fault)), None)
 
     def _is_whole(self) -> bool:

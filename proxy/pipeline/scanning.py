@@ -166,7 +166,7 @@ class ScanStage(Stage):
         self.passed(0, said.text)
         found = self._scan(0, said.text)
         if not self._over:
-            found += self._finish(0, truncated=choice.reason in FinishReason.CUTTING)
+            found += self._finish(0, truncated=choice.reason not in FinishReason.WHOLE)
         if found and isinstance(last := found[-1], Fault):
             raise last.error
         answer = ReplyChoice(tuple(parts_of(found)), choice.reason, _without_logprobs(choice.extra))
@@ -215,7 +215,7 @@ class ScanStage(Stage):
                         out += self._closed(event)
                 case Finish():
                     for choice in (*self._scanners, *self._heads):
-                        truncated = reason_of(event, choice) in FinishReason.CUTTING
+                        truncated = reason_of(event, choice) not in FinishReason.WHOLE
                         out += self._finish(choice, truncated=truncated)
                         if choice in self._said and beginnings is not None and not self._over:
                             again = beginnings.look_back(choice, truncated=truncated)

@@ -116,11 +116,11 @@ def choose(exchange: Exchange, reply: Reply) -> tuple[StreamPath, WireSource | N
     frame_bytes = exchange.route.limits.frame_bytes
     choices = choices_of(exchange.request.sampling.n)
     if passes:
-        relay, side = Relay(source.protocol, frame_bytes, source.private, reply.renaming), None
+        relay, side = Relay(source.protocol, frame_bytes, source.private, reply.renaming, source.note), None
         if chain.stages:
             side = SideReader(source.protocol.reader(frame_bytes=frame_bytes, choices=choices), chain)
         return PassThrough(relay, writer, side, lambda usage: note_usage(exchange, usage, None)), source
-    reader = source.protocol.reader(frame_bytes=frame_bytes, choices=choices)
+    reader = source.protocol.reader(frame_bytes=frame_bytes, choices=choices, note=source.note)
     if _let_text_pass(type(reader), type(writer)) and text_may_pass(chain):
         fast = cast("ProseReader", reader), chain, cast("TextWriter", writer)
         return FastPath(*fast, source.private, frame_bytes), source

@@ -56,4 +56,4 @@ class ThoughtCalls(Stage):
 def _only_thinks(choice: ReplyChoice) -> bool:
     """There are thoughts and nothing else, and no limit has cut them off."""
     thinks = bool(choice.parts) and all(isinstance(part, Reasoning) for part in choice.parts)
-    return thinks and choice.reason not in FinishReason.CUTTING
+    return thinks and choice.reason in FinishReason.WHOLE

@@ -129,7 +129,7 @@ async def checked(reply: Reply, wire: WireSource, body: bytes) -> bytes:
             read = await offload(True, _read, wire, body)
             await show(reply, lambda: _given(read))
         else:
-            await show(reply, lambda: wire.protocol.read_reply(body))
+            await show(reply, lambda: wire.protocol.read_reply(body, note=wire.note))
     return body
 
 
@@ -154,7 +154,7 @@ def _checked(wire: WireSource, body: bytes, judged: bool) -> bytes:
 
 def _read(wire: WireSource, body: bytes) -> ModelReply | GatewayError:
     try:
-        return wire.protocol.read_reply(body)
+        return wire.protocol.read_reply(body, note=wire.note)
     except GatewayError as error:
         return error
 

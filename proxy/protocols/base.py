@@ -27,6 +27,7 @@ from ..model import EMPTY, Message, ModelReply, ModelRequest, Opaque, ToolUse, U
 from . import openai
 from .conversation_form import ConversationForm
 from .mending import Mending
+from .noise import Note, unnoted
 from .numbers import MAX_CHOICES
 from .served import ServedForm
 from .turn import Turn
@@ -322,7 +323,7 @@ class ClientSide(Protocol):
     def write_reply(self, reply: ModelReply, options: WriteOptions) -> bytes:
         """The body of a whole answer."""
 
-    def read_reply(self, body: bytes, *, choices: int = MAX_CHOICES) -> ModelReply:
+    def read_reply(self, body: bytes, *, choices: int = MAX_CHOICES, note: Note = unnoted) -> ModelReply:
         """What such a body says: a middleware may have put another one in its place. Raises `GatewayError` if it is
         none."""
 
@@ -436,6 +437,9 @@ class ServerSide(Protocol):
     """Its servers may offer a WebSocket on which streams come, an event in each frame."""
     takes_template: bool = False
     """The configuration may say by which chat template a conversation becomes one text."""
+    usual: bytes = b""
+    """What stands in nearly every frame of an answer, and never where it is no part of one: frames that pass are looked
+    at if it is missing (`left_out`, `shown`)."""
     turn_markers: frozenset[str] = frozenset()
     """What begins or ends a turn where a conversation is one text: no message may say it."""
     own_stops: tuple[str, ...] = ()
@@ -491,11 +495,11 @@ class ServerSide(Protocol):
         sent whatever is listed (C4)."""
         return EMPTY
 
-    def reader(self, *, frame_bytes: int, choices: int = MAX_CHOICES) -> StreamReader:
+    def reader(self, *, frame_bytes: int, choices: int = MAX_CHOICES, note: Note = unnoted) -> StreamReader:
         """A reader for one streamed answer. A frame beyond `frame_bytes` is a `Fault`, and so are more than so many
-        `choices`."""
+        `choices`. `note` is told what was odd."""
 
-    def read_reply(self, body: bytes, *, choices: int = MAX_CHOICES) -> ModelReply:
+    def read_reply(self, body: bytes, *, choices: int = MAX_CHOICES, note: Note = unnoted) -> ModelReply:
         """A whole answer. Raises `BackendFault` `upstream_invalid_response`, also for more than so many `choices`, or
         the error that the body holds."""
 
@@ -508,6 +512,14 @@ class ServerSide(Protocol):
     def says_nothing(self, name: str | None, data: bytes) -> bool:
         """Whether a frame with this event name and data has nothing of an answer, and no error. Servers send such
         before they have computed anything, so another one may still be asked."""
+
+    def left_out(self, name: str | None, data: bytes) -> str | None:
+        """The kind (`noise.KINDS`) of a frame with this event name and data that is neither a part of an answer nor an
+        error; None if it is one."""
+
+    def shown(self, data: bytes) -> bytes:
+        """The data of a frame, as strict clients want them where bytes pass."""
+        return data
 
     def is_end(self, name: str | None, data: bytes) -> bool:
         """Whether a frame with this event name and data is the last one of a stream: nothing behind it counts."""

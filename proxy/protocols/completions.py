@@ -32,6 +32,7 @@ from .chat.reader import ChatReader
 from .chat.reply import read_reply, read_usage, write_reply
 from .chat.writer import ChatWriter
 from .chat_templates import PLAIN, ChatTemplate, Guard, Said, template_for
+from .noise import Note, in_chat, of_frame, unnoted
 from .numbers import MAX_CHOICES
 from .wire import dump
 
@@ -48,6 +49,7 @@ class CompletionsProtocol(ServerSide):
     name = "completions"
     path = "/completions"
     end_marks = (DONE,)
+    usual = b'"text":'
     images = False
     limit_fields = ("max_tokens",)
     takes_tools = False
@@ -94,13 +96,13 @@ class CompletionsProtocol(ServerSide):
         body = {key: value for key, value in fields.items() if value is not None}
         return {**body, **_with_number(request.extra)}
 
-    def read_reply(self, body: bytes, *, choices: int = MAX_CHOICES) -> ModelReply:
+    def read_reply(self, body: bytes, *, choices: int = MAX_CHOICES, note: Note = unnoted) -> ModelReply:
         """A whole answer. Raises `BackendFault`, or the error that the body holds."""
-        return read_reply(body, choices)
+        return read_reply(body, choices, note)
 
-    def reader(self, *, frame_bytes: int, choices: int = MAX_CHOICES) -> StreamReader:
+    def reader(self, *, frame_bytes: int, choices: int = MAX_CHOICES, note: Note = unnoted) -> StreamReader:
         """A reader for one streamed answer; the frames are those of chat but for `text` in place of a delta."""
-        return ChatReader(frame_bytes, choices)
+        return ChatReader(frame_bytes, choices, note)
 
     def writer(self, options: WriteOptions) -> StreamWriter:
         """Writes a stream that `reader` reads."""
@@ -112,7 +114,11 @@ class CompletionsProtocol(ServerSide):
 
     def says_nothing(self, name: str | None, data: bytes) -> bool:
         """Empty text."""
-        return says_nothing(name, data)
+        return self.left_out(name, data) is not None or says_nothing(name, data)
+
+    def left_out(self, name: str | None, data: bytes) -> str | None:
+        """See `ServerSide.left_out`."""
+        return of_frame(in_chat, name, data)
 
     def is_end(self, name: str | None, data: bytes) -> bool:
         """`[DONE]`."""

@@ -19,6 +19,7 @@ from .chat.protocol import DONE, is_done, missing_end, says_nothing
 from .chat.reader import ChatReader
 from .chat.reply import read_error, read_usage
 from .chat.writer import ChatWriter
+from .noise import Note, in_any, of_frame, unnoted
 from .numbers import MAX_CHOICES
 from .wire import read_body
 
@@ -31,6 +32,7 @@ class PassedProtocol(ClientSide, ServerSide):
 
     content_type = "text/event-stream"
     end_marks = (DONE,)
+    usual = b'"text":'
     time_header = openai.TIME_HEADER
 
     def __init__(self, path: str) -> None:
@@ -77,7 +79,7 @@ class PassedProtocol(ClientSide, ServerSide):
         """It passes as it is."""
         raise NotImplementedError
 
-    def read_reply(self, body: bytes, *, choices: int = MAX_CHOICES) -> ModelReply:
+    def read_reply(self, body: bytes, *, choices: int = MAX_CHOICES, note: Note = unnoted) -> ModelReply:
         """The tokens that it has counted. Raises `BackendFault`, or the error that the body holds."""
         answer = read_body(body)
         error = read_error(answer) if isinstance(answer, dict) else None
@@ -86,9 +88,9 @@ class PassedProtocol(ClientSide, ServerSide):
         usage = read_usage(answer.get("usage")) if isinstance(answer, dict) else None
         return ModelReply("", "", 0, (ReplyChoice(()),), usage)
 
-    def reader(self, *, frame_bytes: int, choices: int = MAX_CHOICES) -> StreamReader:
+    def reader(self, *, frame_bytes: int, choices: int = MAX_CHOICES, note: Note = unnoted) -> StreamReader:
         """Reads a stream in the form of `/completions`."""
-        return ChatReader(frame_bytes, choices)
+        return ChatReader(frame_bytes, choices, note)
 
     def writer(self, options: WriteOptions) -> StreamWriter:
         """Writes the error with which a stream ends."""
@@ -100,7 +102,11 @@ class PassedProtocol(ClientSide, ServerSide):
 
     def says_nothing(self, name: str | None, data: bytes) -> bool:
         """Empty text."""
-        return says_nothing(name, data)
+        return self.left_out(name, data) is not None or says_nothing(name, data)
+
+    def left_out(self, name: str | None, data: bytes) -> str | None:
+        """See `ServerSide.left_out`."""
+        return of_frame(in_any, name, data)
 
     def is_end(self, name: str | None, data: bytes) -> bool:
         """`[DONE]`."""

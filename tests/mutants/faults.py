@@ -37,6 +37,41 @@ LEDGERS: Final = ("tests/ratelimit/test_clocks.py", "tests/ratelimit/test_ledger
 FAULTS: Final = (
     # --- readers ----------------------------------------------------------------------------------------------------
     Fault(
+        "noise-comments-in-data", "proxy/protocols/noise.py",
+        'if text.startswith(b":"):', "if False:",
+        "a comment in data ends the stream", ("tests/protocols/test_noise.py",),
+    ),
+    Fault(
+        "noise-no-delta", "proxy/protocols/noise.py",
+        'any(map(_says, choices)) else "no_delta"', 'any(map(_says, choices)) else None',
+        "a choice without a delta ends strict clients", ("tests/protocols/test_noise.py",),
+    ),
+    Fault(
+        "noise-that-may-be-an-error", "proxy/protocols/noise.py",
+        'return bool(value.get("error")) or "error" in (name, value.get("type"), value.get("object"))', "return False",
+        "an error is left out, and the client waits or gets a success", ("tests/protocols/test_noise.py", "tests/unit/test_relay.py"),
+    ),
+    Fault(
+        "relay-noise", "proxy/pipeline/relay.py",
+        "            data = self._without_noise(data)\n", "            pass\n",
+        "what is neither answer nor error reaches clients where bytes pass", ("tests/protocols/test_noise.py",),
+    ),
+    Fault(
+        "ends-unknown-words", "proxy/protocols/ends.py",
+        "    return reason if reason in TOLD else FinishReason.LENGTH\n", "    return reason\n",
+        "a cut call under a word that nobody knows is a success", ("tests/e2e/test_ends.py",),
+    ),
+    Fault(
+        "ends-errors", "proxy/protocols/ends.py",
+        "    if known == ERROR:\n", "    if False:\n",
+        "an answer that ended with an error is a success", ("tests/e2e/test_ends.py",),
+    ),
+    Fault(
+        "in-band-status", "proxy/protocols/in_band.py",
+        "    fault.upstream_status = status\n", "",
+        "a grammar that is refused in an accepted stream is not given up", ("tests/e2e/test_ends.py", "tests/protocols/test_recorded_engines.py"),
+    ),
+    Fault(
         "chat-logprobs-of-later-text", "proxy/protocols/chat/reader.py",
         ' or choice.get("logprobs"):', ":",
         "the probabilities of every chunk of text but the first are lost", CHAT,

@@ -41,7 +41,7 @@ STREAMS = [
     (TEXT + LAST + DONE).replace(b"\n\n", b"\n\r\n"),
     (TEXT + LAST + DONE).replace(b"\n", b"\r"),
     TEXT + DONE,
-    b'data: {"strange":  1.0}\n\n' + DONE,
+    b'data: {"choices":[],"strange":  1.0}\n\n' + DONE,
     TEXT + LAST + b"data:  [DONE] \n\n",
     TEXT + LAST + b"id: 7\ndata:[DONE]\n\n",
 ]

@@ -25,6 +25,7 @@ from ...model import ModelReply, ModelRequest, Usage
 from .. import openai
 from ..base import ClientSide, ListedModel, ServerSide, StreamReader, StreamWriter, WriteOptions
 from ..mending import Mending
+from ..noise import Note, in_chat, of_frame, unnoted, with_deltas
 from ..numbers import MAX_CHOICES
 from ..request_schema import RequestSchema
 from ..wire import load
@@ -59,6 +60,7 @@ class ChatProtocol(ClientSide, ServerSide):
     opaque_fields = frozenset(OPAQUE)
     reasoning_names = REASONING
     end_marks = (DONE,)
+    usual = b'"delta":{'
     stops = 4
     results_are_text = True
     time_header = openai.TIME_HEADER
@@ -119,17 +121,25 @@ class ChatProtocol(ClientSide, ServerSide):
         """Gemini's signature of a call, which its server demands back."""
         return {key: value for key, value in fields.items() if key in OPAQUE}
 
-    def read_reply(self, body: bytes, *, choices: int = MAX_CHOICES) -> ModelReply:
+    def read_reply(self, body: bytes, *, choices: int = MAX_CHOICES, note: Note = unnoted) -> ModelReply:
         """A whole answer. Raises `BackendFault`, or `ClientFault` `context_length_exceeded` if the body says so."""
-        return read_reply(body, choices)
+        return read_reply(body, choices, note)
 
-    def reader(self, *, frame_bytes: int, choices: int = MAX_CHOICES) -> StreamReader:
+    def reader(self, *, frame_bytes: int, choices: int = MAX_CHOICES, note: Note = unnoted) -> StreamReader:
         """A reader for one streamed answer."""
-        return ChatReader(frame_bytes, choices)
+        return ChatReader(frame_bytes, choices, note)
 
     def says_nothing(self, name: str | None, data: bytes) -> bool:
         """A role, or empty text."""
-        return says_nothing(name, data)
+        return self.left_out(name, data) is not None or says_nothing(name, data)
+
+    def left_out(self, name: str | None, data: bytes) -> str | None:
+        """See `ServerSide.left_out`."""
+        return of_frame(in_chat, name, data)
+
+    def shown(self, data: bytes) -> bytes:
+        """With a delta in each choice."""
+        return with_deltas(data)
 
     def is_end(self, name: str | None, data: bytes) -> bool:
         """`[DONE]`."""

@@ -2,8 +2,8 @@
 
 Rules:
 
-1. Total: a frame that says nothing this reader knows becomes `Opaque`; one that is no JSON object ends the stream with
-   a `Fault`. Bytes may be cut anywhere.
+1. Total: what is neither answer nor error is left out (`noise.py`); a chunk that says nothing this reader knows
+   becomes `Opaque`; a frame that is no JSON object ends the stream with a `Fault`. Bytes may be cut anywhere.
 2. A call opens when its name is known and closes when its answer ends, because servers interleave parallel calls. Prose
    (text, reasoning, refusal) has one open block at a time per answer.
 3. Which call a delta belongs to, and what of its arguments is new, is decided in `drafts.py`.
@@ -25,7 +25,9 @@ from ...events import BlockKind, BlockStatus, Close, Delta, Event, Fault, Finish
 from ...fastparse import SseFramer
 from ...model import EMPTY, CallKind, Extra, FinishReason, Usage, merged, scoped
 from ...scan._grammar import FrameTooLarge
+from .. import noise
 from ..call_deltas import CallDelta, CallDeltas
+from ..ends import of_cut, read_end
 from ..numbers import MAX_CALLS, MAX_CHOICES, index_of, too_many, whole_number
 from ..wire import load, read_frame
 from .opaque import of_deltas, opaque_of, without
@@ -39,7 +41,6 @@ from .reply import (
     probabilities,
     prose,
     read_error,
-    read_reason,
     read_usage,
     reply_call_extra,
     rest_of,
@@ -59,7 +60,8 @@ class ChatReader:
     """The block of answer 0 to which a chunk adds that holds nothing but prose of that kind; None if it would do
     more."""
 
-    def __init__(self, frame_bytes: int, choices: int = MAX_CHOICES) -> None:
+    def __init__(self, frame_bytes: int, choices: int = MAX_CHOICES, note: noise.Note = noise.unnoted) -> None:
+        self._note = note
         self._framer = SseFramer(frame_bytes)
         self._choices = choices
         self._answers: dict[int, _Answer] = {}
@@ -118,6 +120,9 @@ class ChatReader:
         if not frame.startswith(b"{") and frame.strip() == b"[DONE]":
             self._end(out)
             return
+        if not frame.startswith(b"{") and (kind := noise.of_text(frame)) is not None:
+            self._note(noise.LEFT_OUT, kind)
+            return
         chunk = read_frame(frame)
         prose = self.open_prose
         if name is None and prose is not None and prose[1] is BlockKind.TEXT and self._is_text(chunk, prose[0], out):
@@ -127,19 +132,22 @@ class ChatReader:
             if error is not None:
                 self._fault(error, out)
                 return
-            self._news = self._note(top_level(chunk))
         usage = chunk.get("usage")
         if usage is not None:
             self._usage = read_usage(usage) or self._usage
+        if (kind := noise.in_chat(name, chunk)) is not None:
+            self._note(noise.LEFT_OUT, kind)
+            return
+        if not chunk.keys() <= KNOWN:
+            self._news = self._top_level(top_level(chunk))
         choices = chunk.get("choices")
         if not isinstance(choices, list):
-            if usage is None:
-                if not self._started:
-                    self._start(chunk, out)
-                out.append(Opaque(PROTOCOL, chunk))
             return
         for position, choice in enumerate(choices):
             if isinstance(choice, dict):
+                if choice.get("error") and (error := read_error(choice)) is not None:
+                    self._fault(error, out)
+                    return
                 if not self._started:
                     self._start(chunk, out)
                 if not self._choice(position, choice, out):
@@ -167,7 +175,7 @@ class ChatReader:
         out.append(Delta(block, text))
         return True
 
-    def _note(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _top_level(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
         """Top-level fields of a chunk; those that are new, once the answer has started."""
         if not self._started:
             self._top.update(fields)
@@ -217,7 +225,7 @@ class ChatReader:
         if isinstance(delta.get("function_call"), dict):
             answer.call(self, {"function": delta["function_call"]}, 0, out)
         if reason:
-            answer.reason = read_reason(reason)
+            answer.reason = read_end(reason, self._note)
             if rest or extra or not choice.keys() <= CHOICE:
                 answer.ended({**choice, "logprobs": None} if said else choice, rest)
             answer.close(self, out)
@@ -374,7 +382,7 @@ class _Answer:
 
     def close(self, reader: ChatReader, out: list[Event]) -> None:
         """The answer ended: close all blocks. What its end cut off is `truncated`."""
-        cut = self.reason in FinishReason.CUTTING
+        cut = self.reason is not None and self.reason not in FinishReason.WHOLE
         if self._prose is not None:
             self._close_prose(reader, self._prose[0], "truncated" if cut else "complete", out)
         if self._drafts is None:
@@ -385,6 +393,8 @@ class _Answer:
             assert draft.block is not None
             function = draft.kind == "function"
             truncated = cut and function and not draft.is_whole
+            if truncated and self.reason is not None:
+                self.reason = of_cut(self.reason)
             if function and draft.is_blank and not truncated:
                 out.append(Delta(draft.block, "{}"))  # arguments always parse as JSON (R7.3)
             out.append(Close(draft.block, "truncated" if truncated else "complete", draft.extra))

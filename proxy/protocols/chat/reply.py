@@ -42,6 +42,9 @@ from ...scan._grammar import SPACE
 from .. import overflow
 from ..base import WriteOptions
 from ..call_deltas import new_call_id
+from ..ends import of_cut, read_end, told
+from ..in_band import fault_of
+from ..noise import Note, unnoted
 from ..numbers import MAX_CALLS, MAX_CHOICES, index_of, rest_of_counts, too_many, usage_of, whole_number, with_rest
 from ..wire import dump, dumper, read_answer, shorten, unreadable, whole
 from .opaque import REASONING, joined, opaque_of, without
@@ -53,13 +56,6 @@ _ONLY_OBJECTS: Final = frozenset({dict})
 PASSED: Final = ("system_fingerprint", "service_tier")
 """Top-level fields of an answer that stand in every chunk of a stream, when they are strings."""
 
-_REASONS: Final[Mapping[str, str]] = {
-    "length": "length",
-    "max_tokens": "length",
-    "max_output_tokens": "length",
-    "model_length": "length",
-    "content_filter": "content_filter",
-}
 _PLAIN_MESSAGE: Final = frozenset({"role", "content"})
 KNOWN: Final = frozenset({"id", "object", "created", "model", "choices", "usage", "obfuscation"})
 """Top-level fields that are modelled; and noise that hides how long a chunk is."""
@@ -88,7 +84,7 @@ Prose = Literal[BlockKind.TEXT, BlockKind.REASONING, BlockKind.REFUSAL]
 # --- read -----------------------------------------------------------------------------------------------------------
 
 
-def read_reply(body: bytes, choices: int = MAX_CHOICES) -> ModelReply:
+def read_reply(body: bytes, choices: int = MAX_CHOICES, note: Note = unnoted) -> ModelReply:
     """A whole answer, with at most so many `choices`. Raises `BackendFault` `upstream_invalid_response`, or the error
     that the body holds."""
     answer = read_answer(body)
@@ -105,7 +101,7 @@ def read_reply(body: bytes, choices: int = MAX_CHOICES) -> ModelReply:
         id=text_of(answer.get("id")),
         model=text_of(answer.get("model")),
         created=whole_number(answer.get("created")),
-        choices=tuple(map(_read_choice, _in_order(given, choices))),
+        choices=tuple(_read_choice(choice, note) for choice in _in_order(given, choices)),
         usage=read_usage(answer.get("usage")),
         extra=scoped(PROTOCOL, beside) if beside else EMPTY,
     )
@@ -124,13 +120,15 @@ def _in_order(choices: list[Mapping[str, Any]], most: int) -> list[Mapping[str, 
     return choices if len(placed) < len(choices) else [placed.get(index, EMPTY) for index in range(max(placed) + 1)]
 
 
-def _read_choice(choice: Mapping[str, Any]) -> ReplyChoice:
+def _read_choice(choice: Mapping[str, Any], note: Note) -> ReplyChoice:
+    if choice.get("error") and (error := read_error(choice)) is not None:
+        raise error
     message = choice.get("message")
     if not isinstance(message, dict):
         message = {"content": choice.get("text")}  # the older text protocol
     if message.keys() <= _PLAIN_MESSAGE and type(text := message.get("content")) is str:
         return ReplyChoice(
-            (Text(text),) if text else (), _reason_of(choice), choice_extra(choice, EMPTY)
+            (Text(text),) if text else (), _reason_of(choice, note), choice_extra(choice, EMPTY)
         )  # most answers
     texts: dict[Prose, str] = {}
     for kind, piece in prose(message):
@@ -151,10 +149,12 @@ def _read_choice(choice: Mapping[str, Any]) -> ReplyChoice:
         calls = [*calls, {"function": message["function_call"]}]
     if len(calls) > MAX_CALLS:
         raise too_many("calls", MAX_CALLS)
-    reason = _reason_of(choice)
+    reason = _reason_of(choice, note)
     for call in calls:
         if isinstance(call, dict):
-            parts.append(_read_call(call, cut=reason in FinishReason.CUTTING))
+            parts.append(_read_call(call, cut=reason not in FinishReason.WHOLE))
+    if reason not in FinishReason.WHOLE and any(isinstance(part, ToolUse) and is_half(part) for part in parts):
+        reason = of_cut(reason)
     return ReplyChoice(tuple(parts), reason, choice_extra(choice, without(rest, opaque)))
 
 
@@ -178,9 +178,9 @@ def choice_extra(choice: Mapping[str, Any], message: Mapping[str, Any]) -> Extra
     return extra or EMPTY
 
 
-def _reason_of(choice: Mapping[str, Any]) -> str:
+def _reason_of(choice: Mapping[str, Any], note: Note) -> str:
     word = choice.get("finish_reason")
-    return read_reason(word) if word and isinstance(word, str) else "stop"
+    return read_end(word, note) if word and isinstance(word, str) else "stop"
 
 
 def probabilities(logprobs: Any) -> Mapping[str, Any]:
@@ -330,7 +330,7 @@ def read_error(answer: Mapping[str, Any]) -> GatewayError | None:
     message = shorten(message) or f"The model server reported {quote(error)}."
     if not overflow.CODES.isdisjoint(words) or overflow.is_overflow(message):
         return ClientFault(message, code="context_length_exceeded", param="messages")
-    return BackendFault(message)
+    return fault_of(error, message) if isinstance(error, dict) else BackendFault(message)
 
 
 # --- write ----------------------------------------------------------------------------------------------------------
@@ -384,7 +384,7 @@ def _write_choice(index: int, choice: ReplyChoice, options: WriteOptions) -> dic
         if not text.strip(SPACE):
             message["content"] = None
         message["tool_calls"] = [write_call(use) for use in uses]
-        called = choice.reason not in FinishReason.CUTTING or any(is_whole(use, choice.reason) for use in uses)
+        called = choice.reason in FinishReason.WHOLE or any(is_whole(use, choice.reason) for use in uses)
     written: dict[str, Any] = {
         "index": index,
         "message": message,
@@ -404,23 +404,17 @@ def reasoning_keys(field: str) -> tuple[str, ...]:
     return {"both": ("reasoning_content", "reasoning"), "inline": (), "drop": ()}.get(field, (field,))
 
 
-def read_reason(word: str) -> str:
-    """A server's word for why it stopped, with one word for every limit of length: what is cut off must be told from
-    what is whole before anything is written (C18). Words that are not known stay."""
-    return _REASONS.get(word, word)
-
-
 def finish_word(reason: str, called: bool, options: WriteOptions) -> str:
     """The `finish_reason` of an answer that ended for `reason` and did or did not hold calls (R7.4, C18, C21)."""
     if called:
         named = options.named_stop and options.request.tool_choice.mode == "named"
         return "stop" if named else "tool_calls"
-    return _REASONS.get(reason, "stop")
+    return told(reason).chat
 
 
 def is_whole(use: ToolUse, reason: str) -> bool:
     """Whether a call of an answer that ended for `reason` was not cut off (C18)."""
-    return reason not in FinishReason.CUTTING or not is_half(use)
+    return reason in FinishReason.WHOLE or not is_half(use)
 
 
 def reply_id(given: str) -> str:

@@ -15,6 +15,7 @@ from ...errors import BackendFault, ClientFault, GatewayError, quote
 from .. import openai, overflow
 from ..base import Allowance
 from ..chat.reply import text_of
+from ..in_band import fault_of, status_in
 from ..wire import dump, shorten
 
 OVERLOADED: Final = 529
@@ -104,9 +105,16 @@ def read_error(value: Mapping[str, Any]) -> GatewayError | None:
     message = shorten(said) or f"The model server reported {quote(error)}."
     if overflow.is_overflow(message):
         return ClientFault(message, code="context_length_exceeded", param="messages")
+    given = error if isinstance(error, dict) else {}
+    fault: GatewayError
     if kind in _CLIENTS:
-        return ClientFault(message, code=_CLIENTS[kind], transient=kind == "rate_limit_error")
-    return BackendFault(message, code=_CODES.get(kind), transient=kind in ("overloaded_error", "api_error"))
+        fault = ClientFault(message, code=_CLIENTS[kind], transient=kind == "rate_limit_error")
+    elif kind in _CODES or kind == "api_error":
+        fault = BackendFault(message, code=_CODES.get(kind), transient=kind in ("overloaded_error", "api_error"))
+    else:
+        return fault_of(given, message)
+    fault.upstream_status = status_in(given)
+    return fault
 
 
 def read_refusal(body: bytes) -> tuple[str, str | None]:

@@ -21,6 +21,7 @@ from ...model import ModelReply, ModelRequest, ToolSpec, Usage, fields_of
 from .. import openai
 from ..base import Allowance, ClientSide, ListedModel, ServerSide, StreamReader, StreamWriter, WriteOptions
 from ..mending import Mending
+from ..noise import Note, in_messages, of_frame, unnoted
 from ..numbers import MAX_CHOICES
 from ..request_schema import RequestSchema
 from ..wire import dump, load
@@ -63,6 +64,7 @@ class MessagesProtocol(ClientSide, ServerSide):
     field_headers = HEADERS
     count_path = "/messages/count_tokens"
     end_marks = (b"message_stop",)
+    usual = b'"type":"content_block_'
     marks_failed_results = True
     model_in = "message"
     bare_reasoning = True
@@ -159,17 +161,21 @@ class MessagesProtocol(ClientSide, ServerSide):
         """Those that the published interface has."""
         return {key: value for key, value in fields.items() if key in PART_FIELDS}
 
-    def read_reply(self, body: bytes, *, choices: int = MAX_CHOICES) -> ModelReply:
+    def read_reply(self, body: bytes, *, choices: int = MAX_CHOICES, note: Note = unnoted) -> ModelReply:
         """A whole answer. Raises `BackendFault`, or `ClientFault` if the body says so."""
-        return read_reply(body)
+        return read_reply(body, note)
 
-    def reader(self, *, frame_bytes: int, choices: int = MAX_CHOICES) -> StreamReader:
+    def reader(self, *, frame_bytes: int, choices: int = MAX_CHOICES, note: Note = unnoted) -> StreamReader:
         """A reader for one streamed answer."""
-        return MessagesReader(frame_bytes)
+        return MessagesReader(frame_bytes, note)
 
     def says_nothing(self, name: str | None, data: bytes) -> bool:
         """What announces a message."""
-        return _type_of(name, data) in ("message_start", "ping")
+        return self.left_out(name, data) is not None or _type_of(name, data) in ("message_start", "ping")
+
+    def left_out(self, name: str | None, data: bytes) -> str | None:
+        """See `ServerSide.left_out`."""
+        return of_frame(in_messages, name, data)
 
     def is_end(self, name: str | None, data: bytes) -> bool:
         """`message_stop`."""

@@ -2,9 +2,9 @@
 
 Rules:
 
-1. Total: an event of a kind that is not known becomes `Opaque`, with itself under `frame`; a block that is not modelled
-   is one `Opaque` when it is whole. An event that is no JSON object ends the stream with a `Fault`. Bytes may be cut
-   anywhere.
+1. Total: what is neither answer nor error is left out (`noise.py`); an event of a kind that is not known becomes
+   `Opaque`, with itself under `frame`; a block that is not modelled is one `Opaque` when it is whole. An event that is
+   no JSON object ends the stream with a `Fault`. Bytes may be cut anywhere.
 2. A block opens and closes where its server says so; one that was left open is closed by the end. A call without whole
    arguments is closed only when more is known: if the answer ends with it, and that end cuts, it was cut, whether its
    server said that it is over or not (R29.3).
@@ -23,9 +23,11 @@ from ...events import BlockKind, BlockStatus, Close, Delta, Event, Fault, Finish
 from ...fastparse import SseFramer
 from ...model import EMPTY, Extra, FinishReason, scoped
 from ...scan._grammar import SPACE, FrameTooLarge
+from .. import noise
 from ..call_deltas import CallDelta, new_call_id
 from ..chat.reply import text_of
 from ..client_tools import TOOLSET
+from ..ends import of_cut, read_end
 from ..numbers import MAX_PARTS, index_of, too_many
 from ..wire import load, read_frame
 from .blocks import CALL, PROTOCOL, REDACTED, TEXT, THINKING, arguments_of, block_extra, rest_of
@@ -46,7 +48,8 @@ _TEXTS: Final[Mapping[str, tuple[str, BlockKind]]] = {
 class MessagesReader:
     """A `StreamReader`."""
 
-    def __init__(self, frame_bytes: int) -> None:
+    def __init__(self, frame_bytes: int, note: noise.Note = noise.unnoted) -> None:
+        self._note = note
         self._framer = SseFramer(frame_bytes)
         self._blocks: dict[int, _Block] = {}
         self._last = -1
@@ -105,6 +108,9 @@ class MessagesReader:
     def _frame(self, name: str | None, frame: bytes) -> None:
         if self._ended or not frame:
             return
+        if not frame.startswith(b"{") and (left := noise.of_text(frame)) is not None:
+            self._note(noise.LEFT_OUT, left)
+            return
         value = read_frame(frame, "an event")
         kind = text_of(value.get("type")) or name or ""
         error = read_error(value if kind != "error" else {**value, "type": "error"})
@@ -126,6 +132,8 @@ class MessagesReader:
                 self._finish()
             case "ping":
                 pass
+            case _ if (left := noise.in_messages(name, value)) is not None:
+                self._note(noise.LEFT_OUT, left)
             case _:
                 (self._out if self._started else self._early).append(Opaque(PROTOCOL, {"frame": value}))
 
@@ -149,15 +157,19 @@ class MessagesReader:
         delta = value.get("delta")
         if isinstance(delta, dict):
             self._stop = {**(self._stop or {}), **delta} if delta.get("stop_reason") or self._stop else self._stop
+            if word := text_of(delta.get("stop_reason")):
+                read_end(word)  # one that is an error ends it here
             self._late.update(rest_of(delta, _DELTA))
         self._late.update(rest_of(value, _EVENT))
         self._count(value.get("usage"))
 
     def _finish(self) -> None:
         self._start(None)
-        reason, extra = read_stop(self._stop or {})
+        reason, extra = read_stop(self._stop or {}, self._note)
         for index in list(self._blocks):
-            self._end(index, cut=reason in FinishReason.CUTTING)
+            cut = reason not in FinishReason.WHOLE
+            reason = of_cut(reason) if cut and self._blocks[index].may_be_cut else reason
+            self._end(index, cut=cut)
         self._ended = True
         usage = read_usage(self._counts) if self._counts else None
         self._out.append(Finish(reason, usage, (), scoped(PROTOCOL, self._late), (extra,) if extra else ()))
@@ -258,6 +270,9 @@ class MessagesReader:
                     wire = {**wire, "input": load(block.draft.arguments)}
                 except ValueError:
                     wire = {**wire, "input": {"input": block.draft.arguments}}
+            if (left := noise.of_item(wire)) is not None:
+                self._note(noise.LEFT_OUT, left)
+                return
             self._out.append(Opaque(PROTOCOL, {**wire, **block.late} if block.late else wire))
             return
         if block.kind is BlockKind.TOOL_CALL:

@@ -43,6 +43,8 @@ from ...scan._grammar import SPACE
 from ..base import WriteOptions
 from ..call_deltas import new_call_id
 from ..chat.reply import is_whole, text_of
+from ..ends import meaning, of_cut, read_end, told
+from ..noise import LEFT_OUT, Note, of_item, unnoted
 from ..numbers import MAX_PARTS, rest_of_counts, too_many, usage_of, with_rest
 from ..wire import dumper, read_answer, unreadable, whole
 from .blocks import PROTOCOL, input_of, is_object, read_block, rest_of, write_block
@@ -50,20 +52,6 @@ from .errors import read_error
 from .ids import message_id
 
 ANSWER: Final = frozenset({"id", "type", "role", "model", "content", "stop_reason", "stop_sequence", "usage"})
-_STOPS: Final[Mapping[str, str]] = {
-    "end_turn": FinishReason.STOP,
-    "stop_sequence": FinishReason.STOP,
-    "tool_use": FinishReason.TOOL_CALLS,
-    "max_tokens": FinishReason.LENGTH,
-    "model_context_window_exceeded": FinishReason.LENGTH,
-    "refusal": FinishReason.CONTENT_FILTER,
-}
-_WORDS: Final[Mapping[str, str]] = {
-    FinishReason.LENGTH: "max_tokens",
-    FinishReason.CONTENT_FILTER: "refusal",
-    "pause_turn": "pause_turn",
-    "compaction": "compaction",
-}
 _COUNTS: Final[Mapping[str, Any]] = dict.fromkeys(
     ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 )
@@ -80,21 +68,22 @@ def stop_fields(reason: str, extra: Extra, *, called: bool, refused: bool) -> di
     matched = extra.get("stop_sequence") if extra else None
     if called:
         word, matched = "tool_use", None
-    elif isinstance(given, str) and _STOPS.get(given, given) == reason:
+    elif isinstance(given, str) and meaning(given) == reason:
         word = given
     elif reason == FinishReason.STOP and refused:
         word = "refusal"
     elif reason == FinishReason.STOP and isinstance(matched, str):
         word = "stop_sequence"
     else:
-        word = _WORDS.get(reason, "end_turn")
+        word = told(reason).messages
     return {**fields, "stop_reason": word, "stop_sequence": matched if word == "stop_sequence" else None}
 
 
-def read_stop(answer: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Why a server's answer ended, and the `extra` of that end. A word that means the same as another one is kept."""
+def read_stop(answer: Mapping[str, Any], note: Note = unnoted) -> tuple[str, dict[str, Any]]:
+    """Why a server's answer ended, and the `extra` of that end. A word that means the same as another one is kept.
+    Raises `BackendFault` for an end that is an error."""
     word = text_of(answer.get("stop_reason")) or "end_turn"
-    reason = _STOPS.get(word, word)
+    reason = read_end(word, note)
     extra: dict[str, Any] = {}
     matched = answer.get("stop_sequence")
     if isinstance(matched, str):
@@ -242,7 +231,7 @@ def thinking_of(request: ModelRequest) -> Mapping[str, Any]:
 # --- read -----------------------------------------------------------------------------------------------------------
 
 
-def read_reply(body: bytes) -> ModelReply:
+def read_reply(body: bytes, note: Note = unnoted) -> ModelReply:
     """A whole answer. Raises `BackendFault` `upstream_invalid_response`, or the error that the body holds."""
     answer = read_answer(body)
     error = read_error(answer)
@@ -254,13 +243,14 @@ def read_reply(body: bytes) -> ModelReply:
     if len(content) > MAX_PARTS:
         raise too_many("blocks", MAX_PARTS)
     parts: list[Part] = []
-    reason, extra = read_stop(answer)
-    for part in _parts(content):
+    reason, extra = read_stop(answer, note)
+    for part in _parts(content, note):
         add_part(parts, part)
-    if reason in FinishReason.CUTTING and isinstance(last := content[-1] if content else None, Mapping):
+    if reason not in FinishReason.WHOLE and isinstance(last := content[-1] if content else None, Mapping):
         cut = parts[-1] if parts and last.get("type") == "tool_use" and not last.get("input") else None
         if isinstance(cut, ToolUse):  # what had come of its arguments is not said: half a call, as in a stream (R29.3)
             parts[-1] = replace(cut, arguments="")
+            reason = of_cut(reason)
     late = rest_of(answer, ANSWER)
     return ModelReply(
         id=text_of(answer.get("id")),
@@ -272,9 +262,12 @@ def read_reply(body: bytes) -> ModelReply:
     )
 
 
-def _parts(content: Iterable[Any]) -> Iterator[Part]:
+def _parts(content: Iterable[Any], note: Note) -> Iterator[Part]:
     for block in content:
         if not isinstance(block, Mapping):
+            continue
+        if (kind := of_item(block)) is not None:
+            note(LEFT_OUT, kind)
             continue
         part = read_block(with_id(block))
         if part is not None:

@@ -12,7 +12,6 @@ from typing import Any, Final
 from ...errors import BackendFault, ClientFault, GatewayError
 from ..chat.reply import read_error, text_of
 
-_LIMITS: Final = frozenset({"rate_limit_exceeded", "insufficient_quota"})
 _OVERLOADED: Final = frozenset({"server_is_overloaded", "slow_down"})
 
 
@@ -23,10 +22,9 @@ def read_fault(answer: Mapping[str, Any]) -> GatewayError | None:
     if error is None or isinstance(error, ClientFault) or not isinstance(given, dict):
         return error
     code = text_of(given.get("code"))
-    if code in _LIMITS:
-        return ClientFault(error.message, code="rate_limit_exceeded", transient=code == "rate_limit_exceeded")
     if code in _OVERLOADED:
         return BackendFault(error.message, code="overloaded", transient=True)
-    if code == "invalid_prompt" or "image" in code or given.get("type") == "invalid_request_error":
+    if "image" in code:
         return ClientFault(error.message, code="upstream_rejected")
-    return BackendFault(error.message, transient=code == "server_error")
+    error.transient = error.transient or code == "server_error"
+    return error

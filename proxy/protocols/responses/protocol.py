@@ -22,6 +22,7 @@ from ...model import Message, ModelReply, ModelRequest, ToolUse, Usage, fields_o
 from .. import openai
 from ..base import ClientSide, ListedModel, Route, ServerSide, StreamReader, StreamWriter, WriteOptions
 from ..mending import Mending
+from ..noise import Note, in_responses, of_frame, unnoted
 from ..numbers import MAX_CHOICES
 from ..wire import load
 from .compaction import asking, write_compacted
@@ -72,6 +73,7 @@ class ResponsesProtocol(ClientSide, ServerSide):
     served = ResponsesServed()
     binding_fields = (("prompt", "Send its text as 'instructions' and 'input'."),)
     end_marks = tuple(end.encode() for end in ENDS)
+    usual = b'"output_index":'
     model_in = "response"
     asks_opaque = True
     bare_reasoning = True
@@ -176,17 +178,21 @@ class ResponsesProtocol(ClientSide, ServerSide):
         """Those that the published interface has."""
         return known_fields(fields)
 
-    def read_reply(self, body: bytes, *, choices: int = MAX_CHOICES) -> ModelReply:
+    def read_reply(self, body: bytes, *, choices: int = MAX_CHOICES, note: Note = unnoted) -> ModelReply:
         """A whole answer. Raises `BackendFault`, or `ClientFault` `context_length_exceeded` if the body says so."""
-        return read_reply(body)
+        return read_reply(body, note)
 
-    def reader(self, *, frame_bytes: int, choices: int = MAX_CHOICES) -> StreamReader:
+    def reader(self, *, frame_bytes: int, choices: int = MAX_CHOICES, note: Note = unnoted) -> StreamReader:
         """A reader for one streamed answer."""
-        return ResponsesReader(frame_bytes)
+        return ResponsesReader(frame_bytes, note)
 
     def says_nothing(self, name: str | None, data: bytes) -> bool:
         """What announces a response."""
-        return _type_of(name, data) in _ANNOUNCED
+        return self.left_out(name, data) is not None or _type_of(name, data) in _ANNOUNCED
+
+    def left_out(self, name: str | None, data: bytes) -> str | None:
+        """See `ServerSide.left_out`."""
+        return of_frame(in_responses, name, data)
 
     def is_end(self, name: str | None, data: bytes) -> bool:
         """The event that holds the whole response, however it ended."""

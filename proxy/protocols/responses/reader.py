@@ -2,8 +2,9 @@
 
 Rules:
 
-1. Total: a frame of a kind that is not known, and one about an item that is not modelled, becomes `Opaque`; one that is
-   no JSON object ends the stream with a `Fault`. Bytes may be cut anywhere.
+1. Total: what is neither answer nor error is left out (`noise.py`); an event of a kind that is not known, and one about
+   an item that is not modelled, becomes `Opaque`; a frame that is no JSON object ends the stream with a `Fault`. Bytes
+   may be cut anywhere.
 2. A block opens when its item says something and closes when its item is done. What only a `done` event, a finished
    item or the final resource holds is caught up from there, so no event but the last is needed.
 3. An item that is not modelled is one `Opaque` when it is done, with the whole item as payload. Frames that tell how
@@ -22,6 +23,7 @@ from ...events import BlockKind, BlockStatus, Close, Delta, Event, Fault, Finish
 from ...fastparse import SseFramer
 from ...model import EMPTY, CallKind, Extra, ToolUse, fields_of, scoped
 from ...scan._grammar import FrameTooLarge
+from .. import noise
 from ..call_deltas import CallDelta, new_call_id
 from ..chat.reply import text_of
 from ..numbers import MAX_PARTS, index_of, too_many, whole_number
@@ -68,7 +70,8 @@ _PART_KINDS: Final[Mapping[str, BlockKind]] = {
 class ResponsesReader:
     """A `StreamReader`."""
 
-    def __init__(self, frame_bytes: int) -> None:
+    def __init__(self, frame_bytes: int, note: noise.Note = noise.unnoted) -> None:
+        self.note = note
         self._framer = SseFramer(frame_bytes)
         self._items: dict[int, _Item] = {}
         self._idents: dict[str, int] = {}
@@ -130,6 +133,9 @@ class ResponsesReader:
         if frame.strip() == b"[DONE]":
             self._break_off()  # nothing counts behind it
             return
+        if not frame.startswith(b"{") and (left := noise.of_text(frame)) is not None:
+            self.note(noise.LEFT_OUT, left)
+            return
         value = read_frame(frame)
         kind = text_of(value.get("type")) or name or ""
         error = read_fault(value) or (read_fault({"error": value}) if kind == "error" else None)
@@ -151,6 +157,8 @@ class ResponsesReader:
             item = self._item(value)
             item.take(value.get("item"))
             self._done(item)
+        elif (left := noise.in_responses(name, value)) is not None:
+            self.note(noise.LEFT_OUT, left)
         elif kind not in _SILENT and not kind.startswith(_PIECES):
             about = self._items.get(self._idents.get(text_of(value.get("item_id")), -1))
             if about is not None and about.announced is not None and not about.over:
@@ -231,7 +239,7 @@ class ResponsesReader:
         for item in self._items.values():
             self._done(item)
         self._ended = True
-        reason = "length" if kind == "response.incomplete" and "status" not in answer else finish_reason(answer)
+        reason = finish_reason(answer, self.note, incomplete=kind == "response.incomplete")
         extra = dict(finish_extra(answer))
         late = {key: value for key, value in extra.pop(PROTOCOL, EMPTY).items() if self._top.get(key) != value}
         self._out.append(
@@ -400,7 +408,9 @@ class _Item:
                 elif isinstance(part, dict):
                     self._reader.emit(Opaque(PROTOCOL, message_of(part, late.get("item", EMPTY))))
                     late = EMPTY
-        elif wire and not self._shown:
+        elif (left := noise.of_item(wire)) is not None:
+            self._reader.note(noise.LEFT_OUT, left)
+        elif not self._shown:
             self._reader.emit(Opaque(PROTOCOL, wire))
         self._close(status, late)
 

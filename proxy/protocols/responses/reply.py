@@ -49,8 +49,10 @@ from ...model import (
 from ...scan._grammar import SPACE
 from ..base import WriteOptions
 from ..call_deltas import new_call_id
-from ..chat.reply import finish_word, is_whole, text_of
+from ..chat.reply import is_whole, text_of
 from ..client_tools import ITEM_TYPE
+from ..ends import of_cut, read_end, told
+from ..noise import LEFT_OUT, Note, of_item, unnoted
 from ..numbers import MAX_PARTS, too_many, whole_number
 from ..wire import read_answer, unreadable, whole
 from .client_tools import item_types, read_client_call
@@ -59,7 +61,6 @@ from .ids import derived_id
 from .items import PROTOCOL, call_extra, call_type, part_fields, read_reasoning, read_said, write_call, write_reasoning
 from .resource import DEFAULT_TIER, RESOURCE_KEYS, read_usage, resource, response_id, write_resource
 
-_REASONS: Final[Mapping[str, str]] = {"length": "max_output_tokens", "content_filter": "content_filter"}
 _NUMBERED: Final = re.compile(r"(?:fc|ctc)_([0-9]{1,9})")
 # --- output items ---------------------------------------------------------------------------------------------------
 
@@ -272,7 +273,7 @@ def refusal_part(text: str) -> dict[str, Any]:
 
 def outcome(reason: str, called: bool, options: WriteOptions) -> tuple[Literal["completed", "incomplete"], str | None]:
     """`status`, and the reason in `incomplete_details`, of an answer that ended for `reason` (rule 2)."""
-    word = _REASONS.get(finish_word(reason, called, options))
+    word = None if called else told(reason).responses
     return ("completed", None) if word is None else ("incomplete", word)
 
 
@@ -348,7 +349,7 @@ def broken_off(
     return resource(options, ident, status, output, error=error)
 
 
-def read_reply(body: bytes) -> ModelReply:
+def read_reply(body: bytes, note: Note = unnoted) -> ModelReply:
     """A whole answer. Raises `BackendFault` `upstream_invalid_response`, or the error that the body holds."""
     answer = read_answer(body)
     error = read_fault(answer) or failure(answer)
@@ -363,13 +364,17 @@ def read_reply(body: bytes) -> ModelReply:
         raise unreadable("The model server's response is not finished; its status is", answer["status"])
     parts: list[Part] = []
     for item in output:
-        for part in read_output_item(item) if isinstance(item, dict) else ():
-            add_part(parts, part)
+        if isinstance(item, dict):
+            if (kind := of_item(item)) is not None:
+                note(LEFT_OUT, kind)
+                continue
+            for part in read_output_item(item):
+                add_part(parts, part)
     return ModelReply(
         id=text_of(answer.get("id")),
         model=text_of(answer.get("model")),
         created=whole_number(answer.get("created_at")),
-        choices=(ReplyChoice(tuple(parts), finish_reason(answer), probabilities(*_spoken(output))),),
+        choices=(ReplyChoice(tuple(parts), finish_reason(answer, note), probabilities(*_spoken(output))),),
         usage=read_usage(answer.get("usage")),
         extra=finish_extra(answer),
     )
@@ -417,13 +422,14 @@ def read_output_call(item: Mapping[str, Any]) -> ToolUse:
     return ToolUse(call_id, name, whole_text, "function", namespace, extra=extra)
 
 
-def finish_reason(answer: Mapping[str, Any]) -> str:
-    """Why a model server's answer ended, in the words of the model."""
-    if answer.get("status") != "incomplete":
-        return "stop"
+def finish_reason(answer: Mapping[str, Any], note: Note = unnoted, *, incomplete: bool = False) -> str:
+    """Why a model server's answer ended, in the words of the model. `incomplete`: the event says so, if the status says
+    nothing. Raises `BackendFault` for an end that is an error."""
     details = answer.get("incomplete_details")
     word = text_of(details.get("reason")) if isinstance(details, Mapping) else ""
-    return "content_filter" if word == "content_filter" else "length"
+    if answer.get("status", "incomplete" if incomplete or word else None) != "incomplete":
+        return "stop"
+    return of_cut(read_end(word, note)) if word else "length"
 
 
 def finish_extra(answer: Mapping[str, Any]) -> Mapping[str, Any]:

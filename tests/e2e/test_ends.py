@@ -1,0 +1,220 @@
+"""The ends of answers (R29.3): every word that servers use, and what each client protocol is told of it, streamed and
+whole; and errors inside answers that were accepted, which keep their status."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import orjson
+import pytest
+
+from proxy.model import FinishReason
+from proxy.protocols.ends import ERROR, MEANS, TOLD, meaning
+from proxy.testing import Answer, Asked, Say, Upstream, WireAnswer, frame
+from tests.e2e.conftest import CHAT, Gateway, function, post, serving, upstream_config
+from tests.e2e.meaning import MESSAGES, RESPONSES, meant
+from tests.e2e.test_cut_calls import SERVERS, WHOLE, asking, behind, end_of
+from tests.e2e.test_messages_backend import BODIES, JSON, SSE
+from tests.e2e.test_unconstrained import ask, calls, constrained
+from tests.e2e.test_unconstrained import config as llamacpp
+
+STOP, LENGTH, FILTERED = FinishReason.STOP, FinishReason.LENGTH, FinishReason.CONTENT_FILTER
+WORDS: dict[str, dict[str, str]] = {
+    "OpenAI": {"stop": STOP, "length": LENGTH, "content_filter": FILTERED, "max_output_tokens": LENGTH},
+    "Azure": {"content_filter": FILTERED},
+    "Anthropic": {
+        "end_turn": STOP,
+        "stop_sequence": STOP,
+        "max_tokens": LENGTH,
+        "refusal": FILTERED,
+        "model_context_window_exceeded": LENGTH,
+        "pause_turn": FinishReason.PAUSED,
+    },
+    "Gemini": {
+        "STOP": STOP,
+        "MAX_TOKENS": LENGTH,
+        "SAFETY": FILTERED,
+        "RECITATION": FILTERED,
+        "PROHIBITED_CONTENT": FILTERED,
+        "MALFORMED_FUNCTION_CALL": ERROR,
+        "content_filter: SAFETY": FILTERED,
+        "function_call_filter: MALFORMED_FUNCTION_CALL": ERROR,
+    },
+    "z.ai": {"sensitive": FILTERED, "network_error": ERROR, "model_context_window_exceeded": LENGTH},
+    "OpenRouter": {"error": ERROR},
+    "Bedrock": {"guardrail_intervened": FILTERED, "content_filtered": FILTERED, "malformed_tool_use": ERROR},
+    "vLLM": {"abort": ERROR, "error": ERROR, "repetition": LENGTH},
+    "SGLang": {"abort": ERROR},
+    "llama.cpp": {"eos": STOP, "word": STOP, "limit": LENGTH},
+    "TGI": {"eos_token": STOP},
+    "DeepSeek": {"insufficient_system_resource": ERROR},
+    "Mistral": {"model_length": LENGTH},
+}
+CASES = [pytest.param(word, means, id=f"{who} {word}") for who, words in WORDS.items() for word, means in words.items()]
+WAYS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+
+
+def chat_text(word: str | None, stream: bool) -> Answer:
+    if not stream:
+        choice = {"index": 0, "message": {"role": "assistant", "content": "Now."}, "finish_reason": word}
+        return Answer([orjson.dumps({"id": "x", "model": "m", "choices": [choice]})], headers=JSON, framing="length")
+    deltas: list[tuple[dict[str, Any], str | None]] = [({"role": "assistant", "content": "Now."}, None), ({}, word)]
+    chunks = [
+        frame({"id": "x", "choices": [{"index": 0, "delta": delta, "finish_reason": end}]}) for delta, end in deltas
+    ]
+    return Answer([*chunks, frame("[DONE]")], headers=SSE)
+
+
+def failed(path: str, answer: WireAnswer, stream: bool) -> bool:
+    """Whether the client was told of an error."""
+    if not stream or answer.status != 200:
+        return answer.status >= 500
+    return any(
+        isinstance(one, dict) and (one.get("error") or one.get("type") in ("error", "response.failed"))
+        for one in answer.frames()
+    )
+
+
+@pytest.mark.parametrize(("word", "means"), CASES)
+def test_the_table(word: str, means: str) -> None:
+    assert meaning(word) == means
+
+
+def test_every_meaning_is_told() -> None:
+    assert {*MEANS.values()} == {*TOLD, ERROR}
+    assert all(word == word.lower() for word in MEANS)
+
+
+@WAYS
+@pytest.mark.parametrize("path", BODIES)
+async def test_what_clients_are_told(path: str, stream: bool) -> None:
+    """Chat servers say all of these words."""
+    words = [(word, means) for words in WORDS.values() for word, means in words.items()]
+    now = iter(words)
+
+    def answer(asked: Asked) -> Answer:
+        return chat_text(next(now)[0], bool(asked.json.get("stream")))
+
+    async with (
+        Upstream([answer] * len(words)) as up,
+        serving(upstream_config(up.url, defaults={"mode": "native", "retry": {"attempts": 1}})) as server,
+    ):
+        for word, means in words:
+            got = await post(server, asking(path, stream), path=path)
+            if means == ERROR:
+                assert failed(path, got, stream), (word, got.body)
+                continue
+            told = TOLD[means]
+            expected = {CHAT: told.chat, MESSAGES: told.messages, RESPONSES: told.responses or "completed"}[path]
+            assert end_of(path, got, stream) == expected, (word, got.body)
+
+
+@WAYS
+@pytest.mark.parametrize("path", BODIES)
+@pytest.mark.parametrize("kind", SERVERS)
+@pytest.mark.parametrize("word", ["SAFETY", "guardrail_intervened", "sensitive", "brand_new_word"])
+async def test_a_call_that_any_end_cut_is_dropped(kind: str, path: str, stream: bool, word: str) -> None:
+    def answer(asked: Asked) -> Answer:
+        return SERVERS[kind]([WHOLE, '{"path": "'], word, bool(asked.json.get("stream")), False)
+
+    async with Upstream([answer]) as up, serving(behind(up, kind)) as server:
+        got = await post(server, asking(path, stream), path=path)
+    assert meant(path, got, stream)[:2] == ("Now.", [("read", {"path": "a"})]), got.body
+
+
+@WAYS
+@pytest.mark.parametrize("path", BODIES)
+@pytest.mark.parametrize("kind", SERVERS)
+async def test_a_call_that_an_error_cut_is_an_error(kind: str, path: str, stream: bool) -> None:
+    def answer(asked: Asked) -> Answer:
+        return SERVERS[kind](['{"path": "'], "network_error", bool(asked.json.get("stream")), False)
+
+    async with Upstream([answer] * 3) as up, serving(behind(up, kind)) as server:
+        got = await post(server, asking(path, stream), path=path)
+    assert failed(path, got, stream), got.body
+
+
+@WAYS
+@pytest.mark.parametrize("path", BODIES)
+@pytest.mark.parametrize("kind", SERVERS)
+async def test_a_cut_call_under_an_unknown_word_is_no_success(kind: str, path: str, stream: bool) -> None:
+    def answer(asked: Asked) -> Answer:
+        return SERVERS[kind](['{"path": "'], "brand_new_word", bool(asked.json.get("stream")), True)
+
+    async with Upstream([answer]) as up, serving(behind(up, kind)) as server:
+        got = await post(server, asking(path, stream), path=path)
+    assert meant(path, got, stream)[:2] == ("Now.", [])
+    assert end_of(path, got, stream) in ("length", "max_tokens", "max_output_tokens"), got.body
+
+
+async def test_an_unknown_word_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    words = ["odd", "odd", "odder", "stop"]
+    async with (
+        Upstream([chat_text(word, True) for word in words]) as up,
+        serving(upstream_config(up.url, defaults={"mode": "native"})) as server,
+    ):
+        with caplog.at_level(logging.WARNING, "toolwire.backends"):
+            for _ in words:
+                await post(server, asking(CHAT, True), path=CHAT)
+    said = [one.getMessage() for one in caplog.records if "not known" in one.getMessage()]
+    assert len(said) == 2
+    assert "odder" in said[1]
+
+
+# --- errors in answers that were accepted ---------------------------------------------------------------------------
+
+READ = function("read_file", path="string")
+CALL = '<tool_call>{"name":"read_file","arguments":"{\\"path\\":\\"a\\"}"}</tool_call>'
+ROLE = frame({"id": "x", "choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]})
+GRAMMAR = {
+    "vLLM": {"message": "Invalid grammar specification: Failed to convert", "type": "BadRequestError", "code": 400},
+    "SGLang": {"object": "error", "message": "Failed to compile ebnf grammar", "type": "BAD_REQUEST", "code": 400},
+    "by its type": {"message": "Invalid grammar specification", "type": "BadRequestError"},
+    "by its code alone": {"message": "Unsupported: $ref", "code": 400},
+    "a number as text": {"message": "Invalid grammar specification", "code": "400"},
+}
+
+
+def in_band(error: dict[str, Any], *before: bytes) -> Answer:
+    return Answer([*before, frame({"error": error}), frame("[DONE]")], headers=SSE)
+
+
+@pytest.mark.parametrize("path", BODIES)
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        ({"message": "bad schema", "code": 400, "type": "BadRequestError"}, 400),
+        ({"message": "bad schema", "type": "invalid_request_error"}, 400),
+        ({"message": "too many", "code": 429}, 429),
+        ({"message": "EngineCore encountered an issue.", "type": "InternalServerError", "code": 500}, 502),
+        ({"message": "boom"}, 502),
+    ],
+)
+async def test_an_error_that_comes_first_is_a_status(path: str, error: dict[str, Any], status: int) -> None:
+    config = {"mode": "native", "retry": {"attempts": 1}}
+    for before in ((), (ROLE,), (b"data: : keepalive\n\n",)):
+        async with (
+            Upstream([in_band(error, *before)]) as up,
+            serving(upstream_config(up.url, defaults=config)) as server,
+        ):
+            got = await post(server, asking(path, True), path=path)
+        assert got.status == status, got.body
+        assert error["message"].encode() in got.body
+
+
+@pytest.mark.parametrize("before", [(), (ROLE,), (b"data: : keepalive\n\n", ROLE)], ids=["first", "role", "keepalive"])
+@pytest.mark.parametrize("name", GRAMMAR)
+async def test_a_grammar_refused_in_a_stream_is_relaxed_after_others_were_taken(
+    gateway: Gateway, name: str, before: tuple[bytes, ...]
+) -> None:
+    """The first answer proves that the server takes grammars (R10.10)."""
+
+    def refuse(asked: Asked) -> Answer:
+        return in_band(GRAMMAR[name], *before)
+
+    async with Upstream([Say("Well. ", CALL), refuse, Say("Well. ", CALL)]) as upstream:
+        server = await gateway(llamacpp(upstream.url))
+        for _ in range(2):
+            assert calls(await post(server, ask(READ, stream=True)), stream=True) == ["read_file"]
+    assert constrained(upstream) == [True, True, False]
