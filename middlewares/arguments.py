@@ -4,7 +4,8 @@ Every call is checked against its tool's schema (R9.4); where a type is wrong an
 unless the tool is strict (R23.3). A call that the scanner found was already judged by its form;
 one that a native backend gave as a structure is judged here: name (R9.2), JSON (R9.3), absent arguments (R9.5), number
 of calls (R2.19), an id that the conversation does not have yet. Arguments that are not JSON and cannot be repaired
-never leave as a call: no client survives them, so what the model gave becomes visible text. An unknown name is only
+never leave as a call: no client survives them, so what the model gave becomes visible text. A call without arguments
+that its tool demands, of which nobody said that it is over, is left out (R29.2). An unknown name is only
 counted: clients know best what to do with a call that they do not expect, and so does the gateway, where it runs every
 tool on offer: then such a call is neither strict nor a near miss. A demanded call that was not made is noticed
 at the end (R9.9). Calls that are given out while they come are not held for this (R6.13): their tools are not strict,
@@ -145,6 +146,9 @@ class Arguments(Middleware):
             if call.status == "truncated" and (call.use.kind == "custom" or not parses(call.use.arguments)):
                 count("truncated_calls")
                 return None
+            if self._is_unsaid(answer, call):
+                count("truncated_calls")
+                return None
             call = self._with_use(call, replace(call.use, call_id=answer.ids.settle(call.use.call_id)))
         elif call.status == "truncated":
             return call  # given out while it came, and counted by the call policy
@@ -182,6 +186,23 @@ class Arguments(Middleware):
             if failure.code == "malformed_tool_arguments":
                 return text_block(call.block, _written(call.use), call.choice)
         return self._made(exchange, answer, call)
+
+    @staticmethod
+    def _is_unsaid(answer: _Answer, call: Call) -> bool:
+        """Whether nobody said that a call without arguments is over, and its tool demands some: they may just not have
+        come (R29.2)."""
+        use = call.use
+        if use.kind == "custom" or use.arguments.strip():
+            return False
+        tool = answer.known.get(prompt_name(use)) or answer.offered.get(prompt_name(use))
+        if tool is None:
+            return False
+        if tool.kind == "custom":
+            return True
+        try:
+            return answer.schema(tool).check("{}") is not None
+        except SchemaProblem:
+            return False
 
     @staticmethod
     def _made(exchange: Exchange, answer: _Answer, call: Call) -> Call:

@@ -41,7 +41,7 @@ from ...model import (
 from ...scan._grammar import SPACE
 from .. import overflow
 from ..base import WriteOptions
-from ..call_deltas import new_call_id
+from ..call_deltas import nameless, new_call_id
 from ..numbers import MAX_CALLS, MAX_CHOICES, index_of, rest_of_counts, too_many, usage_of, whole_number, with_rest
 from ..wire import dump, dumper, read_answer, shorten, unreadable, whole
 from .opaque import REASONING, joined, opaque_of, without
@@ -101,11 +101,15 @@ def read_reply(body: bytes, choices: int = MAX_CHOICES) -> ModelReply:
     given = answer.get("choices")
     if not isinstance(given, list) or not given or not _ONLY_OBJECTS.issuperset(map(type, given)):
         raise unreadable("The model server's answer has no choices", answer)
+    ordered = _in_order(given, choices)
+    read = tuple(map(_read_choice, ordered))
+    if not any(choice.parts for choice in read) and any(map(_lacks_names, read, ordered)):
+        raise nameless()
     return ModelReply(
         id=text_of(answer.get("id")),
         model=text_of(answer.get("model")),
         created=whole_number(answer.get("created")),
-        choices=tuple(map(_read_choice, _in_order(given, choices))),
+        choices=read,
         usage=read_usage(answer.get("usage")),
         extra=scoped(PROTOCOL, beside) if beside else EMPTY,
     )
@@ -152,9 +156,9 @@ def _read_choice(choice: Mapping[str, Any]) -> ReplyChoice:
     if len(calls) > MAX_CALLS:
         raise too_many("calls", MAX_CALLS)
     reason = _reason_of(choice)
-    for call in calls:
-        if isinstance(call, dict):
-            parts.append(_read_call(call, cut=reason in FinishReason.CUTTING))
+    ended = bool(choice.get("finish_reason")) and reason not in FinishReason.CUTTING
+    uses = (_read_call(call, ended=ended) for call in calls if isinstance(call, dict))
+    parts += (use for use in uses if use.name.strip(SPACE))
     return ReplyChoice(tuple(parts), reason, choice_extra(choice, without(rest, opaque)))
 
 
@@ -213,8 +217,16 @@ def _token(token: Any, chance: Any) -> dict[str, Any]:
     return {"token": text, "logprob": chance if number else 0.0, "bytes": list(text.encode(errors="replace"))}
 
 
-def _read_call(call: Mapping[str, Any], *, cut: bool) -> ToolUse:
-    """`cut`: a limit of length ended the answer, so no arguments may be arguments that did not come."""
+def _lacks_names(choice: ReplyChoice, wire: Mapping[str, Any]) -> bool:
+    """Whether all that a choice has is calls without a name, which no limit cut off."""
+    message = wire.get("message")
+    called = isinstance(message, dict) and bool(message.get("tool_calls") or message.get("function_call"))
+    return called and not choice.parts and choice.reason not in FinishReason.CUTTING
+
+
+def _read_call(call: Mapping[str, Any], *, ended: bool) -> ToolUse:
+    """`ended`: its server says why the answer ended, and that is no limit. Else no arguments may be arguments that did
+    not come."""
     call_id = text_of(call.get("id")) or new_call_id()
     custom = call.get("custom")
     if isinstance(custom, dict):
@@ -224,9 +236,10 @@ def _read_call(call: Mapping[str, Any], *, cut: bool) -> ToolUse:
     if not isinstance(function, dict):
         function = {}
     arguments = arguments_text(function.get("arguments"))
-    whole = cut or arguments.strip(SPACE)
+    if not arguments.strip(SPACE):
+        arguments = "{}" if ended else ""
     extra = reply_call_extra(call, "function")
-    return ToolUse(call_id, text_of(function.get("name")), arguments if whole else "{}", extra=extra)
+    return ToolUse(call_id, text_of(function.get("name")), arguments, extra=extra)
 
 
 _CALLED: Final = frozenset({"name", "arguments", "input"})

@@ -41,7 +41,7 @@ from ...model import (
 )
 from ...scan._grammar import SPACE
 from ..base import WriteOptions
-from ..call_deltas import new_call_id
+from ..call_deltas import nameless, new_call_id
 from ..chat.reply import is_whole, text_of
 from ..numbers import MAX_PARTS, rest_of_counts, too_many, usage_of, with_rest
 from ..wire import dumper, read_answer, unreadable, whole
@@ -257,6 +257,8 @@ def read_reply(body: bytes) -> ModelReply:
     reason, extra = read_stop(answer)
     for part in _parts(content):
         add_part(parts, part)
+    if not parts and reason not in FinishReason.CUTTING and any(map(is_nameless, content)):
+        raise nameless()
     if reason in FinishReason.CUTTING and isinstance(last := content[-1] if content else None, Mapping):
         cut = parts[-1] if parts and last.get("type") == "tool_use" and not last.get("input") else None
         if isinstance(cut, ToolUse):  # what had come of its arguments is not said: half a call, as in a stream (R29.3)
@@ -274,18 +276,24 @@ def read_reply(body: bytes) -> ModelReply:
 
 def _parts(content: Iterable[Any]) -> Iterator[Part]:
     for block in content:
-        if not isinstance(block, Mapping):
+        if not isinstance(block, Mapping) or is_nameless(block):
             continue
         part = read_block(with_id(block))
         if part is not None:
             yield part
 
 
+def is_nameless(block: Any) -> bool:
+    """Whether it is a call without a name, which is none (R29.2)."""
+    called = isinstance(block, Mapping) and block.get("type") == "tool_use"
+    return called and not text_of(block.get("name")).strip(SPACE)
+
+
 def with_id(block: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A call with an id and a name, if its server left one out."""
+    """A call with an id, if its server left it out."""
     if block.get("type") != "tool_use" or (isinstance(block.get("id"), str) and block["id"]):
         return block
-    return {**block, "id": new_call_id(), "name": text_of(block.get("name"))}
+    return {**block, "id": new_call_id()}
 
 
 def no_answer(what: str) -> BackendFault:
