@@ -192,10 +192,8 @@ class Arguments(Middleware):
         """Whether nobody said that a call without arguments is over, and its tool demands some: they may just not have
         come (R29.2)."""
         use = call.use
-        if use.kind == "custom" or use.arguments.strip():
-            return False
-        tool = answer.known.get(prompt_name(use)) or answer.offered.get(prompt_name(use))
-        if tool is None:
+        tool = answer.offered.get(prompt_name(use))
+        if use.kind == "custom" or use.arguments.strip() or tool is None or tool.strict is True:
             return False
         if tool.kind == "custom":
             return True

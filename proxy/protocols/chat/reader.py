@@ -412,9 +412,10 @@ class _Answer:
             if draft.block is None:
                 self.lacks_name = self.lacks_name or not self._is_cut
                 continue
-            function = draft.kind == "function"
-            truncated = self._is_cut and function and not draft.is_whole
-            if function and draft.is_blank and not truncated and self.reason is not None:
+            # Without a reason nobody says that what has come is all; whether there may be nothing, the schema says.
+            half = draft.kind == "function" and not draft.is_whole
+            truncated = half and (self._is_cut or (self.reason is None and not draft.is_blank))
+            if half and draft.is_blank and not self._is_cut and self.reason is not None:
                 out.append(Delta(draft.block, "{}"))  # arguments always parse as JSON (R7.3)
             out.append(Close(draft.block, "truncated" if truncated else "complete", draft.extra))
         self._drafts.clear()

@@ -156,9 +156,13 @@ def _read_choice(choice: Mapping[str, Any]) -> ReplyChoice:
     if len(calls) > MAX_CALLS:
         raise too_many("calls", MAX_CALLS)
     reason = _reason_of(choice)
-    ended = bool(choice.get("finish_reason")) and reason not in FinishReason.CUTTING
-    uses = (_read_call(call, ended=ended) for call in calls if isinstance(call, dict))
-    parts += (use for use in uses if use.name.strip(SPACE))
+    said = bool(choice.get("finish_reason"))
+    for call in calls:
+        if isinstance(call, dict):
+            use = _read_call(call, ended=said and reason not in FinishReason.CUTTING)
+            half = not said and bool(use.arguments.strip(SPACE)) and is_half(use)
+            if use.name.strip(SPACE) and not half:  # R29.2
+                parts.append(use)
     return ReplyChoice(tuple(parts), reason, choice_extra(choice, without(rest, opaque)))
 
 

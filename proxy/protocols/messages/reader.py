@@ -276,7 +276,8 @@ class MessagesReader:
             self._out.append(Opaque(PROTOCOL, {**wire, **block.late} if block.late else wire))
             return
         if block.kind is BlockKind.TOOL_CALL:
-            if cut and block.may_be_cut:
+            half = not (said or block.draft.is_blank or block.draft.is_whole)
+            if half or (cut and block.may_be_cut):
                 status = "truncated"
             elif block.draft.is_blank:
                 whole = arguments_text(given).strip(SPACE) if given else ""

@@ -437,6 +437,8 @@ class _Item:
             self.arguments(arguments_text(wire.get(key)), whole=True)
             if self.kind == "function_call" and self._draft.is_blank and self.said_whole and status != "incomplete":
                 self._give("{}")  # arguments always parse as JSON (R7.3)
+            if self.kind == "function_call" and not (self.said_whole or self._draft.is_blank or self._draft.is_whole):
+                status = "incomplete"
         elif self.kind == "reasoning":
             for summary, parts in ((True, wire.get("summary")), (False, wire.get("content"))):
                 for place, part in enumerate(parts if isinstance(parts, list) else ()):
