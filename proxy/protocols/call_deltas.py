@@ -33,6 +33,12 @@ def nameless() -> BackendFault:
     return BackendFault(message, code="upstream_invalid_response")
 
 
+def unfinished() -> BackendFault:
+    """The fault of an answer that ended inside of its only call, without a word of why (R29.2)."""
+    message = "The model server's answer ended inside of a call, and does not say why."
+    return BackendFault(message, code="upstream_invalid_response")
+
+
 class CallDelta:
     """One call that is not finished. `id` and `name` are empty until a server gives them; `block` is the reader's, and
     so is `extra`, what was said beside and not given out."""

@@ -24,6 +24,7 @@ B: Final = ("read", {"path": "b"})
 READ_A, READ_B = '{"path": "a"}', '{"path": "b"}'
 INVALID: Final = "nothing but a call without a name"
 BROKEN: Final = "broke off"
+INSIDE: Final = "ended inside of a call"
 Wire = dict[str, Any]
 
 
@@ -78,7 +79,9 @@ CHAT_SHAPES: dict[str, tuple[Any, Any]] = {
         [A],
     ),
     "no index at all": (chat(calling(of(None, name="read")), calling(of(None, arguments=READ_A))), [A]),
-    "a name, and no end": (chat(calling(NAME), end=None), []),
+    "a name, and no end": (chat(calling(NAME), end=None), INSIDE),
+    "half a call, and no end": (chat(calling(NAME), calling(of(arguments='{"path": "a')), end=None), INSIDE),
+    "a call, a name, and no end": (chat(calling(of(id="x", name="read", arguments=READ_A)), calling(of(1, id="y", name="read")), end=None), [A]),
     "a name, and the end of calls": (chat(calling(NAME), calling(of(arguments=READ_A))), [A]),
     "a name, and nothing": (chat(calling(NAME), end=None, done=False), BROKEN),
     "no name": (chat(calling(of(id="x", arguments=READ_A))), INVALID),
@@ -184,7 +187,7 @@ RESPONSES_SHAPES: dict[str, tuple[Any, Any]] = {
     "deltas of nothing": (over(delta(4, "fc_4", READ_A), done(0, FIRST)), [A]),
     "no name": (over(done(0, {**FIRST, "name": ""})), INVALID),
     "no name beside a call": (over(done(0, {**FIRST, "name": None}), done(1, SECOND)), [B]),
-    "a name, and its item never ends": (over(added(0, FIRST)), []),
+    "a name, and its item never ends": (over(added(0, FIRST)), INSIDE),
     "no end": ([added(0, FIRST), delta(0, "fc_1", READ_A)], BROKEN),
     "a whole answer": (resource(FIRST, SECOND), [A, B]),
     "whole: an object": (resource({**FIRST, "arguments": {"path": "a"}}), [A]),
@@ -242,7 +245,7 @@ MESSAGES_SHAPES: dict[str, tuple[Any, Any]] = {
     "no name": (message(start(0, name=""), pieces(0, READ_A), stop(0)), INVALID),
     "no name beside a call": (message(start(0, name=None), pieces(0, READ_B), stop(0), start(1, id="b"), pieces(1, READ_A), stop(1)), [A]),
     "pieces of nothing": (message(pieces(3, READ_B), start(0), pieces(0, READ_A), stop(0)), [A]),
-    "a name, and no reason": (message(start(0), end=None), []),
+    "a name, and no reason": (message(start(0), end=None), INSIDE),
     "a whole answer": (whole_message(USE), [A]),
     "whole: input as a text": (whole_message({**USE, "input": READ_A}), [A]),
     "whole: no name": (whole_message({**USE, "name": None}), INVALID),

@@ -7,6 +7,7 @@ itself. What is lost inside of a string nobody can see; so the law is about name
 from __future__ import annotations
 
 import json
+from itertools import product
 from typing import Any, Final
 
 import pytest
@@ -121,9 +122,9 @@ def test_no_mutation_makes_a_call(kind: str, stream: Frames, data: st.DataObject
 
 @pytest.mark.parametrize(("kind", "stream"), STREAMS)
 def test_a_frame_that_comes_twice_repeats_no_call(kind: str, stream: Frames) -> None:
-    """Each frame in turn: those with arguments may spoil these, and none makes another call."""
+    """Each frame in turn, and each place that it may have: those with arguments may spoil these, and none makes another
+    call."""
     known, _ = read(kind, stream)
-    for at in range(len(stream)):
-        calls, error = read(kind, mutated(stream, "repeat", at, 0))
-        assert error is None
-        assert len(calls) <= len(known), at
+    for at, to in product(range(len(stream)), repeat=2):
+        calls, _ = read(kind, mutated(stream, "repeat later", at, to))
+        assert len(calls) <= len(known), (at, to)

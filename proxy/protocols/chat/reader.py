@@ -27,7 +27,7 @@ from ...events import BlockKind, BlockStatus, Close, Delta, Event, Fault, Finish
 from ...fastparse import SseFramer
 from ...model import EMPTY, CallKind, Extra, FinishReason, Usage, merged, scoped
 from ...scan._grammar import SPACE, FrameTooLarge
-from ..call_deltas import CallDelta, CallDeltas, nameless
+from ..call_deltas import CallDelta, CallDeltas, nameless, unfinished
 from ..numbers import MAX_CALLS, MAX_CHOICES, index_of, too_many, whole_number
 from ..wire import load, read_frame
 from .opaque import of_deltas, opaque_of, without
@@ -259,6 +259,9 @@ class ChatReader:
         if not self._blocks and any(answer.lacks_name for answer in self._answers.values()):
             self._fault(nameless(), out)
             return
+        if any(answer.is_broken for answer in self._answers.values()):
+            self._fault(unfinished(), out)
+            return
         count = max(self._answers, default=0) + 1
         reasons = [self._answers[i].reason if i in self._answers else None for i in range(count)]
         first, *others = (reason or "stop" for reason in reasons)
@@ -290,11 +293,12 @@ class _Answer:
     """One choice: its open block of prose and its calls. It is told its reader, and does not know it: only the
     collector could free a circle."""
 
-    __slots__ = ("_drafts", "_opaque", "_prose", "ending", "index", "lacks_name", "reason")
+    __slots__ = ("_drafts", "_opaque", "_prose", "ending", "index", "is_broken", "lacks_name", "reason")
 
     def __init__(self, index: int) -> None:
-        self.lacks_name = False
-        """A call of it that nothing cut off never got a name."""
+        self.lacks_name = self.is_broken = False
+        """A call of it that nothing cut off never got a name; `is_broken`: it ended in its only call, and says not
+        why."""
         self.reason: str | None = None
         self.ending: Extra = EMPTY
         self.index = index
@@ -408,6 +412,9 @@ class _Answer:
         if self._drafts is None:
             return
         self._open_named(reader, out)
+        made = [draft for draft in self._drafts.drafts if draft.block is not None]
+        halves = [draft for draft in made if draft.kind == "function" and not (draft.is_blank or draft.is_whole)]
+        self.is_broken = self.reason is None and bool(halves) and len(halves) == len(made)
         for draft in self._drafts.drafts:
             if draft.block is None:
                 self.lacks_name = self.lacks_name or not self._is_cut

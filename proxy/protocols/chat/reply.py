@@ -41,7 +41,7 @@ from ...model import (
 from ...scan._grammar import SPACE
 from .. import overflow
 from ..base import WriteOptions
-from ..call_deltas import nameless, new_call_id
+from ..call_deltas import nameless, new_call_id, unfinished
 from ..numbers import MAX_CALLS, MAX_CHOICES, index_of, rest_of_counts, too_many, usage_of, whole_number, with_rest
 from ..wire import dump, dumper, read_answer, shorten, unreadable, whole
 from .opaque import REASONING, joined, opaque_of, without
@@ -157,12 +157,13 @@ def _read_choice(choice: Mapping[str, Any]) -> ReplyChoice:
         raise too_many("calls", MAX_CALLS)
     reason = _reason_of(choice)
     said = bool(choice.get("finish_reason"))
-    for call in calls:
-        if isinstance(call, dict):
-            use = _read_call(call, ended=said and reason not in FinishReason.CUTTING)
-            half = not said and bool(use.arguments.strip(SPACE)) and is_half(use)
-            if use.name.strip(SPACE) and not half:  # R29.2
-                parts.append(use)
+    ended = said and reason not in FinishReason.CUTTING
+    uses = [_read_call(call, ended=ended) for call in calls if isinstance(call, dict)]
+    named = [use for use in uses if use.name.strip(SPACE)]  # R29.2
+    whole = [use for use in named if said or not use.arguments.strip(SPACE) or not is_half(use)]
+    if named and not whole:
+        raise unfinished()
+    parts += whole
     return ReplyChoice(tuple(parts), reason, choice_extra(choice, without(rest, opaque)))
 
 

@@ -54,6 +54,7 @@ class MessagesReader:
         self._seen = 0
         self._ids: set[str] = set()
         self._lacks_name = self._has_opened = False
+        self._starts: dict[int, Mapping[str, Any]] = {}  # of calls
         self._ending: int | None = None  # a call whose server says that it is over, and that may have been cut
         self._started = self._ended = False
         self._counts: dict[str, Any] = {}
@@ -179,11 +180,14 @@ class MessagesReader:
         given = index_of(value.get("index"), MAX_PARTS, "a block")
         index = self._last + 1 if given is None else given
         block = value.get("content_block")
-        if (open_block := self._blocks.get(index)) is not None:
-            if open_block.kind is BlockKind.TOOL_CALL and open_block.wire == block:
+        block = block if isinstance(block, dict) else {"type": "text"}
+        if block.get("type") == "tool_use" and block.get("id"):
+            if self._starts.get(index) == block:
                 return  # said twice
+            self._starts[index] = block
+        if index in self._blocks:
             self._end(index)
-        self._begin(index, block if isinstance(block, dict) else {"type": "text"})
+        self._begin(index, block)
 
     def _begin(self, index: int, wire: Mapping[str, Any]) -> _Block:
         if self._seen >= MAX_PARTS:

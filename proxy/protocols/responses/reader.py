@@ -147,7 +147,8 @@ class ResponsesReader:
             self._end(value.get("response"), kind)
         elif kind == "response.output_item.added":
             item = self._item(value, begins=True)
-            item.take(value.get("item"))
+            if not item.over:
+                item.take(value.get("item"))
             item.announced = value if item.kind not in _MODELLED and item.use is None else None
         elif kind == "response.output_item.done":
             item = self._item(value)
