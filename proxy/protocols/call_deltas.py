@@ -211,7 +211,7 @@ class CallDeltas:
         another_id = bool(call_id and known.id and call_id != known.id)
         if another_id and name:
             return None
-        is_behind = (another_id or name) and known.kind == "function" and known.has_ended
+        is_behind = (another_id or (name and known.name)) and known.kind == "function" and known.has_ended
         return None if is_behind and not _is_repeated(known, call_id, name, text) else known
 
     def clear(self) -> None:

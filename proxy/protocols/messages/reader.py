@@ -55,6 +55,7 @@ class MessagesReader:
         self._ids: set[str] = set()
         self._lacks_name = self._has_opened = False
         self._starts: dict[int, Mapping[str, Any]] = {}  # of calls
+        self._ahead: dict[int, list[str]] = {}  # pieces of calls that have not begun
         self._ending: int | None = None  # a call whose server says that it is over, and that may have been cut
         self._started = self._ended = False
         self._counts: dict[str, Any] = {}
@@ -181,8 +182,8 @@ class MessagesReader:
         index = self._last + 1 if given is None else given
         block = value.get("content_block")
         block = block if isinstance(block, dict) else {"type": "text"}
-        if block.get("type") == "tool_use" and block.get("id"):
-            if self._starts.get(index) == block:
+        if block.get("type") == "tool_use":
+            if block.get("id") and self._starts.get(index) == block:
                 return  # said twice
             self._starts[index] = block
         if index in self._blocks:
@@ -217,6 +218,8 @@ class MessagesReader:
                 name = text_of(wire.get("name"))
                 group = text_of(wire.get(TOOLSET)) or None
                 self._emit_open(block, block_extra(wire, CALL), name=name, call_id=call_id, namespace=group)
+                for text in self._ahead.pop(index, ()):
+                    self._give(block, text)
         return block
 
     def _emit_open(self, block: _Block, extra: Extra, **call: Any) -> None:
@@ -232,13 +235,16 @@ class MessagesReader:
         block = self._blocks.get(index)
         if kind in _TEXTS:
             key, of = _TEXTS[kind]
+            given = delta.get(key)
             if block is None and of is not BlockKind.TOOL_CALL:  # its server left out where it begins
                 block = self._begin(max(index, 0), {"type": "text" if of is BlockKind.TEXT else "thinking"})
             if block is not None and block.kind in (of, None):
-                self._give(block, text_of(delta.get(key)) if key != "partial_json" else arguments_text(delta.get(key)))
+                self._give(block, arguments_text(given) if of is BlockKind.TOOL_CALL else text_of(given))
                 return
             if of is BlockKind.TOOL_CALL:
-                return  # of a call that never began
+                if index not in self._starts:
+                    self._ahead.setdefault(index, []).append(arguments_text(given))
+                return
         elif kind == "signature_delta" and block is not None:
             block.late["signature"] = text_of(delta.get("signature"))
             return
