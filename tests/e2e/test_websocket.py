@@ -12,6 +12,7 @@ from aiohttp import web
 from proxy.config import DEFAULT_CHAIN
 from proxy.testing import Say, Upstream
 from tests.e2e.conftest import Gateway, post, read_config, serving, upstream_config
+from tests.e2e.processes import GUARD_S
 from tests.e2e.responses_answers import read_events
 from tests.e2e.sockets import PATH, Socket, connected, said
 
@@ -202,11 +203,13 @@ async def test_it_is_counted_captured_and_seen_as_over_http() -> None:
         async with aiohttp.ClientSession() as session:
             async with session.get(server.make_url("/metrics")) as page:
                 lines = (await page.text()).splitlines()
-            async with session.get(server.make_url("/admin/captures")) as page:
-                captured = (await page.json())["data"]
+            captured: list[Any] = []
+            async with asyncio.timeout(GUARD_S):  # they are written in a thread
+                while len(captured) < 2:
+                    async with session.get(server.make_url("/admin/captures")) as page:
+                        captured = (await page.json())["data"]
     counted = [line for line in lines if line.startswith("toolwire_requests_total") and '"responses"' in line]
     assert sum(float(line.rpartition(" ")[2]) for line in counted) == 2, counted
-    assert len(captured) == 2
     assert SEEN == [("POST", PATH, "a")]
 
 
