@@ -209,7 +209,7 @@ class CallDeltas:
         if known is None or not (name or call_id):
             return known
         another_id = bool(call_id and known.id and call_id != known.id)
-        if another_id and name:
+        if another_id and (name or (index is None and place is not None)):
             return None
         is_behind = (another_id or (name and known.name)) and known.kind == "function" and known.has_ended
         return None if is_behind and not _is_repeated(known, call_id, name, text) else known

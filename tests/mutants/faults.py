@@ -64,7 +64,7 @@ FAULTS: Final = (
     ),
     Fault(
         "chat-another-id-is-another-call", "proxy/protocols/call_deltas.py",
-        "        if another_id and name:\n", "        if another_id:\n",
+        "        if another_id and (name or (index is None and place is not None)):\n", "        if another_id:\n",
         "a call whose pieces have new ids is given out without its arguments", ODD,
     ),
     Fault(

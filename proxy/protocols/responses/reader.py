@@ -76,7 +76,7 @@ class ResponsesReader:
         self._idents: dict[str, _Item] = {}
         self._calls: dict[str, _Item] = {}
         self._last: _Item | None = None
-        self._blocks = 0
+        self._next = self._blocks = 0
         self._started = self._ended = self._lacks_name = False
         self._top: Mapping[str, Any] = EMPTY
         self._out: list[Event] = []
@@ -174,9 +174,8 @@ class ResponsesReader:
             self._out += self._early
 
     def _item(self, value: Mapping[str, Any], *, begins: bool = False) -> _Item:
-        """The item that a frame is about: by index and id, else by one of them, else by the id of its call, else the
-        one before. Another one if it shows what that cannot be, since servers give several the same index (R29.2).
-        `begins`: the frame announces it. Raises `BackendFault` for an index that cannot be."""
+        """The item that a frame is about, or announces (`begins`): by index and id, else by the id of its call, else
+        the one before. A new one if it shows what that cannot be (R29.2). Raises `BackendFault` for a wrong index."""
         self._start(None)
         shown = value.get("item")
         wire: Mapping[str, Any] = shown if isinstance(shown, dict) else EMPTY
@@ -186,14 +185,15 @@ class ResponsesReader:
         if index is not None and (item is None or item.index != index):
             item = self._places.get(index) or (None if begins else item or self._calls.get(call_id))
         elif item is None and not begins:
-            item = self._calls.get(call_id) or self._last
+            last = self._last if not wire or (self._last and self._last.wire and not self._last.over) else None
+            item = self._calls.get(call_id) or last
         if item is None or (wire and item.is_other(wire, ident, begins=begins)):
             item = self._new(index)
         return self._noted(item, ident, call_id)
 
     def _listed(self, place: int, wire: Mapping[str, Any], used: set[_Item], said: set[Said]) -> _Item | None:
-        """The item that the final resource shows at `place`; None if it is a call that has been given out. `used`:
-        those that it has shown; `said`: what the calls of the stream say."""
+        """The item at `place` of the final resource, which has shown `used`; None for a call that was given out, one
+        that is in `said`."""
         ident, call_id = text_of(wire.get("id")), text_of(wire.get("call_id"))
         item = self._idents.get(ident) or self._calls.get(call_id)
         if item is None or item in used:
@@ -207,9 +207,10 @@ class ResponsesReader:
 
     def _new(self, index: int | None) -> _Item:
         if index is None:
-            index = max(self._places, default=-1) + 1
+            index = self._next
         if len(self._items) >= MAX_PARTS or index >= MAX_PARTS:
             raise too_many("items", MAX_PARTS)
+        self._next = max(self._next, index + 1)
         item = self._places[index] = _Item(self, index)
         self._items.append(item)
         return item
@@ -329,8 +330,7 @@ class _Item:
         return self.kind in _CALLS and self.use is None and not self.name.strip(SPACE)
 
     def is_other(self, wire: Mapping[str, Any], ident: str, *, begins: bool) -> bool:
-        """Whether what a server shows, at its beginning or later, is another item than this one, whose index it
-        has."""
+        """Whether what a server shows at this item's index, at its beginning or later, is another item."""
         if ident and ident == self.ident and (begins or not self.over):
             return False
         if any(a and b and a != b for a, b in zip(_identity(wire), _identity(self.wire), strict=True)):
