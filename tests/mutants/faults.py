@@ -70,7 +70,7 @@ FAULTS: Final = (
     Fault(
         "chat-half-calls-without-an-end", "proxy/protocols/chat/reader.py",
         " or (self.reason is None and not draft.is_blank)", "",
-        "half a call is given out if no end was said", ("tests/protocols/test_mutated_streams.py",),
+        "half a call is given out if no end was said", ("tests/protocols/test_chat_stream.py",),
     ),
     Fault(
         "chat-nothing-is-an-object", "proxy/protocols/chat/reader.py",

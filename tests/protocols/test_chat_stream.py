@@ -441,6 +441,13 @@ def test_a_call_without_a_name_is_none() -> None:
     assert calls_of([{"index": 0, "id": "a", "function": fn("{}")}], reason="length") == []
 
 
+def test_half_a_call_of_an_answer_that_says_no_end_is_cut() -> None:
+    """R29.2."""
+    deltas = [{"index": 0, "id": "a", "function": fn("{}", "f")}, {"index": 1, "id": "b", "function": fn('{"', "g")}]
+    got = read(chunk({"tool_calls": deltas}) + DONE)
+    assert [event.status for event in got if isinstance(event, Close)] == ["complete", "truncated"]
+
+
 @pytest.mark.parametrize("pieces", [['{"', '{"p', '{"path":', '{"path":"x"}'], ["{", '{"path":"x"}', '{"path":"x"}']])
 def test_snapshots_of_arguments(pieces: list[str]) -> None:
     chunks = [[{"index": 0, "id": "a", "function": fn(piece, "f")}] for piece in pieces]
