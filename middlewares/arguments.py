@@ -37,8 +37,7 @@ from proxy.model import ModelRequest, ToolChoice, ToolSpec, ToolUse
 from proxy.pipeline.exchange import Exchange
 from proxy.pipeline.middleware import Middleware, Place
 from proxy.pipeline.reply import Reply
-from proxy.protocols.call_deltas import unfinished
-from proxy.protocols.wire import dump
+from proxy.protocols.wire import dump, unfinished
 from proxy.record import AccessField
 from proxy.scan.repair import parses
 from proxy.schemas.schema import SchemaProblem, ToolSchema, ToolSchemas

@@ -14,7 +14,6 @@ import re
 from typing import Final
 from uuid import uuid4
 
-from ..errors import BackendFault
 from ..model import EMPTY, CallKind, Extra
 from ..scan._grammar import SPACE
 from ..support.bounded_json import is_json
@@ -25,18 +24,6 @@ _MARKS: Final = re.compile(r'["\\{}\[\]]')
 def new_call_id() -> str:
     """An id for a call that came without one (C1)."""
     return f"call_{uuid4().hex}"
-
-
-def nameless() -> BackendFault:
-    """The fault of an answer that holds nothing but calls without a name (R29.2)."""
-    message = "The model server's answer holds nothing but a call without a name."
-    return BackendFault(message, code="upstream_invalid_response")
-
-
-def unfinished() -> BackendFault:
-    """The fault of an answer that ended inside of its only call, without a word of why (R29.2)."""
-    message = "The model server's answer ended inside of a call, and does not say why."
-    return BackendFault(message, code="upstream_invalid_response")
 
 
 class CallDelta:

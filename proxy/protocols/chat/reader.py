@@ -27,9 +27,9 @@ from ...events import BlockKind, BlockStatus, Close, Delta, Event, Fault, Finish
 from ...fastparse import SseFramer
 from ...model import EMPTY, CallKind, Extra, FinishReason, Usage, merged, scoped
 from ...scan._grammar import SPACE, FrameTooLarge
-from ..call_deltas import CallDelta, CallDeltas, nameless, unfinished
+from ..call_deltas import CallDelta, CallDeltas
 from ..numbers import MAX_CALLS, MAX_CHOICES, index_of, too_many, whole_number
-from ..wire import load, read_frame
+from ..wire import load, nameless, read_frame, unfinished
 from .opaque import of_deltas, opaque_of, without
 from .reply import (
     AN_ANSWER,

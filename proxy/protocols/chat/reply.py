@@ -41,9 +41,9 @@ from ...model import (
 from ...scan._grammar import SPACE
 from .. import overflow
 from ..base import WriteOptions
-from ..call_deltas import nameless, new_call_id, unfinished
+from ..call_deltas import new_call_id
 from ..numbers import MAX_CALLS, MAX_CHOICES, index_of, rest_of_counts, too_many, usage_of, whole_number, with_rest
-from ..wire import dump, dumper, read_answer, shorten, unreadable, whole
+from ..wire import dump, dumper, nameless, read_answer, shorten, unfinished, unreadable, whole
 from .opaque import REASONING, joined, opaque_of, without
 from .request_writer import write_call
 from .unmodelled import PROTOCOL, call_extra

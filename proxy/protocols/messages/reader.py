@@ -24,11 +24,11 @@ from ...events import BlockKind, BlockStatus, Close, Delta, Event, Fault, Finish
 from ...fastparse import SseFramer
 from ...model import EMPTY, Extra, FinishReason, scoped
 from ...scan._grammar import SPACE, FrameTooLarge
-from ..call_deltas import CallDelta, nameless, new_call_id
+from ..call_deltas import CallDelta, new_call_id
 from ..chat.reply import arguments_text, text_of
 from ..client_tools import TOOLSET
 from ..numbers import MAX_PARTS, index_of, too_many
-from ..wire import load, read_frame
+from ..wire import load, nameless, read_frame
 from .blocks import CALL, PROTOCOL, REDACTED, TEXT, THINKING, block_extra, rest_of
 from .errors import read_error
 from .reply import ANSWER, is_nameless, no_answer, read_stop, read_usage

@@ -41,10 +41,10 @@ from ...model import (
 )
 from ...scan._grammar import SPACE
 from ..base import WriteOptions
-from ..call_deltas import nameless, new_call_id
+from ..call_deltas import new_call_id
 from ..chat.reply import is_whole, text_of
 from ..numbers import MAX_PARTS, rest_of_counts, too_many, usage_of, with_rest
-from ..wire import dumper, read_answer, unreadable, whole
+from ..wire import dumper, nameless, read_answer, unreadable, whole
 from .blocks import PROTOCOL, input_of, is_object, read_block, rest_of, write_block
 from .errors import read_error
 from .ids import message_id

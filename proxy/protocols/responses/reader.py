@@ -23,10 +23,10 @@ from ...events import BlockKind, BlockStatus, Close, Delta, Event, Fault, Finish
 from ...fastparse import SseFramer
 from ...model import EMPTY, CallKind, Extra, FinishReason, ToolUse, fields_of, scoped
 from ...scan._grammar import SPACE, FrameTooLarge
-from ..call_deltas import CallDelta, nameless, new_call_id
+from ..call_deltas import CallDelta, new_call_id
 from ..chat.reply import arguments_text, text_of
 from ..numbers import MAX_PARTS, index_of, too_many, whole_number
-from ..wire import load, read_frame
+from ..wire import load, nameless, read_frame
 from .client_tools import read_client_call
 from .errors import read_fault
 from .items import MESSAGE_FIELDS, PROTOCOL, call_extra, message_of, reasoning_fields, rest_of, text_extra

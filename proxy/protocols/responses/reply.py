@@ -49,11 +49,11 @@ from ...model import (
 )
 from ...scan._grammar import SPACE
 from ..base import WriteOptions
-from ..call_deltas import nameless, new_call_id
+from ..call_deltas import new_call_id
 from ..chat.reply import arguments_text, finish_word, is_whole, text_of
 from ..client_tools import ITEM_TYPE
 from ..numbers import MAX_PARTS, too_many, whole_number
-from ..wire import read_answer, unreadable, whole
+from ..wire import nameless, read_answer, unreadable, whole
 from .client_tools import item_types, read_client_call
 from .errors import read_fault
 from .ids import derived_id
