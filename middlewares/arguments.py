@@ -1,14 +1,15 @@
 """Finished calls against what was offered.
 
-Every call is checked against its tool's schema (R9.4); where a type is wrong and can only mean one thing, it is mended,
-unless the tool is strict (R23.3). A call that the scanner found was already judged by its form;
-one that a native backend gave as a structure is judged here: name (R9.2), JSON (R9.3), absent arguments (R9.5), number
-of calls (R2.19), an id that the conversation does not have yet. Arguments that are not JSON and cannot be repaired
-never leave as a call: no client survives them, so what the model gave becomes visible text. An unknown name is only
-counted: clients know best what to do with a call that they do not expect, and so does the gateway, where it runs every
-tool on offer: then such a call is neither strict nor a near miss. A demanded call that was not made is noticed
-at the end (R9.9). Calls that are given out while they come are not held for this (R6.13): their tools are not strict,
-so nothing follows from a schema that they break but a warning.
+Every call is checked against its tool's schema (R9.4); where a type is wrong and can only mean one thing, it is
+mended, unless the tool is strict (R23.3). A call that the scanner found was already judged by its form; one that a
+native backend gave as a structure is judged here: name (R9.2), JSON (R9.3), absent arguments (R9.5), number of
+calls (R2.19), an id that the conversation does not have yet. Arguments that are not JSON and cannot be repaired
+never leave as a call: no client survives them, so what the model gave becomes visible text. A call without
+arguments that its tool demands, of which nobody said that it is over, is left out, or ends the answer if it is its
+first (R29.2). An unknown name is only counted: clients know best what to do with a call that they do not expect,
+and so does the gateway, where it runs every tool on offer: then such a call is neither strict nor a near miss. A
+demanded call that was not made is noticed at the end (R9.9). Calls that are given out while they come are not held
+for this (R6.13): their tools are not strict, so nothing follows from a schema that they break but a warning.
 
 Nothing is declared on a reply when no tool could be called, so such an answer keeps its bytes (R1.6).
 """
@@ -36,7 +37,7 @@ from proxy.model import ModelRequest, ToolChoice, ToolSpec, ToolUse
 from proxy.pipeline.exchange import Exchange
 from proxy.pipeline.middleware import Middleware, Place
 from proxy.pipeline.reply import Reply
-from proxy.protocols.wire import dump
+from proxy.protocols.wire import dump, unfinished
 from proxy.record import AccessField
 from proxy.scan.repair import parses
 from proxy.schemas.schema import SchemaProblem, ToolSchema, ToolSchemas
@@ -127,7 +128,7 @@ class Arguments(Middleware):
             reply.map(partial(self.on_event, exchange), wants, live=True)
 
     def on_event(self, exchange: Exchange, event: Event) -> Event | Iterable[Event] | None:
-        """See `Middleware.on_event`. Raises `ModelFault`, which ends the answer."""
+        """See `Middleware.on_event`. Raises `ModelFault` or `BackendFault`, which end the answer."""
         match event:
             case Call():
                 return self._call(exchange, event)
@@ -143,6 +144,11 @@ class Arguments(Middleware):
                 count("dropped_parallel")
                 return None
             if call.status == "truncated" and (call.use.kind == "custom" or not parses(call.use.arguments)):
+                count("truncated_calls")
+                return None
+            if self._is_unsaid(answer, call):
+                if call.choice not in answer.made:
+                    raise unfinished()
                 count("truncated_calls")
                 return None
             call = self._with_use(call, replace(call.use, call_id=answer.ids.settle(call.use.call_id)))
@@ -182,6 +188,21 @@ class Arguments(Middleware):
             if failure.code == "malformed_tool_arguments":
                 return text_block(call.block, _written(call.use), call.choice)
         return self._made(exchange, answer, call)
+
+    @staticmethod
+    def _is_unsaid(answer: _Answer, call: Call) -> bool:
+        """Whether nobody said that a call without arguments is over, and its tool demands some: they may just not have
+        come (R29.2)."""
+        use = call.use
+        tool = answer.offered.get(prompt_name(use))
+        if use.kind == "custom" or use.arguments.strip() or tool is None or tool.strict is True:
+            return False
+        if tool.kind == "custom":
+            return True
+        try:
+            return answer.schema(tool).check("{}") is not None
+        except SchemaProblem:
+            return False
 
     @staticmethod
     def _made(exchange: Exchange, answer: _Answer, call: Call) -> Call:

@@ -41,6 +41,7 @@ from .asking import API_VERSION, PROBE_S, Asking, engine_url
 from .base import Capabilities, WireSource, fold_batches
 from .client_ids import CLIENT_ID
 from .connections import OUT_OF_STEP_S, Answer, Client, check_header, too_large
+from .content import STREAM, is_whole, may_be_stream
 from .hops import HEADER, HOPS
 from .identity import Identity
 from .observed import ObservedAnswer
@@ -54,9 +55,6 @@ LOG: Final = logging.getLogger("toolwire.backends")
 
 LINGER_S: Final = 0.2
 """How long a finished stream is given to end, so that its connection can be kept."""
-
-STREAM: Final = "text/event-stream"
-"""The type of an answer that is a stream whether or not one was asked for."""
 
 COUNT_AGAIN_S: Final = 60.0
 """For so long a server of no known kind that cannot count tokens is not asked for it again."""
@@ -336,13 +334,29 @@ class HttpSource(WireSource):
         self._streams = kind == STREAM or (request.stream and may_be_stream(kind))
 
     async def pump(self, sink: Callable[[bytes], None]) -> None:
-        """Give the wire bytes of the stream to `sink`; a whole answer is written as a stream."""
-        if self._streams:
+        """Give the wire bytes of the stream to `sink`; a whole answer is written as a stream, whatever its type
+        says."""
+        passed = isinstance(self._wire, PassedProtocol)
+        if self._streams and passed:
             await self._answer.pump(sink)
-        elif isinstance(self._wire, PassedProtocol):
+        elif passed:
             raise contrary("did not stream, which it was asked to")
+        elif not self._streams:
+            sink(await self._as_stream(await self.reply()))
         else:
-            sink(await self._as_stream())
+            whole = bytearray()
+
+            def begin(data: bytes) -> None:
+                if whole or is_whole(data):
+                    self._hold(whole, data)
+                    return
+                if not data.isspace():
+                    self._answer.redirect(sink)
+                sink(data)
+
+            await self._answer.pump(begin)
+            if whole:
+                sink(await self._as_stream(await self._read(bytes(whole))))
 
     def redirect(self, sink: Callable[[bytes], None]) -> None:
         """Give what comes next to this one."""
@@ -366,7 +380,11 @@ class HttpSource(WireSource):
             choices = choices_of(self._request.sampling.n)
             reader = self._wire.reader(frame_bytes=limits.frame_bytes, choices=choices, note=self.note)
             size = held = 0
+            whole = bytearray()
             async for data in self._answer.reads():
+                if whole or (size == held == 0 and is_whole(data)):
+                    self._hold(whole, data)
+                    continue
                 size += len(data)
                 if size > limits.stream_bytes:
                     raise too_large(limits.stream_bytes)
@@ -378,6 +396,10 @@ class HttpSource(WireSource):
                     yield events
                     if self._ended:
                         return
+            if whole:
+                yield unfold(await self._read(bytes(whole)))
+                self._ended = True
+                return
             events = await in_thread(reader.finish) if held > OFFLOAD_BYTES else reader.finish()
             self._seen(events)
         except GatewayError as error:
@@ -409,8 +431,12 @@ class HttpSource(WireSource):
         """The whole answer."""
         if self._streams:
             return await fold_batches(self.batches())
+        return await self._read()
+
+    async def _read(self, body: bytes | None = None) -> ModelReply:
+        """The whole answer in `body`, or in what comes."""
         try:
-            body = await self.body()
+            body = await self.body() if body is None else body
             read = partial(self._wire.read_reply, choices=choices_of(self._request.sampling.n), note=self.note)
             return await offload(True, read, body) if len(body) > OFFLOAD_BYTES else read(body)
         except (BackendFault, ClientFault) as error:
@@ -420,9 +446,14 @@ class HttpSource(WireSource):
         """Give the connection back if the answer ended, else close it."""
         await self._answer.close(linger_s=LINGER_S if self._ended else 0.0)
 
-    async def _as_stream(self) -> bytes:
+    def _hold(self, whole: bytearray, data: bytes) -> None:
+        """Keep more of a whole answer. Raises `BackendFault` for one that is too large."""
+        whole += data
+        if len(whole) > self._backend.limits.reply_bytes:
+            raise too_large(self._backend.limits.reply_bytes)
+
+    async def _as_stream(self, reply: ModelReply) -> bytes:
         """A whole answer, written as a stream."""
-        reply = await self.reply()
         writer = self._wire.writer(WriteOptions(request=self._request, created=reply.created))
         return await offload(is_long(reply), lambda: writer.feed(unfold(reply)))
 
@@ -466,9 +497,3 @@ def base_url(url: str, path: str) -> URL:
     if not any(API_VERSION.fullmatch(segment) for segment in place.split("/")):
         place += "/v1"
     return given.with_path(place)
-
-
-def may_be_stream(content_type: str) -> bool:
-    """Whether an answer of this type is a stream if one was asked for. JSON never is, `STREAM` always; servers that say
-    neither are taken to do what was asked."""
-    return not content_type.endswith(("/json", "+json")) and content_type != "text/html"

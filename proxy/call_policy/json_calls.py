@@ -49,15 +49,24 @@ _ABSENT: Final[_Member] = (None, "null")
 def settle_arguments(text: str, *, repair: bool) -> tuple[str, tuple[RepairKind, ...]]:
     """Arguments given as a string, as JSON text, and how they had to be repaired (R9.3, R9.5).
 
-    Text that parses is returned as it is, but for keys that occur twice; blank text means no arguments. Raises
-    `ValueError` with what is wrong.
+    Text that parses is returned as it is, but for keys that occur twice and an object that is quoted once more; blank
+    text means no arguments. Raises `ValueError` with what is wrong.
     """
     if not text.strip():
         return "{}", ()
     if parses(text):
-        return each_key_once(text), ()
+        return each_key_once(_unquoted(text)), ()
     _, repaired, _, kinds = _read_arguments(text, repair)
     return each_key_once(repaired), kinds
+
+
+def _unquoted(text: str) -> str:
+    """The object that a server has written as a string inside of the string, or `text` itself."""
+    if not text.lstrip(SPACE).startswith('"'):
+        return text
+    inner = read_json(text)
+    is_object = isinstance(inner, str) and inner.lstrip(SPACE).startswith("{") and parses(inner)
+    return inner if is_object else text
 
 
 def _read_arguments(text: str, repair: bool) -> tuple[Any, str, str | None, tuple[RepairKind, ...]]:

@@ -84,9 +84,11 @@ class ToolCallAccumulator:
 
     def add(self, deltas: Iterable[ToolCallDelta]) -> None:
         """Take the call deltas of one chunk, in order."""
-        for place, delta in enumerate(deltas):
+        given = list(deltas)
+        for place, delta in enumerate(given):
             function = delta.function or ToolCallFunctionDelta()
-            self._drafts.of(delta.index, place, delta.id or "", function.name or "").take(function.arguments or "")
+            id, name, text = delta.id or "", function.name or "", function.arguments or ""
+            self._drafts.of(delta.index, None if len(given) == 1 else place, id, name, text).take(text)
 
     def calls(self) -> tuple[ToolCall, ...]:
         """The calls so far, in index order; no arguments are `{}`. Ids and names that never came are empty."""

@@ -3,7 +3,9 @@
 Rules:
 
 1. Which call a delta belongs to is decided in `CallDeltas.of` and nowhere else.
-2. Whether arguments are a fragment or everything so far is decided in `CallDelta.take` and nowhere else.
+2. Whether arguments are a fragment or everything so far is decided in `CallDelta.take` and nowhere else; the same of a
+   name in `CallDelta.take_name`.
+3. A call without a name is none (R29.2).
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ class CallDelta:
     so is `extra`, what was said beside and not given out."""
 
     __slots__ = (
-        *("_broken", "_cumulative", "_fresh", "_length", "_nesting", "_pieces"),
+        *("_blank", "_broken", "_cumulative", "_fresh", "_length", "_nesting", "_pieces"),
         *("block", "call_id", "extra", "id", "kind", "name", "slot"),
     )
 
@@ -44,6 +46,7 @@ class CallDelta:
         self._pieces: list[str] = []
         self._length = 0
         self._cumulative = self._broken = False
+        self._blank = True
         self._fresh: list[str] = []
         self._nesting = _Nesting()
 
@@ -57,7 +60,7 @@ class CallDelta:
     @property
     def is_blank(self) -> bool:
         """No arguments so far, or only whitespace."""
-        return not self.arguments.strip(SPACE)
+        return self._blank
 
     @property
     def is_whole(self) -> bool:
@@ -76,6 +79,11 @@ class CallDelta:
         self._broken = not self.is_whole  # what stands behind a closed value never mends it
         return not self._broken
 
+    def take_name(self, name: str) -> None:
+        """Add a name, or a piece of one. What repeats it says nothing new; in a block that is open none counts."""
+        if self.block is None and name != self.name:
+            self.name = name if name.startswith(self.name) else self.name + name
+
     def take(self, text: str) -> str:
         """Add arguments and give back what of them is new: all, or what follows if they repeat all that came before.
 
@@ -90,6 +98,7 @@ class CallDelta:
                 if self._cumulative:
                     text = text[self._length :]
         if text:
+            self._blank = self._blank and not text.strip(SPACE)
             self._pieces.append(text)
             self._fresh.append(text)
             self._length += len(text)
@@ -144,22 +153,27 @@ class CallDeltas:
         self._slots: dict[int, CallDelta] = {}
         self._ids: dict[str, CallDelta] = {}
         self._names: set[str] = set()
+        self._last: CallDelta | None = None
 
-    def of(self, index: int | None, place: int, call_id: str, name: str) -> CallDelta:
+    def of(self, index: int | None, place: int | None, call_id: str, name: str, text: str = "") -> CallDelta:
         """The call that a delta belongs to; a new one if it can be none of the known. It gets the id and the name.
 
-        `index` says which slot; without one a known id does, else `place`, the position in the delta's array. In a slot
-        another id begins another call; so does a name after arguments that are whole, for servers that give no ids.
+        `index` says which slot; without one a known id does, else `place`, the position in the delta's array, or None
+        for a delta that comes alone: without a name that goes on with the call before it, if this can go on. In a slot
+        another id with a name begins another call, and without one does behind arguments that are whole. So does a
+        name behind these, unless all that the delta says has been said; `text` are its arguments.
         """
-        draft = self._known(index, place, call_id, name)
+        draft = self._known(index, place, call_id, name, text)
         if draft is None:
-            slot = place if index is None else index
+            slot = (place or 0) if index is None else index
             draft = self._slots[slot] = CallDelta(slot)
             self.drafts.append(draft)
         if call_id and not draft.id:
             draft.id = call_id
-            self._ids.setdefault(call_id, draft)
-        draft.name = draft.name or name
+        if call_id and call_id == draft.id:
+            self._ids[call_id] = draft
+        draft.take_name(name)
+        self._last = draft
         return draft
 
     def name(self, draft: CallDelta) -> str:
@@ -169,15 +183,23 @@ class CallDeltas:
         self._names.add(name)
         return name
 
-    def _known(self, index: int | None, place: int, call_id: str, name: str) -> CallDelta | None:
-        if index is None and call_id in self._ids:
-            return self._ids[call_id]
-        known = self._slots.get(place if index is None else index)
-        if known is None or (call_id and known.id and call_id != known.id):
+    def _known(self, index: int | None, place: int | None, call_id: str, name: str, text: str) -> CallDelta | None:
+        if index is not None:
+            known = self._slots.get(index)
+        elif call_id in self._ids:
+            known = self._ids[call_id]
+        else:
+            known = self._slots.get(place or 0)
+            last = self._last
+            if place is None and not name and last is not None and (known is None or not last.has_ended):
+                known = last
+        if known is None or not (name or call_id):
+            return known
+        another_id = bool(call_id and known.id and call_id != known.id)
+        if another_id and (name or (index is None and place is not None)):
             return None
-        if name and not call_id and not known.id and known.has_ended:
-            return None
-        return known
+        is_behind = (another_id or (name and known.name)) and known.kind == "function" and known.has_ended
+        return None if is_behind and not _is_repeated(known, call_id, name, text) else known
 
     def clear(self) -> None:
         """Forget all calls: their answer ended."""
@@ -185,3 +207,13 @@ class CallDeltas:
         self._slots.clear()
         self._ids.clear()
         self._names.clear()
+        self._last = None
+
+
+def _is_repeated(known: CallDelta, call_id: str, name: str, text: str) -> bool:
+    """Whether a delta with an id or a name, behind whole arguments, says no more than is known of their call."""
+    if name != known.name or call_id != known.id:
+        return False
+    if not call_id:
+        return text == known.arguments
+    return text.startswith(known.arguments) or not text.lstrip(SPACE).startswith(("{", "["))

@@ -103,6 +103,18 @@ def unreadable(what: str, value: Any) -> BackendFault:
     return BackendFault(f"{what}: {quote(value)}.", code="upstream_invalid_response")
 
 
+def nameless() -> BackendFault:
+    """The fault of an answer that holds nothing but calls without a name (R29.2)."""
+    message = "The model server's answer holds nothing but a call without a name."
+    return BackendFault(message, code="upstream_invalid_response")
+
+
+def unfinished() -> BackendFault:
+    """The fault of an answer that ended inside of its only call, without a word of why (R29.2)."""
+    message = "The model server's answer ended inside of a call, and does not say why."
+    return BackendFault(message, code="upstream_invalid_response")
+
+
 def _parse(text: bytes) -> Any:
     try:
         return orjson.loads(text)

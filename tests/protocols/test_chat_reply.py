@@ -167,3 +167,18 @@ def test_error_bodies() -> None:
 def test_calls_that_are_no_list_are_none(calls: str) -> None:
     body = f'{{"choices":[{{"message":{{"content":"hi","tool_calls":{calls}}}}}]}}'
     assert CHAT.read_reply(body.encode()).text == "hi"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "made"), [([""], [""]), (['{"a":', "{}"], ["{}"]), (['{"a": 1}'], ['{"a": 1}']), (['{"a":'], None)]
+)
+def test_an_answer_that_does_not_say_how_it_ended(arguments: list[str], made: list[str] | None) -> None:
+    """R29.2: half a call is none, and no arguments are not `{}`."""
+    calls = [{"id": "a", "function": {"name": "f", "arguments": text}} for text in arguments]
+    choice = {"index": 0, "message": {"content": None, "tool_calls": calls}, "finish_reason": None}
+    body = json.dumps({"id": "x", "choices": [choice]}).encode()
+    if made is None:
+        with pytest.raises(BackendFault, match="ended inside of a call"):
+            CHAT.read_reply(body)
+    else:
+        assert [use.arguments for use in CHAT.read_reply(body).calls] == made

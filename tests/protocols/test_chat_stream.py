@@ -432,8 +432,20 @@ def test_the_name_comes_late() -> None:
     ) == [("a", "f", '{"x":1}')]
 
 
-def test_a_call_without_a_name_is_not_lost() -> None:
-    assert calls_of([{"index": 0, "id": "a", "function": fn("{}")}]) == [("a", "", "{}")]
+def test_a_call_without_a_name_is_none() -> None:
+    """R29.2."""
+    whole = {"index": 1, "id": "b", "function": fn("{}", "f")}
+    assert calls_of([{"index": 0, "id": "a", "function": fn("{}")}, whole]) == [("b", "f", "{}")]
+    with pytest.raises(BackendFault, match="nothing but a call without a name"):
+        calls_of([{"index": 0, "id": "a", "function": fn("{}")}])
+    assert calls_of([{"index": 0, "id": "a", "function": fn("{}")}], reason="length") == []
+
+
+def test_half_a_call_of_an_answer_that_says_no_end_is_cut() -> None:
+    """R29.2."""
+    deltas = [{"index": 0, "id": "a", "function": fn("{}", "f")}, {"index": 1, "id": "b", "function": fn('{"', "g")}]
+    got = read(chunk({"tool_calls": deltas}) + DONE)
+    assert [event.status for event in got if isinstance(event, Close)] == ["complete", "truncated"]
 
 
 @pytest.mark.parametrize("pieces", [['{"', '{"p', '{"path":', '{"path":"x"}'], ["{", '{"path":"x"}', '{"path":"x"}']])

@@ -213,7 +213,7 @@ def check_fault(error: GatewayError) -> None:
     assert isinstance(error, BackendFault)
     assert error.code in ("upstream_invalid_response", "upstream_error")
     if error.code == "upstream_invalid_response":
-        assert re.search(r"index|choices|calls|items|JSON", error.message)
+        assert re.search(r"index|choices|call|items|JSON", error.message)
     assert len(error.message) < 500
 
 

@@ -134,7 +134,6 @@ def test_announcements_may_be_missing() -> None:
     calls = fold(read(wire(bare) + end())).calls
     assert [(use.name, use.kind, use.arguments) for use in calls] == [
         ("read_file", "function", '{"path":"notes.txt"}'),
-        ("", "custom", "*** Begin\n+x\n"),
         ("stop", "function", "{}"),
     ]
 

@@ -234,6 +234,17 @@ def test_no_arguments_are_an_empty_object(arguments: str) -> None:
         run(exchange(), call("write", arguments))
 
 
+@pytest.mark.parametrize("arguments", ["", " \n"])
+def test_arguments_that_are_demanded_and_did_not_come_are_no_call(arguments: str) -> None:
+    """R29.2: a reader says `{}` where its server has said that the call is over."""
+    at = exchange()
+    with pytest.raises(BackendFault, match="ended inside of a call"):
+        run(at, call("read", arguments))
+    run(at, call("read", GOOD))
+    assert run(at, call("read", arguments)) is None
+    assert at.record.counts == {"calls": 1, "truncated_calls": 1}
+
+
 def test_malformed_arguments_are_repaired_once_for_soft_tools() -> None:
     at = exchange()
     assert run(at, call("read", "{'path': 'a',}")) == call("read", GOOD)

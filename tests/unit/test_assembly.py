@@ -454,6 +454,8 @@ def test_no_fields_raise_anything_else(
 def test_settled_arguments() -> None:
     assert settle_arguments("", repair=False) == ("{}", ())
     assert settle_arguments(' {"a":1}', repair=False) == (' {"a":1}', ())
+    assert settle_arguments(' "{\\"a\\":1}"', repair=False) == ('{"a":1}', ())  # quoted once more (R29.2)
+    assert settle_arguments('"{a"', repair=False) == ('"{a"', ())
     assert settle_arguments("{a: 1}", repair=True) == ('{"a": 1}', ("quotes",))
     with pytest.raises(ValueError, match="char 1"):
         settle_arguments("{a: 1}", repair=False)

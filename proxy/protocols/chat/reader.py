@@ -4,9 +4,11 @@ Rules:
 
 1. Total: what is neither answer nor error is left out (`noise.py`); a chunk that says nothing this reader knows
    becomes `Opaque`; a frame that is no JSON object ends the stream with a `Fault`. Bytes may be cut anywhere.
-2. A call opens when its name is known and closes when its answer ends, because servers interleave parallel calls. Prose
-   (text, reasoning, refusal) has one open block at a time per answer.
-3. Which call a delta belongs to, and what of its arguments is new, is decided in `drafts.py`.
+2. A call opens when its arguments begin, since until then its name may come in pieces, and closes when the stream
+   ends: servers interleave parallel calls, and go on behind a `finish_reason`. Prose (text, reasoning, refusal) has one
+   open block at a time per answer. A call that never got a name is left out; if nothing else was said, the answer is
+   none (R29.2).
+3. Which call a delta belongs to, and what of its arguments is new, is decided in `call_deltas.py`.
 4. What is counted or sized by a server's number is bounded first (`numbers.py`).
 5. What is not modelled is kept where it belongs: of a delta in `Delta.extra`, of a call in its block's, of the end of
    an answer in `Finish.choices`, top-level fields in `Start.extra` and, if they came later or changed, in
@@ -24,12 +26,12 @@ from ...errors import BackendFault, GatewayError
 from ...events import BlockKind, BlockStatus, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
 from ...fastparse import SseFramer
 from ...model import EMPTY, CallKind, Extra, FinishReason, Usage, merged, scoped
-from ...scan._grammar import FrameTooLarge
+from ...scan._grammar import SPACE, FrameTooLarge
 from .. import noise
 from ..call_deltas import CallDelta, CallDeltas
 from ..ends import of_cut, read_end
 from ..numbers import MAX_CALLS, MAX_CHOICES, index_of, too_many, whole_number
-from ..wire import load, read_frame
+from ..wire import load, nameless, read_frame, unfinished
 from .opaque import of_deltas, opaque_of, without
 from .reply import (
     AN_ANSWER,
@@ -219,16 +221,17 @@ class ChatReader:
         if said and not reason:
             self._news = EMPTY  # of its tokens (rule 5)
         calls = delta.get("tool_calls")
-        for place, call in enumerate(calls if isinstance(calls, list) else ()):
-            if isinstance(call, dict):
-                answer.call(self, call, place, out)
+        if isinstance(calls, list):
+            for place, call in enumerate(calls):
+                if isinstance(call, dict):
+                    answer.call(self, call, None if len(calls) == 1 else place, out)
         if isinstance(delta.get("function_call"), dict):
-            answer.call(self, {"function": delta["function_call"]}, 0, out)
+            answer.call(self, {"function": delta["function_call"]}, None, out)
         if reason:
             answer.reason = read_end(reason, self._note)
             if rest or extra or not choice.keys() <= CHOICE:
                 answer.ended({**choice, "logprobs": None} if said else choice, rest)
-            answer.close(self, out)
+            answer.close_prose(self, out)
             return True
         if not said and (rest or (extra and _has_tokens(choice["logprobs"])) or rest_of(choice, CHOICE)):
             if len(out) == before and not calls:
@@ -261,6 +264,12 @@ class ChatReader:
             self._start({}, out)
         for answer in self._answers.values():
             answer.close(self, out)
+        if not self._blocks and any(answer.lacks_name for answer in self._answers.values()):
+            self._fault(nameless(), out)
+            return
+        if any(answer.is_broken for answer in self._answers.values()):
+            self._fault(unfinished(), out)
+            return
         count = max(self._answers, default=0) + 1
         reasons = [self._answers[i].reason if i in self._answers else None for i in range(count)]
         first, *others = (reason or "stop" for reason in reasons)
@@ -292,9 +301,12 @@ class _Answer:
     """One choice: its open block of prose and its calls. It is told its reader, and does not know it: only the
     collector could free a circle."""
 
-    __slots__ = ("_drafts", "_opaque", "_prose", "ending", "index", "reason")
+    __slots__ = ("_drafts", "_opaque", "_prose", "ending", "index", "is_broken", "lacks_name", "reason")
 
     def __init__(self, index: int) -> None:
+        self.lacks_name = self.is_broken = False
+        """A call of it that nothing cut off never got a name; `is_broken`: it ended in its only call, and says not
+        why."""
         self.reason: str | None = None
         self.ending: Extra = EMPTY
         self.index = index
@@ -323,6 +335,7 @@ class _Answer:
         if opened is None or opened[1] is not kind:
             if opened is not None:
                 self._close_prose(reader, opened[0], "complete", out)
+            self._open_named(reader, out)
             opened = self._prose = reader.next_block(), kind
             if self.index == 0:
                 reader.open_prose = opened
@@ -335,8 +348,8 @@ class _Answer:
         if self.index == 0:
             reader.open_prose = None
 
-    def call(self, reader: ChatReader, wire: Mapping[str, Any], place: int, out: list[Event]) -> None:
-        """A delta of a call, at `place` in its array."""
+    def call(self, reader: ChatReader, wire: Mapping[str, Any], place: int | None, out: list[Event]) -> None:
+        """A delta of a call, at `place` in its array, or alone in it."""
         custom = wire.get("custom")
         kind: CallKind = "custom" if isinstance(custom, dict) else "function"
         body = custom if isinstance(custom, dict) else wire.get("function")
@@ -345,19 +358,31 @@ class _Answer:
         index = index_of(wire.get("index"), MAX_CALLS, "a call")
         if self._drafts is None:
             self._drafts = CallDeltas()
-        draft = self._drafts.of(index, place, text_of(wire.get("id")), text_of(body.get("name")))
+        text = arguments_text(body.get("input" if kind == "custom" else "arguments"))
+        draft = self._drafts.of(index, place, text_of(wire.get("id")), text_of(body.get("name")), text)
         if len(self._drafts.drafts) > MAX_CALLS:
             raise too_many("calls", MAX_CALLS)
         if draft.block is None:
             draft.kind = kind
         if extra := reply_call_extra(wire, kind):
             draft.extra = merged(draft.extra, extra)
-        new = draft.take(arguments_text(body.get("input" if kind == "custom" else "arguments")))
+        new = draft.take(text)
         if draft.block is not None:
             if new:
                 out.append(Delta(draft.block, new))
-        elif draft.name:
-            self._open(reader, draft, self._drafts, out)
+        elif draft.name and not draft.is_blank:
+            self._open_named(reader, out, draft)
+        elif draft.name and self._prose is not None:  # it stands before text that comes now
+            self._close_prose(reader, self._prose[0], "complete", out)
+
+    def _open_named(self, reader: ChatReader, out: list[Event], last: CallDelta | None = None) -> None:
+        """Open the blocks of the calls that have a name, up to `last`, in their order."""
+        for draft in () if self._drafts is None else self._drafts.drafts:
+            if draft.block is None and draft.name.strip(SPACE):
+                assert self._drafts is not None
+                self._open(reader, draft, self._drafts, out)
+            if draft is last:
+                break
 
     def _open(self, reader: ChatReader, draft: CallDelta, drafts: CallDeltas, out: list[Event]) -> None:
         """Open the block of a call and give out the arguments that came before its name."""
@@ -380,22 +405,34 @@ class _Answer:
         if draft.arguments:
             out.append(Delta(draft.block, draft.arguments))
 
-    def close(self, reader: ChatReader, out: list[Event]) -> None:
-        """The answer ended: close all blocks. What its end cut off is `truncated`."""
-        cut = self.reason is not None and self.reason not in FinishReason.WHOLE
+    @property
+    def _is_cut(self) -> bool:
+        return self.reason is not None and self.reason not in FinishReason.WHOLE
+
+    def close_prose(self, reader: ChatReader, out: list[Event]) -> None:
+        """The answer ended, as far as it is text."""
         if self._prose is not None:
-            self._close_prose(reader, self._prose[0], "truncated" if cut else "complete", out)
+            self._close_prose(reader, self._prose[0], "truncated" if self._is_cut else "complete", out)
+
+    def close(self, reader: ChatReader, out: list[Event]) -> None:
+        """The stream ended: close all blocks. What its end cut off is `truncated`."""
+        self.close_prose(reader, out)
         if self._drafts is None:
             return
+        self._open_named(reader, out)
+        made = [draft for draft in self._drafts.drafts if draft.block is not None]
+        halves = [draft for draft in made if draft.kind == "function" and not (draft.is_blank or draft.is_whole)]
+        self.is_broken = self.reason is None and bool(halves) and len(halves) == len(made)
         for draft in self._drafts.drafts:
-            if draft.block is None:  # It never got a name: the call policy says what becomes of it (R9.2).
-                self._open(reader, draft, self._drafts, out)
-            assert draft.block is not None
-            function = draft.kind == "function"
-            truncated = cut and function and not draft.is_whole
+            if draft.block is None:
+                self.lacks_name = self.lacks_name or not self._is_cut
+                continue
+            # Without a reason nobody says that what has come is all; whether there may be nothing, the schema says.
+            half = draft.kind == "function" and not draft.is_whole
+            truncated = half and (self._is_cut or (self.reason is None and not draft.is_blank))
             if truncated and self.reason is not None:
                 self.reason = of_cut(self.reason)
-            if function and draft.is_blank and not truncated:
+            if half and draft.is_blank and not truncated and self.reason is not None:
                 out.append(Delta(draft.block, "{}"))  # arguments always parse as JSON (R7.3)
             out.append(Close(draft.block, "truncated" if truncated else "complete", draft.extra))
         self._drafts.clear()

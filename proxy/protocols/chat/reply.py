@@ -46,7 +46,7 @@ from ..ends import of_cut, read_end, told
 from ..in_band import fault_of
 from ..noise import Note, unnoted
 from ..numbers import MAX_CALLS, MAX_CHOICES, index_of, rest_of_counts, too_many, usage_of, whole_number, with_rest
-from ..wire import dump, dumper, read_answer, shorten, unreadable, whole
+from ..wire import dump, dumper, nameless, read_answer, shorten, unfinished, unreadable, whole
 from .opaque import REASONING, joined, opaque_of, without
 from .request_writer import write_call
 from .unmodelled import PROTOCOL, call_extra
@@ -97,11 +97,15 @@ def read_reply(body: bytes, choices: int = MAX_CHOICES, note: Note = unnoted) ->
     given = answer.get("choices")
     if not isinstance(given, list) or not given or not _ONLY_OBJECTS.issuperset(map(type, given)):
         raise unreadable("The model server's answer has no choices", answer)
+    ordered = _in_order(given, choices)
+    read = tuple([_read_choice(choice, note) for choice in ordered])
+    if not any(choice.parts for choice in read) and any(map(_lacks_names, read, ordered)):
+        raise nameless()
     return ModelReply(
         id=text_of(answer.get("id")),
         model=text_of(answer.get("model")),
         created=whole_number(answer.get("created")),
-        choices=tuple(_read_choice(choice, note) for choice in _in_order(given, choices)),
+        choices=read,
         usage=read_usage(answer.get("usage")),
         extra=scoped(PROTOCOL, beside) if beside else EMPTY,
     )
@@ -150,11 +154,16 @@ def _read_choice(choice: Mapping[str, Any], note: Note) -> ReplyChoice:
     if len(calls) > MAX_CALLS:
         raise too_many("calls", MAX_CALLS)
     reason = _reason_of(choice, note)
-    for call in calls:
-        if isinstance(call, dict):
-            parts.append(_read_call(call, cut=reason not in FinishReason.WHOLE))
-    if reason not in FinishReason.WHOLE and any(isinstance(part, ToolUse) and is_half(part) for part in parts):
+    said = bool(choice.get("finish_reason"))
+    ended = said and reason in FinishReason.WHOLE
+    uses = [_read_call(call, ended=ended) for call in calls if isinstance(call, dict)]
+    named = [use for use in uses if use.name.strip(SPACE)]  # R29.2
+    whole = [use for use in named if said or not use.arguments.strip(SPACE) or not is_half(use)]
+    if named and not whole:
+        raise unfinished()
+    if reason not in FinishReason.WHOLE and any(map(is_half, whole)):
         reason = of_cut(reason)
+    parts += whole
     return ReplyChoice(tuple(parts), reason, choice_extra(choice, without(rest, opaque)))
 
 
@@ -213,8 +222,16 @@ def _token(token: Any, chance: Any) -> dict[str, Any]:
     return {"token": text, "logprob": chance if number else 0.0, "bytes": list(text.encode(errors="replace"))}
 
 
-def _read_call(call: Mapping[str, Any], *, cut: bool) -> ToolUse:
-    """`cut`: a limit of length ended the answer, so no arguments may be arguments that did not come."""
+def _lacks_names(choice: ReplyChoice, wire: Mapping[str, Any]) -> bool:
+    """Whether all that a choice has is calls without a name, which no limit cut off."""
+    message = wire.get("message")
+    called = isinstance(message, dict) and bool(message.get("tool_calls") or message.get("function_call"))
+    return called and not choice.parts and choice.reason in FinishReason.WHOLE
+
+
+def _read_call(call: Mapping[str, Any], *, ended: bool) -> ToolUse:
+    """`ended`: its server says why the answer ended, and that is no limit. Else no arguments may be arguments that did
+    not come."""
     call_id = text_of(call.get("id")) or new_call_id()
     custom = call.get("custom")
     if isinstance(custom, dict):
@@ -224,9 +241,10 @@ def _read_call(call: Mapping[str, Any], *, cut: bool) -> ToolUse:
     if not isinstance(function, dict):
         function = {}
     arguments = arguments_text(function.get("arguments"))
-    whole = cut or arguments.strip(SPACE)
+    if not arguments.strip(SPACE):
+        arguments = "{}" if ended else ""
     extra = reply_call_extra(call, "function")
-    return ToolUse(call_id, text_of(function.get("name")), arguments if whole else "{}", extra=extra)
+    return ToolUse(call_id, text_of(function.get("name")), arguments, extra=extra)
 
 
 _CALLED: Final = frozenset({"name", "arguments", "input"})

@@ -113,7 +113,9 @@ def read_block(block: Mapping[str, Any], names: Mapping[str, str] = EMPTY) -> Pa
 
 
 def arguments_of(value: Any) -> str:
-    """The `input` of a call as text."""
+    """The `input` of a call as text. A server may have written it as one."""
+    if isinstance(value, str) and is_object(value):
+        return value
     return "{}" if value is None else dump(value).decode()
 
 

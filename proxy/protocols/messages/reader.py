@@ -7,7 +7,8 @@ Rules:
    no JSON object ends the stream with a `Fault`. Bytes may be cut anywhere.
 2. A block opens and closes where its server says so; one that was left open is closed by the end. A call without whole
    arguments is closed only when more is known: if the answer ends with it, and that end cuts, it was cut, whether its
-   server said that it is over or not (R29.3).
+   server said that it is over or not (R29.3). A call without a name is left out; if nothing else was said, the answer
+   is none (R29.2).
 3. Counts are running totals: what comes later counts, and what is not said again stays.
 4. What is counted or sized by a server's number is bounded first (`numbers.py`).
 5. The stream is good when `message_stop` came, or a reason to stop; else it broke off.
@@ -25,14 +26,14 @@ from ...model import EMPTY, Extra, FinishReason, scoped
 from ...scan._grammar import SPACE, FrameTooLarge
 from .. import noise
 from ..call_deltas import CallDelta, new_call_id
-from ..chat.reply import text_of
+from ..chat.reply import arguments_text, text_of
 from ..client_tools import TOOLSET
 from ..ends import of_cut, read_end
 from ..numbers import MAX_PARTS, index_of, too_many
-from ..wire import load, read_frame
-from .blocks import CALL, PROTOCOL, REDACTED, TEXT, THINKING, arguments_of, block_extra, rest_of
+from ..wire import load, nameless, read_frame
+from .blocks import CALL, PROTOCOL, REDACTED, TEXT, THINKING, block_extra, rest_of
 from .errors import read_error
-from .reply import ANSWER, no_answer, read_stop, read_usage
+from .reply import ANSWER, is_nameless, no_answer, read_stop, read_usage
 
 _DELTA: Final = frozenset({"stop_reason", "stop_sequence"})
 _EVENT: Final = frozenset({"type", "delta", "usage"})
@@ -55,6 +56,9 @@ class MessagesReader:
         self._last = -1
         self._seen = 0
         self._ids: set[str] = set()
+        self._lacks_name = self._has_opened = False
+        self._starts: dict[int, Mapping[str, Any]] = {}  # of calls
+        self._ahead: dict[int, list[str]] = {}  # pieces of calls that have not begun
         self._ending: int | None = None  # a call whose server says that it is over, and that may have been cut
         self._started = self._ended = False
         self._counts: dict[str, Any] = {}
@@ -166,10 +170,13 @@ class MessagesReader:
     def _finish(self) -> None:
         self._start(None)
         reason, extra = read_stop(self._stop or {}, self._note)
+        is_cut = reason not in FinishReason.WHOLE
         for index in list(self._blocks):
-            cut = reason not in FinishReason.WHOLE
-            reason = of_cut(reason) if cut and self._blocks[index].may_be_cut else reason
-            self._end(index, cut=cut)
+            reason = of_cut(reason) if is_cut and self._blocks[index].may_be_cut else reason
+            self._end(index, cut=is_cut, said="stop_reason" in (self._stop or EMPTY))
+        if self._lacks_name and not (self._has_opened or is_cut):
+            self._fault(nameless())
+            return
         self._ended = True
         usage = read_usage(self._counts) if self._counts else None
         self._out.append(Finish(reason, usage, (), scoped(PROTOCOL, self._late), (extra,) if extra else ()))
@@ -184,16 +191,21 @@ class MessagesReader:
         self._start(None)
         given = index_of(value.get("index"), MAX_PARTS, "a block")
         index = self._last + 1 if given is None else given
+        block = value.get("content_block")
+        block = block if isinstance(block, dict) else {"type": "text"}
+        if block.get("type") == "tool_use":
+            if block.get("id") and self._starts.get(index) == block:
+                return  # said twice
+            self._starts[index] = block
         if index in self._blocks:
             self._end(index)
-        block = value.get("content_block")
-        self._begin(index, block if isinstance(block, dict) else {"type": "text"})
+        self._begin(index, block)
 
     def _begin(self, index: int, wire: Mapping[str, Any]) -> _Block:
         if self._seen >= MAX_PARTS:
             raise too_many("blocks", MAX_PARTS)
         if self._ending is not None:
-            self._end(self._ending)
+            self._end(self._ending, said=True)
         self._last = index
         block = self._blocks[index] = _Block(self._seen, wire)
         self._seen += 1
@@ -207,6 +219,8 @@ class MessagesReader:
                 signature = text_of(wire.get("signature"))
                 self._emit_open(block, block_extra(wire, THINKING if signature else _SIGNED))
                 self._give(block, text_of(wire.get("thinking")))
+            case BlockKind.TOOL_CALL if is_nameless(wire):
+                block.is_nameless = self._lacks_name = True
             case BlockKind.TOOL_CALL:
                 call_id = text_of(wire.get("id"))
                 if not call_id or call_id in self._ids:
@@ -215,10 +229,13 @@ class MessagesReader:
                 name = text_of(wire.get("name"))
                 group = text_of(wire.get(TOOLSET)) or None
                 self._emit_open(block, block_extra(wire, CALL), name=name, call_id=call_id, namespace=group)
+                for text in self._ahead.pop(index, ()):
+                    self._give(block, text)
         return block
 
     def _emit_open(self, block: _Block, extra: Extra, **call: Any) -> None:
         assert block.kind is not None
+        self._has_opened = True
         self._out.append(Open(block.number, block.kind, extra=extra, **call))
 
     def _delta(self, value: Mapping[str, Any]) -> None:
@@ -229,10 +246,15 @@ class MessagesReader:
         block = self._blocks.get(index)
         if kind in _TEXTS:
             key, of = _TEXTS[kind]
+            given = delta.get(key)
             if block is None and of is not BlockKind.TOOL_CALL:  # its server left out where it begins
                 block = self._begin(max(index, 0), {"type": "text" if of is BlockKind.TEXT else "thinking"})
             if block is not None and block.kind in (of, None):
-                self._give(block, text_of(delta.get(key)))
+                self._give(block, arguments_text(given) if of is BlockKind.TOOL_CALL else text_of(given))
+                return
+            if of is BlockKind.TOOL_CALL:
+                if index not in self._starts:
+                    self._ahead.setdefault(index, []).append(arguments_text(given))
                 return
         elif kind == "signature_delta" and block is not None:
             block.late["signature"] = text_of(delta.get("signature"))
@@ -245,7 +267,7 @@ class MessagesReader:
     def _give(self, block: _Block, text: str) -> None:
         if block.kind in (BlockKind.TOOL_CALL, None):
             block.draft.take(text)
-        if text and block.kind is not None:
+        if text and block.kind is not None and not block.is_nameless:
             self._out.append(Delta(block.number, text))
 
     def _close(self, value: Mapping[str, Any]) -> None:
@@ -254,13 +276,15 @@ class MessagesReader:
         if block is not None and index == self._last and block.may_be_cut:
             self._ending = index
         elif block is not None:
-            self._end(index)
+            self._end(index, said=True)
 
-    def _end(self, index: int, *, cut: bool = False) -> None:
-        """`cut`: the answer ended with it, and that end may have cut it off."""
+    def _end(self, index: int, *, cut: bool = False, said: bool = False) -> None:
+        """`cut`: the answer ended with it, and that end may have cut it off. `said`: its server says how it ended."""
         block = self._blocks.pop(index)
         if index == self._ending:
             self._ending = None
+        if block.is_nameless:
+            return
         given = block.wire.get("input")
         status: BlockStatus = "complete"
         if block.kind is None:
@@ -276,22 +300,25 @@ class MessagesReader:
             self._out.append(Opaque(PROTOCOL, {**wire, **block.late} if block.late else wire))
             return
         if block.kind is BlockKind.TOOL_CALL:
-            if cut and block.may_be_cut:
+            half = not (said or block.draft.is_blank or block.draft.is_whole)
+            if half or (cut and block.may_be_cut):
                 status = "truncated"
             elif block.draft.is_blank:
-                self._give(block, arguments_of(given).strip(SPACE) if isinstance(given, dict) else "{}")
+                whole = arguments_text(given).strip(SPACE) if given else ""
+                self._give(block, whole or ("{}" if said else ""))
         self._out.append(Close(block.number, status, scoped(PROTOCOL, block.late)))
 
 
 class _Block:
     """A block that is not over: what it began with, and what came late. `kind` is None if it is not modelled."""
 
-    __slots__ = ("draft", "kind", "late", "number", "wire")
+    __slots__ = ("draft", "is_nameless", "kind", "late", "number", "wire")
 
     def __init__(self, number: int, wire: Mapping[str, Any]) -> None:
         self.number = number
         self.wire = wire
         self.late: dict[str, Any] = {}
+        self.is_nameless = False
         self.draft = CallDelta(0)
         self.draft.kind = "custom"  # pieces are pieces: nobody repeats what was
         self.kind = _KINDS.get(text_of(wire.get("type")))

@@ -46,7 +46,7 @@ from ..chat.reply import is_whole, text_of
 from ..ends import meaning, of_cut, read_end, told
 from ..noise import LEFT_OUT, Note, of_item, unnoted
 from ..numbers import MAX_PARTS, rest_of_counts, too_many, usage_of, with_rest
-from ..wire import dumper, read_answer, unreadable, whole
+from ..wire import dumper, nameless, read_answer, unreadable, whole
 from .blocks import PROTOCOL, input_of, is_object, read_block, rest_of, write_block
 from .errors import read_error
 from .ids import message_id
@@ -246,6 +246,8 @@ def read_reply(body: bytes, note: Note = unnoted) -> ModelReply:
     reason, extra = read_stop(answer, note)
     for part in _parts(content, note):
         add_part(parts, part)
+    if not parts and reason in FinishReason.WHOLE and any(map(is_nameless, content)):
+        raise nameless()
     if reason not in FinishReason.WHOLE and isinstance(last := content[-1] if content else None, Mapping):
         cut = parts[-1] if parts and last.get("type") == "tool_use" and not last.get("input") else None
         if isinstance(cut, ToolUse):  # what had come of its arguments is not said: half a call, as in a stream (R29.3)
@@ -264,7 +266,7 @@ def read_reply(body: bytes, note: Note = unnoted) -> ModelReply:
 
 def _parts(content: Iterable[Any], note: Note) -> Iterator[Part]:
     for block in content:
-        if not isinstance(block, Mapping):
+        if not isinstance(block, Mapping) or is_nameless(block):
             continue
         if (kind := of_item(block)) is not None:
             note(LEFT_OUT, kind)
@@ -274,11 +276,17 @@ def _parts(content: Iterable[Any], note: Note) -> Iterator[Part]:
             yield part
 
 
+def is_nameless(block: Any) -> bool:
+    """Whether it is a call without a name, which is none (R29.2)."""
+    called = isinstance(block, Mapping) and block.get("type") == "tool_use"
+    return called and not text_of(block.get("name")).strip(SPACE)
+
+
 def with_id(block: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A call with an id and a name, if its server left one out."""
+    """A call with an id, if its server left it out."""
     if block.get("type") != "tool_use" or (isinstance(block.get("id"), str) and block["id"]):
         return block
-    return {**block, "id": new_call_id(), "name": text_of(block.get("name"))}
+    return {**block, "id": new_call_id()}
 
 
 def no_answer(what: str) -> BackendFault:

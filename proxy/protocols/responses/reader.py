@@ -7,6 +7,7 @@ Rules:
    may be cut anywhere.
 2. A block opens when its item says something and closes when its item is done. What only a `done` event, a finished
    item or the final resource holds is caught up from there, so no event but the last is needed.
+   A call without a name is left out; if nothing else was said, the answer is none (R29.2).
 3. An item that is not modelled is one `Opaque` when it is done, with the whole item as payload. Frames that tell how
    it goes on are too, and if there are any the one before them that announces it.
 4. What is counted or sized by a server's number is bounded first (`numbers.py`).
@@ -21,13 +22,13 @@ from typing import Any, Final
 from ...errors import BackendFault, GatewayError
 from ...events import BlockKind, BlockStatus, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
 from ...fastparse import SseFramer
-from ...model import EMPTY, CallKind, Extra, ToolUse, fields_of, scoped
-from ...scan._grammar import FrameTooLarge
+from ...model import EMPTY, CallKind, Extra, FinishReason, ToolUse, fields_of, scoped
+from ...scan._grammar import SPACE, FrameTooLarge
 from .. import noise
 from ..call_deltas import CallDelta, new_call_id
-from ..chat.reply import text_of
+from ..chat.reply import arguments_text, text_of
 from ..numbers import MAX_PARTS, index_of, too_many, whole_number
-from ..wire import load, read_frame
+from ..wire import load, nameless, read_frame
 from .client_tools import read_client_call
 from .errors import read_fault
 from .items import MESSAGE_FIELDS, PROTOCOL, call_extra, message_of, reasoning_fields, rest_of, text_extra
@@ -73,12 +74,13 @@ class ResponsesReader:
     def __init__(self, frame_bytes: int, note: noise.Note = noise.unnoted) -> None:
         self.note = note
         self._framer = SseFramer(frame_bytes)
-        self._items: dict[int, _Item] = {}
-        self._idents: dict[str, int] = {}
-        self._last = 0
-        self._next = 0  # behind all of them
-        self._blocks = 0
-        self._started = self._ended = False
+        self._items: list[_Item] = []
+        self._places: dict[int, _Item] = {}  # the last one at each index
+        self._idents: dict[str, _Item] = {}
+        self._calls: dict[str, _Item] = {}
+        self._last: _Item | None = None
+        self._next = self._blocks = 0
+        self._started = self._ended = self._lacks_name = False
         self._top: Mapping[str, Any] = EMPTY
         self._out: list[Event] = []
         self._early: list[Event] = []  # said before the answer began
@@ -150,17 +152,20 @@ class ResponsesReader:
         elif kind in _ENDS:
             self._end(value.get("response"), kind)
         elif kind == "response.output_item.added":
-            item = self._item(value)
-            item.take(value.get("item"))
+            item = self._item(value, begins=True)
+            if not item.over:
+                item.take(value.get("item"))
             item.announced = value if item.kind not in _MODELLED and item.use is None else None
         elif kind == "response.output_item.done":
             item = self._item(value)
-            item.take(value.get("item"))
+            if not item.over:
+                item.take(value.get("item"))
+                item.said_whole = True
             self._done(item)
         elif (left := noise.in_responses(name, value)) is not None:
             self.note(noise.LEFT_OUT, left)
         elif kind not in _SILENT and not kind.startswith(_PIECES):
-            about = self._items.get(self._idents.get(text_of(value.get("item_id")), -1))
+            about = self._idents.get(text_of(value.get("item_id")))
             if about is not None and about.announced is not None and not about.over:
                 self._out.append(Opaque(PROTOCOL, about.announced))
                 about.announced = None
@@ -176,37 +181,68 @@ class ResponsesReader:
             self._out.append(Start(text_of(given.get("id")), text_of(given.get("model")), created, extra))
             self._out += self._early
 
-    def _item(self, value: Mapping[str, Any]) -> _Item:
-        """The item that a frame is about: by index, else by id, else the one before. Raises `BackendFault` for an index
-        that cannot be."""
+    def _item(self, value: Mapping[str, Any], *, begins: bool = False) -> _Item:
+        """The item that a frame is about, or announces (`begins`): by index and id, else by the id of its call, else
+        the one before. A new one if it shows what that cannot be (R29.2). Raises `BackendFault` for a wrong index."""
         self._start(None)
         shown = value.get("item")
-        ident = text_of(value.get("item_id") or (shown.get("id") if isinstance(shown, dict) else None))
+        wire: Mapping[str, Any] = shown if isinstance(shown, dict) else EMPTY
+        ident, call_id = text_of(value.get("item_id") or wire.get("id")), text_of(wire.get("call_id"))
         index = index_of(value.get("output_index"), MAX_PARTS, "an item")
+        item = self._idents.get(ident) if ident else None
+        if index is not None and (item is None or item.index != index):
+            item = self._places.get(index) or (None if begins else item or self._calls.get(call_id))
+        elif item is None and not begins:
+            last = self._last if not wire or (self._last and self._last.wire and not self._last.over) else None
+            item = self._calls.get(call_id) or last
+        if item is None or (wire and item.is_other(wire, ident, begins=begins)):
+            item = self._new(index)
+        return self._noted(item, ident, call_id)
+
+    def _listed(self, place: int, wire: Mapping[str, Any], used: set[_Item], said: set[Said]) -> _Item | None:
+        """The item at `place` of the final resource, which has shown `used`; None for a call that was given out, one
+        that is in `said`."""
+        ident, call_id = text_of(wire.get("id")), text_of(wire.get("call_id"))
+        item = self._idents.get(ident) or self._calls.get(call_id)
+        if item is None or item in used:
+            if text_of(wire.get("type")) in _CALLS and _said(wire) in said:
+                return None
+            item = self._places.get(place)
+            if item is None or (text_of(wire.get("type")) in _CALLS and item.is_other(wire, ident, begins=False)):
+                item = self._new(place)
+        used.add(item)
+        return self._noted(item, ident, call_id)
+
+    def _new(self, index: int | None) -> _Item:
         if index is None:
-            # Without index and without a known id, an item that is announced is a new one.
-            index = self._idents.get(ident, self._next if "item" in value else self._last)
-        self._last = index
-        item = self._items.get(index)
-        if item is None:
-            if index >= MAX_PARTS:
-                raise too_many("items", MAX_PARTS)
-            item = self._items[index] = _Item(self)
-            self._next = max(self._next, index + 1)
-        if ident and not item.ident:
-            item.ident = ident
-            self._idents.setdefault(ident, index)
+            index = self._next
+        if len(self._items) >= MAX_PARTS or index >= MAX_PARTS:
+            raise too_many("items", MAX_PARTS)
+        self._next = max(self._next, index + 1)
+        item = self._places[index] = _Item(self, index)
+        self._items.append(item)
+        return item
+
+    def _noted(self, item: _Item, ident: str, call_id: str) -> _Item:
+        self._last = item
+        item.ident = item.ident or ident
+        if ident:
+            self._idents.setdefault(ident, item)
+        if call_id:
+            self._calls.setdefault(call_id, item)
         return item
 
     def _text(self, value: Mapping[str, Any], key: str, kind: BlockKind, *, summary: bool, whole: bool) -> None:
         item = self._item(value)
         if item.over:
             return
-        text = text_of(value.get(key if whole else "delta"))
+        said = value.get(key if whole else "delta")
+        text = arguments_text(said) if key == "arguments" else text_of(said)
         if kind is BlockKind.TOOL_CALL:
             item.kind = item.kind or ("custom_tool_call" if key == "input" else "function_call")
             item.name = item.name or text_of(value.get("name"))
             item.begin_call()
+            item.said_whole = item.said_whole or whole
             item.arguments(text, whole=whole)
         else:
             place = index_of(value.get("summary_index" if summary else "content_index"), MAX_PARTS, "a part")
@@ -217,6 +253,7 @@ class ResponsesReader:
         if not item.over:
             item.over = True
             item.catch_up()
+            self._lacks_name = self._lacks_name or item.is_nameless
 
     def _end(self, response: Any, kind: str) -> None:
         answer = response if isinstance(response, dict) else {}
@@ -231,15 +268,20 @@ class ResponsesReader:
         output = output if isinstance(output, list) else []
         if len(output) > MAX_PARTS:
             raise too_many("items", MAX_PARTS)
-        for index, shown in enumerate(output):
-            if isinstance(shown, dict):
-                item = self._item({"output_index": self._idents.get(text_of(shown.get("id")), index), "item": shown})
-                if not item.over:
-                    item.take(shown)
-        for item in self._items.values():
+        used: set[_Item] = set()
+        said = {_said(item.wire) for item in self._items if item.over and item.kind in _CALLS}
+        for place, shown in enumerate(output):
+            item = self._listed(place, shown, used, said) if isinstance(shown, dict) else None
+            if item is not None and not item.over:
+                item.take(shown)
+                item.said_whole = True
+        for item in self._items:
             self._done(item)
-        self._ended = True
         reason = finish_reason(answer, self.note, incomplete=kind == "response.incomplete")
+        if self._lacks_name and not self._blocks and reason in FinishReason.WHOLE:
+            self._fault(nameless())
+            return
+        self._ended = True
         extra = dict(finish_extra(answer))
         late = {key: value for key, value in extra.pop(PROTOCOL, EMPTY).items() if self._top.get(key) != value}
         self._out.append(
@@ -263,13 +305,15 @@ class _Item:
     """One output item: its open block, and what of it has been given out."""
 
     __slots__ = (
-        *("_block", "_draft", "_place", "_reader", "_said", "_shown", "announced", "ident", "kind", "name", "over"),
-        *("use", "wire"),
+        *("_block", "_draft", "_place", "_reader", "_said", "_shown", "announced", "ident", "index", "kind", "name"),
+        *("over", "said_whole", "use", "wire"),
     )
 
-    def __init__(self, reader: ResponsesReader) -> None:
+    def __init__(self, reader: ResponsesReader, index: int) -> None:
+        self.index = index
         self.ident = self.kind = self.name = ""
         self.over = False
+        self.said_whole = False  # its server has shown it as it is at its end
         self.announced: Mapping[str, Any] | None = None
         self.use: ToolUse | None = None  # a call of a tool that the client runs
         self.wire: Mapping[str, Any] = {}
@@ -287,6 +331,21 @@ class _Item:
             self.kind = text_of(wire.get("type")) or self.kind
             self.name = text_of(wire.get("name")) or self.name
             self.use = read_client_call(wire, self.ident or text_of(wire.get("id")) or new_call_id())
+
+    @property
+    def is_nameless(self) -> bool:
+        """It is a call without a name, which is none (R29.2)."""
+        return self.kind in _CALLS and self.use is None and not self.name.strip(SPACE)
+
+    def is_other(self, wire: Mapping[str, Any], ident: str, *, begins: bool) -> bool:
+        """Whether what a server shows at this item's index, at its beginning or later, is another item."""
+        if ident and ident == self.ident and (begins or not self.over):
+            return False
+        if any(a and b and a != b for a, b in zip(_identity(wire), _identity(self.wire), strict=True)):
+            return True
+        if not self.over:
+            return False
+        return ident != self.ident if begins else self.kind in _CALLS and _said(wire) != _said(self.wire)
 
     def begin_call(self) -> None:
         """What comes next are arguments."""
@@ -320,7 +379,7 @@ class _Item:
         new = self._take(text, whole)
         if self._block is not None:
             self._give(new)
-        elif self.wire or self.over:
+        elif (self.wire or self.over) and not self.is_nameless:
             call_id = text_of(self.wire.get("call_id")) or self.ident or new_call_id()
             self._said = self._fields()
             self._block = self._reader.open(
@@ -384,9 +443,11 @@ class _Item:
         elif self.kind in _CALLS:
             key = "input" if self.kind == "custom_tool_call" else "arguments"
             self.begin_call()
-            self.arguments(text_of(wire.get(key)), whole=True)
-            if self.kind == "function_call" and self._draft.is_blank and status != "incomplete":
+            self.arguments(arguments_text(wire.get(key)), whole=True)
+            if self.kind == "function_call" and self._draft.is_blank and self.said_whole and status != "incomplete":
                 self._give("{}")  # arguments always parse as JSON (R7.3)
+            if self.kind == "function_call" and not (self.said_whole or self._draft.is_blank or self._draft.is_whole):
+                status = "incomplete"
         elif self.kind == "reasoning":
             for summary, parts in ((True, wire.get("summary")), (False, wire.get("content"))):
                 for place, part in enumerate(parts if isinstance(parts, list) else ()):
@@ -413,6 +474,20 @@ class _Item:
         elif not self._shown:
             self._reader.emit(Opaque(PROTOCOL, wire))
         self._close(status, late)
+
+
+Said = tuple[str, str, str]
+"""What a call says: its type, name and arguments."""
+
+
+def _said(wire: Mapping[str, Any]) -> Said:
+    value = wire.get("input" if wire.get("type") == "custom_tool_call" else "arguments")
+    return text_of(wire.get("type")), text_of(wire.get("name")), arguments_text(value)
+
+
+def _identity(wire: Mapping[str, Any]) -> tuple[str, str, str]:
+    """What tells an item from another one, whatever their ids."""
+    return text_of(wire.get("call_id")), text_of(wire.get("type")), text_of(wire.get("name"))
 
 
 def _part_fields(part: Mapping[str, Any], kind: BlockKind) -> Mapping[str, Any]:

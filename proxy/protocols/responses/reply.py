@@ -30,6 +30,7 @@ from ...formats.toolset import NAME_BYTES, note, note_of
 from ...model import (
     EMPTY,
     Extra,
+    FinishReason,
     Message,
     ModelReply,
     Opaque,
@@ -49,12 +50,12 @@ from ...model import (
 from ...scan._grammar import SPACE
 from ..base import WriteOptions
 from ..call_deltas import new_call_id
-from ..chat.reply import is_whole, text_of
+from ..chat.reply import arguments_text, is_whole, text_of
 from ..client_tools import ITEM_TYPE
 from ..ends import of_cut, read_end, told
 from ..noise import LEFT_OUT, Note, of_item, unnoted
 from ..numbers import MAX_PARTS, too_many, whole_number
-from ..wire import read_answer, unreadable, whole
+from ..wire import nameless, read_answer, unreadable, whole
 from .client_tools import item_types, read_client_call
 from .errors import read_fault
 from .ids import derived_id
@@ -363,13 +364,20 @@ def read_reply(body: bytes, note: Note = unnoted) -> ModelReply:
     if not output and answer.get("status") in ("queued", "in_progress"):
         raise unreadable("The model server's response is not finished; its status is", answer["status"])
     parts: list[Part] = []
+    lacks_name = False
     for item in output:
-        if isinstance(item, dict):
-            if (kind := of_item(item)) is not None:
-                note(LEFT_OUT, kind)
-                continue
-            for part in read_output_item(item):
+        if not isinstance(item, dict):
+            continue
+        if (kind := of_item(item)) is not None:
+            note(LEFT_OUT, kind)
+            continue
+        for part in read_output_item(item):
+            if isinstance(part, ToolUse) and not part.name.strip(SPACE):
+                lacks_name = True
+            else:
                 add_part(parts, part)
+    if lacks_name and not parts and finish_reason(answer) in FinishReason.WHOLE:
+        raise nameless()
     return ModelReply(
         id=text_of(answer.get("id")),
         model=text_of(answer.get("model")),
@@ -417,7 +425,7 @@ def read_output_call(item: Mapping[str, Any]) -> ToolUse:
     name, extra = text_of(item.get("name")), call_extra(item)
     if item.get("type") == "custom_tool_call":
         return ToolUse(call_id, name, text_of(item.get("input")), "custom", namespace, extra=extra)
-    arguments = text_of(item.get("arguments"))
+    arguments = arguments_text(item.get("arguments"))
     whole_text = arguments if arguments.strip(SPACE) else "" if item.get("status") == "incomplete" else "{}"
     return ToolUse(call_id, name, whole_text, "function", namespace, extra=extra)
 
