@@ -21,6 +21,10 @@ import pytest
 from tests.optional import NODE, NPM, RECENT_NODE, lack, program
 
 HERE = Path(__file__).parent
+HEAVY = pytest.mark.skipif(
+    not os.environ.get("TOOLWIRE_HEAVY_CLIENTS"), reason="takes long; TOOLWIRE_HEAVY_CLIENTS=1 runs it"
+)
+"""A way that differs little from one that always runs."""
 TIMEOUT_S = 300
 
 

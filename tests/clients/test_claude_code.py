@@ -22,11 +22,11 @@ from aiohttp.test_utils import TestServer
 from proxy.testing import Say, Upstream
 from tests.clients import setup_pages
 from tests.clients.conftest import NOWHERE, execute
-from tests.clients.npm import HERE, install
+from tests.clients.npm import HEAVY, HERE, install
 from tests.clients.task import LOST, MODES, Call, turn
 from tests.e2e.agent import block
 from tests.e2e.conftest import Gateway, serving, upstream_config
-from tests.e2e.reasoning_servers import SERVERS, Server, before
+from tests.e2e.reasoning_servers import SERVERS, Anthropic, DeepSeek, OpenAI, Server, before
 
 TASK = "Put the word of word.txt into greeting.txt."
 WORD = 'pamplemousse-7 ü "quoted" </tool_call>'
@@ -127,7 +127,11 @@ async def test_it_asks_again_without_a_stream(claude: Claude, work: Path) -> Non
     assert [asked.json.get("stream", False) for asked in upstream.requests[:2]] == [True, False]
 
 
-@pytest.mark.parametrize("kind", SERVERS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(kind, marks=[] if kind in (DeepSeek, Anthropic, OpenAI) else HEAVY) for kind in SERVERS],
+    ids=lambda kind: kind.__name__,
+)
 async def test_reasoning_comes_back(claude: Claude, work: Path, kind: type[Server]) -> None:
     """R28.3: its servers refuse a history without what they gave."""
     model = kind()
@@ -142,7 +146,7 @@ LIBRARY = {"mcpServers": {"library": {"command": sys.executable, "args": [str(HE
 WITH_LIBRARY = ("--mcp-config", json.dumps(LIBRARY), "--strict-mcp-config", "--allowedTools", "mcp__library")
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ["prompt", pytest.param("native", marks=HEAVY)])
 async def test_a_tool_that_is_searched_for(gateway: Gateway, claude: Claude, mode: str) -> None:
     """R28.1. Of 150 tools it sends the names, and the one that its search has found."""
     server = await gateway(

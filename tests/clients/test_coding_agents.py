@@ -11,13 +11,14 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp.test_utils import TestServer
 
 from tests.clients import setup_pages
 from tests.clients.conftest import NOWHERE, execute
-from tests.clients.npm import HERE, install, recent_node
+from tests.clients.npm import HEAVY, HERE, install, recent_node
 from tests.clients.task import MODES, Call, turn
 from tests.e2e.conftest import Gateway
 
@@ -111,10 +112,16 @@ OTHER_APIS = {
 }
 """What an agent's page says of other APIs: words of its file, and what to write instead."""
 
-WAYS = [pytest.param(name, setup_pages.NO_WORDS, mode, id=f"{name} {mode}") for name in AGENTS for mode in MODES] + [
-    pytest.param(name, words, "prompt", id=f"{name} {api}")
-    for name, others in OTHER_APIS.items()
-    for api, words in others
+SLOW = ("cline native", "qwen-code native", "opencode openai", "opencode anthropic")
+
+
+def way(name: str, words: Mapping[str, str], mode: str, label: str) -> Any:
+    title = f"{name} {label}"
+    return pytest.param(name, words, mode, id=title, marks=[HEAVY] if title in SLOW else [])
+
+
+WAYS = [way(name, setup_pages.NO_WORDS, mode, mode) for name in AGENTS for mode in MODES] + [
+    way(name, words, "prompt", api) for name, others in OTHER_APIS.items() for api, words in others
 ]
 
 
@@ -170,7 +177,7 @@ async def run(
     return await execute(*setup_pages.command(name, server, *agent.arguments, task), cwd=work, env=env)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", [pytest.param("prompt", marks=HEAVY), "native"])
 async def test_a_deferred_tool_of_qwen_code(gateway: Gateway, shared: Path, tmp_path: Path, mode: str) -> None:
     """Of 150 tools it sends the names. What it has found is called through a tool whose name is `tool_call`, like the
     tag of a call."""

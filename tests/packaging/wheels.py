@@ -1,4 +1,5 @@
-"""Linux wheels, built, repaired and tested for every CPython at hand: `python -m tests.packaging.wheels SDIST FOLDER`.
+"""Linux wheels, built, repaired and tested for the CPython that runs this and the newest one at hand,
+with `TOOLWIRE_ALL_WHEELS=1` for every one: `python -m tests.packaging.wheels SDIST FOLDER`.
 
 Each is built from the sdist by its own interpreter, given its platform tag by auditwheel, installed into a fresh
 environment, and there runs the test command that cibuildwheel runs (docs/adr/0039). An interpreter that is not at hand
@@ -93,9 +94,13 @@ def main() -> int:
     if not found:
         print("there is no CPython to build with", file=sys.stderr)
         return 1
+    chosen = list(found)
+    if not os.environ.get("TOOLWIRE_ALL_WHEELS"):
+        own = f"{sys.version_info[0]}.{sys.version_info[1]}"
+        chosen = [version for version in chosen if version in (own, chosen[-1] if chosen[-1] != own else chosen[0])]
     try:
         with ThreadPoolExecutor(2) as pool:
-            for line in pool.map(lambda version: make(version, found[version], sdist, folder), found):
+            for line in pool.map(lambda version: make(version, found[version], sdist, folder), chosen):
                 print(line, flush=True)
     except WheelError as error:
         print(error, file=sys.stderr)
