@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 MOST_REMEMBERED: Final = 1024
 """Owners and models that are remembered for a server."""
 MOST_TIMES: Final = 6
-"""So often a server is asked again with less, for one request."""
+"""Retries of one request at one server, each with less."""
 
 
 class Remembered:
-    """What one server refused, by owner and model."""
+    """Concessions to one server, by owner and model."""
 
     def __init__(self) -> None:
         self.known: dict[tuple[str, str], Concessions] = {}
 
     def find(self, owner: str, model: str) -> Concessions:
-        """What requests of this owner are sent without."""
+        """Concessions for requests of this owner for this model; `NONE` if there are none."""
         return self.known.get((owner, model), NONE)
 
     def keep(self, owner: str, model: str, concessions: Concessions) -> None:
@@ -47,18 +47,18 @@ class Remembered:
 
 
 class Conceding:
-    """What the servers that one request of `owner` asks are sent without."""
+    """Concessions of one request of `owner` to each server that it asks."""
 
     def __init__(self, owner: str) -> None:
         self.sent: dict[WeightedEndpoint, ModelRequest] = {}
-        """What each was asked last."""
+        """The request that each server was sent last."""
         self.given_up: dict[WeightedEndpoint, Concessions] = {}
-        """What each has refused of this request."""
+        """Concessions that this request has already made, by server."""
         self._owner = owner
         self._times: dict[WeightedEndpoint, int] = {}
 
     def of(self, member: WeightedEndpoint, request: ModelRequest) -> Concessions:
-        """What `member` is sent `request` without."""
+        """Concessions with which `member` is sent `request`."""
         known = self.given_up.get(member)
         return member.endpoint.concessions.find(self._owner, request.model) if known is None else known
 

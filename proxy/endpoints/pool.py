@@ -118,7 +118,7 @@ class Endpoint:
         self.templates = TemplateProbes()
         """Whether the chat templates of its models teach tools; likewise."""
         self.concessions = Remembered()
-        """What it has refused of requests, which is left out of later ones."""
+        """Concessions to it, by owner and model: parts that later requests leave out."""
         self.choice_in_words = Owners()
         """To whom it has shown that it takes no `tool_choice` but a word."""
         self.first_look: asyncio.Event | None = None
