@@ -80,15 +80,15 @@ _ANSWER_CHANGING: Final[Mapping[str, Any]] = {
 
 
 ANY_OBJECT: Final = {"type": "object"}
-"""What is checked of a tool whose schema cannot be."""
+"""Schema in place of one that cannot be checked."""
 MAX_PATTERN_BYTES: Final = 4 * 1024 * 1024
 """Compiled patterns of the tools of one request."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Decided:
-    """What is to be said of a list of tools whenever it comes. `tools`: the same list, with schemas that everybody
-    reads; `unchecked`: the name of a tool whose schema cannot be checked, or not all of it."""
+    """Result of checking a list of tools, kept for requests that bring the same list. `tools`: the list, with schemas
+    that every server reads; `unchecked`: the name of a tool whose schema cannot be checked, or not all of it."""
 
     schemas: ToolSchemas
     tools: tuple[ToolSpec, ...]
@@ -532,8 +532,8 @@ def _check_result(result: ToolResult, called: Mapping[str, int], index: int, num
 
 
 def _check_items(exchange: Exchange, request: ModelRequest) -> None:
-    """What is not known here and not to the server is left out with a notice (R8.2), but for content, of which the
-    model is told (`proxy.backends.fit_files`)."""
+    """Counts and logs parts that neither the gateway nor the server knows, which are left out (R8.2). Files are not
+    among them: the model is told of those (`proxy.backends.fit_files`)."""
     wire = exchange.route.pool.protocol
     form = exchange.protocol.served if exchange.route.client_servers is not None else None
     foreign = [

@@ -112,7 +112,7 @@ def scoped(protocol: str, fields: Mapping[str, Any]) -> Extra:
 
 
 def lasting(extra: Extra) -> Extra:
-    """What an `extra` of a part says, without what is only of a stream."""
+    """The `extra` of a part without the fields that belong to a stream only."""
     if not extra or _OF_STREAM.isdisjoint(extra):
         return extra
     return {key: value for key, value in extra.items() if key not in _OF_STREAM} or EMPTY

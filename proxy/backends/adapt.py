@@ -145,7 +145,7 @@ def adapt(
 
 
 def limits_of(wire: ServerSide | None, context: int | None) -> Limits:
-    """What a server of this protocol takes of sampling."""
+    """Limits of this protocol on sampling. `context`: tokens of prompt and answer together, if known."""
     return Limits(context=context) if wire is None else Limits(wire.most_temperature, wire.efforts, context)
 
 
@@ -175,7 +175,7 @@ def is_strained(
 
 
 def capabilities_after(takes: Capabilities, several: Iterable[Concessions]) -> Capabilities:
-    """What servers take together of which each has refused something."""
+    """Capabilities that are left when each of several servers has refused something."""
     for given_up in several:
         takes = conceding(takes, given_up)
     return takes

@@ -37,7 +37,7 @@ class Capabilities:
     refuse_images: bool = False
     """A request with images is refused if it takes none, in place of a note."""
     images_unknown: bool = False
-    """Nobody has said whether it takes images: they are sent."""
+    """Support for images is unknown: they are sent."""
     files: bool | None = None
     """It takes files such as PDF; None: as its protocol has it."""
     merge_roles: bool = False

@@ -1,5 +1,5 @@
-"""What a model server refuses of a request, read from its refusal: the same request is sent again without it (R5.9,
-R28.4).
+"""Concessions: the part of a request that a model server refuses, read from its error message. The same request is
+sent again without that part (R5.9, R28.4).
 
 Rules:
 
@@ -49,9 +49,9 @@ _BEFORE_CONTEXT: Final = (
     "context size is ",
     "must be <= ",
 )
-"""What stands before the tokens of prompt and answer together."""
+"""Words before the size of the context in an error message."""
 _BEHIND_INPUT: Final = ("in the messages", "input tokens", "tokens from the input", "`inputs` tokens", "prompt tokens")
-"""What stands behind the tokens of the prompt."""
+"""Words behind the token count of the prompt in an error message."""
 _WORD: Final = re.compile(r"['\"`]([a-z]+)['\"`]")
 _PARAMETERS: Final = {
     "temperature": re.compile(r"\btemperature\b", re.IGNORECASE),
@@ -83,9 +83,9 @@ _ROLES: Final[Mapping[RoleRule, re.Pattern[str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Concessions:
-    """What a server is sent a request without. `roles`: what its chat template refuses of them. `most_tokens`: the
-    longest answer that it gives; `left_tokens`: the room that it has left for the answer to one request. `efforts`: the
-    words that it knows; `without`: fields of `Sampling` that it does not take."""
+    """Parts that a server is sent a request without. `roles`: what its chat template refuses of them. `most_tokens`:
+    the longest answer that it gives, in tokens; `left_tokens`: the tokens that it has left for the answer to one
+    request. `efforts`: the words that it knows; `without`: fields of `Sampling` that it does not take."""
 
     no_images: bool = False
     no_files: bool = False
@@ -101,7 +101,7 @@ NONE: Final = Concessions()
 
 
 class Limits(NamedTuple):
-    """What a server takes of sampling: `context`, the tokens of prompt and answer together, if it is known."""
+    """Limits of a server on sampling. `context`: tokens of prompt and answer together, if known."""
 
     temperature: float = 2.0
     efforts: tuple[str, ...] = ()
@@ -194,7 +194,7 @@ def _long_names(request: ModelRequest) -> bool:
 
 
 def conceding(takes: Capabilities, given_up: Concessions) -> Capabilities:
-    """What a server takes after it has refused something."""
+    """Capabilities of a server after it has refused something."""
     if given_up is NONE:
         return takes
     fields: dict[str, Any] = {}

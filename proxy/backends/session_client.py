@@ -100,46 +100,20 @@ class SessionClient:
         await self.session.close()
 
 
-class SessionAnswer:
-    """One answer of a `ClientSession`."""
+class PulledAnswer:
+    """Base of answers (`connections.Answer`) that a task reads, one item of `reads` at a time."""
 
-    def __init__(self, response: aiohttp.ClientResponse, watch: Watch) -> None:
-        self.status = response.status
-        self.content_type = response.content_type
-        self.queued_s = 0.0  # aiohttp does not say
-        self.headers: Mapping[str, str] = response.headers
-        self._response = response
+    def __init__(self) -> None:
         self._sink: Callable[[bytes], None]
-        self._watch = watch
         self._flows = asyncio.Event()
         self._flows.set()
 
-    @property
-    def ended(self) -> bool:
-        """Whether everything was read."""
-        return self._response.content.at_eof()
-
-    async def reads(self) -> AsyncGenerator[bytes, None]:
-        """What the socket gives, one item per read."""
-        content = self._response.content
-        watch = self._watch
-        try:
-            while True:
-                watch.waits()
-                data = await content.readany()
-                if not data:
-                    return
-                watch.got()
-                yield data
-        except aiohttp.ClientError as error:
-            raise watch.fault or broken(error) from error
-        except OSError as error:
-            raise broken(error) from error
-        finally:
-            watch.stop()
+    def reads(self) -> AsyncGenerator[bytes, None]:
+        """See `Answer`."""
+        raise NotImplementedError
 
     async def read(self, limit: int) -> bytes:
-        """The whole body."""
+        """The whole body. Raises `BackendFault` beyond `limit` bytes."""
         parts: list[bytes] = []
         size = 0
         async for data in self.reads():
@@ -167,6 +141,43 @@ class SessionAnswer:
     def resume(self) -> None:
         """Go on."""
         self._flows.set()
+
+
+class SessionAnswer(PulledAnswer):
+    """One answer of a `ClientSession`."""
+
+    def __init__(self, response: aiohttp.ClientResponse, watch: Watch) -> None:
+        super().__init__()
+        self.status = response.status
+        self.content_type = response.content_type
+        self.queued_s = 0.0  # aiohttp does not say
+        self.headers: Mapping[str, str] = response.headers
+        self._response = response
+        self._watch = watch
+
+    @property
+    def ended(self) -> bool:
+        """Whether everything was read."""
+        return self._response.content.at_eof()
+
+    async def reads(self) -> AsyncGenerator[bytes, None]:
+        """What the socket gives, one item per read."""
+        content = self._response.content
+        watch = self._watch
+        try:
+            while True:
+                watch.waits()
+                data = await content.readany()
+                if not data:
+                    return
+                watch.got()
+                yield data
+        except aiohttp.ClientError as error:
+            raise watch.fault or broken(error) from error
+        except OSError as error:
+            raise broken(error) from error
+        finally:
+            watch.stop()
 
     async def close(self, *, linger_s: float = 0.0) -> None:
         """Close the connection."""

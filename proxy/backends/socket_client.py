@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Final
 
 import aiohttp
@@ -28,7 +28,7 @@ from ..config import BackendConfig, LimitsConfig, Timeouts
 from ..protocols.base import ServerSide
 from ..protocols.wire import dump, load
 from .connections import CONNECTING, Answer, Client, disconnected, timed_out, too_large
-from .session_client import SessionClient, broken, refuse_redirect
+from .session_client import PulledAnswer, SessionClient, broken, refuse_redirect
 
 AGAIN_S: Final = 600.0
 NOT_OFFERED: Final = frozenset({200, 400, 404, 405, 426, 501})
@@ -252,7 +252,7 @@ class Connection:
         await self._socket.close()
 
 
-class StreamAnswer(Answer):
+class StreamAnswer(PulledAnswer):
     """A stream of events."""
 
     status = 200
@@ -261,12 +261,10 @@ class StreamAnswer(Answer):
     headers: Mapping[str, str] = {}
 
     def __init__(self, connection: Connection, first: bytes, kind: str) -> None:
+        super().__init__()
         self._connection = connection
         self._next: tuple[bytes, str] | None = (first, kind)
         self._over = self._closed = False
-        self._sink: Callable[[bytes], None]
-        self._flows = asyncio.Event()
-        self._flows.set()
 
     @property
     def ended(self) -> bool:
@@ -285,36 +283,6 @@ class StreamAnswer(Answer):
             wire = self._connection.wire
             self._over = any(mark in data for mark in wire.end_marks) and wire.is_end(kind, data)
             yield b"event: %b\ndata: %b\n\n" % (kind.encode(), data.replace(b"\r", b" ").replace(b"\n", b" "))
-
-    async def read(self, limit: int) -> bytes:
-        """All of it."""
-        parts: list[bytes] = []
-        size = 0
-        async for data in self.reads():
-            size += len(data)
-            if size > limit:
-                raise too_large(limit)
-            parts.append(data)
-        return b"".join(parts)
-
-    async def pump(self, sink: Callable[[bytes], None]) -> None:
-        """Give each event to `sink`, from this task."""
-        self._sink = sink
-        async for data in self.reads():
-            self._sink(data)
-            await self._flows.wait()
-
-    def redirect(self, sink: Callable[[bytes], None]) -> None:
-        """See `Answer`."""
-        self._sink = sink
-
-    def pause(self) -> None:
-        """Give nothing more to the sink."""
-        self._flows.clear()
-
-    def resume(self) -> None:
-        """Go on."""
-        self._flows.set()
 
     async def close(self, *, linger_s: float = 0.0) -> None:
         """See `Answer`."""

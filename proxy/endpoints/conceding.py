@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from .pool import WeightedEndpoint
 
 MOST_TIMES: Final = 6
-"""So often a server is asked again with less, for one request."""
+"""Retries of one request at one server, each with less."""
 
 
 def find_concessions(lessons: Lessons, owner: str, model: str) -> Concessions:
-    """What requests of this owner are sent without."""
+    """Concessions with which requests of this owner are sent."""
     if not lessons:
         return NONE
     efforts = lessons.values(owner, model, "effort")
@@ -46,7 +46,7 @@ def find_concessions(lessons: Lessons, owner: str, model: str) -> Concessions:
 
 
 def _lessons(given_up: Concessions) -> set[tuple[Kind, Hashable]]:
-    """What of it holds for other requests, as lessons."""
+    """The parts of concessions that hold for other requests too, as lessons."""
     told: dict[Kind, bool] = {
         "images": given_up.no_images,
         "files": given_up.no_files,
@@ -62,13 +62,13 @@ def _lessons(given_up: Concessions) -> set[tuple[Kind, Hashable]]:
 
 
 class Conceding:
-    """What the servers that one request of `owner` asks are sent without."""
+    """Concessions of one request of `owner` to each server that it asks."""
 
     def __init__(self, owner: str) -> None:
         self.sent: dict[WeightedEndpoint, ModelRequest] = {}
-        """What each was asked last."""
+        """The request that each server was sent last."""
         self.given_up: dict[WeightedEndpoint, Concessions] = {}
-        """What each has refused of this request."""
+        """Concessions that this request has already made, by server."""
         self._owner = owner
         self._lessons: dict[WeightedEndpoint, Lessons] = {}
         """Those of each server when it was asked."""
@@ -76,7 +76,7 @@ class Conceding:
         self._times: dict[WeightedEndpoint, int] = {}
 
     def of(self, member: WeightedEndpoint, request: ModelRequest) -> Concessions:
-        """What `member` is sent `request` without."""
+        """Concessions with which `member` is sent `request`."""
         known = self.given_up.get(member)
         if known is not None:
             return known

@@ -24,7 +24,7 @@ from .delivery import API_KEY, CLIENTS, OWNER
 from .heads import SLICE_BYTES
 
 CONFIG: Final = web.AppKey("toolwire.config", GatewayConfig)
-"""What an application was made for."""
+"""The configuration of an application."""
 
 
 class AdmittedRequest:

@@ -43,11 +43,11 @@ LOG: Final = logging.getLogger("toolwire.background")
 FLUSH_S: Final = 0.05
 """How often new events are written."""
 AWAY_S: Final = 1.0
-"""So long nothing is asked of a store that is away."""
+"""Seconds between two attempts to reach a store that is unavailable."""
 RENEWALS: Final = 4
-"""So often a lease is renewed in its time."""
+"""Renewals of a lease within its lifetime."""
 END_S: Final = 5.0
-"""At the end of an application, so long is waited for runs that were told to end."""
+"""Seconds that the end of an application waits for runs that were told to end."""
 
 Work = Callable[[web.Request], Coroutine[Any, Any, web.StreamResponse]]
 
@@ -64,7 +64,7 @@ class Background:
         self._idle: asyncio.Event | None = None
 
     def follower(self, turn: Turn, form: TurnForm, after: int = -1) -> Follower:
-        """Who sends the events of a response, those behind number `after`."""
+        """Follower that sends the events of a response behind number `after`."""
         return Follower(self.conversations, self._silence_s, turn, form, after)
 
     @property

@@ -1,5 +1,5 @@
-"""What the store has of answers that are made in the background: their events, and the leases that say that somebody
-makes them. The rules are those of `background`.
+"""Events and leases of background responses, as the store keeps them. A lease says that a worker still makes the
+response. The rules are those of `background`.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ MARK: Final = "background"
 """Under this name a turn's `extra` says that it is made in the background."""
 EVENTS: Final = "events"
 CHUNK_BYTES: Final = 32 * 1024
-"""So many bytes of events are one entry of the store, which is written anew as long as it grows."""
+"""Bytes of events in one entry of the store; the entry is rewritten while it grows."""
 LOOK_S: Final = 0.1
-"""How often is looked for new events."""
+"""Seconds between two looks for new events."""
 
 
 def lease_id(ident: str) -> str:

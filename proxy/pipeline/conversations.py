@@ -208,7 +208,7 @@ async def _found(request: web.Request, asked: AdmittedRequest) -> Turn:
 
 
 async def _change(request: web.Request, work: Callable[[Turn, float], Turn]) -> Turn:
-    """What `work` has made of the conversation that a request is about."""
+    """The conversation that a request names, changed by `work`."""
     form = _form(request)
     ident, owner = request.match_info["id"], request[OWNER]
     conversations = request.app[CONVERSATIONS]

@@ -25,7 +25,7 @@ class _NoConnection(asyncio.Transport):
 
 
 class _NoClient:
-    """What a request looks up of its connection."""
+    """The attributes of a connection that a request reads."""
 
     writing_paused = False
 
@@ -61,7 +61,7 @@ class Sink(AbstractStreamWriter):
         """The same."""
 
     async def write_headers(self, status_line: str, headers: Any) -> None:
-        """Nobody reads them."""
+        """Does nothing: a detached request has no reader."""
 
 
 def detached(request: web.Request, sink: Sink) -> web.Request:

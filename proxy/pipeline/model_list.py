@@ -63,8 +63,8 @@ async def _models(request: web.Request) -> tuple[dict[str, ListedModel], Gateway
 
 
 def _listed(route: Route, name: str, created: int) -> ListedModel:
-    """What the servers of a route have said of the model that answers to a name. The smallest context counts: any of
-    them may answer."""
+    """Entry for a name, from what the servers of its route have said of the model. The smallest context counts, since
+    any of the servers may answer."""
     contexts = []
     for member in route.pool.members:
         said = member.endpoint.identity

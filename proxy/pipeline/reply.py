@@ -61,11 +61,11 @@ class Reply(web.StreamResponse):
     # How it is before anybody works on it; so that this costs an answer nothing.
     owner: Owner | None = None
     renaming: Renaming | None = None
-    """What bytes that pass are to call the model, if a route renames."""
+    """Replacement of the model's name in bytes that pass, if a route renames it."""
     waited_s = 0.0
     closed = False
     sealed = False
-    """Whatever it needs of `proxy.pipeline.sealing` is declared."""
+    """True once the stages of `proxy.pipeline.sealing` that the answer needs are declared."""
     _counting: tuple[Callable[[], Counting], Owner | None] | None = None
     _passes = False
     _fills = False

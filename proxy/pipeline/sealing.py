@@ -55,7 +55,7 @@ def server_name(name: str, config: BackendConfig) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """What a route seals with. `route` is its name, `servers` are those to which its requests may go, `several` the
+    """Seals of one route. `route` is its name, `servers` are those to which its requests may go, `several` the
     protocols that more than one server of the gateway speaks."""
 
     seals: Seals
@@ -120,7 +120,7 @@ class Sealed:
 
 
 def sealed_of(route: RouteConfig, pool: EndpointPool, endpoints: Mapping[str, Endpoint], seals: Seals) -> Sealed:
-    """What a route of a gateway with these servers seals with."""
+    """Seals of a route in a gateway with these servers."""
     spoken = Counter(wire.name for one in endpoints.values() if (wire := one.backend.protocol) is not None)
     members = [member.endpoint for member in pool.every]
     return Sealed(
@@ -190,7 +190,7 @@ class Marking(Stage):
         return out
 
     def _of_call(self, extra: Extra) -> tuple[Extra, Extra]:
-        """What is said in reasoning before a call, and beside the call."""
+        """The `extra` of reasoning that is put before a call, and the `extra` of the call."""
         own = self._marked(extra)
         if own is extra or not self._moves:
             return EMPTY, own
@@ -284,7 +284,7 @@ class Sealing(Stage):
         return event
 
     def _reasoning(self, extra: Extra, text: str) -> Extra:
-        """What a client gets to know beside the text of reasoning."""
+        """The `extra` of reasoning for the client."""
         server = extra.get(SERVER, "")
         of_call = CALL in extra
         if (server and not (self._own or of_call)) or not (server or (self._wanted and text)):
@@ -298,7 +298,7 @@ class Sealing(Stage):
         return merged(shown, {self._client.name: self._client.carried(sealed, BARE if of_call else fields)})
 
     def _call(self, extra: Extra) -> Extra:
-        """What a client gets to know beside a call."""
+        """The `extra` of a call for the client."""
         if not self._own or self._wire is None or not self._client.opaque_on_calls:
             return extra
         opaque = self._wire.opaque_fields

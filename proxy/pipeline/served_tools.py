@@ -297,7 +297,7 @@ def _check_choice(request: ModelRequest) -> None:
 
 
 def stand_for_servers(exchange: Exchange, tools: Sequence[ToolSpec]) -> list[ToolSpec]:
-    """Those of `tools` that stand for servers which the gateway asks itself."""
+    """The tools among `tools` that stand for servers which the gateway asks itself."""
     form = exchange.protocol.served
     if form is None or exchange.route.client_servers is None:
         return []

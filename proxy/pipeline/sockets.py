@@ -61,7 +61,7 @@ class Sockets:
         self.limits = config.limits
         self.memory = make_memory(self.config.remembered_bytes)
         self.ending: set[asyncio.Task[None]] = set()
-        """What is done when a connection has ended."""
+        """Clean-up tasks of connections that have ended."""
         self._origins = frozenset(config.cors.origins)
         self._open: dict[str, int] = {}
 

@@ -23,7 +23,7 @@ TOOLSET: Final = "toolset_name"
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What is published of a tool, in our own words."""
+    """Published description and parameters of a tool, in our own words."""
 
     name: str
     description: str

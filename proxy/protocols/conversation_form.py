@@ -41,7 +41,7 @@ class ConversationForm(Protocol):
         """Items of a client as a conversation holds them."""
 
     def resource(self, turn: Turn) -> dict[str, Any]:
-        """What a client gets to see of a conversation."""
+        """The JSON object of a conversation, as a client gets it."""
 
     def check(self, body: Mapping[str, Any]) -> None:
         """Raises `ClientFault` if `items` or `metadata` have a wrong form."""

@@ -57,11 +57,11 @@ class FileContent:
 
     @property
     def shown_name(self) -> str:
-        """What it is called, for people and models."""
+        """Name of the file for people and models, at most 200 characters."""
         return (self.name or self.media_type)[:200]
 
     def bytes(self) -> bytes | None:
-        """What is in it, if that came with the request."""
+        """Bytes of the file, if they came with the request."""
         try:
             return None if self.data is None else b64decode(self.data)
         except (binascii.Error, ValueError):

@@ -22,7 +22,7 @@ MADE: Final = "result_without_id_"
 
 
 class Mending:
-    """What was mended in one body."""
+    """Mended fields of one body."""
 
     def __init__(self) -> None:
         self.told: dict[str, None] = {}

@@ -31,7 +31,7 @@ CALL: Final = "call"
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """What a sealed text holds: the `text` of reasoning (None: the client brings it back itself), and the `fields` of
+    """Content of a sealed text: the `text` of reasoning (None: the client brings it back itself), and the `fields` of
     `protocol` that its server wants to see again. `of_call`: they belong to the next call and not to reasoning."""
 
     text: str | None = None
@@ -45,7 +45,7 @@ class Carried:
 
     @classmethod
     def load(cls, payload: bytes) -> Carried:
-        """What `dump` wrote."""
+        """Reads what `dump` wrote. Raises `KeyError` or `ValueError` if it is something else."""
         held = load(payload)
         return cls(held["t"], held["p"], held["f"], held["c"])
 
@@ -75,7 +75,7 @@ def without_opaque(extra: Extra, protocol: str, opaque: frozenset[str]) -> Extra
 # --- on the way in --------------------------------------------------------------------------------------------------
 
 Open = Callable[[str], tuple[Carried, str] | None]
-"""What a sealed text holds, and the server that it is of; None if it was not made here for this client and route."""
+"""Opens a sealed text: its content and its server; None if it was not made here for this client and route."""
 
 
 def opened(messages: tuple[Message, ...], open_sealed: Open) -> tuple[Message, ...]:

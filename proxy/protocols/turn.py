@@ -18,7 +18,7 @@ TurnStatus = Literal["queued", "in_progress", "completed", "incomplete", "failed
 (`proxy.pipeline.tool_memory`)."""
 
 RUNNING: Final = frozenset({"queued", "in_progress"})
-"""What a response is before it is over."""
+"""Statuses of a response that is not finished."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,7 +37,7 @@ TIMEOUT_S: Final = 2.0
 PATIENCE_S: Final = 45.0
 """Sentinels wait for half a minute before they begin, unless they are told otherwise."""
 SWAPS: Final = 200
-"""So often a change is begun anew that another one has forestalled."""
+"""Attempts at a change while other writers change the same turn."""
 AT_ONCE: Final = 500
 """The server does nothing else while a script runs."""
 LAYOUT: Final = 1

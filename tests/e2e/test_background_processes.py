@@ -26,9 +26,10 @@ POLLS = 12
 
 
 def configured(upstream: Upstream, **more: Any) -> dict[str, Any]:
-    """Two workers; a lease is short, so that nobody waits for long."""
+    """Two workers. A lease is short, so that the test of a killed worker ends soon, and outlasts pauses of seconds of
+    the machine: it is renewed after a quarter of its time."""
     server = {"port": 0, "workers": 2, **more}
-    return {"server": server, "backends": {"up": {"url": upstream.url}}, "background": {"lease_s": 2.0}}
+    return {"server": server, "backends": {"up": {"url": upstream.url}}, "background": {"lease_s": 8.0}}
 
 
 async def asked(url: str, ident: str, times: int = POLLS) -> list[Response]:

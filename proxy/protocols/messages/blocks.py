@@ -171,7 +171,7 @@ def write_block(part: Part, name: Callable[[str], str] = wire_id) -> Mapping[str
 
 
 def call_fields(group: str | None, extra: Extra) -> Mapping[str, Any]:
-    """What a call says beside. One that the gateway made of a toolset names that, and who made it."""
+    """Fields of a `tool_use` beside the call. A call of a toolset names the toolset and its caller."""
     fields = fields_of(extra, PROTOCOL)
     return fields if group is None or TOOLSET in fields else {"caller": {"type": "direct"}, TOOLSET: group, **fields}
 

@@ -223,7 +223,7 @@ def thoughts(options: WriteOptions) -> str:
 
 
 def thinking_of(request: ModelRequest) -> Mapping[str, Any]:
-    """What a client says of thinking, besides its budget."""
+    """The client's `thinking` object, without its budget."""
     thinking: Mapping[str, Any] = fields_of(request.protocol_fields, PROTOCOL).get("thinking", EMPTY)
     return thinking
 

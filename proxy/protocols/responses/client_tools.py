@@ -110,7 +110,7 @@ PUBLISHED: Final[Mapping[str, Published]] = {
         Published(PREVIEW, _USES_COMPUTER, _ACTION),
     )
 }
-"""What is published of the tools, by their types, which are their names."""
+"""Published descriptions and parameters, by type; the type is the name of the tool."""
 
 
 def client_tool(tool: Object) -> ToolSpec | None:
@@ -132,7 +132,7 @@ def client_tool(tool: Object) -> ToolSpec | None:
 
 
 def _skills(environment: Any) -> Iterator[str]:
-    """What is said of the skills that lie in the folders of a local environment."""
+    """Sentence that names the skills in the folders of a local environment."""
     skills = environment.get("skills") if isinstance(environment, Mapping) else None
     listed = [skill for skill in (skills if isinstance(skills, list) else ()) if isinstance(skill, Mapping)]
     if listed:
@@ -412,7 +412,7 @@ def read_output(item: Object, call: Callable[[str], ToolUse | None]) -> ToolResu
 
 
 def result_parts(item: Object) -> tuple[tuple[Part, ...], bool]:
-    """What a result says to the model, and whether it is of a failure."""
+    """Text of a result for the model, and whether the tool failed."""
     output, kind = item.get("output"), item["type"]
     if kind == "computer_call_output" and isinstance(output, Mapping):
         url = output.get("image_url")
@@ -428,7 +428,7 @@ def result_parts(item: Object) -> tuple[tuple[Part, ...], bool]:
 
 
 def _shell_text(chunk: Object) -> str:
-    """What a command printed and how it ended."""
+    """Text of one command: its output and how it ended."""
     outcome = _object(chunk.get("outcome")) or EMPTY
     printed, errors = _text(chunk.get("stdout")) or "", _text(chunk.get("stderr")) or ""
     lines = [printed.rstrip("\n")] if printed else []

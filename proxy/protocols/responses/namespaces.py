@@ -24,7 +24,7 @@ def with_namespaces(messages: tuple[Message, ...], tools: Iterable[ToolSpec]) ->
 
 
 def _names(tool: ToolSpec) -> set[str]:
-    """What a tool in a namespace may be called where its namespace has no field."""
+    """Names that a client may give to a tool of a namespace when it leaves the `namespace` field out."""
     return {tool.name, *(f"{tool.namespace}{mark}{tool.name}" for mark in ("__", ".", "_", "/"))}
 
 

@@ -222,8 +222,8 @@ def _shown(parts: Iterable[Part], options: WriteOptions, over: bool) -> Iterator
 
 
 def as_shown(extra: Extra, options: WriteOptions) -> Extra:
-    """What is said of reasoning: its text is a summary if the client asks for one (R28.3), unless its server has summed
-    it up itself. Of a response that is kept, the id of an item leads to it, so it is not its server's."""
+    """Fields of a reasoning item: its text is a summary if the client asks for one (R28.3), unless its server has
+    summed it up itself. Of a response that is kept, the id of an item leads to it, so it is not its server's."""
     fields = fields_of(extra, PROTOCOL)
     if "id" in fields and options.conversation is not None and options.body.get("store") is not False:
         extra = {**extra, PROTOCOL: {key: value for key, value in fields.items() if key != "id"}}
