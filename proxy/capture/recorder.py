@@ -22,6 +22,7 @@ import os
 import re
 import shutil
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -91,6 +92,7 @@ class CaptureFolder:
         self.keeps = config.keep
         self._chosen = Path(config.folder) if config.folder is not None else shared
         self._own: Path | None = None
+        self._choosing = threading.Lock()  # threads that write at once must not make a folder each
         self._writing: set[asyncio.Task[None]] = set()
         self._numbers = itertools.count()
 
@@ -128,8 +130,9 @@ class CaptureFolder:
         return next((path for path in reversed(same or found) if ident in named(path)[2:]), None)
 
     def _folder(self) -> Path:
-        if self._chosen is None:
-            self._chosen = self._own = Path(tempfile.mkdtemp(prefix="toolwire-captures-"))
+        with self._choosing:
+            if self._chosen is None:
+                self._chosen = self._own = Path(tempfile.mkdtemp(prefix="toolwire-captures-"))
         self._chosen.mkdir(mode=0o700, parents=True, exist_ok=True)
         return self._chosen
 

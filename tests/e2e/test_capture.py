@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import tempfile
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +18,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.capture.files import Captured, Entry, is_capture, read_capture, write_capture
-from proxy.capture.recorder import MEMORY_BYTES
+from proxy.capture.recorder import MEMORY_BYTES, CaptureFolder
 from proxy.capture.recording import RecordingError
 from proxy.capture.redaction import Redaction
 from proxy.cli import main
+from proxy.config import CaptureConfig
 from proxy.dev.reproduction import reproduced, settled
 from proxy.testing import Refuse, Say, Upstream
 from tests.e2e.conftest import CHAT, function, post, read_config, serving, upstream_config
@@ -298,3 +302,32 @@ def test_ids_and_times_do_not_count() -> None:
     one = b'{"id":"call_00112233445566778899aabbccddeeff","created":1}'
     assert settled(one) == settled(one.replace(b"00", b"ff").replace(b"1}", b"2}"))
     assert settled(one) != settled(one.replace(b"id", b"ID"))
+
+
+def test_captures_written_at_once_share_one_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads write them: each one's first look for the folder that nobody chose must find the same."""
+    threads = 4
+    meeting = threading.Barrier(threads)
+    make = tempfile.mkdtemp
+    made: list[str] = []
+
+    def slowly(**options: str) -> str:
+        time.sleep(0.05)  # the others arrive meanwhile
+        made.append(make(**options))
+        return made[-1]
+
+    monkeypatch.setattr(tempfile, "mkdtemp", slowly)
+    folder = CaptureFolder(CaptureConfig(keep=1), None)
+
+    def look() -> None:
+        meeting.wait()
+        folder.files(None)
+
+    looking = [threading.Thread(target=look) for _ in range(threads)]
+    for thread in looking:
+        thread.start()
+    for thread in looking:
+        thread.join()
+    asyncio.run(folder.close())
+    assert len(made) == 1
+    assert not Path(made[0]).exists()
