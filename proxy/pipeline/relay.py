@@ -2,15 +2,15 @@
 
 Rules:
 
-1. What goes out is what came in, byte for byte but for the name of a renamed model and for rule 4, and whole frames
+1. What goes out is what came in, byte for byte but for the name of a renamed model and for rule 3, and whole frames
    only: so an error of ours never lands inside a frame that broke off.
 2. A frame is parsed only if it may be an error, or is the first and looks strange. An error ends the stream here, so
    that it goes out in the gateway's own form, without the server's addresses and secrets (R10.8). So does a frame with
    a secret.
-4. What is neither answer nor error is left out, and a chunk that would end strict clients is mended (R29.1). A frame is
+3. What is neither answer nor error is left out, and a chunk that would end strict clients is mended (R29.1). A frame is
    looked at for that only if it lacks what stands in nearly all (`ServerSide.usual`).
-3. The end is known from the last frames alone, and what one is the protocol says: behind it nothing passes.
-4. Frames that speak of usage are set aside, the first and the last of them. They are read when the stream is over
+4. The end is known from the last frames alone, and what one is the protocol says: behind it nothing passes.
+5. Frames that speak of usage are set aside, the first and the last of them. They are read when the stream is over
    (R29.6).
 """
 

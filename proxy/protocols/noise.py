@@ -18,10 +18,12 @@ from typing import Any, Final
 from .wire import dump, load
 
 Note = Callable[[str, str], None]
-"""Takes what was noticed of a server's answer (`LEFT_OUT`, `UNKNOWN_END`), and which one."""
+"""Takes what was noticed of a server's answer (one of `NOTES`), and which one."""
 
 LEFT_OUT: Final = "left_out"
 UNKNOWN_END: Final = "unknown_ends"
+NAMELESS: Final = "nameless_calls"
+NOTES: Final = frozenset({LEFT_OUT, UNKNOWN_END, NAMELESS})
 
 KINDS: Final = ("comment", "empty", "keepalive", "limits", "warning", "no_delta", "other")
 

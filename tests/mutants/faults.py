@@ -109,7 +109,7 @@ FAULTS: Final = (
     ),
     Fault(
         "chat-nothing-is-an-object", "proxy/protocols/chat/reader.py",
-        " and not self._is_cut and self.reason is not None:", " and not self._is_cut:",
+        "draft.is_blank and not truncated and self.reason is not None:", "draft.is_blank and not truncated:",
         "a call whose arguments never came is made with none", ODD,
     ),
     Fault(

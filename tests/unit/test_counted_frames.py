@@ -42,7 +42,10 @@ BLOCK = {
         (MessagesProtocol(), frames(MESSAGE, BLOCK, {"type": "message_delta", "usage": {"output_tokens": 4}})),
         (
             ResponsesProtocol(),
-            frames({"response": {"usage": None}}, {"response": {"usage": {"input_tokens": 9, "output_tokens": 4}}}),
+            frames(
+                {"type": "response.created", "response": {"usage": None}},
+                {"type": "response.completed", "response": {"usage": {"input_tokens": 9, "output_tokens": 4}}},
+            ),
         ),
     ],
 )

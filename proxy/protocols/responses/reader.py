@@ -253,7 +253,9 @@ class ResponsesReader:
         if not item.over:
             item.over = True
             item.catch_up()
-            self._lacks_name = self._lacks_name or item.is_nameless
+            if item.is_nameless:
+                self._lacks_name = True
+                self.note(noise.NAMELESS, "")
 
     def _end(self, response: Any, kind: str) -> None:
         answer = response if isinstance(response, dict) else {}
