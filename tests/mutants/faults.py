@@ -242,9 +242,14 @@ FAULTS: Final = (
         "a long answer with many calls fails, although each is let go", STAGES,
     ),
     Fault(
-        "relay-first-words", "proxy/pipeline/relay.py",
-        "if data and not self.spoke and not data.startswith(_USUAL):", "if False:",
-        "a stream that begins with something else than JSON goes out with status 200", STAGES,
+        "relay-no-json", "proxy/pipeline/relay.py",
+        "if not (self._protocol.is_end(name, data) or _is_json(data)):", "if False:",
+        "a frame that is no JSON ends clients, and a stream that begins with one goes out with status 200", STAGES,
+    ),
+    Fault(
+        "relay-cut-frame", "proxy/pipeline/relay.py",
+        "data.find(_OBJECT_END, end - 3, end) < 0", "False",
+        "half a frame ends clients", STAGES,
     ),
     Fault(
         "relay-behind-the-end", "proxy/pipeline/relay.py",
