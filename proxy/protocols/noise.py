@@ -123,10 +123,11 @@ def of_frame(judge: Judge, name: str | None, data: bytes) -> str | None:
 
 
 def with_deltas(data: bytes) -> bytes:
-    """A chunk of Chat, each of whose choices has a delta, as strict clients want."""
-    value = _object(data)
-    choices = None if value is None else value.get("choices")
-    if value is None or not isinstance(choices, list) or all(map(_has_delta, choices)):
+    """A chunk of Chat, each of whose choices has a delta, as strict clients want. Raises `ValueError` if it is no
+    JSON."""
+    value = load(data)
+    choices = value.get("choices") if isinstance(value, dict) else None
+    if not isinstance(choices, list) or all(map(_has_delta, choices)):
         return data
     return dump({**value, "choices": [one if _has_delta(one) else {**one, "delta": {}} for one in choices]})
 
