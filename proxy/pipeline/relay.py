@@ -30,13 +30,15 @@ from ..fastparse import SseFramer, are_plain
 from ..model import Usage
 from ..protocols.base import ServerSide
 from ..protocols.noise import LEFT_OUT, Note, unnoted
-from ..protocols.wire import load
+from ..protocols.wire import load, nothing_said
 from ..support.offload import OFFLOAD_BYTES, offload
 from .renaming import Renaming
 
 _ENDS: Final = (b"\n\n", b"\n\r\n", b"\r\r")
 _END: Final = re.compile(rb"\n\n|\n\r\n|\r\r")
 _ERROR: Final = re.compile(rb'"error"|event: ?error')
+_DETAIL: Final = b'"detail"'
+"""The key of an error as FastAPI writes it."""
 _ENDED: Final = (b'_reason":"', b'_reason": "')
 _GOOD_END: Final = re.compile(
     rb'_reason": ?"(?:stop|length|tool_calls|function_call|content_filter|end_turn|tool_use|max_tokens|stop_sequence)"'
@@ -71,7 +73,7 @@ class Relay:
         self._protocol = protocol
         self._marks = protocol.end_marks
         self._usual = protocol.usual
-        self._odd = (b"error", b'"usage"', *_ENDED, *self._marks)
+        self._odd = (b"error", _DETAIL, b'"usage"', *_ENDED, *self._marks)
         self._spaced = protocol.usual.replace(b":", b": ")
         self._note = note
         self._private = private
@@ -139,6 +141,8 @@ class Relay:
         # `find`, since `in` takes bytes for a number first, which is an exception each time.
         if data.find(b"error") >= 0 and _ERROR.search(data) is not None:
             data = self._up_to_error(data, b"error")
+        if data.find(_DETAIL) >= 0:
+            data = self._up_to_error(data, _DETAIL)
         for mark in _ENDED:
             if data.find(mark) >= 0 and _GOOD_END.search(data) is None:
                 data = self._up_to_error(data, mark)
@@ -163,8 +167,9 @@ class Relay:
             if (frame.find(self._usual) < 0 and frame.find(self._spaced) < 0) or not frame.rstrip().endswith(b"}"):
                 as_shown = self._as_shown(frame)
                 if as_shown is None:
-                    begun = "has a frame that is no JSON" if self.spoke else "does not begin with JSON"
-                    self.fault = BackendFault(f"The model server's stream {begun}.", code="upstream_invalid_response")
+                    self.fault = self._error(frame) or BackendFault(
+                        "The model server's stream has a frame that is no JSON.", code="upstream_invalid_response"
+                    )
                     return b"".join((*shown, data[kept:begin]))
                 if as_shown is not frame:
                     shown += data[kept:begin], as_shown
@@ -203,14 +208,20 @@ class Relay:
 
     def _up_to_end(self, data: bytes, mark: bytes) -> bytes:
         for begin, end in _frames_with(mark, data):
-            if self._is_end(data[begin:end]):
+            last = self._last(data[begin:end])
+            if last is not None:
                 self.ended = True
                 self.fault = None  # an error behind the end
+                if not (self.spoke or last.startswith(b"{") or _DATA.search(data, 0, begin)):
+                    self.fault = nothing_said()
+                    return b""
                 return data[:end]
         return data
 
-    def _is_end(self, frame: bytes) -> bool:
-        return any(self._protocol.is_end(name, data) for name, data in SseFramer(len(frame)).feed(frame))
+    def _last(self, frame: bytes) -> bytes | None:
+        """The data of a frame, if it is the end of a stream."""
+        frames = SseFramer(len(frame)).feed(frame)
+        return next((data for name, data in frames if self._protocol.is_end(name, data)), None)
 
     def _up_to_error(self, data: bytes, mark: bytes) -> bytes:
         for begin, end in _frames_with(mark, data):

@@ -152,7 +152,7 @@ def _says(choice: Any) -> bool:
 
 
 def _is_error(name: str | None, value: Mapping[str, Any]) -> bool:
-    return bool(value.get("error")) or "error" in (name, value.get("type"), value.get("object"))
+    return bool(value.get("error") or value.get("detail")) or "error" in (name, value.get("type"), value.get("object"))
 
 
 def _kind(name: str | None, value: Mapping[str, Any]) -> str:

@@ -49,7 +49,7 @@ FAULTS: Final = (
     ),
     Fault(
         "noise-that-may-be-an-error", "proxy/protocols/noise.py",
-        'return bool(value.get("error")) or "error" in (name, value.get("type"), value.get("object"))', "return False",
+        'return bool(value.get("error") or value.get("detail")) or "error" in (name, value.get("type"), value.get("object"))', "return False",
         "an error is left out, and the client waits or gets a success", ("tests/protocols/test_noise.py", "tests/unit/test_relay.py"),
     ),
     Fault(
