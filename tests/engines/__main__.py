@@ -16,6 +16,7 @@ import argparse
 import asyncio
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -33,13 +34,17 @@ def say(text: str) -> None:
     print(text, flush=True)
 
 
-async def run(server: Server, chosen: list[Situation]) -> dict[str, Outcome]:
-    """Play situations over an engine that runs."""
+Save = Callable[[Situation, Outcome], None]
+
+
+async def run(server: Server, chosen: list[Situation], save: Save) -> dict[str, Outcome]:
+    """Play situations over an engine that runs. Each outcome is saved at once, since all of them take long."""
     outcomes = {}
     async with beginning(server) as suite:
         for one in chosen:
             begun = time.monotonic()
             outcome = outcomes[one.name] = await play(suite, one)
+            save(one, outcome)
             say(f"  {_told(outcome):8} {one.name} ({time.monotonic() - begun:.0f} s): {_line(outcome)}")
     return outcomes
 
@@ -57,14 +62,19 @@ def _line(outcome: Outcome) -> str:
 async def over(recipe: Recipe, kept: Kept, chosen: list[Situation], at: str | None) -> dict[str, Outcome]:
     """Install and start an engine, and play situations over it. Raises `NotHere`."""
     if at is not None:
-        return await run(Server(recipe.name, "", at, await _first_model(at)), chosen)
+        return await run(Server(recipe.name, at, await _first_model(at)), chosen, lambda one, outcome: None)
     install(recipe, kept, say, RECIPES)
     running = Running(recipe, kept)
-    say(f"starting {recipe.title} {version(recipe, kept)} at {running.url}")
+    about = {"title": recipe.title, "version": f"{recipe.package} {version(recipe, kept)}", "model": MODEL}
+    say(f"starting {about['version']} at {running.url}")
+
+    def save(one: Situation, outcome: Outcome) -> None:
+        results.keep(recipe.name, about, {one.name: outcome}, datetime.now(UTC).date().isoformat())
+
     try:
         await running.start()
-        server = Server(recipe.name, "", running.url, recipe.served(kept), running.kill, running.start)
-        return await run(server, chosen)
+        server = Server(recipe.name, running.url, recipe.served(kept), running.kill, running.start)
+        return await run(server, chosen, save)
     finally:
         await running.kill()
 
@@ -110,9 +120,6 @@ def _one(recipe: Recipe, kept: Kept, chosen: list[Situation], options: argparse.
         if options.at is None:
             results.skip(recipe.name, recipe.title, str(reason))
         return False
-    if options.at is None:
-        about = {"title": recipe.title, "version": f"{recipe.package} {version(recipe, kept)}", "model": MODEL}
-        results.keep(recipe.name, about, outcomes, datetime.now(UTC).date().isoformat())
     broken = [name for name, outcome in outcomes.items() if outcome.gateway]
     say(f"{recipe.title}: {len(outcomes) - len(broken)} of {len(outcomes)} without a fault of the gateway")
     return bool(broken)

@@ -102,7 +102,7 @@ def _fetch(kept: Kept) -> None:
 
 def _unpack(kept: Kept, python: Path) -> None:
     """The weights in the form that transformers reads, whole or not at all."""
-    partly = kept.unpacked.with_suffix(".partly")
+    partly = kept.unpacked.with_name("partly")
     shutil.rmtree(partly, ignore_errors=True)
     _run([str(python), str(HERE / "unpack.py"), str(kept.gguf), str(partly)])
     partly.rename(kept.unpacked)

@@ -44,7 +44,7 @@ GRAMMAR_FIELDS: Final[dict[str, Any]] = {
     "sglang": {"ebnf": BAD_GRAMMAR},
 }
 """A grammar that is none, in the field of each engine."""
-CALL_TOKENS: Final = 64
+CALL_TOKENS: Final = 48
 ENFORCING: Final = frozenset({"llamacpp", "vllm", "sglang"})
 
 

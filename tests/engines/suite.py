@@ -100,7 +100,6 @@ class Server:
     """An engine that runs: its address, and how to kill and start it, where the suite may."""
 
     name: str
-    version: str
     url: str
     model: str
     kill: Callable[[], Awaitable[None]] | None = None
@@ -260,6 +259,8 @@ async def play(run: Run, one: Situation, patience: float = PATIENCE_S) -> Outcom
             gateway = str(broken)
         except EngineBroken as broken:
             run.fact(str(broken))
+        except aiohttp.ClientError as error:
+            gateway = f"an answer, not a broken connection ({type(error).__name__})"
         except TimeoutError:
             if any(not exchange.ended for exchange in run.tapped):
                 run.fact(f"gave no whole answer in {patience:g} s")

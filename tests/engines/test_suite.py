@@ -41,7 +41,7 @@ JSON = {"Content-Type": "application/json"}
 async def run_over(script: Any, gateway: str | None = None) -> AsyncIterator[Run]:
     """A run over a scripted engine, through a gateway in this process, or through what is at `gateway`."""
     async with Upstream([script]) as engine, Tap(engine.url).serving() as tap:
-        server = Server("vllm", "1", engine.url, "m")
+        server = Server("vllm", engine.url, "m")
         if gateway is not None:
             yield Run(server, SimpleNamespace(url=gateway), tap)  # type: ignore[arg-type]
             return
@@ -199,5 +199,5 @@ def test_every_situation_has_a_heading_and_the_gateways_configuration_is_one() -
     assert [one.name for one in results.ordered()][-3:] == [name for name in SITUATIONS if name.startswith("restarts/")]
     assert {one.group for one in SITUATIONS.values()} == set(results.GROUPS)
     assert len({one.title for one in SITUATIONS.values()}) == len(SITUATIONS)
-    names = [route["model"] for route in configuration(Server("x", "1", "http://a", "m"), "http://b")["routes"]]
+    names = [route["model"] for route in configuration(Server("x", "http://a", "m"), "http://b")["routes"]]
     assert len(set(names)) == len(names)
