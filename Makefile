@@ -26,7 +26,7 @@ help:
 	@echo "make lint   formatting, lint and types only"
 	@echo "make docs   build the documentation as a site, build/docs/site, strictly"
 	@echo "make bench  measure the scanner and the gateway, about five minutes; bench/README.md says how"
-	@echo "make engines  real vLLM, llama.cpp, transformers serve and SGLang behind the gateway; 15 GB, an hour; CONTRIBUTING.md says how"
+	@echo "make engines  real vLLM, llama.cpp, transformers serve and SGLang behind the gateway; 7 GB, an hour; CONTRIBUTING.md says how"
 	@echo "make asan   the parser suite with the scanner under AddressSanitizer, about seven minutes; needs gcc"
 	@echo "make fuzz   fuzz one target: make fuzz ARGS='scanner --seconds 600'; without ARGS it lists them"
 	@echo "make clean  remove what was built, .venv included"

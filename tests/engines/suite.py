@@ -25,6 +25,8 @@ from tests.engines.tap import Tap, Tapped
 
 PATIENCE_S: Final = 600.0
 """The longest that a situation may take. Engines on a busy machine write two tokens a second."""
+RESTART_S: Final = 2400.0
+"""The same of a situation that waits for an engine's start."""
 
 MODES: Final = ("native", "prompt", "template", "auto")
 WAYS: Final = ("whole", "streamed")
@@ -246,8 +248,10 @@ def in_one_situation(run: Run) -> Iterator[None]:
             run.fact(mistake)
 
 
-async def play(run: Run, one: Situation, patience: float = PATIENCE_S) -> Outcome:
+async def play(run: Run, one: Situation, patience: float | None = None) -> Outcome:
     """The outcome of a situation."""
+    if patience is None:
+        patience = RESTART_S if one.group == "restarts" else PATIENCE_S
     seen, gateway, skipped = "", None, None
     with in_one_situation(run):
         try:

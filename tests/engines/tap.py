@@ -149,4 +149,4 @@ class Tap:
         except aiohttp.ClientError:  # as the engine did it
             if request.transport is not None:
                 request.transport.abort()
-            raise
+            return web.Response(status=502)  # which nobody gets

@@ -1,8 +1,8 @@
 """Weights of one GGUF file as a folder that transformers reads: `FILE FOLDER`. Run by the Python of an engine that has
 `gguf` and `torch`.
 
-transformers reads GGUF itself, and keeps the quantized weights, which it cannot write. The model is of the architecture
-of Qwen 2, whose tensors are the same under other names.
+transformers reads GGUF itself, and keeps the quantized weights, which it cannot write. The model is a Qwen 2, whose
+tensors are the same under other names.
 """
 
 from __future__ import annotations
