@@ -150,6 +150,8 @@ import sys
 import types
 from importlib.machinery import ModuleSpec
 
+__version__ = "0.0"
+
 
 class _Anything(types.ModuleType):
     __path__ = []
