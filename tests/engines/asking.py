@@ -87,6 +87,12 @@ class Ask:
     stream: bool = False
     more: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def words(self) -> str:
+        """The beginning of what is asked last, by which the request is known again."""
+        said = self.turns[-1][-1]
+        return (said if isinstance(said, str) else next(part["text"] for part in said if "text" in part))[:40]
+
     def body(self) -> dict[str, Any]:
         """The request's body."""
         body: dict[str, Any] = {"model": self.model, "temperature": 0, "stream": self.stream}

@@ -137,11 +137,13 @@ class Run:
     tap: Tap
     mistakes: list[str] = field(default_factory=list)
     _since: int = 0
+    _words: str = ""
 
     @property
     def tapped(self) -> list[Tapped]:
-        """What the engine was asked for in this situation."""
-        return self.tap.exchanges[self._since :]
+        """What the engine was asked for in this situation, without what the gateway asks for itself (probes)."""
+        found = self.tap.exchanges[self._since :]
+        return [one for one in found if self._words in orjson.dumps(one.body).decode()]
 
     def fact(self, mistake: str) -> None:
         """Note a mistake of the engine."""
@@ -175,6 +177,7 @@ class Run:
 
     async def ask(self, ask: Ask) -> Seen:
         """A request, and its answer as a client reads it; its form, its calls and its usage are judged."""
+        self._words = ask.words
         answer = await self.post(PATHS[ask.protocol], ask.body())
         try:
             seen = read(ask.protocol, answer)
@@ -241,6 +244,7 @@ def engine_mistakes(exchange: Tapped) -> Iterator[str]:
 @contextmanager
 def in_one_situation(run: Run) -> Iterator[None]:
     run._since = len(run.tap.exchanges)
+    run._words = ""
     run.mistakes = []
     yield
     for exchange in run.tapped:

@@ -144,6 +144,17 @@ async def test_a_mistake_of_the_engine_is_its_own(answer: Answer, mistake: str) 
     assert again.engine == ()  # the next situation begins anew
 
 
+async def test_probes_of_the_gateway_are_none_of_the_situations_exchanges() -> None:
+    async with run_over(Say("x", usage=(1, 1))) as run:
+
+        async def ask(run: Run) -> str:
+            seen = await run.ask(Ask(HELLO))
+            await run.post("/v1/chat/completions", {"model": "m", "messages": [{"role": "user", "content": "a probe"}]})
+            return f"{seen}, {len(run.tapped)} of {len(run.tap.exchanges)}"
+
+        assert (await play(run, one(ask))).seen == "200, text, end `stop`, 1 of 2"
+
+
 async def test_what_a_situation_says_of_itself() -> None:
     async def missing(run: Run) -> str:
         raise Missing("the engine takes no grammar")
