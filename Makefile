@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
-.PHONY: help run test check parse lint docs bench asan fuzz clean
+.PHONY: help run test check parse lint docs bench engines asan fuzz clean
 
 help:
 	@echo "make run    start a small language model and the gateway in front of it, and make one tool call"
@@ -26,6 +26,7 @@ help:
 	@echo "make lint   formatting, lint and types only"
 	@echo "make docs   build the documentation as a site, build/docs/site, strictly"
 	@echo "make bench  measure the scanner and the gateway, about five minutes; bench/README.md says how"
+	@echo "make engines  real vLLM, llama.cpp, transformers serve and SGLang behind the gateway; 7 GB, an hour; CONTRIBUTING.md says how"
 	@echo "make asan   the parser suite with the scanner under AddressSanitizer, about seven minutes; needs gcc"
 	@echo "make fuzz   fuzz one target: make fuzz ARGS='scanner --seconds 600'; without ARGS it lists them"
 	@echo "make clean  remove what was built, .venv included"
@@ -54,6 +55,11 @@ docs: $(VENV)/.test
 # Needs nothing but the extra `bench`; bench/pytest.ini takes the place of the settings for tests.
 bench: $(VENV)/.test
 	$(BIN)/python -m pytest bench $(ARGS)
+
+# Not a part of `make test`: it installs gigabytes, into a folder that is kept (TOOLWIRE_ENGINES).
+engines: $(VENV)/.test
+	$(BIN)/python -m tests.engines $(ARGS)
+	$(BIN)/python -m docs.generate
 
 asan: $(VENV)/.test
 	PYTHON=$(BIN)/python tests/fuzz/asan.sh $(ARGS)

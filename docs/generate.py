@@ -2,7 +2,7 @@
 `docs/drawings.py`.
 
 Run `python -m docs.generate` in the root of the repository after a change to `proxy/config/`, `proxy/errors.py` or
-`proxy/cli/`, or where a test says so. Tests compare the files with what this makes.
+`proxy/cli/`, after `make engines`, or where a test says so. Tests compare the files with what this makes.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from proxy.ratelimit.base import Kind
 from proxy.record import AccessField
 from proxy.registry import CLIENT_PROTOCOLS, MIDDLEWARES, registries
 from proxy.support.conversion import expectation, is_mapping, is_sequence, join, without_none
+from tests.engines import results
 
 ROOT = Path(__file__).resolve().parent.parent
 WITH_DRAWINGS = "docs/explanation/how-it-works.md"
@@ -102,6 +103,7 @@ def pages() -> dict[str, str]:
         "docs/reference/cli.md": command_line(),
         "docs/reference/telemetry.md": telemetry(),
         "docs/reference/pairs.md": NOTE + "\n" + pairs.page(),
+        "docs/reference/engines.md": NOTE + "\n" + results.page(results.load()),
         WITH_DRAWINGS: redrawn((ROOT / WITH_DRAWINGS).read_text("utf-8")),
     }
 

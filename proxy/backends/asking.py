@@ -45,6 +45,8 @@ PROBE_BYTES: Final = 1024 * 1024
 COUNT_S: Final = 10.0
 """Limit for the count of a prompt's tokens."""
 
+_SILENCE: Final = object()
+
 API_VERSION: Final = re.compile(r"v\d+[a-z0-9]*")
 """The segment of a path that is the version of an API."""
 
@@ -71,6 +73,8 @@ class Asking:
         self._hop = headers.get(HEADER)
         self._unknown: Identity | None = None
         """What the list said of a server that is of no known engine: while it says the same nothing else is asked."""
+        self._complete: tuple[Identity, Identity] | None = None
+        """What the list said, and what the server was found to be, when all that was asked was answered."""
 
     async def ready(self) -> bool:
         """See `Backend.ready`: any answer below 500 on the health path, or on the model list."""
@@ -147,13 +151,18 @@ class Asking:
         return await _value(bytes(received)) if response.status == 200 else None
 
     async def _of_engine(self, listed: Identity, deadline: float) -> Identity:
-        """What the engine's own paths say beyond the list."""
+        """What the engine's own paths say beyond the list. A server that is too busy to answer all of them, and whose
+        list says the same, is what it was."""
         probes = probes_for(listed)
         answers = await asyncio.gather(*(self._probe(probe, deadline) for probe in probes))
+        if _SILENCE in answers and self._complete is not None and self._complete[0] == listed:
+            return self._complete[1]
         said = listed
         for probe, answer in zip(probes, answers, strict=True):
             if said.engine in (listed.engine, probe.engine):  # the first that is recognised is the one
                 said = probe.read(answer, said) or said
+        if _SILENCE not in answers:
+            self._complete = listed, said
         in_time = asyncio.get_running_loop().time() < deadline
         self._unknown = listed if said.engine is None and in_time else None
         return said
@@ -175,13 +184,15 @@ class Asking:
         return await offload(len(body) > OFFLOAD_BYTES, read_model_list, status, body)
 
     async def _probe(self, probe: Probe, deadline: float) -> Any:
-        """What the server says at a path of an engine's; None: nothing."""
+        """What the server says at a path of an engine's; None: nothing. `_SILENCE`: there was no answer."""
         try:
             async with asyncio.timeout_at(deadline):
                 status, body = await self._read(engine_url(self._base).joinpath(probe.path), PROBE_BYTES)
             return await _value(body) if status == 200 and body is not None else None
-        except (aiohttp.ClientError, OSError, ValueError):
+        except ValueError:
             return None
+        except (aiohttp.ClientError, OSError):
+            return _SILENCE
 
     async def _read(self, url: URL, most: int) -> tuple[int, bytes | None]:
         """Status and body of what the server has there; no body if it is larger than that."""

@@ -94,8 +94,9 @@ class DecodingConfig:
         "Constrained decoding for required and named choices.", default="auto"
     )
     constrain_auto: Literal["on", "off"] | None = doc(
-        "Constrained decoding under `tool_choice: auto`: text stays free, a call that has begun is valid. Default: on for servers with "
-        "`constrain: gbnf` unless the route's `constrain` is `off`, where it was run against the real server; else off.",
+        "Constrained decoding under `tool_choice: auto`: text stays free, a call that has begun is valid. Default: on where it was run "
+        "against the real engine (`constrain` of the backend `gbnf`, `guided`, `ebnf` or a structural tag), unless the route's `constrain` is "
+        "`off`; else off.",
         default=None,
     )
 

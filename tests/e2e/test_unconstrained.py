@@ -8,6 +8,7 @@ import logging
 from typing import Any
 
 import aiohttp
+import orjson
 import pytest
 
 from proxy.config import GatewayConfig
@@ -112,6 +113,47 @@ async def test_a_refusal_inside_an_accepted_stream(gateway: Gateway, stream: boo
             for _ in range(2):
                 assert calls(await post(server, ask(READ, stream=stream)), stream=stream) == ["read_file"]
         assert constrained(upstream) == [True, False, False]
+
+
+ENGINES_OWN = {
+    "vllm": ("structured_outputs", "BadRequestError", "Invalid grammar specification: Expected ')' at line 1"),
+    "sglang": ("response_format", "BAD_REQUEST", "Failed to compile structural_tag grammar: unknown format"),
+}
+"""By preset: the field of the constraint under `auto`, and how the engine says that it cannot be (as recorded of vLLM
+0.32 and SGLang 0.5.23)."""
+
+
+@WAYS
+@pytest.mark.parametrize("preset", ENGINES_OWN)
+async def test_structural_tags_are_sent_by_default_and_relaxed(gateway: Gateway, preset: str, stream: bool) -> None:
+    """R32.2. The refusal comes with status 200 as the only frame of a stream; a server that took others before may
+    refuse the next one."""
+    field, kind, words = ENGINES_OWN[preset]
+    error = orjson.dumps({"error": {"message": words, "type": kind, "param": None, "code": 400}})
+    refusal = (
+        Answer([b"data: " + error + b"\n\ndata: [DONE]\n\n"], headers={"Content-Type": "text/event-stream"})
+        if stream
+        else Answer([error], status=400, headers={"Content-Type": "application/json"})
+    )
+
+    def turn(asked: Asked) -> Answer:
+        if field in asked.json and "write_file" in asked.body.decode():
+            return refusal
+        return Say("Well. ", CALL)(asked)
+
+    async with asyncio.timeout(HANGS_S), Upstream([turn]) as upstream:
+        config = read_config(
+            {
+                "backends": {"a": {"url": upstream.url, "preset": preset}},
+                "routes": [{"model": "m", "backend": "a", "options": {"mode": "prompt", "retry": {"attempts": 1}}}],
+            }
+        )
+        server = await gateway(config)
+        for tools in ((READ,), (READ, WRITE), (READ, WRITE), (READ,)):
+            assert calls(await post(server, ask(*tools, stream=stream)), stream=stream) == ["read_file"]
+    sent = [asked.json.get(field) for asked in upstream.requests]
+    assert [value is not None for value in sent] == [True, True, False, False, True]
+    assert "structural_tag" in orjson.dumps(sent[0]).decode()
 
 
 @WAYS

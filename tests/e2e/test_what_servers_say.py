@@ -63,6 +63,28 @@ async def sent(gateway: Gateway, server: Upstream, configured: Any, body: dict[s
 # --- what it is -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("name", ["sglang", "vllm", "llamacpp", "ollama"])
+async def test_a_server_that_is_too_busy_to_say_it_again_is_what_it_was(gateway: Gateway, name: str) -> None:
+    """SGLang under load does not answer all of its paths in time. Its version is not another one for that, and what was
+    learned of it stays; another list of models is another server."""
+    (engine,) = (engine() for engine in EVERY.values() if engine().preset == name)
+    silent: list[str] = []
+
+    def listing(asked: Asked) -> Answer:
+        return Raw(b"") if asked.path in silent else engine(asked)
+
+    async with Upstream() as server:
+        server.listing = listing
+        (route,) = (await gateway(config(server.url, backend={"identify_s": 0}))).app[ROUTER].routes
+        backend = route.pool.every[0].endpoint.backend
+        first = await backend.identify()
+        assert (first.engine, bool(first.version)) == (name, True)
+        silent.extend(path for path in engine.pages if path != "/v1/models")
+        assert await backend.identify() == first
+        engine.pages["/v1/models"]["data"][0]["id"] = "another"  # type: ignore[index]
+        assert await backend.identify() != first
+
+
 @pytest.mark.parametrize("name", EVERY)
 async def test_an_engine_is_recognised_and_gets_its_preset(
     gateway: Gateway, caplog: pytest.LogCaptureFixture, name: str

@@ -672,4 +672,14 @@ FAULTS: Final = (
         "unsaid = exchange.protocol.tells_stop and not names", "unsaid = exchange.protocol.tells_stop",
         "a server that names the sequence is not sent it", ("tests/e2e/test_recorded_engines.py",),
     ),
+    Fault(
+        "tags-off-by-default", "proxy/backends/presets.py",
+        'PROVEN: Final = FREE_GRAMMARS | TAG_CONSTRAINTS | {"guided", "ebnf"}', "PROVEN: Final = FREE_GRAMMARS",
+        "vLLM and SGLang are not held to schemas", ("tests/formats/test_injection.py",),
+    ),
+    Fault(
+        "another-model-is-a-bad-request", "proxy/backends/upstream_errors.py",
+        "case 400 if _OTHER_MODEL.search(text):", "case 400 if False:",
+        "a client takes a wrong name for a wrong request", ("tests/backends/test_upstream_errors.py",),
+    ),
 )  # fmt: skip
