@@ -25,6 +25,7 @@ from proxy.registry import registries
 from proxy.servertools.folder import ToolFolder
 from proxy.servertools.source import CallState, Enter, Result, Tools
 from proxy.testing import ScriptedBackend, WireAnswer, run_chain
+from tests.options import in_sections
 
 MODULE = """
 def _tool(name, **properties):
@@ -69,7 +70,7 @@ def config(tmp_path: Path) -> Any:
             "tools": {"folder": str(tmp_path), "timeout_s": 30.0, "watch_s": 0, "isolation": "thread"},
             "store": {"kind": "memory"},
             "backends": {"m": {"kind": "mock"}},
-            "defaults": options,
+            "defaults": in_sections(options),
             "limits": limits or {},
         }
         return load(None, env={}, overrides=sections)

@@ -520,6 +520,21 @@ def test_a_dumped_configuration_loads_again(loaded: Loader) -> None:
     assert loaded(yaml.safe_dump(to_mapping(config))) == config
 
 
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("recognize", "calls.recognise"),
+        ("repair", "calls.repair"),
+        ("max_iteration", "tool_loop.max_iterations"),
+        ("call", "calls"),
+    ],
+)
+def test_a_key_that_is_nearly_right_is_named_with_its_section(key: str, meant: str) -> None:
+    tree = {"backends": {"m": {"kind": "mock"}}, "defaults": {key: 1}}
+    assert problems(lambda: load(None, {}, tree)) == (f"defaults.{key}: unknown key, did you mean {meant!r}?",)
+    assert not VALIDATOR.is_valid(tree)
+
+
 def test_a_store_that_cannot_be_made_is_a_mistake() -> None:
     for store, words in (
         ({"kind": "redis"}, "store.url: required"),
