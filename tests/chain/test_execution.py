@@ -67,7 +67,7 @@ def config(tmp_path: Path) -> Any:
 
     def make(limits: Mapping[str, Any] | None = None, **options: Any) -> GatewayConfig:
         sections = {
-            "tools": {"folder": str(tmp_path), "timeout_s": 30.0, "watch_s": 0, "isolation": "thread"},
+            "tools": {"folder": str(tmp_path), "timeout_s": 30.0, "watch_s": 0},
             "store": {"kind": "memory"},
             "backends": {"m": {"kind": "mock"}},
             "defaults": in_sections(options),

@@ -224,7 +224,7 @@ def greet(who: str) -> str:
 async def test_executions_have_spans(tmp_path: Path) -> None:
     seen = Seen()
     (tmp_path / "greeting.py").write_text(MODULE)
-    tools = {"folder": str(tmp_path), "timeout_s": 30, "watch_s": 0, "isolation": "thread"}
+    tools = {"folder": str(tmp_path), "timeout_s": 30, "watch_s": 0, "wait_s": 60.0, "load_timeout_s": 60.0}
     async with (
         Upstream([Say(greet(SECRET), greet("nobody")), Say("done")]) as upstream,
         seen.gateway(upstream_config(upstream.url, tools=tools)) as server,
