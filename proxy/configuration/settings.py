@@ -101,13 +101,6 @@ def examine(
     return config, mistakes
 
 
-def zero_config(
-    backend_url: str, *, env: Mapping[str, str] | None = None, overrides: Mapping[str, Any] | None = None
-) -> GatewayConfig:
-    """No file: every model goes to the server at `backend_url`, with or without `/v1` (R17.3). Raises `ConfigError`."""
-    return load(None, env, {"backends.default.url": backend_url, **(overrides or {})})
-
-
 def read_section(kind: type[T], mapping: Mapping[str, Any], path: str = "") -> T:
     """A plug-in's options as the dataclass `kind`; `path` stands before every message. Raises `ConfigError`."""
     return from_mapping(kind, mapping, path)

@@ -28,7 +28,7 @@ from proxy.config import (
 )
 from proxy.configuration.checks import effective_routes, is_loopback
 from proxy.configuration.config_schema import schema
-from proxy.configuration.settings import has_backends, load, read_section, zero_config
+from proxy.configuration.settings import has_backends, load, read_section
 from proxy.formats.words import COMMON
 from proxy.registry import Registries, Registry, registries
 from proxy.startup.description import describe
@@ -109,8 +109,8 @@ def test_bad_yaml_says_where(text: str, message: str) -> None:
 # --- sources and their order ----------------------------------------------------------------------------------------
 
 
-def test_zero_config_needs_only_an_address() -> None:
-    config = zero_config("http://127.0.0.1:9/v1", env={})
+def test_an_address_is_enough() -> None:
+    config = load(None, {}, {"backends.default.url": "http://127.0.0.1:9/v1"})
     assert config == GatewayConfig(backends={"default": BackendConfig(url="http://127.0.0.1:9/v1")})
     (route,) = effective_routes(config)
     assert (route.model, route.backend) == ("*", "default")
