@@ -110,6 +110,7 @@ def test_bad_yaml_says_where(text: str, message: str) -> None:
 
 
 def test_an_address_is_enough() -> None:
+    """R17.3."""
     config = load(None, {}, {"backends.default.url": "http://127.0.0.1:9/v1"})
     assert config == GatewayConfig(backends={"default": BackendConfig(url="http://127.0.0.1:9/v1")})
     (route,) = effective_routes(config)
