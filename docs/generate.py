@@ -19,7 +19,7 @@ import click
 from docs import pairs
 from docs.drawings import redrawn
 from proxy.cli import main
-from proxy.config import MOVED_OPTIONS, GatewayConfig
+from proxy.config import GatewayConfig
 from proxy.configuration.config_schema import default_of, fields_of, schema
 from proxy.errors import CODES
 from proxy.observability.telemetry import FIELDS, REFUSED, Metrics
@@ -138,14 +138,6 @@ def configuration() -> str:
             out.append(f"\nAs a variable: `{_variable(join(path, example))}`.\n")
         else:
             out.append("")
-    out += [
-        "## Former keys\n",
-        "For `defaults` and `options` of a route. They still work in files, variables and flags, with a warning at the start.",
-        "Using both in one file is an error.\n",
-        "| formerly | now |",
-        "| --- | --- |",
-        *(f"| `{former}` | `{now}` |" for former, now in MOVED_OPTIONS.items()),
-    ]
     return "\n".join(out).rstrip() + "\n"
 
 
