@@ -31,6 +31,7 @@ from tests.docs.data import documents, faults, request_faults
 from tests.docs.pages import FENCE, PAGES, ROOT, Block, blocks, pages_with, read, write_files
 from tests.inspector.browser import Gateway
 from tests.optional import NODE, program
+from tests.waiting import GUARD_S
 
 KINDS: Final = {
     "sh": {"client", ""},
@@ -269,7 +270,7 @@ def _registries() -> list[Any]:
 def test_javascript_can_be_read(page: Path, block: Block) -> None:
     node = program(NODE)
     done = subprocess.run(
-        [node, "--input-type=module", "--check"], input=block.text, capture_output=True, text=True, timeout=60
+        [node, "--input-type=module", "--check"], input=block.text, capture_output=True, text=True, timeout=GUARD_S
     )
     assert done.returncode == 0, done.stderr
 

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.embedded import with_model
+from tests.waiting import GUARD_S
 
 ROOT = Path(__file__).parents[2]
-GUARD_S = 120
 PATH = os.pathsep.join([str(Path(__file__).parent / "windows"), str(ROOT)])
 CONFIG = "backends: {main: {kind: mock}}\nserver: {port: 0%s}\n"
 

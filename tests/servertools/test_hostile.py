@@ -8,7 +8,6 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import pytest
 from proxy.servertools.folder import ToolFolder
 from proxy.servertools.loading import LoadState
 from tests.servertools.conftest import Start, call, globals_of, in_both, in_processes, module, tool
+from tests.waiting import GUARD_S, until
 
 TIMED_OUT = "Error: Tool execution timed out"
 SHORT = {"timeout_s": 0.05}
@@ -49,12 +49,6 @@ def release(tools: ToolFolder) -> None:
     stop = globals_of(tools, "bad").get("stop")
     if stop is not None:
         stop.set()
-
-
-async def until(done: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not done():  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
 
 
 def stuck(tools: ToolFolder) -> int:
@@ -243,7 +237,7 @@ async def test_nothing_runs_on_after_the_end(tmp_path: Path) -> None:
     (tmp_path / "b.py").write_text(FINE)
     before = set(threading.enumerate())
     names = set(sys.modules)
-    async with ToolFolder(ToolsConfig(folder=str(tmp_path), timeout_s=30.0, isolation="thread")).running() as tools:
+    async with ToolFolder(ToolsConfig(folder=str(tmp_path), timeout_s=GUARD_S, isolation="thread")).running() as tools:
         assert await call(tools, "afine") == await call(tools, "fine") == "fine"
         await asyncio.sleep(0)
     await until(lambda: not [t for t in set(threading.enumerate()) - before if t.name.startswith("toolwire")])
@@ -273,7 +267,7 @@ MODULES = {
 @pytest.mark.parametrize("which", MODULES)
 async def test_a_module_that_fails_stops_nobody(start: Start, which: str) -> None:
     text, kind, said = MODULES[which]
-    tools = await start({"a.py": text, "b.py": FINE}, load_timeout_s=30.0)
+    tools = await start({"a.py": text, "b.py": FINE}, load_timeout_s=GUARD_S)
     shown = tools.shown()["modules"]
     assert shown[0]["state"] == LoadState.FAILED_VALIDATION.value
     assert shown[0]["error"]["kind"] == kind
@@ -299,7 +293,7 @@ async def test_modules_that_fail_in_a_process(start: Start) -> None:
     }
     cases = {**MODULES, **more}
     files = {f"m{n:02}.py": text for n, (text, _, _) in enumerate(cases.values())}
-    tools = await start({**files, "z.py": FINE}, load_timeout_s=30.0)
+    tools = await start({**files, "z.py": FINE}, load_timeout_s=GUARD_S)
     for shown, which in zip(tools.shown()["modules"], cases, strict=False):
         _, kind, said = cases[which]
         assert (shown["state"], shown["error"]["kind"]) == ("FAILED_VALIDATION", kind), which
