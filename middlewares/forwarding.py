@@ -37,7 +37,7 @@ from proxy.pipeline.reply import Counting, Reply
 from proxy.pipeline.routing import Route
 from proxy.pipeline.sealing import ALMOST, DROPPED, Marking, server_name
 from proxy.protocols.client_tools import is_client_tool
-from proxy.protocols.noise import KINDS, LEFT_OUT, UNKNOWN_END
+from proxy.protocols.noise import KINDS, LEFT_OUT, NAMELESS, UNKNOWN_END
 from proxy.protocols.opaque import for_server
 from proxy.protocols.wire import dump_in_pieces
 from proxy.record import AccessField, CounterSpec
@@ -77,6 +77,13 @@ class Forwarding(Middleware):
             UNKNOWN_END,
             "Answers that ended with a word that is not known.",
             CounterSpec("toolwire_unknown_ends_total", "Answers that ended with a word that is not known"),
+        ),
+        AccessField(
+            NAMELESS,
+            "Calls to which a server gave no name, and which were left out.",
+            CounterSpec(
+                "toolwire_nameless_calls_total", "Calls to which servers gave no name, and which were left out"
+            ),
         ),
         AccessField(
             "unconstrained",

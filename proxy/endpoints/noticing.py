@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from ..errors import quote
-from ..protocols.noise import LEFT_OUT
+from ..protocols.noise import LEFT_OUT, UNKNOWN_END
 
 if TYPE_CHECKING:
     from ..record import AccessRecord
@@ -22,13 +22,14 @@ def notice(record: AccessRecord, member: WeightedEndpoint, request_id: str, what
     record.count(what)
     if what == LEFT_OUT:
         record.label(what, detail)
+    if what != UNKNOWN_END:
         return
     known = member.endpoint.unknown_ends
     if detail in known or len(known) >= MAX_WORDS:
         return
     known.add(detail)
     LOG.warning(
-        "request %s: backend %r ended its answer with %s, a word that is not known: a call that is not whole was dropped",
+        "request %s: backend %r ended its answer with %s, a word that is not known; under it, calls that are not whole are dropped",
         request_id,
         member.name,
         quote(detail),

@@ -38,11 +38,14 @@ BLOCK = {
         ),
         (ChatProtocol(), frames({**CHAT, "usage": {**COUNTS, "completion_tokens": 1}}, {**CHAT, "usage": COUNTS})),
         (ChatProtocol(), frames({**CHAT, "usage": COUNTS}, {**CHAT, "usage": dict.fromkeys(COUNTS)})),
-        (ChatProtocol(), frames(b'{"usage": oops', {**CHAT, "usage": COUNTS}, b'["usage"]')),
+        (ChatProtocol(), frames({**CHAT, "usage": COUNTS}, b'["usage"]')),
         (MessagesProtocol(), frames(MESSAGE, BLOCK, {"type": "message_delta", "usage": {"output_tokens": 4}})),
         (
             ResponsesProtocol(),
-            frames({"response": {"usage": None}}, {"response": {"usage": {"input_tokens": 9, "output_tokens": 4}}}),
+            frames(
+                {"type": "response.created", "response": {"usage": None}},
+                {"type": "response.completed", "response": {"usage": {"input_tokens": 9, "output_tokens": 4}}},
+            ),
         ),
     ],
 )

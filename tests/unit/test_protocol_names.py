@@ -15,8 +15,8 @@ from tests.unit.test_imports import ROOT, everything, read
 SHARED = {
     "proxy.protocols." + name
     for name in (
-        "base", "call_ids", "chat_templates", "client_tools", "conversation_form", "files", "mending", "numbers", "opaque",
-        "openai", "overflow", "passed", "served", "shape", "sides", "socket_messages",
+        "base", "call_ids", "chat_templates", "client_tools", "conversation_form", "ends", "files", "in_band", "mending",
+        "noise", "numbers", "opaque", "openai", "overflow", "passed", "served", "shape", "sides", "socket_messages",
         "stored_form", "tool_names", "turn", "wire",
     )
 }  # fmt: skip

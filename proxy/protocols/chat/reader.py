@@ -63,7 +63,7 @@ class ChatReader:
     more."""
 
     def __init__(self, frame_bytes: int, choices: int = MAX_CHOICES, note: noise.Note = noise.unnoted) -> None:
-        self._note = note
+        self.note = note
         self._framer = SseFramer(frame_bytes)
         self._choices = choices
         self._answers: dict[int, _Answer] = {}
@@ -123,7 +123,7 @@ class ChatReader:
             self._end(out)
             return
         if not frame.startswith(b"{") and (kind := noise.of_text(frame)) is not None:
-            self._note(noise.LEFT_OUT, kind)
+            self.note(noise.LEFT_OUT, kind)
             return
         chunk = read_frame(frame)
         prose = self.open_prose
@@ -138,7 +138,7 @@ class ChatReader:
         if usage is not None:
             self._usage = read_usage(usage) or self._usage
         if (kind := noise.in_chat(name, chunk)) is not None:
-            self._note(noise.LEFT_OUT, kind)
+            self.note(noise.LEFT_OUT, kind)
             return
         if not chunk.keys() <= KNOWN:
             self._news = self._top_level(top_level(chunk))
@@ -228,7 +228,7 @@ class ChatReader:
         if isinstance(delta.get("function_call"), dict):
             answer.call(self, {"function": delta["function_call"]}, None, out)
         if reason:
-            answer.reason = read_end(reason, self._note)
+            answer.reason = read_end(reason, self.note)
             if rest or extra or not choice.keys() <= CHOICE:
                 answer.ended({**choice, "logprobs": None} if said else choice, rest)
             answer.close_prose(self, out)
@@ -426,6 +426,7 @@ class _Answer:
         for draft in self._drafts.drafts:
             if draft.block is None:
                 self.lacks_name = self.lacks_name or not self._is_cut
+                reader.note(noise.NAMELESS, "")
                 continue
             # Without a reason nobody says that what has come is all; whether there may be nothing, the schema says.
             half = draft.kind == "function" and not draft.is_whole

@@ -44,7 +44,7 @@ from ..base import WriteOptions
 from ..call_deltas import new_call_id
 from ..ends import of_cut, read_end, told
 from ..in_band import fault_of
-from ..noise import Note, unnoted
+from ..noise import NAMELESS, Note, unnoted
 from ..numbers import MAX_CALLS, MAX_CHOICES, index_of, rest_of_counts, too_many, usage_of, whole_number, with_rest
 from ..wire import dump, dumper, nameless, read_answer, shorten, unfinished, unreadable, whole
 from .opaque import REASONING, joined, opaque_of, without
@@ -158,6 +158,8 @@ def _read_choice(choice: Mapping[str, Any], note: Note) -> ReplyChoice:
     ended = said and reason in FinishReason.WHOLE
     uses = [_read_call(call, ended=ended) for call in calls if isinstance(call, dict)]
     named = [use for use in uses if use.name.strip(SPACE)]  # R29.2
+    for _ in range(len(uses) - len(named)):
+        note(NAMELESS, "")
     whole = [use for use in named if said or not use.arguments.strip(SPACE) or not is_half(use)]
     if named and not whole:
         raise unfinished()

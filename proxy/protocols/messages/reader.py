@@ -221,6 +221,7 @@ class MessagesReader:
                 self._give(block, text_of(wire.get("thinking")))
             case BlockKind.TOOL_CALL if is_nameless(wire):
                 block.is_nameless = self._lacks_name = True
+                self._note(noise.NAMELESS, "")
             case BlockKind.TOOL_CALL:
                 call_id = text_of(wire.get("id"))
                 if not call_id or call_id in self._ids:

@@ -44,7 +44,7 @@ from ..base import WriteOptions
 from ..call_deltas import new_call_id
 from ..chat.reply import is_whole, text_of
 from ..ends import meaning, of_cut, read_end, told
-from ..noise import LEFT_OUT, Note, of_item, unnoted
+from ..noise import LEFT_OUT, NAMELESS, Note, of_item, unnoted
 from ..numbers import MAX_PARTS, rest_of_counts, too_many, usage_of, with_rest
 from ..wire import dumper, nameless, read_answer, unreadable, whole
 from .blocks import PROTOCOL, input_of, is_object, read_block, rest_of, write_block
@@ -266,7 +266,10 @@ def read_reply(body: bytes, note: Note = unnoted) -> ModelReply:
 
 def _parts(content: Iterable[Any], note: Note) -> Iterator[Part]:
     for block in content:
-        if not isinstance(block, Mapping) or is_nameless(block):
+        if not isinstance(block, Mapping):
+            continue
+        if is_nameless(block):
+            note(NAMELESS, "")
             continue
         if (kind := of_item(block)) is not None:
             note(LEFT_OUT, kind)

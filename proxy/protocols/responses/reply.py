@@ -53,7 +53,7 @@ from ..call_deltas import new_call_id
 from ..chat.reply import arguments_text, is_whole, text_of
 from ..client_tools import ITEM_TYPE
 from ..ends import of_cut, read_end, told
-from ..noise import LEFT_OUT, Note, of_item, unnoted
+from ..noise import LEFT_OUT, NAMELESS, Note, of_item, unnoted
 from ..numbers import MAX_PARTS, too_many, whole_number
 from ..wire import nameless, read_answer, unreadable, whole
 from .client_tools import item_types, read_client_call
@@ -374,6 +374,7 @@ def read_reply(body: bytes, note: Note = unnoted) -> ModelReply:
         for part in read_output_item(item):
             if isinstance(part, ToolUse) and not part.name.strip(SPACE):
                 lacks_name = True
+                note(NAMELESS, "")
             else:
                 add_part(parts, part)
     if lacks_name and not parts and finish_reason(answer) in FinishReason.WHOLE:
