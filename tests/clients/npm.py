@@ -14,6 +14,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,7 @@ def recent_node(shared: Path) -> Path:
     return install("node", shared) / "node_modules" / "node" / "bin"
 
 
+@cache
 def install(name: str, shared: Path) -> Path:
     """The folder in which the packages of `name/package.json` are installed, with `node_modules` in it."""
     for tool in (NODE, NPM):

@@ -66,12 +66,11 @@ async def test_an_earlier_call_that_is_imitated_is_a_call(
         ]
         item = {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "note", "arguments": CALLED}
         result = {"type": "function_call_output", "call_id": "call_1", "output": "noted"}
-        for stream in (False, True):
-            chat = await post(server, {"messages": messages, "tools": TOOLS, "stream": stream})
-            found["chat", stream] = parts_of(chat, stream=stream, responses=False)
-            body = {"input": [{"role": "user", "content": "hi"}, item, result], "tools": FLAT, "stream": stream}
-            answer = await post(server, body, path=RESPONSES)
-            found["responses", stream] = parts_of(answer, stream=stream, responses=True)
+        stream = flatten == "auto"  # how it comes has nothing to do with what is read in it: each format, each way
+        chat = await post(server, {"messages": messages, "tools": TOOLS, "stream": stream})
+        found["chat"] = parts_of(chat, stream=stream, responses=False)
+        body = {"input": [{"role": "user", "content": "hi"}, item, result], "tools": FLAT, "stream": not stream}
+        found["responses"] = parts_of(await post(server, body, path=RESPONSES), stream=not stream, responses=True)
         upstream.script = [Say(first), imitate]
         asked = {"input": "hi", "tools": FLAT}
         made = (await post(server, asked, path=RESPONSES)).json()
