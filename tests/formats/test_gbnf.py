@@ -91,29 +91,22 @@ ODD: dict[str, Any] = closed({'odd "key" \\ \n é <tool_call>': {"const": 'odd "
 """A name that not every format can say."""
 
 
-@pytest.mark.parametrize(
-    ("tool_format", "schema"),
-    [
-        (tool_format, schema)
-        for tool_format in FORMATS
-        for schema in (*SCHEMAS, ODD)
-        if schema is not ODD or tool_format.name not in STOPS or "gemma" in tool_format.name
-    ],
-    ids=lambda value: value.name if isinstance(value, ToolFormat) else json.dumps(value)[:60],
-)
-def test_every_allowed_text_is_a_call_that_fits(tool_format: ToolFormat, schema: dict[str, Any]) -> None:
+@pytest.mark.parametrize("tool_format", FORMATS, ids=lambda f: f.name)
+def test_every_allowed_text_is_a_call_that_fits(tool_format: ToolFormat) -> None:
     assert tool_format.gbnf is not None
-    tool = ToolSpec("one", None, schema)
-    grammar = Grammar(tool_format.gbnf((tool,), False, Bounds(string=12, items=4)))
-    valid = jsonschema_rs.validator_for(schema)
-    random = Random(str(schema))
-    for _ in range(12):
-        text = grammar.sample(random)
-        parts = scan(tool_format, (tool,), [text])
-        assert len(parts) == 1, text
-        (call,) = parts
-        assert isinstance(call, ToolUse), text
-        assert valid.is_valid(json.loads(call.arguments)), (text, call.arguments)
+    says_all = tool_format.name not in STOPS or "gemma" in tool_format.name
+    for schema in (*SCHEMAS, ODD) if says_all else SCHEMAS:
+        tool = ToolSpec("one", None, schema)
+        grammar = Grammar(tool_format.gbnf((tool,), False, Bounds(string=12, items=4)))
+        valid = jsonschema_rs.validator_for(schema)
+        random = Random(str(schema))
+        for _ in range(12):
+            text = grammar.sample(random)
+            parts = scan(tool_format, (tool,), [text])
+            assert len(parts) == 1, (schema, text)
+            (call,) = parts
+            assert isinstance(call, ToolUse), (schema, text)
+            assert valid.is_valid(json.loads(call.arguments)), (schema, text, call.arguments)
 
 
 @pytest.mark.parametrize("tool_format", FORMATS, ids=lambda f: f.name)
