@@ -29,8 +29,7 @@ from tests.clients.test_codex import CONFIG
 from tests.e2e.agent import block
 from tests.e2e.conftest import CHAT, post, read_config, serving
 from tests.e2e.responses_answers import RESPONSES, Streamed, ask, of_stream, of_whole, outline, tool
-from tests.e2e.test_codex_app_faults import runs
-from tests.waiting import GUARD_S, until
+from tests.waiting import GUARD_S, runs, until
 
 WAYS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 READ = tool("read_file", path="string")

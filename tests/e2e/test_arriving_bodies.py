@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
@@ -14,7 +13,7 @@ import pytest
 from proxy.ingress.budget import BodyShare
 from proxy.testing import Answer, Asked, Say, Upstream
 from tests.e2e.conftest import CHAT
-from tests.e2e.edge import BODY, Gateway, Start, answered, starting
+from tests.e2e.edge import BODY, Gateway, Start, answered
 from tests.e2e.test_compressed import refused
 from tests.waiting import GUARD_S, until
 
@@ -23,13 +22,6 @@ KEYS = {"auth": {"keys": ["slow", "other", "third"]}}
 LIMITS = {"limits": {"total_body_bytes": 4 * MIB, "body_bytes": MIB}}
 
 Client = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-
-
-@pytest.fixture
-async def start() -> AsyncIterator[Start]:
-    """See `tests.e2e.edge.starting`."""
-    async with starting() as begin:
-        yield begin
 
 
 def head(size: int | None, *fields: str, key: str = "slow", path: str = CHAT) -> bytes:

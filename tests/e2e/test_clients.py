@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, suppress
 from types import SimpleNamespace
 from typing import Any, cast
@@ -15,16 +14,8 @@ import pytest
 from proxy.server.clients import REFUSALS, ClientConnection
 from proxy.testing import Answer, Say, Upstream, chunk, frame
 from tests.e2e.conftest import CHAT
-from tests.e2e.edge import BODY, STREAMED, Start, answered, check, head, starting
+from tests.e2e.edge import BODY, STREAMED, Start, answered, check, head
 from tests.waiting import GUARD_S, until
-
-
-@pytest.fixture
-async def start() -> AsyncIterator[Start]:
-    """See `tests.e2e.edge.starting`."""
-    async with starting() as begin:
-        yield begin
-
 
 # --- time -----------------------------------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from tests import codex_double
 from tests.e2e.conftest import CHAT, post, serving, upstream_config
 from tests.e2e.responses_answers import ask, of_stream, of_whole, outline
 from tests.e2e.test_codex_app import TOOLS, USAGE, WAYS, Codex, Start, codex, way
-from tests.waiting import GUARD_S, until
+from tests.waiting import GUARD_S, runs, until
 
 __all__ = ["codex", "way"]
 
@@ -47,14 +47,6 @@ def error_of(answer: WireAnswer, *, stream: bool) -> tuple[str, str]:
     else:
         error = next(frame["error"] for frame in answer.frames() if isinstance(frame, dict) and "error" in frame)
     return error["type"], error["code"]
-
-
-def runs(pid: int) -> bool:
-    """Whether a process is there, and no zombie."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 async def gone(pid: int) -> None:

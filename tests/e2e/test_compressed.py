@@ -7,7 +7,7 @@ import asyncio
 import gzip
 import json
 import zlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any
@@ -22,7 +22,7 @@ from proxy.ingress import receiving
 from proxy.support.codings import PIECE_BYTES, Decoder
 from proxy.testing import Answer, Asked, Say, Upstream
 from tests.e2e.conftest import CHAT, Gateway, mock_config, post, read_config
-from tests.e2e.edge import BODY, Start, answered, check, head, starting
+from tests.e2e.edge import BODY, Start, answered, check, head
 from tests.waiting import GUARD_S, until
 
 MIB = 1024 * 1024
@@ -38,13 +38,6 @@ def gzipped(megabytes: int) -> bytes:
 def bare(data: bytes) -> bytes:
     writer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
     return writer.compress(data) + writer.flush()
-
-
-@pytest.fixture
-async def start() -> AsyncIterator[Start]:
-    """See `tests.e2e.edge.starting`."""
-    async with starting() as begin:
-        yield begin
 
 
 class Seen(list[int]):

@@ -7,7 +7,6 @@ import asyncio
 import json
 import re
 import socket
-from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from itertools import pairwise
@@ -21,18 +20,11 @@ from proxy.server.clients import ClientConnection
 from proxy.server.parsing import SLICE_BYTES
 from proxy.testing import Answer, Asked, Say, Upstream, chunk, frame
 from tests.e2e.conftest import CHAT
-from tests.e2e.edge import BODY, STREAMED, Gateway, Start, answered, check, head, starting
+from tests.e2e.edge import BODY, STREAMED, Gateway, Start, answered, check, head
 from tests.waiting import GUARD_S, until
 
 KEYS = {"auth": {"keys": ["right", "other"]}}
 HEALTH = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
-
-
-@pytest.fixture
-async def start() -> AsyncIterator[Start]:
-    """See `tests.e2e.edge.starting`."""
-    async with starting() as begin:
-        yield begin
 
 
 # --- refused before anybody is asked --------------------------------------------------------------------------------

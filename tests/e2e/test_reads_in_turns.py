@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -14,19 +13,12 @@ import pytest
 
 from proxy.server.clients import READ_BYTES, READS_AT_ONCE, ClientConnection
 from proxy.server.farewell import Refusal
-from tests.e2e.edge import Gateway, Start, answered, head, starting
+from tests.e2e.edge import Gateway, Start, answered, head
 from tests.unit.test_turns import Passes
 from tests.waiting import GUARD_S, until
 
 CLIENTS = 12
 BODY = json.dumps({"model": "m", "messages": [{"role": "user", "content": "x" * 12 * READ_BYTES}]}).encode()
-
-
-@pytest.fixture
-async def start() -> AsyncIterator[Start]:
-    """See `tests.e2e.edge.starting`."""
-    async with starting() as begin:
-        yield begin
 
 
 class Reads:

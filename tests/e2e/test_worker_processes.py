@@ -16,7 +16,7 @@ import pytest
 from proxy.testing import Say, Upstream
 from tests.e2e.conftest import CHAT, USER, post, serving, upstream_config
 from tests.e2e.processes import running
-from tests.waiting import GUARD_S, until
+from tests.waiting import GUARD_S, runs, until
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="forks and signals")
 
@@ -67,13 +67,6 @@ async def begun(folder: Path) -> list[int]:
     numbers = [int(number) for number in file.read_text().split()]
     file.unlink()
     return numbers
-
-
-def runs(pid: int) -> bool:
-    try:
-        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return False
 
 
 def told(upstream: Upstream) -> str:

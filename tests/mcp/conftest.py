@@ -62,14 +62,6 @@ async def call(source: Any, name: str, _states: list[CallState] | None = None, *
     return result
 
 
-def alive(pid: int) -> bool:
-    """Whether a process runs. One that nobody has waited for yet does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
 def npm_server(name: str) -> tuple[str, ...]:
     """The command of a published server of npm; skips where it is not installed."""
     program = PUBLISHED / "node_modules" / ".bin" / name

@@ -11,8 +11,7 @@ import pytest
 from proxy.servertools.mcp.hosting import HostProcess
 from proxy.servertools.mcp.server import McpServer
 from tests.mcp.conftest import settings
-from tests.servertools.test_processes import runs
-from tests.waiting import GUARD_S
+from tests.waiting import GUARD_S, runs
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="children are listed by Linux alone")
 

@@ -17,8 +17,8 @@ from proxy.servertools.mcp import host
 from proxy.servertools.mcp import server as serving
 from proxy.servertools.mcp.server import McpServer
 from proxy.servertools.source import CallState
-from tests.mcp.conftest import SDK, alive, call, connected, raw, settings
-from tests.waiting import GUARD_S, until
+from tests.mcp.conftest import SDK, call, connected, raw, settings
+from tests.waiting import GUARD_S, runs, until
 
 pytest.importorskip("mcp")
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -333,8 +333,8 @@ async def test_nothing_is_left_running(tmp_path: Path) -> None:
     async with connected(settings(raw(mode="immortal", pids=str(file)))) as server:
         assert server._host is not None
         pids = [server._host._process.pid, *map(int, file.read_text().split())]
-        assert all(map(alive, pids))
-    await until(lambda: not any(map(alive, pids)))
+        assert all(map(runs, pids))
+    await until(lambda: not any(map(runs, pids)))
 
 
 async def test_a_gateway_that_is_killed_takes_everything_along(tmp_path: Path) -> None:
@@ -345,10 +345,10 @@ async def test_a_gateway_that_is_killed_takes_everything_along(tmp_path: Path) -
     assert gateway.stdout is not None
     host = int(await asyncio.wait_for(gateway.stdout.readline(), GUARD_S))
     pids = [host, *map(int, file.read_text().split())]
-    assert all(map(alive, pids))
+    assert all(map(runs, pids))
     gateway.kill()
     await gateway.wait()
-    await until(lambda: not any(map(alive, pids)))
+    await until(lambda: not any(map(runs, pids)))
 
 
 async def test_what_goes_wrong_at_the_end_does_not_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -96,7 +96,7 @@ def test_several_workers_are_refused_with_what_to_do(tmp_path: Path) -> None:
 @with_model[1]
 def test_the_demo_shows_its_call(tmp_path: Path) -> None:
     process = started(tmp_path, "demo", "--once", "--port", "0")
-    said, wrong = process.communicate(timeout=600)
+    said, wrong = process.communicate(timeout=GUARD_S * 2)
     assert process.returncode == 0, wrong
     assert "fits the tool's schema" in said
 

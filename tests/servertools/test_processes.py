@@ -20,7 +20,7 @@ from proxy.servertools import pool, process
 from proxy.servertools.folder import ToolFolder
 from proxy.servertools.process import environment
 from tests.servertools.conftest import ONE, PATIENT, Start, call, module, tool
-from tests.waiting import until
+from tests.waiting import runs, until
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="forks")
 
@@ -75,14 +75,6 @@ async def begun(folder: Path) -> str:
     text = file.read_text()
     file.unlink()
     return text
-
-
-def runs(pid: int | str) -> bool:
-    """Whether there is such a process, and it is no zombie."""
-    try:
-        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return False
 
 
 def counts(tools: ToolFolder) -> dict[str, int]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from itertools import pairwise
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,10 +18,9 @@ from proxy.model import Message, ModelRequest, Reasoning, Text, ToolResult, Tool
 from proxy.pipeline.reply import Reply
 from proxy.pipeline.undoing import UndoStage
 from proxy.prompting.transcript import inject
-from tests.formats.cases import inside
+from tests.formats.cases import every_format, inside
 
 FORMATS = [sentinel.FORMAT, bare_json.FORMAT, messages.FUNCTIONARY, qwen.QWEN3_CODER, auto.FORMAT]
-every_format = pytest.mark.parametrize("tool_format", FORMATS, ids=lambda f: f.name)
 
 
 def prompt(tool_format: ToolFormat, *texts: str, arguments: str = "{}") -> tuple[list[str], Escapes]:
