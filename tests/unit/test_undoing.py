@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from itertools import pairwise
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,9 +19,10 @@ from proxy.model import Message, ModelRequest, Reasoning, Text, ToolResult, Tool
 from proxy.pipeline.reply import Reply
 from proxy.pipeline.undoing import UndoStage
 from proxy.prompting.transcript import inject
-from tests.formats.cases import every_format, inside
+from tests.formats.cases import inside
 
 FORMATS = [sentinel.FORMAT, bare_json.FORMAT, messages.FUNCTIONARY, qwen.QWEN3_CODER, auto.FORMAT]
+of_formats = pytest.mark.parametrize("tool_format", FORMATS, ids=lambda f: f.name)
 
 
 def prompt(tool_format: ToolFormat, *texts: str, arguments: str = "{}") -> tuple[list[str], Escapes]:
@@ -70,7 +72,7 @@ WORDS = [
 hostile = st.lists(st.sampled_from(WORDS), max_size=8).map("".join)
 
 
-@every_format
+@of_formats
 @settings(max_examples=60)
 @given(texts=st.lists(hostile, min_size=1, max_size=3), cuts=st.lists(st.integers(0, 300), max_size=6))
 def test_what_is_copied_comes_out_as_it_was(tool_format: ToolFormat, texts: list[str], cuts: list[int]) -> None:
@@ -85,7 +87,7 @@ def test_what_is_copied_comes_out_as_it_was(tool_format: ToolFormat, texts: list
                 assert json.loads(through(escapes, BlockKind.TOOL_CALL, pieces)) == {"a": [text, 1], "b": text}
 
 
-@every_format
+@of_formats
 @settings(max_examples=60)
 @given(shown=hostile, own=hostile, cuts=st.lists(st.integers(0, 300), max_size=6))
 def test_what_was_never_escaped_so_stays(tool_format: ToolFormat, shown: str, own: str, cuts: list[int]) -> None:
