@@ -14,6 +14,7 @@ from proxy.events import Finish
 from proxy.folding import fold
 from proxy.testing import Answer, Raw, Refuse, Say, Upstream, chunk, frame
 from tests.backends.conftest import SSE, Connect, Reading, ask, bytes_of, events_of, fault_of, http_chunk
+from tests.waiting import GUARD_S
 
 
 async def overdue(backend: HttpBackend) -> GatewayError:
@@ -116,7 +117,7 @@ async def test_closing_early_drops_the_connection(server: Upstream, connect: Con
         await reading.until(b"a")
         await source.close()
         await source.close()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(GUARD_S):
         await server.requests[0].dropped.wait()
 
 
@@ -128,7 +129,7 @@ async def test_cancelling_a_reader_drops_the_connection(server: Upstream, connec
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(GUARD_S):
         await asked.dropped.wait()
 
 
@@ -140,7 +141,7 @@ async def test_cancelling_open_drops_the_connection(server: Upstream, connect: C
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(GUARD_S):
         await asked.dropped.wait()
 
 

@@ -20,6 +20,7 @@ from proxy.backends import wire_client
 from proxy.backends.wire_client import SETTLE_S, WireClient
 from proxy.config import BackendConfig, Pool
 from tests.backends.peers import CHUNKED, LIMIT, OK, Peer, Step, ask, chunked, post, sized
+from tests.waiting import until
 
 MOST_DELAY_S: Final = 0.05
 REQUESTS: Final = 160
@@ -36,12 +37,6 @@ FRAMINGS: Final[dict[str, Callable[[bytes], bytes]]] = {
 async def turns(number: int = TURNS) -> None:
     for _ in range(number):
         await asyncio.sleep(0)
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not holds():  # noqa: ASYNC110  # nobody announces it
-            await asyncio.sleep(0)
 
 
 class Played:

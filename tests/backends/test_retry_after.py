@@ -15,6 +15,7 @@ from proxy.backends.upstream_errors import read_refusal
 from proxy.errors import ClientFault, GatewayError
 from proxy.testing import Raw, Upstream
 from tests.e2e.conftest import USER, post, serving, upstream_config
+from tests.waiting import GUARD_S
 
 PAST = "Sun, 06 Nov 1994 08:49:37 GMT"
 
@@ -105,7 +106,7 @@ async def test_a_client_always_gets_its_answer(value: str) -> None:
     body = b'{"error":{"message":"slow down"}}'
     head = f"HTTP/1.1 429 Too Many\r\nRetry-After: {value}\r\nContent-Length: {len(body)}\r\n\r\n".encode("latin-1")
     async with (
-        asyncio.timeout(60),
+        asyncio.timeout(GUARD_S),
         Upstream([Raw(head + body)]) as upstream,
         serving(upstream_config(upstream.url)) as server,
     ):

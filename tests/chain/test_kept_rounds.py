@@ -26,6 +26,7 @@ from proxy.registry import registries
 from proxy.testing import ScriptedBackend, read_frames
 from tests.chain.test_execution import ADD, LOOK, MODULE, prompt, told, turn
 from tests.options import in_sections
+from tests.waiting import GUARD_S
 
 RESPONSES = "/v1/responses"
 BIG = {"a": 70_000_000_000, "b": 1}
@@ -99,7 +100,7 @@ def gate(tmp_path: Path) -> Any:
             None,
             env={},
             overrides={
-                "tools": {"folder": str(folder), "timeout_s": 30.0, "watch_s": 0},
+                "tools": {"folder": str(folder), "timeout_s": GUARD_S, "watch_s": 0},
                 "store": kept,
                 "backends": {"m": {"kind": "mock"}},
                 "defaults": in_sections(options),

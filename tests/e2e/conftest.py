@@ -51,6 +51,15 @@ async def gateway() -> AsyncIterator[Gateway]:
         yield start
 
 
+@pytest.fixture
+async def start() -> AsyncIterator[Any]:
+    """See `tests.e2e.edge.starting`."""
+    from tests.e2e.edge import starting  # which imports from here
+
+    async with starting() as begin:
+        yield begin
+
+
 @asynccontextmanager
 async def serving(config: GatewayConfig, plugins: Registries | None = None) -> AsyncIterator[TestServer]:
     """A running gateway; everything of it is closed at the end."""

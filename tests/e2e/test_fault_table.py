@@ -26,8 +26,8 @@ from proxy.testing import Answer, Asked, Raw, Refuse, Say, Script, Upstream, Wir
 from tests.e2e.conftest import CHAT, USER, function, post, serving, upstream_config
 from tests.e2e.responses_answers import RESPONSES, read_events
 from tests.e2e.test_faults import UNUSED, leaving_nothing
+from tests.waiting import GUARD_S
 
-HANGS_S = 60.0
 TOOL = function("read_file", path="string")
 FLAT = {"type": "function", **TOOL["function"]}
 CALL = '<tool_call>{"name":"read_file","arguments":{"path":"a"}}</tool_call>'
@@ -284,7 +284,7 @@ async def test_a_fault_of_the_server(name: str, caplog: pytest.LogCaptureFixture
             for path, scanned, stream in WAYS:
                 caplog.clear()
                 before = counted(server)
-                async with asyncio.timeout(HANGS_S):
+                async with asyncio.timeout(GUARD_S):
                     answer = await post(server, body(path, scanned, stream), path=path)
                 assert KEY.encode() not in answer.body
                 assert b"45883" not in answer.body
@@ -336,5 +336,5 @@ async def test_the_table_leaves_nothing_behind() -> None:
         for fault in FAULTS.values():
             for path, scanned, stream in WAYS[::3]:
                 upstream.script = [fault.script]
-                async with asyncio.timeout(HANGS_S):
+                async with asyncio.timeout(GUARD_S):
                     await post(server, body(path, scanned, stream), path=path)

@@ -22,13 +22,13 @@ from proxy.registry import registries
 from proxy.testing import Answer, Refuse, Say, Upstream, WireAnswer
 from tests.e2e.conftest import CHAT, USER, Gateway, function, post, read_config, sdk, serving, upstream_config
 from tests.ratelimit.conftest import Clock
+from tests.waiting import GUARD_S, until
 
 RESPONSES = "/v1/responses"
 ENDPOINTS: tuple[tuple[str, Mapping[str, Any]], ...] = ((CHAT, {"messages": USER}), (RESPONSES, {"input": "hi"}))
 WAYS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 PROTOCOLS = pytest.mark.parametrize(("path", "body"), ENDPOINTS, ids=["chat", "responses"])
 MINUTE = {"requests_per_min": 60, "tokens_per_min": 6000}
-GUARD_S = 60.0
 
 
 @pytest.fixture(autouse=True)
@@ -66,9 +66,7 @@ async def settled(server: TestServer, tokens: float) -> None:
 
 async def asked(upstream: Upstream) -> None:
     """Wait until the model server has got a request."""
-    async with asyncio.timeout(GUARD_S):
-        while not upstream.requests:  # noqa: ASYNC110  # nobody announces it
-            await asyncio.sleep(0.01)
+    await until(lambda: upstream.requests)
 
 
 @WAYS

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from aiohttp.test_utils import TestServer
 from proxy.app import SERVER_TOOLS
 from proxy.testing import Answer, Say, Upstream, chunk, frame
 from tests.e2e.conftest import CHAT, USER, function, post, sdk, serving, upstream_config
+from tests.waiting import GUARD_S, until
 
 MODULE = """
 import pathlib, time
@@ -62,16 +63,10 @@ async def before(
     folder: Path, upstream: Upstream, *, options: Any = None, **sections: Any
 ) -> AsyncIterator[TestServer]:
     """A gateway with the tools above."""
-    tools = {"folder": str(folder), "timeout_s": 30.0, "watch_s": 0, "wait_s": 60.0, "load_timeout_s": 60.0}
+    tools = {"folder": str(folder), "timeout_s": GUARD_S, "watch_s": 0, "wait_s": GUARD_S, "load_timeout_s": GUARD_S}
     sections = {"tools": tools, "store": {"kind": "memory"}, "defaults": options or {}, **sections}
     async with serving(upstream_config(upstream.url, **sections)) as server:
         yield server
-
-
-async def until(done: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not done():  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
 
 
 def texts(request: Any) -> str:
@@ -230,7 +225,7 @@ async def test_a_client_that_leaves_in_a_later_round_stops_the_model(folder: Pat
                     if b"Two." in line:
                         break
             # leaving the block closes the connection in the middle of the stream
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(GUARD_S):
             await upstream.requests[1].dropped.wait()
 
 
@@ -248,7 +243,7 @@ async def test_a_response_that_is_cancelled_in_a_later_round(folder: Path) -> No
         assert last is not None
         assert last.type == "response.incomplete"
         assert last.response.status == "cancelled"
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(GUARD_S):
             await upstream.requests[1].dropped.wait()
         stored = await client.responses.retrieve(ident)
         assert stored == last.response
@@ -262,7 +257,7 @@ async def test_signs_of_life_while_a_tool_runs(folder: Path) -> None:
         session.post(server.make_url(CHAT), json={"model": "m", "messages": USER, "stream": True}) as response,
     ):
         lines: list[bytes] = []
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(GUARD_S):
             while b": keep-alive\n" not in lines:
                 lines.append(await response.content.readline())
         (folder / "go").touch()

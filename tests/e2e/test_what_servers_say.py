@@ -21,8 +21,8 @@ from proxy.testing import Answer, Asked, Raw, Refuse, Say, Upstream, listing
 from tests.e2e.conftest import CHAT, USER, Gateway, function, post, read_config, sdk, wait_for_servers
 from tests.e2e.engines import EVERY, Engine, llamacpp, lmstudio, models, ollama, page, sglang, tgi, vllm
 from tests.e2e.processes import running
+from tests.waiting import GUARD_S
 
-GUARD_S = 60.0
 WEATHER = function("get_weather", city="string")
 CALL: dict[str, Any] = {"messages": USER, "tools": [WEATHER], "tool_choice": "required"}
 ENFORCED = {"llamacpp": "grammar", "vllm": "structured_outputs", "sglang": "ebnf"}

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+import pytest
+
 from proxy.call_policy.policy import CallPolicy
 from proxy.config import LimitsConfig
 from proxy.events import Finish, Start
@@ -36,6 +38,7 @@ NAMES: Final = tuple(name for name in PATHS if list(PATHS.values()).index(PATHS[
 """Every format, under its first name."""
 
 FORMATS: Final[tuple[ToolFormat, ...]] = tuple(map(registries().formats.get, NAMES))
+every_format: Final = pytest.mark.parametrize("tool_format", FORMATS, ids=lambda f: f.name)
 
 STOPS: Final[dict[str, tuple[str, ...]]] = {
     "qwen3_coder": tuple(stop.strip() for stop in FUNCTION_STOPS),

@@ -30,7 +30,7 @@ from proxy.prompting.prompt import segment
 from proxy.prompting.transcript import inject
 from proxy.protocols.chat.protocol import ChatProtocol
 from proxy.protocols.responses.protocol import ResponsesProtocol
-from tests.formats.cases import FORMATS, apart, inside, restore_json, restored, scan
+from tests.formats.cases import FORMATS, apart, every_format, inside, restore_json, restored, scan
 
 Flatten = Literal["sentinel", "bracket"]
 
@@ -55,7 +55,6 @@ MARKERS: Final = tuple(
 PLAIN: Final = ("", " ", "\n", "<", "[", "{", "`", "x", "é", "\\", '{"name":', "[f(")
 PROTOCOLS: Final = {"chat": ChatProtocol(), "responses": ResponsesProtocol()}
 
-every_format = pytest.mark.parametrize("tool_format", FORMATS, ids=lambda f: f.name)
 every_style = pytest.mark.parametrize("flatten", ["sentinel", "bracket"])
 
 

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.embedded import with_model
+from tests.waiting import GUARD_S
 
 ROOT = Path(__file__).parents[2]
-GUARD_S = 120
 PATH = os.pathsep.join([str(Path(__file__).parent / "windows"), str(ROOT)])
 CONFIG = "backends: {main: {kind: mock}}\nserver: {port: 0%s}\n"
 
@@ -96,7 +96,7 @@ def test_several_workers_are_refused_with_what_to_do(tmp_path: Path) -> None:
 @with_model[1]
 def test_the_demo_shows_its_call(tmp_path: Path) -> None:
     process = started(tmp_path, "demo", "--once", "--port", "0")
-    said, wrong = process.communicate(timeout=600)
+    said, wrong = process.communicate(timeout=GUARD_S * 2)
     assert process.returncode == 0, wrong
     assert "fits the tool's schema" in said
 

@@ -12,10 +12,11 @@ import pytest
 from proxy.config import ToolsConfig
 from proxy.model import ToolUse
 from proxy.servertools.folder import ToolFolder
+from tests.waiting import GUARD_S
 
 ONE = {"type": "function", "function": {"name": "one", "description": "Does one thing."}}
 HANDLER = "def handle_tool_call(tool_name, tool_input):\n    return repr((tool_name, tool_input))\n"
-PATIENT: dict[str, Any] = {"timeout_s": 60.0, "load_timeout_s": 60.0, "wait_s": 60.0, "watch_s": 0.0}
+PATIENT: dict[str, Any] = {"timeout_s": GUARD_S, "load_timeout_s": GUARD_S, "wait_s": GUARD_S, "watch_s": 0.0}
 """Nothing here is to run into a time limit, however slow the machine is."""
 
 

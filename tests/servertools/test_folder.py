@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from tests.servertools.conftest import (
     module,
     tool,
 )
+from tests.waiting import until
 
 
 def states(tools: ToolFolder) -> dict[str, str]:
@@ -93,9 +93,7 @@ async def test_a_change_is_noticed_and_swapped(start: Start, tmp_path: Path) -> 
     tools = await start({"a.py": module(ONE)}, watch_s=0.01)
     before = tools.tools
     (tmp_path / "a.py").write_text(module(tool("two")))
-    async with asyncio.timeout(60):
-        while "two" not in tools.tools.names:  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
+    await until(lambda: "two" in tools.tools.names)
     assert [tool.name for tool in tools.tools.specs] == ["two"]
     assert [tool.name for tool in before.specs] == ["one"]
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.servertools.conftest import Start, call, module, tool
+from tests.waiting import GUARD_S
 
 FINE = module(tool("fine"), handler="def handle_tool_call(name, values):\n    return 'fine'\n")
 AFINE = module(tool("afine"), handler="async def handle_tool_call(name, values):\n    return 'fine'\n")
@@ -140,7 +141,7 @@ async def test_modules_that_fail_stop_nobody(start: Start) -> None:
     }
     cases = {**MODULES, **more}
     files = {f"m{n:02}.py": text for n, (text, _, _) in enumerate(cases.values())}
-    tools = await start({**files, "z.py": FINE}, load_timeout_s=30.0)
+    tools = await start({**files, "z.py": FINE}, load_timeout_s=GUARD_S)
     for shown, which in zip(tools.shown()["modules"], cases, strict=False):
         _, kind, said = cases[which]
         assert (shown["state"], shown["error"]["kind"]) == ("FAILED_VALIDATION", kind), which

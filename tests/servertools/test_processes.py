@@ -10,9 +10,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,6 +20,7 @@ from proxy.servertools import pool, process
 from proxy.servertools.folder import ToolFolder
 from proxy.servertools.process import environment
 from tests.servertools.conftest import ONE, PATIENT, Start, call, module, tool
+from tests.waiting import runs, until
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="forks")
 
@@ -64,12 +63,6 @@ async def do(tools: ToolFolder, what: str, limit_s: float = 60.0) -> str:
     return await call(tools, "do", json.dumps({"what": what}), limit_s)
 
 
-async def until(done: Callable[[], Any]) -> None:
-    async with asyncio.timeout(60):
-        while not done():  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
-
-
 async def begun(folder: Path) -> str:
     """What a handler wrote that has begun."""
     file = folder / "begun"
@@ -77,14 +70,6 @@ async def begun(folder: Path) -> str:
     text = file.read_text()
     file.unlink()
     return text
-
-
-def runs(pid: int | str) -> bool:
-    """Whether there is such a process, and it is no zombie."""
-    try:
-        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return False
 
 
 def counts(tools: ToolFolder) -> dict[str, int]:

@@ -23,10 +23,10 @@ from proxy.store.encoding import TurnTooLarge, key_of
 from proxy.store.memory import MemoryStore
 from proxy.store.sqlite import APPLICATION, LAYOUT, SCHEMA, SqliteStore
 from tests.store.turns import Clock, turn
+from tests.waiting import GUARD_S
 
 ROOT = Path(__file__).parents[2]
 NOBODY = 65534
-HANGS_S = 60.0
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ async def test_a_second_store_in_one_process_leaves_the_locks_of_the_first_alone
 
 
 async def test_the_loop_goes_on_while_another_process_writes(path: Path, clock: Clock) -> None:
-    store = SqliteStore(path, now=clock, busy_timeout_s=60)
+    store = SqliteStore(path, now=clock, busy_timeout_s=GUARD_S)
     await store.put(turn("resp_1"))
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
@@ -202,7 +202,7 @@ async def test_a_new_file_that_another_process_writes_to(
             other.execute("COMMIT")
 
     monkeypatch.setattr("proxy.store.sqlite.time.sleep", sleep)
-    store = SqliteStore(path, now=clock, busy_timeout_s=60)
+    store = SqliteStore(path, now=clock, busy_timeout_s=GUARD_S)
     await store.put(turn("resp_1"))
     assert len(waits) == 3
     await store.close()
@@ -212,7 +212,7 @@ async def test_a_new_file_that_another_process_writes_to(
 async def test_two_processes_and_this_one_write_at_once(path: Path, clock: Clock, writer: Writer) -> None:
     count, max_turns = 60, 100
     processes = [writer(name, count=count, max_turns=max_turns, chars=1000) for name in ("left", "right")]
-    store = SqliteStore(path, max_turns, now=clock, busy_timeout_s=60)
+    store = SqliteStore(path, max_turns, now=clock, busy_timeout_s=GUARD_S)
     for process in processes:
         await asyncio.to_thread(begin, process)
     for i in range(count):
@@ -395,7 +395,7 @@ async def test_what_waits_is_written_together(path: Path, clock: Clock, monkeypa
     store = SqliteStore(path, now=clock, max_turn_bytes=10_000)
     await store.start()
     gate = threading.Event()
-    store._thread.begin(lambda: [gate.wait(60)].clear())
+    store._thread.begin(lambda: [gate.wait(GUARD_S)].clear())
     said: list[str] = []
     store._thread.begin(lambda: store._thread.db.set_trace_callback(said.append))
     puts = [
@@ -529,7 +529,7 @@ async def test_soon_after_a_transaction_puts_wait_for_others(
     path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A moment, and no longer: one that is long after is written at once."""
-    monkeypatch.setattr("proxy.store.sqlite.LINGER_S", HANGS_S)
+    monkeypatch.setattr("proxy.store.sqlite.LINGER_S", GUARD_S)
     store = SqliteStore(path, now=clock)
     batches: list[int] = []
     write = store._write
