@@ -4,11 +4,11 @@ Rules:
 
 1. What goes out is what came in, byte for byte but for the name of a renamed model and for rule 3, and whole frames
    only: so an error of ours never lands inside a frame that broke off.
-2. A frame is parsed only if it may be an error, or is the first and looks strange. An error ends the stream here, so
-   that it goes out in the gateway's own form, without the server's addresses and secrets (R10.8). So does a frame with
-   a secret.
-3. What is neither answer nor error is left out, and a chunk that would end strict clients is mended (R29.1). A frame is
-   looked at for that only if it lacks what stands in nearly all (`ServerSide.usual`).
+2. A frame is parsed only if it may be an error or looks odd: it lacks what stands in nearly all (`ServerSide.usual`),
+   or does not end like an object. An error ends the stream here, so that it goes out in the gateway's own form, without
+   the server's addresses and secrets (R10.8). So does a frame with a secret, and one that is no JSON, on which clients
+   break.
+3. What is neither answer nor error is left out, and a chunk that would end strict clients is mended (R29.1).
 4. The end is known from the last frames alone, and what one is the protocol says: behind it nothing passes.
 5. Frames that speak of usage are set aside, the first and the last of them. They are read when the stream is over
    (R29.6).
@@ -42,10 +42,9 @@ _GOOD_END: Final = re.compile(
     rb'_reason": ?"(?:stop|length|tool_calls|function_call|content_filter|end_turn|tool_use|max_tokens|stop_sequence)"'
 )
 _DATA: Final = re.compile(rb"(?:^|[\r\n])data:")
-_USUAL: Final = b'data: {"'
-"""How nearly every stream begins."""
 _COUNTS: Final = re.compile(rb'"usage" ?: ?\{')
 _TAIL_BYTES: Final = 1024
+_OBJECT_END: Final = b"}\n\n"
 
 
 class Relay:
@@ -90,10 +89,6 @@ class Relay:
             data = self._cut(data)
         if data:
             data = self._without_noise(data)
-        if data and not self.spoke and not data.startswith(_USUAL):
-            self.fault = self._strange(data)
-            if self.fault is not None:
-                return b""
         # `find`, since `in` takes bytes for a number first, which is an exception each time.
         if data.find(b"error") >= 0 and _ERROR.search(data) is not None:
             data = self._up_to_error(data, b"error")
@@ -150,7 +145,7 @@ class Relay:
         return whole
 
     def _without_noise(self, data: bytes) -> bytes:
-        """Whole frames, without those that are neither answer nor error."""
+        """Whole frames, without those that are neither answer nor error, up to one that is no JSON."""
         usual, begin, kept = self._usual, 0, 0
         shown: list[bytes] = []  # up to `kept`
         lines = data.find(b"\r") < 0
@@ -159,16 +154,23 @@ class Relay:
                 end = at + 2 if (at := data.find(b"\n\n", begin)) >= 0 else len(data)
             else:
                 end = found.end() if (found := _END.search(data, begin)) is not None else len(data)
-            if data.find(usual, begin, end) < 0 and data.find(self._spaced, begin, end) < 0:
+            if (data.find(usual, begin, end) < 0 and data.find(self._spaced, begin, end) < 0) or (
+                data.find(_OBJECT_END, end - 3, end) < 0
+            ):
                 frame = data[begin:end]
-                if (as_shown := self._as_shown(frame)) is not frame:
+                as_shown = self._as_shown(frame)
+                if as_shown is None:
+                    begun = "has a frame that is no JSON" if self.spoke else "does not begin with JSON"
+                    self.fault = BackendFault(f"The model server's stream {begun}.", code="upstream_invalid_response")
+                    return b"".join((*shown, data[kept:begin]))
+                if as_shown is not frame:
                     shown += data[kept:begin], as_shown
                     kept = end
             begin = end
         return b"".join((*shown, data[kept:])) if kept else data
 
-    def _as_shown(self, frame: bytes) -> bytes:
-        """A frame as a strict client wants it: the same object, or nothing."""
+    def _as_shown(self, frame: bytes) -> bytes | None:
+        """A frame as a strict client wants it: the same object, or nothing; None if it is no JSON."""
         for name, data in SseFramer(len(frame)).feed(frame):
             kind = self._protocol.left_out(name, data)
             if kind is not None:
@@ -177,6 +179,8 @@ class Relay:
             if (mended := self._protocol.shown(data)) is not data:
                 event = b"" if name is None else b"event: %b\n" % name.encode()
                 return event + b"data: %b\n\n" % mended
+            if not (self._protocol.is_end(name, data) or _is_json(data)):
+                return None
         return frame
 
     def _is_all(self, data: bytes) -> bool:
@@ -203,8 +207,9 @@ class Relay:
 
     def _up_to_error(self, data: bytes, mark: bytes) -> bytes:
         for begin, end in _frames_with(mark, data):
-            self.fault = self._error(data[begin:end])
-            if self.fault is not None:
+            error = self._error(data[begin:end])
+            if error is not None:
+                self.fault = error
                 return data[:begin]
         return data
 
@@ -217,26 +222,15 @@ class Relay:
         """Whether what was held back is a frame that lacks nothing but its blank line."""
         framer = SseFramer(self._limit)
         frames = [*framer.feed(bytes(self._rest)), *framer.finish()]
-        try:
-            for name, frame in frames:
-                if not self._protocol.is_end(name, frame):
-                    load(frame)
-        except ValueError:
-            return False
-        return bool(frames)
+        return bool(frames) and all(self._protocol.is_end(name, data) or _is_json(data) for name, data in frames)
 
-    def _strange(self, data: bytes) -> BackendFault | None:
-        """A server whose first words are no JSON does not speak this protocol."""
-        for name, frame in SseFramer(len(data)).feed(data):
-            if not self._protocol.is_end(name, frame):
-                try:
-                    load(frame)
-                except ValueError:
-                    return BackendFault(
-                        "The model server's stream does not begin with JSON.", code="upstream_invalid_response"
-                    )
-                break
-        return None
+
+def _is_json(data: bytes) -> bool:
+    try:
+        load(data)
+    except ValueError:
+        return False
+    return True
 
 
 def counted(protocol: ServerSide, frames: bytes) -> Usage | None:

@@ -440,6 +440,9 @@ class ServerSide(Protocol):
     usual: bytes = b""
     """What stands in nearly every frame of an answer, and never where it is no part of one: frames that pass are looked
     at if it is missing (`left_out`, `shown`)."""
+    items_in: str = ""
+    """The key under which a whole answer lists its items, of which servers add some that are none (`noise.of_item`);
+    empty: it has no such list."""
     turn_markers: frozenset[str] = frozenset()
     """What begins or ends a turn where a conversation is one text: no message may say it."""
     own_stops: tuple[str, ...] = ()

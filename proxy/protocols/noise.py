@@ -96,6 +96,21 @@ def of_item(item: Mapping[str, Any]) -> str | None:
     return named(item["type"]) if item.get("type") else _warns(item) if len(item) == 1 else None
 
 
+def without_noise(answer: Mapping[str, Any], key: str, note: Note) -> Mapping[str, Any]:
+    """A whole answer without the items, listed under `key`, that are none; itself if there are none such."""
+    items = answer.get(key)
+    if not isinstance(items, list):
+        return answer
+    kept: list[Any] = []
+    for item in items:
+        kind = of_item(item) if isinstance(item, dict) else None
+        if kind is None:
+            kept.append(item)
+        else:
+            note(LEFT_OUT, kind)
+    return answer if len(kept) == len(items) else {**answer, key: kept}
+
+
 Judge = Callable[[str | None, Mapping[str, Any]], str | None]
 
 

@@ -144,17 +144,17 @@ FAULTS: Final = (
         "citations of a block that is not modelled are lost", MESSAGES,
     ),
     Fault(
-        "responses-text-said-twice", "proxy/protocols/responses/reader.py",
+        "responses-text-said-twice", "proxy/protocols/responses/item_reader.py",
         " and at != self._place", "",
         "a text of which only some deltas came is not completed from its item", RESPONSES,
     ),
     Fault(
-        "responses-fields-of-a-part", "proxy/protocols/responses/reader.py",
+        "responses-fields-of-a-part", "proxy/protocols/responses/item_reader.py",
         "                    late = {**late, **_part_fields(part, kind)}\n", "",
         "annotations of a streamed text are lost", RESPONSES,
     ),
     Fault(
-        "responses-summaries-joined", "proxy/protocols/responses/reader.py",
+        "responses-summaries-joined", "proxy/protocols/responses/item_reader.py",
         '                self._give("\\n\\n")\n', '                self._give(" ")\n',
         "a streamed summary differs from the whole one", RESPONSES,
     ),

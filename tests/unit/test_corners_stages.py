@@ -286,10 +286,11 @@ def test_first_words_that_are_json_pass(first: bytes) -> None:
     assert relay.fault is None
 
 
-@pytest.mark.parametrize("later", [b"hello", b"<html>", b"{"])
-def test_later_words_are_not_looked_at(later: bytes) -> None:
-    """A stream that began well is passed on unread."""
+@pytest.mark.parametrize("later", [b"hello", b"<html>", b"{", b'{"choices":[{"index":0,"delta":{"content":"a"'])
+def test_later_words_that_are_no_json_end_the_stream(later: bytes) -> None:
+    """Clients break on them."""
     relay = Relay(ChatProtocol(), frame_bytes=4096)
-    data = b"".join(frames(b'{"choices":[]}', later))
-    assert relay.feed(data) == data
-    assert relay.fault is None
+    first, *_ = good = frames(b'{"choices":[{"index":0,"delta":{"content":"data: x"}}]}', later)
+    assert relay.feed(b"".join(good)) == first
+    assert relay.fault is not None
+    assert relay.fault.code == "upstream_invalid_response"
