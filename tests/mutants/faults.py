@@ -283,6 +283,11 @@ FAULTS: Final = (
         "an event of many lines may be as large as it likes", ("tests/parse/test_sse.py",), rebuild=True,
     ),
     Fault(
+        "json-backslash-at-a-cut", "proxy/scan/parts/json.py",
+        "        self.escaped = pos > end\n", "        self.escaped = False\n",
+        "a quotation mark whose backslash came with the delta before ends its string", ("tests/parse/test_parts.py",),
+    ),
+    Fault(
         "scanner-middle-of-a-line", "proxy/scan/_pyprose.py",
         "        self._last = text[-1].encode()[-1]\n", "        self._last = _NEWLINE\n",
         "markup in the middle of a line is taken for a call", ("tests/parse/test_corners_seams.py",),
