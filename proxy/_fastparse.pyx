@@ -36,7 +36,7 @@ from .scan.live import LiveCalls
 from .scan.loose_head import LooseHead, loose_words
 from .scan.surroundings import LAST_BYTES, Read, Surroundings, behind_info
 
-__all__ = ["CallScanner", "ChunkGate", "SecretGuard", "SseFramer"]
+__all__ = ["CallScanner", "ChunkGate", "SecretGuard", "SseFramer", "are_plain"]
 
 cdef int TEXT = _grammar.TEXT
 cdef int REASONING = _grammar.REASONING

@@ -31,7 +31,7 @@ from .identity import Identity, Probe, is_stranger, probes_for, read_listed
 from .model_list import model_names, no_list, read_model_list
 from .presets import OPENAI_HOST
 from .private import Private
-from .session_client import BodyInPieces, SessionClient, broken
+from .sessions import BodyInPieces, broken
 from .tokenizing import Ask
 
 T = TypeVar("T")
@@ -52,12 +52,12 @@ API_VERSION: Final = re.compile(r"v\d+[a-z0-9]*")
 
 
 class Asking:
-    """Questions to the server whose API is at `base`, asked with `headers` through `client`. Its list of models has at
+    """Questions to the server whose API is at `base`, asked with `headers` through `session`. Its list of models has at
     most `list_bytes`; what is `private` is in no answer."""
 
     def __init__(
         self,
-        client: SessionClient,
+        session: aiohttp.ClientSession,
         base: URL,
         headers: Mapping[str, str],
         config: BackendConfig,
@@ -65,7 +65,7 @@ class Asking:
         list_bytes: int,
         private: Private,
     ) -> None:
-        self._client = client
+        self._session = session
         self._base = base
         self._config = config
         self._list_bytes = list_bytes
@@ -143,7 +143,7 @@ class Asking:
         large = is_long(body)
         sent = BodyInPieces(await offload(large, dumper(large), body))
         received = bytearray()
-        async with self._client.session.post(url, data=sent, allow_redirects=False, headers=headers) as response:
+        async with self._session.post(url, data=sent, allow_redirects=False, headers=headers) as response:
             async for data in response.content.iter_any():
                 received += data
                 if len(received) > self._list_bytes:
@@ -205,7 +205,7 @@ class Asking:
             return response.status, bytes(body)
 
     def _get(self, url: URL) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
-        return self._client.session.get(url, allow_redirects=False, headers=self._hop_header())
+        return self._session.get(url, allow_redirects=False, headers=self._hop_header())
 
     def _hop_header(self) -> dict[str, str] | None:
         hops = HOPS.get()

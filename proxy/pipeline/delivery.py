@@ -42,7 +42,7 @@ from ..protocols.wire import dump_in_pieces
 from ..ratelimit.admission import SLOT, Admission
 from ..record import AccessRecord, Observe, ReadRequest
 from ..support.collecting import Collecting
-from ..support.offload import OFFLOAD_BYTES, offload
+from ..support.offload import OFFLOAD_BYTES, OFFLOAD_OBJECTS, offload
 from .background import BACKGROUND, DETACHED
 from .exchange import EXCHANGE, Exchange
 from .heads import ADDED_HEADERS, REQUEST_ID, TIMED, move_head, request_id
@@ -387,7 +387,7 @@ class Delivery:
         record.model = route.label(model)
         if route.options.requests.unknown_model == "error":
             route.require(model)
-        read, large = self._read, len(raw) > OFFLOAD_BYTES
+        read, large = self._read, len(raw) > OFFLOAD_BYTES or raw.count(b"{") > OFFLOAD_OBJECTS
         try:
             received = await offload(True, read, body, raw) if large else read(body, raw)
         except ClientFault:

@@ -26,17 +26,19 @@ from ..backends.upstream_errors import cleaned
 from ..endpoints.beginning import Beginning
 from ..errors import BackendFault, GatewayError
 from ..events import Fault
-from ..fastparse import SseFramer
+from ..fastparse import SseFramer, are_plain
 from ..model import Usage
 from ..protocols.base import ServerSide
 from ..protocols.noise import LEFT_OUT, Note, unnoted
-from ..protocols.wire import load
+from ..protocols.wire import load, nothing_said
 from ..support.offload import OFFLOAD_BYTES, offload
 from .renaming import Renaming
 
 _ENDS: Final = (b"\n\n", b"\n\r\n", b"\r\r")
 _END: Final = re.compile(rb"\n\n|\n\r\n|\r\r")
 _ERROR: Final = re.compile(rb'"error"|event: ?error')
+_DETAIL: Final = b'"detail"'
+"""The key of an error as FastAPI writes it."""
 _ENDED: Final = (b'_reason":"', b'_reason": "')
 _GOOD_END: Final = re.compile(
     rb'_reason": ?"(?:stop|length|tool_calls|function_call|content_filter|end_turn|tool_use|max_tokens|stop_sequence)"'
@@ -44,7 +46,6 @@ _GOOD_END: Final = re.compile(
 _DATA: Final = re.compile(rb"(?:^|[\r\n])data:")
 _COUNTS: Final = re.compile(rb'"usage" ?: ?\{')
 _TAIL_BYTES: Final = 1024
-_OBJECT_END: Final = b"}\n\n"
 
 
 class Relay:
@@ -72,6 +73,7 @@ class Relay:
         self._protocol = protocol
         self._marks = protocol.end_marks
         self._usual = protocol.usual
+        self._odd = (b"error", _DETAIL, b'"usage"', *_ENDED, *self._marks)
         self._spaced = protocol.usual.replace(b":", b": ")
         self._note = note
         self._private = private
@@ -87,17 +89,8 @@ class Relay:
             return b""
         if self._rest or not data.endswith(_ENDS):
             data = self._cut(data)
-        if data:
-            data = self._without_noise(data)
-        # `find`, since `in` takes bytes for a number first, which is an exception each time.
-        if data.find(b"error") >= 0 and _ERROR.search(data) is not None:
-            data = self._up_to_error(data, b"error")
-        for mark in _ENDED:
-            if data.find(mark) >= 0 and _GOOD_END.search(data) is None:
-                data = self._up_to_error(data, mark)
-        for mark in self._marks:
-            if data.find(mark) >= 0:
-                data = self._up_to_end(data, mark)
+        if not are_plain(data, self._usual, self._odd):
+            data = self._looked_at(data)
         if self._leaks is not None and data:
             data = self._up_to_secret(self._leaks, data)
         if not self.spoke and self._is_all(data):
@@ -105,8 +98,6 @@ class Relay:
         if data:
             self._tail = (self._tail + data)[-_TAIL_BYTES:]
             self.spoke = self.spoke or _DATA.search(data) is not None
-            if data.find(b'"usage"') >= 0 and _COUNTS.search(data) is not None:
-                self.counts = (*self.counts[:1], data)
             if self._renaming is not None:
                 data = self._renaming.frames(data)
         return data
@@ -144,9 +135,27 @@ class Relay:
             )
         return whole
 
+    def _looked_at(self, data: bytes) -> bytes:
+        """What can go out of whole frames that have something odd, up to an error or the end."""
+        data = self._without_noise(data)
+        # `find`, since `in` takes bytes for a number first, which is an exception each time.
+        if data.find(b"error") >= 0 and _ERROR.search(data) is not None:
+            data = self._up_to_error(data, b"error")
+        if data.find(_DETAIL) >= 0:
+            data = self._up_to_error(data, _DETAIL)
+        for mark in _ENDED:
+            if data.find(mark) >= 0 and _GOOD_END.search(data) is None:
+                data = self._up_to_error(data, mark)
+        for mark in self._marks:
+            if data.find(mark) >= 0:
+                data = self._up_to_end(data, mark)
+        if data.find(b'"usage"') >= 0 and _COUNTS.search(data) is not None:
+            self.counts = (*self.counts[:1], data)
+        return data
+
     def _without_noise(self, data: bytes) -> bytes:
         """Whole frames, without those that are neither answer nor error, up to one that is no JSON."""
-        usual, begin, kept = self._usual, 0, 0
+        begin = kept = 0
         shown: list[bytes] = []  # up to `kept`
         lines = data.find(b"\r") < 0
         while begin < len(data):
@@ -154,14 +163,13 @@ class Relay:
                 end = at + 2 if (at := data.find(b"\n\n", begin)) >= 0 else len(data)
             else:
                 end = found.end() if (found := _END.search(data, begin)) is not None else len(data)
-            if (data.find(usual, begin, end) < 0 and data.find(self._spaced, begin, end) < 0) or (
-                data.find(_OBJECT_END, end - 3, end) < 0
-            ):
-                frame = data[begin:end]
+            frame = data[begin:end]
+            if (frame.find(self._usual) < 0 and frame.find(self._spaced) < 0) or not frame.rstrip().endswith(b"}"):
                 as_shown = self._as_shown(frame)
                 if as_shown is None:
-                    begun = "has a frame that is no JSON" if self.spoke else "does not begin with JSON"
-                    self.fault = BackendFault(f"The model server's stream {begun}.", code="upstream_invalid_response")
+                    self.fault = self._error(frame) or BackendFault(
+                        "The model server's stream has a frame that is no JSON.", code="upstream_invalid_response"
+                    )
                     return b"".join((*shown, data[kept:begin]))
                 if as_shown is not frame:
                     shown += data[kept:begin], as_shown
@@ -172,15 +180,19 @@ class Relay:
     def _as_shown(self, frame: bytes) -> bytes | None:
         """A frame as a strict client wants it: the same object, or nothing; None if it is no JSON."""
         for name, data in SseFramer(len(frame)).feed(frame):
+            if self._protocol.is_end(name, data):
+                continue
             kind = self._protocol.left_out(name, data)
             if kind is not None:
                 self._note(LEFT_OUT, kind)
                 return b""
-            if (mended := self._protocol.shown(data)) is not data:
-                event = b"" if name is None else b"event: %b\n" % name.encode()
-                return event + b"data: %b\n\n" % mended
-            if not (self._protocol.is_end(name, data) or _is_json(data)):
+            try:
+                shown = self._protocol.shown(data)
+            except ValueError:
                 return None
+            if shown is not data:
+                event = b"" if name is None else b"event: %b\n" % name.encode()
+                return event + b"data: %b\n\n" % shown
         return frame
 
     def _is_all(self, data: bytes) -> bool:
@@ -196,14 +208,20 @@ class Relay:
 
     def _up_to_end(self, data: bytes, mark: bytes) -> bytes:
         for begin, end in _frames_with(mark, data):
-            if self._is_end(data[begin:end]):
+            last = self._last(data[begin:end])
+            if last is not None:
                 self.ended = True
                 self.fault = None  # an error behind the end
+                if not (self.spoke or last.startswith(b"{") or _DATA.search(data, 0, begin)):
+                    self.fault = nothing_said()
+                    return b""
                 return data[:end]
         return data
 
-    def _is_end(self, frame: bytes) -> bool:
-        return any(self._protocol.is_end(name, data) for name, data in SseFramer(len(frame)).feed(frame))
+    def _last(self, frame: bytes) -> bytes | None:
+        """The data of a frame, if it is the end of a stream."""
+        frames = SseFramer(len(frame)).feed(frame)
+        return next((data for name, data in frames if self._protocol.is_end(name, data)), None)
 
     def _up_to_error(self, data: bytes, mark: bytes) -> bytes:
         for begin, end in _frames_with(mark, data):

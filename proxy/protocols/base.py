@@ -31,6 +31,7 @@ from .noise import Note, unnoted
 from .numbers import MAX_CHOICES
 from .served import ServedForm
 from .turn import Turn
+from .wire import load
 
 KEEPALIVE: Final = b": keep-alive\n\n"
 """A comment in a stream of server-sent events: it shows life and means nothing (R6.14)."""
@@ -521,7 +522,9 @@ class ServerSide(Protocol):
         error; None if it is one."""
 
     def shown(self, data: bytes) -> bytes:
-        """The data of a frame, as strict clients want them where bytes pass."""
+        """The data of a frame that is not the last one, as strict clients want them where bytes pass. Raises
+        `ValueError` if they are no JSON."""
+        load(data)
         return data
 
     def is_end(self, name: str | None, data: bytes) -> bool:

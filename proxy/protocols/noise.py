@@ -123,10 +123,11 @@ def of_frame(judge: Judge, name: str | None, data: bytes) -> str | None:
 
 
 def with_deltas(data: bytes) -> bytes:
-    """A chunk of Chat, each of whose choices has a delta, as strict clients want."""
-    value = _object(data)
-    choices = None if value is None else value.get("choices")
-    if value is None or not isinstance(choices, list) or all(map(_has_delta, choices)):
+    """A chunk of Chat, each of whose choices has a delta, as strict clients want. Raises `ValueError` if it is no
+    JSON."""
+    value = load(data)
+    choices = value.get("choices") if isinstance(value, dict) else None
+    if not isinstance(choices, list) or all(map(_has_delta, choices)):
         return data
     return dump({**value, "choices": [one if _has_delta(one) else {**one, "delta": {}} for one in choices]})
 
@@ -151,7 +152,7 @@ def _says(choice: Any) -> bool:
 
 
 def _is_error(name: str | None, value: Mapping[str, Any]) -> bool:
-    return bool(value.get("error")) or "error" in (name, value.get("type"), value.get("object"))
+    return bool(value.get("error") or value.get("detail")) or "error" in (name, value.get("type"), value.get("object"))
 
 
 def _kind(name: str | None, value: Mapping[str, Any]) -> str:

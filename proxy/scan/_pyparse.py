@@ -53,13 +53,13 @@ from ._pybuffer import Buffer
 from ._pyhost import LiveHost
 from ._pyoutput import Output
 from ._pyprose import Prose
-from ._pysse import SseFramer
+from ._pysse import SseFramer, are_plain
 from .blocks import as_text, dropped, ended
 from .decoding import DeltaDecoder
 from .live import LiveCalls
 from .surroundings import ALONE, FENCE, FRAMED, GOES_ON, HEADS, IS_CALL, IS_TEXT, NEXT_BLOCK, Read, Surroundings
 
-__all__ = ["CallScanner", "SseFramer"]
+__all__ = ["CallScanner", "SseFramer", "are_plain"]
 
 
 class CallScanner:

@@ -5,20 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from yarl import URL
 
-from proxy.backends.http import HttpBackend
-from proxy.backends.session_client import SessionClient
 from proxy.backends.wire_answer import WireAnswer
 from proxy.backends.wire_client import WireClient
-from proxy.config import BackendConfig, LimitsConfig, Pool, Timeouts
+from proxy.config import BackendConfig, Pool, Timeouts
 from proxy.errors import BackendFault
-from proxy.registry import usual_server
 from tests.backends.peers import CHUNKED, LIMIT, Peer, ask, chunked, fault_of, post, self_signed, sized, vigilant
 
 # --- reuse ----------------------------------------------------------------------------------------------------------
@@ -378,18 +374,7 @@ async def _some(answer: WireAnswer) -> Any:
         return
 
 
-# --- which client, and what is left behind --------------------------------------------------------------------------
-
-
-async def test_without_httptools_the_session_serves(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("proxy.backends.wire_client", "proxy.backends.wire_connection"):
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "httptools", None)
-    async with Peer() as peer:
-        backend = HttpBackend("up", BackendConfig(url=str(peer.url)), LimitsConfig(), usual_server())
-        await backend.start()
-        assert isinstance(backend.client, SessionClient)
-        await backend.close()
+# --- what is left behind --------------------------------------------------------------------------------------------
 
 
 async def test_closing_the_client_ends_what_is_under_way() -> None:

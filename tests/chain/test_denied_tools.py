@@ -72,7 +72,7 @@ async def test_it_holds_for_tools_of_the_gateway_wherever_it_stands(tmp_path, st
     entry = {"use": "tool_filter", "options": {"deny": ["Delete_*"]}}
     places = [entry, "execution"] if outside else ["execution", entry]
     chain = ["validation", "conversation", *places, "arguments", "transformation", "injection", "forwarding"]
-    tools = {"folder": str(tmp_path), "timeout_s": 30.0, "watch_s": 0, "isolation": "thread"}
+    tools = {"folder": str(tmp_path), "timeout_s": 30.0, "watch_s": 0}
     config = read_config(
         {"tools": tools, "chain": chain, "backends": {"m": {"kind": "mock"}}, "defaults": {"mode": mode}}
     )

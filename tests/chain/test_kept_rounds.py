@@ -25,6 +25,7 @@ from proxy.pipeline.stored import CONVERSATIONS
 from proxy.registry import registries
 from proxy.testing import ScriptedBackend, read_frames
 from tests.chain.test_execution import ADD, LOOK, MODULE, prompt, told, turn
+from tests.options import in_sections
 
 RESPONSES = "/v1/responses"
 BIG = {"a": 70_000_000_000, "b": 1}
@@ -101,7 +102,7 @@ def gate(tmp_path: Path) -> Any:
                 "tools": {"folder": str(folder), "timeout_s": 30.0, "watch_s": 0},
                 "store": kept,
                 "backends": {"m": {"kind": "mock"}},
-                "defaults": options,
+                "defaults": in_sections(options),
                 **(sections or {}),
             },
         )

@@ -164,7 +164,7 @@ async def test_inside_of_execution_it_holds_for_server_side_tools(tmp_path, stre
     (tmp_path / "disk.py").write_text(SERVER_SIDE)
     entry = {"use": "tool_filter", "options": READERS}
     chain = ["validation", "conversation", "execution", entry, "arguments", "transformation", "injection", "forwarding"]
-    tools = {"folder": str(tmp_path), "timeout_s": 30.0, "watch_s": 0, "isolation": "thread"}
+    tools = {"folder": str(tmp_path), "timeout_s": 30.0, "watch_s": 0}
     config = read_config({"tools": tools, "chain": chain, "backends": {"m": {"kind": "mock"}}})
     calls = [f'<tool_call>{{"name":"{name}","arguments":"{{}}"}}</tool_call>' for name in ("delete_file", "read_clock")]
     body = {"messages": ASK["messages"], "stream": stream}

@@ -103,13 +103,11 @@ STREAMED: dict[str, tuple[str, dict[str, Any], Callable[[], Flood], dict[str, An
         LOOKS,
     ),
     "a block that does not end": (CHAT, {**CHAT_BODY, "tools": TOOLS}, lambda: Flood(BEGIN, OPEN_CALL, again=TEXT), {}),
-    "raw, the other client": (CHAT, CHAT_BODY, lambda: Flood(BEGIN, again=TEXT), {"trust_env": True}),
-    "gate, the other client": (CHAT, {**CHAT_BODY, "tools": TOOLS}, lambda: Flood(BEGIN, again=WORDS), {"trust_env": True}),
 }  # fmt: skip
 
 
-def config(url: str, trust_env: bool = False, **sections: Any) -> GatewayConfig:
-    return read_config({"backends": {"up": {"url": url, "trust_env": trust_env}}, **sections})
+def config(url: str, **sections: Any) -> GatewayConfig:
+    return read_config({"backends": {"up": {"url": url}}, **sections})
 
 
 @asynccontextmanager
@@ -167,7 +165,6 @@ LIMITED: dict[str, tuple[str, dict[str, Any], Callable[[], Flood], dict[str, Any
     ),
     "text for Chat": (CHAT, {**CHAT_BODY, "tools": TOOLS}, lambda: Flood(BEGIN, again=TEXT), {}),
     "text for Responses": ("/v1/responses", RESPONSES_BODY, lambda: Flood(BEGIN, again=TEXT), {}),
-    "text, the other client": (CHAT, {**CHAT_BODY, "tools": TOOLS}, lambda: Flood(BEGIN, again=TEXT), {"trust_env": True}),
     "one frame": (CHAT, {**CHAT_BODY, "tools": TOOLS}, lambda: Flood(b"data: ", again=b"x" * 50_000), {}),
     "one frame, raw": (CHAT, CHAT_BODY, lambda: Flood(b"data: ", again=b"x" * 50_000), {}),
 }  # fmt: skip

@@ -158,7 +158,7 @@ def handle_tool_call(name, parameters):
 
 async def test_executions_are_recorded_and_not_run_again(tmp_path: Path) -> None:
     (tmp_path / "weather.py").write_text(MODULE)
-    tools = {"folder": str(tmp_path), "timeout_s": 30, "watch_s": 0, "isolation": "thread"}
+    tools = {"folder": str(tmp_path), "timeout_s": 30, "watch_s": 0, "wait_s": 60.0, "load_timeout_s": 60.0}
     async with (
         Upstream([Say(*CALL), Say("It rains.")]) as upstream,
         serving(upstream_config(upstream.url, capture=1, tools=tools)) as server,

@@ -39,15 +39,12 @@ async def get(server: Any, path: str, **headers: str) -> aiohttp.ClientResponse:
 
 @WAYS
 @pytest.mark.parametrize("path", BODIES)
-@pytest.mark.parametrize("trust_env", [False, True], ids=["own client", "session"])
 async def test_what_a_client_calls_its_request_goes_all_the_way(
-    gateway: Gateway, path: str, stream: bool, trust_env: bool, caplog: pytest.LogCaptureFixture
+    gateway: Gateway, path: str, stream: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "toolwire.access")
     async with asyncio.timeout(HANGS_S), Upstream([Refuse(503), Say("fine")]) as upstream:
-        config = upstream_config(
-            upstream.url, backend={"trust_env": trust_env}, defaults={"retry": {"attempts": 2, "backoff_s": 0.01}}
-        )
+        config = upstream_config(upstream.url, defaults={"retry": {"attempts": 2, "backoff_s": 0.01}})
         server = await gateway(config)
         answer = await post(server, {**BODIES[path], "stream": stream}, path=path, headers={MINE: NAME})
         other = await post(server, {**BODIES[path], "stream": stream}, path=path)

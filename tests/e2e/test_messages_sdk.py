@@ -568,7 +568,9 @@ async def test_tools_of_the_gateway_beside_the_clients(tmp_path: Path, stream: b
     async with (
         Upstream(turns) as upstream,
         serving(
-            upstream_config(upstream.url, tools={"folder": str(tmp_path), "timeout_s": 30.0, "isolation": "thread"})
+            upstream_config(
+                upstream.url, tools={"folder": str(tmp_path), "timeout_s": 30.0, "wait_s": 60.0, "load_timeout_s": 60.0}
+            )
         ) as server,
     ):
         body: dict[str, Any] = {"max_tokens": 9, "messages": USER, "tools": [READ], "stream": stream}

@@ -160,7 +160,7 @@ async def test_tokens_are_those_of_the_backend_else_an_estimate(stream: bool, to
     limited = {"per_key": MINUTE}
     body = {"messages": USER, "stream": stream, **({"tools": tools} if tools else {})}
     async with Upstream([Say("hel", "lo", usage=(1000, 50)), Say("hello " * 40)]) as upstream:
-        config = upstream_config(upstream.url, rate_limits=limited, defaults={"usage_source": "backend"})
+        config = upstream_config(upstream.url, rate_limits=limited, defaults={"usage": {"source": "backend"}})
         async with serving(config) as server:
             options = {"stream_options": {"include_usage": True}} if stream else {}
             assert (await post(server, {**body, **options})).status == 200

@@ -116,19 +116,6 @@ async def test_a_server_is_asked_again(gateway: Gateway, name: str, tools: list[
     assert first.body == second.body
 
 
-@WAYS
-@pytest.mark.parametrize("name", ["closed at once", "cut after the head", "429 for no time", "500"])
-async def test_the_other_http_client_does_the_same(
-    gateway: Gateway, monkeypatch: pytest.MonkeyPatch, name: str, stream: bool
-) -> None:
-    for variable in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
-        monkeypatch.delenv(variable, raising=False)
-    async with asyncio.timeout(HANGS_S), Upstream([AGAIN[name], Say("fine")]) as upstream:
-        server = await gateway(config(upstream.url, backend={"trust_env": True}))
-        check_once(await post(server, ask([], stream=stream)), "fine", stream=stream)
-    assert len(upstream.requests) == 2
-
-
 @LANES
 @WAYS
 @pytest.mark.parametrize("name", ["closed at once", "cut after the head", "503"])

@@ -381,7 +381,8 @@ async def test_one_line_for_each_however_many_workers(tmp_path: Path) -> None:
                         asked = session.post(f"{started.url}{CHAT}", json={"model": "m", **CALL})
                         async with asked as response:
                             await response.read()
-            assert started.log.count("is llama.cpp") == 1 + started.log.count("Requests for it fail")
+            said = started.log.count("is llama.cpp")  # once more only behind a server that seemed to be gone
+            assert 1 <= said <= 1 + started.log.count("Requests for it fail")
 
 
 async def test_a_reload_keeps_what_is_known_and_says_it_again(tmp_path: Path) -> None:

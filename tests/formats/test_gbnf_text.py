@@ -173,7 +173,7 @@ def test_whatever_follows_the_beginning_of_a_call_fits(tool_format: ToolFormat) 
                 assert jsonschema_rs.validator_for(SCHEMAS[part.name]).is_valid(arguments), text
             else:
                 assert isinstance(part, TextPart | Reasoning)
-    assert called >= 10, "the writer found no call"
+    assert called >= 5, "the writer found no call"
 
 
 @who_thinks

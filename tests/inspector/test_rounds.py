@@ -79,7 +79,7 @@ def handle_tool_call(name, parameters):
 
 async def test_tools_that_the_gateway_runs(tmp_path: Path) -> None:
     (tmp_path / "weather.py").write_text(MODULE)
-    tools = {"folder": str(tmp_path), "timeout_s": 30, "watch_s": 0, "isolation": "thread"}
+    tools = {"folder": str(tmp_path), "timeout_s": 30, "watch_s": 0, "wait_s": 60.0, "load_timeout_s": 60.0}
     async with answering(Say(CALL), Say("It rains."), tools=tools) as (gateway, _):
         _, view = await gateway.ask(asked(stream=True))
     assert lane(view, 1) == [("call", CALL)]

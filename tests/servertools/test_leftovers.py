@@ -82,11 +82,6 @@ WAYS = {
 }
 
 
-@pytest.fixture
-def isolation() -> str:
-    return "process"
-
-
 @pytest.mark.parametrize("way", WAYS.values(), ids=list(WAYS))
 async def test_what_a_call_started_ends_with_it(start: Start, tmp_path: Path, way: str) -> None:
     tools = await start({"a.py": HELPERS})

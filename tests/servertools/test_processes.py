@@ -58,11 +58,6 @@ def handle_tool_call(name, values):
 """
 
 
-@pytest.fixture
-def isolation() -> str:
-    return "process"
-
-
 async def do(tools: ToolFolder, what: str, limit_s: float = 60.0) -> str:
     import json
 
@@ -228,9 +223,9 @@ async def test_calls_wait_for_a_process_and_not_for_ever(start: Start, tmp_path:
     tools = await start({"a.py": MODULE}, processes=1)
     holding = asyncio.create_task(do(tools, "begun() or time.sleep(3600)"))
     await begun(tmp_path)
-    tools._isolation.config = ToolsConfig(wait_s=0.01, processes=1)  # type: ignore[union-attr, misc]
+    tools._pool.config = ToolsConfig(wait_s=0.01, processes=1)  # type: ignore[union-attr, misc]
     assert await do(tools, "'x'") == "Error: Tool cannot be run now, all processes are busy"
-    tools._isolation.config = ToolsConfig(wait_s=60.0, processes=1)  # type: ignore[union-attr, misc]
+    tools._pool.config = ToolsConfig(wait_s=60.0, processes=1)  # type: ignore[union-attr, misc]
     assert await do(tools, "'x'", limit_s=0.01) == TIMED_OUT
     later = asyncio.create_task(do(tools, "'later'"))
     await asyncio.sleep(0)
@@ -288,7 +283,7 @@ async def test_with_one_process_two_generations_take_turns(start: Start, tmp_pat
         "('two', {})",
     ]
     # And then it is quiet: the one that made room does not take it back.
-    pool_ = tools._isolation
+    pool_ = tools._pool
     assert isinstance(pool_, pool.Pool)
     await until(lambda: not pool_.warming)
     assert counts(tools)["started"] == 6
@@ -380,7 +375,7 @@ async def test_nothing_is_left_at_the_end(tmp_path: Path) -> None:
         return len(os.listdir("/proc/self/fd")), len(children)
 
     before = left()
-    config = ToolsConfig(folder=str(tmp_path), **{**PATIENT, "isolation": "process"})
+    config = ToolsConfig(folder=str(tmp_path), **PATIENT)
     tasks = asyncio.all_tasks()
     async with ToolFolder(config).running() as tools:
         await do(tools, "os._exit(0)")

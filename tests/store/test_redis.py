@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from proxy.store.base import StoreUnavailable
-from proxy.store.encoding import encode, key_of
+from proxy.store.encoding import key_of
 from proxy.store.redis import RedisStore
 from tests.backends.peers import self_signed
 from tests.store.conftest import PATIENCE_S
@@ -275,28 +275,6 @@ async def test_gateways_with_other_prefixes_do_not_meet(redis_server: RedisServe
     assert await two.get("resp_1", "alice") is None
     await one.close()
     await two.close()
-
-
-async def test_what_a_version_before_put_goes_on(redis_server: RedisServer, clock: Clock) -> None:
-    """It knew no owners. A put adopts what it goes on from; of the rest the oldest go first."""
-    store = RedisStore(redis_server.url, 5, prefix="before", now=clock, timeout_s=PATIENCE_S)
-    for number, kept in enumerate([turn("resp_0"), turn("other"), turn("resp_1", ancestors=["resp_0"])], 1):
-        key = store._key(kept.id, "alice")
-        await redis_server.ask(
-            ("SET", key, encode(kept, 10_000), "PX", int(DAY * 1000)),
-            ("ZADD", "before:1:order", number, key),
-            ("ZADD", "before:1:expiry", kept.expires, key),
-        )
-    await redis_server.ask(("SET", "before:1:last", 3))
-    await store.put(turn("resp_2", ancestors=["resp_0", "resp_1"], expires=START + 2 * DAY))
-    await store.put(turn("resp_3"))
-    await store.put(turn("resp_4"))
-    assert await store.get("other", "alice") is None
-    clock.now += 1.5 * DAY
-    chain = await store.get_chain("resp_2", "alice")
-    assert chain is not None
-    assert [each.id for each in chain] == ["resp_0", "resp_1", "resp_2"]
-    await store.close()
 
 
 @pytest.mark.parametrize("lost", ["order", "expiry", "last", "owners", "puts", "whose", "order:OWNER"])

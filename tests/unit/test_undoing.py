@@ -6,7 +6,7 @@ import json
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from proxy.errors import BackendFault
@@ -75,6 +75,7 @@ hostile = st.lists(st.sampled_from(WORDS), max_size=8).map("".join)
 @every_format
 @settings(max_examples=60)
 @given(texts=st.lists(hostile, min_size=1, max_size=3), cuts=st.lists(st.integers(0, 300), max_size=6))
+@example(texts=['\U0001f600\\{"name"'], cuts=[])  # JSON spells its first character as two
 def test_what_is_copied_comes_out_as_it_was(tool_format: ToolFormat, texts: list[str], cuts: list[int]) -> None:
     shown, escapes = prompt(tool_format, *texts)
     for copy, text in zip(shown, texts, strict=True):

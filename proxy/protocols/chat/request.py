@@ -16,6 +16,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from operator import itemgetter
 from typing import Any, Final
 
 from ...errors import ClientFault, quote
@@ -30,6 +31,7 @@ from ...model import (
     Opaque,
     Origin,
     Part,
+    PlainMessages,
     Reasoning,
     Refusal,
     Sampling,
@@ -42,7 +44,6 @@ from ...model import (
 )
 from ..request_schema import RequestSchema
 from .opaque import OPAQUE, REASONING, opaque_of
-from .plain import SPEAKERS, has_plain_fields, is_plain, plain_messages
 from .unmodelled import CALL_FIELDS, PROTOCOL, call_extra, nestedrest_of, rest_of
 
 MODELLED: Final = frozenset(
@@ -53,6 +54,13 @@ MODELLED: Final = frozenset(
     }
 )  # fmt: skip
 """Top-level fields that the model has a place for; all others go to `extra`."""
+
+
+SPEAKERS: Final = frozenset({"system", "developer", "user", "assistant"})
+"""Roles of messages that are no results of tools."""
+
+
+_role_and_text: Final = itemgetter("role", "content")
 
 
 _MESSAGE_FIELDS: Final = frozenset(
@@ -98,20 +106,17 @@ def code_of(param: str, general: str) -> str:
 
 def read_request(body: Mapping[str, Any], raw: bytes, shape: RequestSchema) -> ModelRequest:
     """The request in `body`, whose bytes were `raw`. Raises `ClientFault` with the path of the first fault (R2)."""
-    listed = body.get("tools")
-    tools = () if listed is None else known_set(listed, "chat")
-    messages = plain_messages(body.get("messages"))
-    if tools is None:
-        shape.check(body)
-    elif not (is_plain(body) if messages is None else has_plain_fields(body)):
-        shape.check({**body, "tools": None})  # a known list was checked when it came first
+    listed: Any = body.get("tools")
+    tools = known_set(listed, PROTOCOL)
+    # a known list was checked when it came first
+    shape.check(body if tools is None else {**body, "tools": None}, len(raw))
+    messages = plain_messages(body["messages"])
     stream = body.get("stream") is True
     stream_options = body.get("stream_options")
     if stream_options is not None and not stream:
         raise ClientFault("'stream_options' is only allowed with 'stream': true.", param="stream_options")
     if tools is None:
-        assert listed is not None
-        tools = new_set(listed, "chat", (_tool(tool, f"tools[{i}]", shape) for i, tool in enumerate(listed)))
+        tools = new_set(listed, PROTOCOL, (_tool(tool, f"tools[{i}]", shape) for i, tool in enumerate(listed)))
     extra = EMPTY if body.keys() <= MODELLED else rest_of(body, MODELLED)
     top_k = body.get("top_k")
     if top_k is not None and type(top_k) is not int:  # no field of the protocol, so nobody has checked it
@@ -155,6 +160,20 @@ def _read_sampling(body: Mapping[str, Any]) -> Sampling:
     if "top_k" in fields and type(fields["top_k"]) is not int:
         del fields["top_k"]
     return Sampling(**fields)
+
+
+def plain_messages(items: Iterable[Mapping[str, Any]]) -> PlainMessages | None:
+    """The `messages` of a body that fits its schema, if each is a role that speaks and a text; else None."""
+    read = []
+    try:
+        for item in items:
+            role, text = _role_and_text(item)
+            if len(item) != 2 or type(text) is not str or role not in SPEAKERS:
+                return None
+            read.append(Message(role, (Text(text),) if text else ()))
+    except KeyError:  # it has no content
+        return None
+    return PlainMessages(read)
 
 
 def _read_messages(items: Iterable[Mapping[str, Any]], shape: RequestSchema) -> tuple[Message, ...]:
