@@ -522,6 +522,9 @@ async def two_answers(run: Run) -> str:
     answer = await run.post(PATHS["chat"], Ask(model="native", tokens=4, more={"n": 2, "temperature": 1}).body())
     if answer.status == 200:
         got, sent = len(answer.json()["choices"]), last(run).body.get("n", 1)
+        gave = len(last(run).values()[0]["choices"])
+        if got == gave < sent:
+            raise EngineBroken(f"gives {gave} of the {sent} choices that it is asked for")
         expect(got == sent, f"{sent} choices, as the engine was asked for; not {got}")
         return f"200, {got} of 2 choices; the engine was sent `n: {sent}`"
     expect(answer.status in (400, 501), f"a named error, not {answer.status}")
