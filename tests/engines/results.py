@@ -128,18 +128,18 @@ def _mistakes(results: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _table(engine: Mapping[str, Any], group: str) -> Iterator[str]:
-    said = {
-        name: one
-        for name, one in engine["situations"].items()
-        if name in SITUATIONS and SITUATIONS[name].group == group
-    }
-    if not said:
+    said = engine["situations"]
+    names = [one.name for one in ordered() if one.group == group]
+    if not said.keys() & set(names):
         return
     yield f"### {heading_of(engine, group)}\n"
     yield "| Situation | Gateway | Engine | Seen |"
     yield "| --- | --- | --- | --- |"
-    for name, one in said.items():
-        if "skipped" in one:
+    for name in names:
+        one = said.get(name, {})
+        if not one:
+            gateway, seen = "not run", ""
+        elif "skipped" in one:
             gateway, seen = "skipped", f"Missing: {one['skipped']}."
         else:
             gateway, seen = f"**broken**: {one['gateway']}" if one.get("gateway") else "kept", one.get("seen", "")
