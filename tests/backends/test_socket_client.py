@@ -13,8 +13,8 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from proxy.configuration.settings import load
-from proxy.support.conversion import ConfigError
+from toolwire.configuration.settings import load
+from toolwire.support.conversion import ConfigError
 from tests.e2e.conftest import post, read_config, serving
 from tests.e2e.responses_answers import read_events
 from tests.e2e.sockets import connected, said

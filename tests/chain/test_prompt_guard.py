@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from middlewares.prompt_guard import PromptGuardOptions
-from proxy.config import MiddlewareConfig
-from proxy.testing import WireAnswer, run_chain
+from toolwire.extras.middlewares.prompt_guard import PromptGuardOptions
+from toolwire.config import MiddlewareConfig
+from toolwire.testing import WireAnswer, run_chain
 from tests.options import route_options
 
 TOOL = {"type": "function", "name": "look", "description": "x" * 500}

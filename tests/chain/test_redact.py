@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from middlewares.redact import RedactOptions
-from proxy.config import MiddlewareConfig, RouteOptions
-from proxy.testing import WireAnswer, run_chain
+from toolwire.extras.middlewares.redact import RedactOptions
+from toolwire.config import MiddlewareConfig, RouteOptions
+from toolwire.testing import WireAnswer, run_chain
 from tests.strategies import cuts
 
 MAIL = "ada@example.org"

@@ -15,11 +15,11 @@ from aiohttp.test_utils import TestClient, TestServer
 from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
 
-from proxy.app import create_app
-from proxy.backends.mock import Turn
-from proxy.configuration.settings import load
-from proxy.registry import registries
-from proxy.testing import WireAnswer
+from toolwire.app import create_app
+from toolwire.upstream.servers.mock import Turn
+from toolwire.configuration.settings import load
+from toolwire.registry import registries
+from toolwire.testing import WireAnswer
 from tests.chain.test_laws import OPTIONS, STRICT, TOOLS, OneTurn, answers
 from tests.chain.test_laws import of_whole as of_chat
 from tests.e2e.conftest import CHAT, USER, function

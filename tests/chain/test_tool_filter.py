@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from middlewares.tool_filter import ToolFilterOptions
-from proxy.config import MiddlewareConfig, RouteOptions
-from proxy.testing import WireAnswer, run_chain
+from toolwire.extras.middlewares.tool_filter import ToolFilterOptions
+from toolwire.config import MiddlewareConfig, RouteOptions
+from toolwire.testing import WireAnswer, run_chain
 from tests.e2e.conftest import read_config
 from tests.options import route_options
 from tests.waiting import GUARD_S

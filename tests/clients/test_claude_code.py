@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from aiohttp.test_utils import TestServer
 
-from proxy.testing import Say, Upstream
+from toolwire.testing import Say, Upstream
 from tests.clients import setup_pages
 from tests.clients.conftest import NOWHERE, execute
 from tests.clients.npm import HEAVY, HERE, install

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from aiohttp.test_utils import TestServer
 
-from proxy.testing import Upstream
+from toolwire.testing import Upstream
 from tests.clients.conftest import execute
 from tests.clients.npm import install
 from tests.clients.recorder import RECORDER

@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-from proxy.dev.demo import client_lines
+from toolwire.extras.demo.demo import client_lines
 from tests.clients.npm import HERE
 from tests.clients.setup_pages import ADDRESS, PAGES
 from tests.docs.pages import read

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from proxy.testing import Say, Upstream
+from toolwire.testing import Say, Upstream
 from tests.clients.conftest import Node
 from tests.clients.task import CALLS, FINAL, MODES, SAID, STEPS, script
 from tests.e2e.conftest import Gateway, serving, upstream_config

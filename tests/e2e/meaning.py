@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from proxy.testing import WireAnswer
+from toolwire.testing import WireAnswer
 from tests.e2e.conftest import CHAT
 from tests.protocols.messages_wires import accumulate
 

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.testing import Answer, Asked, Refuse
+from toolwire.testing import Answer, Asked, Refuse
 from tests.e2e.engines import page
 from tests.protocols.published import SHARED
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from proxy.testing import Answer, Asked, Refuse, Script, Upstream
+from toolwire.testing import Answer, Asked, Refuse, Script, Upstream
 from tests.e2e.engines import Engine, llamacpp, page, sglang, vllm
 
 QWEN = "Qwen/Qwen2.5-Coder-0.5B-Instruct"

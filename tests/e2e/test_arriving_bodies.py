@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.ingress.budget import BodyShare
-from proxy.testing import Answer, Asked, Say, Upstream
+from toolwire.ingress.budget import BodyShare
+from toolwire.testing import Answer, Asked, Say, Upstream
 from tests.e2e.conftest import CHAT
 from tests.e2e.edge import BODY, Gateway, Start, answered
 from tests.e2e.test_compressed import refused

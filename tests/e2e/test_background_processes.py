@@ -15,7 +15,7 @@ import openai
 import pytest
 from openai.types.responses import Response
 
-from proxy.testing import Answer, Upstream
+from toolwire.testing import Answer, Upstream
 from tests.e2e.processes import Process, running
 from tests.e2e.test_background import END, word
 from tests.waiting import GUARD_S

@@ -14,7 +14,7 @@ import orjson
 import pytest
 from aiohttp.test_utils import TestServer
 
-from proxy.testing import Answer, Asked, Say, Upstream, chunk, frame
+from toolwire.testing import Answer, Asked, Say, Upstream, chunk, frame
 from tests.e2e.conftest import USER, Gateway, function, post, upstream_config
 
 TURNS = 4

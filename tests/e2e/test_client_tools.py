@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession
 
-from proxy.folding import unfold
-from proxy.model import ModelReply, ModelRequest, ReplyChoice, Text, ToolUse, Usage
-from proxy.protocols.base import WriteOptions
-from proxy.protocols.chat.protocol import ChatProtocol
-from proxy.testing import Answer, Asked, Upstream, WireAnswer
+from toolwire.folding import unfold
+from toolwire.model import ModelReply, ModelRequest, ReplyChoice, Text, ToolUse, Usage
+from toolwire.protocols.base import WriteOptions
+from toolwire.protocols.chat.protocol import ChatProtocol
+from toolwire.testing import Answer, Asked, Upstream, WireAnswer
 from tests.e2e.agent import block
 from tests.e2e.conftest import CHAT, USER, mock_config, post, serving, upstream_config
 from tests.e2e.meaning import MESSAGES as MESSAGES_PATH

@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 from aiohttp.test_utils import TestServer
 
-from proxy.support.conversion import ConfigError
+from toolwire.support.conversion import ConfigError
 from tests.e2e.conftest import CHAT, USER, read_config, serving
 
 PAGE = "https://chat.example.org"

@@ -8,8 +8,8 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.config import GatewayConfig
-from proxy.testing import Answer, Asked, Upstream, frame
+from toolwire.config import GatewayConfig
+from toolwire.testing import Answer, Asked, Upstream, frame
 from tests.e2e.conftest import CHAT, post, serving, upstream_config
 from tests.e2e.meaning import MESSAGES, RESPONSES, meant
 from tests.e2e.test_messages_backend import BODIES, JSON, SSE

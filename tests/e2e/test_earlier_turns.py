@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from proxy.protocols.responses.summaries import REQUEST
-from proxy.testing import Say, Upstream
+from toolwire.protocols.responses.summaries import REQUEST
+from toolwire.testing import Say, Upstream
 from tests.e2e.conftest import Gateway, post, upstream_config
 from tests.e2e.responses_answers import RESPONSES, tool
 

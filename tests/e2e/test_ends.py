@@ -9,9 +9,9 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.model import FinishReason
-from proxy.protocols.ends import ERROR, MEANS, TOLD, meaning
-from proxy.testing import Answer, Asked, Say, Upstream, WireAnswer, frame
+from toolwire.model import FinishReason
+from toolwire.protocols.shared.ends import ERROR, MEANS, TOLD, meaning
+from toolwire.testing import Answer, Asked, Say, Upstream, WireAnswer, frame
 from tests.e2e.conftest import CHAT, Gateway, function, post, serving, upstream_config
 from tests.e2e.meaning import MESSAGES, RESPONSES, meant
 from tests.e2e.test_cut_calls import SERVERS, WHOLE, asking, behind, end_of

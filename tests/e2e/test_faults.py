@@ -18,7 +18,7 @@ import openai
 import pytest
 from aiohttp.test_utils import TestServer
 
-from proxy.testing import Answer, Raw, Refuse, Say, Script, Upstream, WireAnswer, chunk, frame
+from toolwire.testing import Answer, Raw, Refuse, Say, Script, Upstream, WireAnswer, chunk, frame
 from tests.e2e.conftest import CHAT, USER, Gateway, function, post, sdk, serving, upstream_config
 from tests.waiting import GUARD_S, until
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from proxy.registry import registries
-from proxy.startup.description import describe
-from proxy.testing import Say, Upstream, WireAnswer
+from toolwire.registry import registries
+from toolwire.startup.description import describe
+from toolwire.testing import Say, Upstream, WireAnswer
 from tests.e2e.conftest import USER, Gateway, function, post, upstream_config
 
 READ = function("read_file", path="string")

@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from proxy.testing import Refuse, Say, Upstream
+from toolwire.testing import Refuse, Say, Upstream
 from tests.e2e.conftest import CHAT, USER, Gateway, function, post, read_config, sdk, upstream_config
 from tests.waiting import GUARD_S
 

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.pipeline.exchange import Exchange
+from toolwire.pipeline.exchange.exchange import Exchange
 from tests.e2e import edge
 
 LONG = 300_000

@@ -15,7 +15,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from proxy.testing import Answer, Asked, Say, Upstream
+from toolwire.testing import Answer, Asked, Say, Upstream
 from tests.e2e.processes import running
 from tests.waiting import GUARD_S
 

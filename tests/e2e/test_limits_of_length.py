@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.testing import Say, Upstream
+from toolwire.testing import Say, Upstream
 from tests.e2e.conftest import USER, Gateway, function, post, upstream_config
 
 WHOLE = '<tool_call>{"name":"look","arguments":"{}"}</tool_call>'

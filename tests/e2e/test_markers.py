@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from proxy import open_scanner
-from proxy.events import BlockKind, Delta, Event, Open
-from proxy.formats.brackets import reading_brackets
-from proxy.registry import registries
-from proxy.testing import Answer, Asked, Say, Upstream
+from toolwire import open_scanner
+from toolwire.events import BlockKind, Delta, Event, Open
+from toolwire.formats.engine.brackets import reading_brackets
+from toolwire.registry import registries
+from toolwire.testing import Answer, Asked, Say, Upstream
 from tests.e2e.conftest import Gateway, function, post, upstream_config
 from tests.options import route_options
 

@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from proxy.config import GatewayConfig
+from toolwire.config import GatewayConfig
 from tests.e2e.conftest import USER, Gateway, function, post, read_config
 from tests.e2e.responses_answers import of_stream
 

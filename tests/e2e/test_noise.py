@@ -9,7 +9,7 @@ import aiohttp
 import orjson
 import pytest
 
-from proxy.testing import Answer, Asked, Upstream
+from toolwire.testing import Answer, Asked, Upstream
 from tests.e2e.conftest import CHAT, post, serving, upstream_config
 from tests.e2e.meaning import MESSAGES, RESPONSES
 from tests.e2e.test_cut_calls import KINDS, SERVERS, WHOLE, asking

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from proxy.config import DEFAULT_CHAIN
-from proxy.support.conversion import ConfigError
+from toolwire.config import DEFAULT_CHAIN
+from toolwire.support.conversion import ConfigError
 from tests.e2e.agent import block
 from tests.e2e.conftest import USER, Gateway, function, post, read_config
 

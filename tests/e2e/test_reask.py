@@ -8,7 +8,7 @@ from typing import Any
 import aiohttp
 import orjson
 
-from proxy.testing import Answer, Say, Upstream
+from toolwire.testing import Answer, Say, Upstream
 from tests.e2e.conftest import CHAT, USER, Gateway, function, upstream_config
 from tests.waiting import GUARD_S
 

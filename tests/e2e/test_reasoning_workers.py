@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 from aiohttp.test_utils import TestServer
 
-from proxy.testing import Upstream
+from toolwire.testing import Upstream
 from tests.e2e.processes import running
 from tests.e2e.reasoning_servers import SAID, DeepSeek, ResponsesClient
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from proxy.model import ToolUse
-from proxy.pipeline.routing import ROUTER
-from proxy.testing import Answer, Say, Upstream
+from toolwire.model import ToolUse
+from toolwire.pipeline.exchange.routing import ROUTER
+from toolwire.testing import Answer, Say, Upstream
 from tests.e2e.conftest import USER, Gateway, post, read_config, serving, upstream_config, wait_for_servers
 from tests.e2e.engines import models, page
 from tests.e2e.recorded_engines import LLAMACPP, SGLANG, SMG, TRANSFORMERS, VLLM, VLLM_ROUTER, answered, pages

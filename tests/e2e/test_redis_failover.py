@@ -17,7 +17,7 @@ from tests.waiting import GUARD_S
 
 pytest.importorskip("redis")
 
-from proxy.testing import Answer, Asked, Say, Upstream
+from toolwire.testing import Answer, Asked, Say, Upstream
 from tests.e2e.processes import running
 from tests.optional import REDIS
 from tests.store.redis_server import WatchedGroup, started

@@ -9,11 +9,11 @@ from typing import Any
 import orjson
 import pytest
 
-import proxy.scanner
-from proxy import fastparse
-from proxy.config import GatewayConfig
-from proxy.scan import _pyparse
-from proxy.testing import Answer, Say, Upstream, chunk, frame
+import toolwire.scanner
+from toolwire import fastparse
+from toolwire.config import GatewayConfig
+from toolwire.scan import _pyparse
+from toolwire.testing import Answer, Say, Upstream, chunk, frame
 from tests.e2e.conftest import CHAT, USER, Gateway, function, post, read_config
 from tests.waiting import GUARD_S
 
@@ -53,7 +53,7 @@ def files(sent: bytes) -> list[str]:
 @pytest.fixture(params=["compiled", "python"])
 def twin(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     python = request.param == "python"
-    monkeypatch.setattr(proxy.scanner, "CallScanner", _pyparse.CallScanner if python else fastparse.CallScanner)
+    monkeypatch.setattr(toolwire.scanner, "CallScanner", _pyparse.CallScanner if python else fastparse.CallScanner)
 
 
 @PATHS

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from proxy.pipeline.stored import CONVERSATIONS
-from proxy.testing import Say, Upstream
+from toolwire.pipeline.conversations.stored import CONVERSATIONS
+from toolwire.testing import Say, Upstream
 from tests.e2e.conftest import Gateway, post, sdk, upstream_config
 from tests.e2e.responses_answers import RESPONSES, tool
 

@@ -10,8 +10,8 @@ import aiohttp
 import openai
 import pytest
 
-from proxy.errors import CODES
-from proxy.testing import Answer, Say, Upstream, WireAnswer
+from toolwire.errors import CODES
+from toolwire.testing import Answer, Say, Upstream, WireAnswer
 from tests.e2e.agent import block
 from tests.e2e.conftest import Gateway, post, read_config, sdk, serving, upstream_config
 from tests.e2e.responses_answers import PUBLISHED, RESPONSES, ask, of_stream, of_whole, outline, tool

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from proxy.testing import Answer, Say, Upstream, WireAnswer, chunk, frame
+from toolwire.testing import Answer, Say, Upstream, WireAnswer, chunk, frame
 from tests.e2e.conftest import CHAT, USER, function, post, serving, upstream_config
 
 RESPONSES = "/v1/responses"

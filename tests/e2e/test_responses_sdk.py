@@ -17,7 +17,7 @@ from openai import AsyncOpenAI
 from openai.types.responses import Response
 from pydantic import BaseModel
 
-from proxy.testing import Answer, Say, Upstream, chunk, frame
+from toolwire.testing import Answer, Say, Upstream, chunk, frame
 from tests.clients.conftest import gateway as gateway
 from tests.clients.conftest import plain_gateway as plain_gateway
 from tests.clients.task import ASK, CALLS, FINAL, MODES, SAID, STEPS, Files, script

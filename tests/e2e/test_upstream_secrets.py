@@ -13,8 +13,8 @@ import aiohttp
 import orjson
 import pytest
 
-from proxy.capture.files import read_capture
-from proxy.testing import Answer, Asked, Refuse, Script, Upstream, WireAnswer, chunk, frame, listing
+from toolwire.extras.capture.files import read_capture
+from toolwire.testing import Answer, Asked, Refuse, Script, Upstream, WireAnswer, chunk, frame, listing
 from tests.e2e.conftest import CHAT, function, post, read_config, serving
 from tests.e2e.responses_answers import RESPONSES
 from tests.e2e.test_capture import captured_of

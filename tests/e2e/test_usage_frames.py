@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from proxy.testing import Answer, Asked, Upstream, chunk, frame
+from toolwire.testing import Answer, Asked, Upstream, chunk, frame
 from tests.e2e.conftest import CHAT, function, post, serving, upstream_config
 from tests.e2e.test_messages_backend import SSE
 

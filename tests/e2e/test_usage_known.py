@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.testing import Answer, Asked, Upstream, chunk, frame
+from toolwire.testing import Answer, Asked, Upstream, chunk, frame
 from tests.e2e.conftest import CHAT, post, serving, upstream_config
 from tests.e2e.test_messages_backend import BODIES, JSON, SSE
 

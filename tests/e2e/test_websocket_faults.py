@@ -14,9 +14,9 @@ import aiohttp
 import orjson
 import pytest
 
-from proxy.app import BODY_BUDGET
-from proxy.pipeline.sockets import SOCKETS
-from proxy.testing import Answer, Raw, Say, Upstream
+from toolwire.app import BODY_BUDGET
+from toolwire.pipeline.websocket.sockets import SOCKETS
+from toolwire.testing import Answer, Raw, Say, Upstream
 from tests.e2e.conftest import Gateway, read_config, serving, upstream_config
 from tests.e2e.processes import Process, running
 from tests.e2e.sockets import PATH, Socket, connected, said

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 import jsonschema
 import orjson
 
-from proxy.testing import WireAnswer, read_frames
+from toolwire.testing import WireAnswer, read_frames
 from tests.openapi.documents import conforms
 from tests.protocols import messages_wires, responses_wires
 

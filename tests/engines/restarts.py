@@ -9,7 +9,7 @@ from typing import Final
 import aiohttp
 import orjson
 
-from proxy.testing import WireAnswer
+from toolwire.testing import WireAnswer
 from tests.engines.asking import COUNT, HELLO, PATHS, PROTOCOLS, Ask, Protocol, Seen, read
 from tests.engines.suite import Broken, Missing, Run, expect, situation
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 import aiohttp
 import orjson
 
-from proxy.testing import WireAnswer
+from toolwire.testing import WireAnswer
 from tests.e2e.processes import Process, running
 from tests.engines.asking import PATHS, Ask, Seen, Tool, misfit, read, wrong_call
 from tests.engines.tap import Tap, Tapped

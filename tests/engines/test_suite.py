@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.testing import Answer, Asked, Refuse, Say, Upstream
+from toolwire.testing import Answer, Asked, Refuse, Say, Upstream
 from tests.e2e.conftest import serving, upstream_config
 from tests.engines import results
 from tests.engines.asking import (

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from proxy.config import PromptConfig
-from proxy.formats import hermes, sentinel
-from proxy.formats.base import ToolFormat, call_form
-from proxy.model import (
+from toolwire.config import PromptConfig
+from toolwire.formats.families import hermes, sentinel
+from toolwire.formats.base import ToolFormat, call_form
+from toolwire.model import (
     Attempt,
     Image,
     Message,
@@ -22,8 +22,8 @@ from proxy.model import (
     ToolResult,
     ToolUse,
 )
-from proxy.prompting.prompt import REMINDER, reminder
-from proxy.prompting.transcript import GO_ON, inject
+from toolwire.prompting.prompt import REMINDER, reminder
+from toolwire.prompting.transcript import GO_ON, inject
 from tests.formats.cases import FORMATS, SEARCH, WEATHER
 
 LINE = "Remember."

@@ -12,8 +12,8 @@ from click.testing import CliRunner, Result
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from proxy.cli import main
-from proxy.testing import Say
+from toolwire.cli import main
+from toolwire.testing import Say
 from tests.inspector.inspected import CALL, WEATHER, answering, asked
 
 VALUES: Final = st.recursive(

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.testing import Answer, Say, chunk, frame
+from toolwire.testing import Answer, Say, chunk, frame
 from tests.e2e.conftest import CHAT, function
 from tests.inspector.inspected import (
     CALL,

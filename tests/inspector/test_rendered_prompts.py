@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.testing import Answer, Asked, Refuse
+from toolwire.testing import Answer, Asked, Refuse
 from tests.e2e.conftest import read_config
 from tests.e2e.template_servers import KINDS, TemplateServer, upstream
 from tests.inspector.inspected import WEATHER, Inspected, View, asked, inspecting

@@ -11,10 +11,10 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.capture.files import read_capture
-from proxy.inspector import routes
-from proxy.inspector.routes import PLACE, POLICY
-from proxy.testing import Say, Upstream
+from toolwire.extras.capture.files import read_capture
+from toolwire.extras.inspector import routes
+from toolwire.extras.inspector.routes import PLACE, POLICY
+from toolwire.testing import Say, Upstream
 from tests.e2e.conftest import CHAT, post, read_config
 from tests.e2e.edge import running
 from tests.inspector.inspected import (

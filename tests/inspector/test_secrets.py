@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from proxy.testing import Say
+from toolwire.testing import Say
 from tests.e2e.conftest import CHAT, post
 from tests.inspector.inspected import MESSAGES, RESPONSES, Inspected, answering, asked
 from tests.waiting import GUARD_S

@@ -16,7 +16,7 @@ import aiohttp
 import orjson
 import pytest
 
-from proxy.inspector.holders import SUFFIX
+from toolwire.extras.inspector.holders import SUFFIX
 from tests.e2e.conftest import CHAT
 from tests.e2e.processes import Process, running
 from tests.inspector.inspected import asked

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from proxy.config import McpServerConfig
-from proxy.model import ToolUse
-from proxy.servertools.mcp.server import McpServer
-from proxy.servertools.source import CallState, Result
+from toolwire.config import McpServerConfig
+from toolwire.model import ToolUse
+from toolwire.extras.mcp.server import McpServer
+from toolwire.servertools.source import CallState, Result
 from tests import optional
 from tests.waiting import GUARD_S
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from proxy.servertools.mcp.hosting import HostProcess
-from proxy.servertools.mcp.server import McpServer
+from toolwire.extras.mcp.hosting import HostProcess
+from toolwire.extras.mcp.server import McpServer
 from tests.mcp.conftest import settings
 from tests.waiting import GUARD_S, runs
 

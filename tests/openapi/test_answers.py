@@ -14,11 +14,11 @@ import aiohttp
 import pytest
 from hypothesis import given, settings
 
-from proxy.errors import CODES, GatewayError
-from proxy.events import Event
-from proxy.folding import fold
-from proxy.registry import registries
-from proxy.testing import Refuse, Upstream, WireAnswer
+from toolwire.errors import CODES, GatewayError
+from toolwire.events import Event
+from toolwire.folding import fold
+from toolwire.registry import registries
+from toolwire.testing import Refuse, Upstream, WireAnswer
 from tests.e2e.agent import block
 from tests.e2e.conftest import Gateway, function, post, read_config, serving, upstream_config
 from tests.openapi.documents import conforms, validator

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
 
-from proxy.events import BlockKind, Close, Delta, Event, Fault, Open
-from proxy.scan._grammar import (
+from toolwire.events import BlockKind, Close, Delta, Event, Fault, Open
+from toolwire.scan._grammar import (
     AS_TEXT,
     BLOCK_BYTES,
     DROPPED,
@@ -32,7 +32,7 @@ from proxy.scan._grammar import (
     Why,
     only,
 )
-from proxy.scan.loose_head import LooseHead, loose_words
+from toolwire.scan.loose_head import LooseHead, loose_words
 from tests.parse.oracle_quoting import INFO, MARKS, behind_block, behind_code, name_in, quoting
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"

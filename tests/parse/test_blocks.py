@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from proxy import open_scanner
-from proxy.events import BlockKind, Close, Delta, Event, Fault, Open
-from proxy.scan._grammar import BlockSyntax, Branch, Grammar
+from toolwire import open_scanner
+from toolwire.events import BlockKind, Close, Delta, Event, Fault, Open
+from toolwire.scan._grammar import BlockSyntax, Branch, Grammar
 from tests.parse.policies import WordPolicy
 from tests.parse.texts import GRAMMARS
 

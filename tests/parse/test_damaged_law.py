@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.scanner import open_scanner
+from toolwire.scanner import open_scanner
 from tests.options import route_options
 from tests.parse.test_damaged import read
 

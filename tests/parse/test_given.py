@@ -8,9 +8,9 @@ from types import ModuleType
 
 import pytest
 
-from proxy.events import Delta, Event
-from proxy.scan._pyparse import CallScanner
-from proxy.scanner import open_scanner
+from toolwire.events import Delta, Event
+from toolwire.scan._pyparse import CallScanner
+from toolwire.scanner import open_scanner
 from tests.options import route_options
 from tests.parse.conftest import load
 

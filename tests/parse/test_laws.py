@@ -14,9 +14,9 @@ from hypothesis import given, note
 from hypothesis import settings as profile
 from hypothesis import strategies as st
 
-from proxy.events import BlockKind, Delta, Event, Fault, Finish, Open, Start
-from proxy.scan._grammar import WORD_BYTES, Grammar
-from proxy.stream_grammar import check, normalise
+from toolwire.events import BlockKind, Delta, Event, Fault, Finish, Open, Start
+from toolwire.scan._grammar import WORD_BYTES, Grammar
+from toolwire.stream_grammar import check, normalise
 from tests.parse import oracle
 from tests.parse.conftest import load
 from tests.parse.oracle import Settings, valid

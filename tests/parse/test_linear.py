@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from proxy.events import Delta
+from toolwire.events import Delta
 from tests.parse.policies import WordPolicy
 from tests.parse.texts import GRAMMARS, literals_of
 

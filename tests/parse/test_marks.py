@@ -6,8 +6,8 @@ from types import ModuleType
 
 import pytest
 
-from proxy.events import BlockKind, Delta, Open
-from proxy.scanner import open_scanner
+from toolwire.events import BlockKind, Delta, Open
+from toolwire.scanner import open_scanner
 from tests.options import route_options
 
 MENTIONS = [

@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import proxy
-from proxy.config import LimitsConfig, ReasoningConfig
-from proxy.errors import ClientFault
-from proxy.events import BlockKind, Delta, Event, Fault, Finish, Open, Start
-from proxy.folding import fold
-from proxy.formats import dsml, gemma, glm, harmony, invoke, json_tags, kimi, mistral, pythonic, qwen
-from proxy.formats.base import ToolFormat
-from proxy.model import Text, ToolChoice, ToolSpec, ToolUse
-from proxy.registry import registries
-from proxy.scanner import read_tool
-from proxy.support.conversion import ConfigError
+import toolwire
+from toolwire.config import LimitsConfig, ReasoningConfig
+from toolwire.errors import ClientFault
+from toolwire.events import BlockKind, Delta, Event, Fault, Finish, Open, Start
+from toolwire.folding import fold
+from toolwire.formats.families import dsml, gemma, glm, harmony, invoke, json_tags, kimi, mistral, pythonic, qwen
+from toolwire.formats.base import ToolFormat
+from toolwire.model import Text, ToolChoice, ToolSpec, ToolUse
+from toolwire.registry import registries
+from toolwire.scanner import read_tool
+from toolwire.support.conversion import ConfigError
 from tests.options import route_options
 from tests.parse.texts import PIECES
 

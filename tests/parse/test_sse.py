@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.scan._grammar import FrameTooLarge
+from toolwire.scan._grammar import FrameTooLarge
 from tests.parse.test_laws import modules
 
 Frame = tuple[str | None, bytes]

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from jsonschema_rs import Draft202012Validator
 
-from proxy.events import BlockKind, Close, Delta, Event, Open
-from proxy.model import Extra, ModelRequest, Sampling
-from proxy.protocols.base import WriteOptions
-from proxy.protocols.messages.protocol import MessagesProtocol
+from toolwire.events import BlockKind, Close, Delta, Event, Open
+from toolwire.model import Extra, ModelRequest, Sampling
+from toolwire.protocols.base import WriteOptions
+from toolwire.protocols.messages.protocol import MessagesProtocol
 from tests.protocols.published import SHARED, _captured
 
 MESSAGES = MessagesProtocol()

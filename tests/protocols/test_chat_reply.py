@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from proxy.errors import BackendFault, ClientFault, Unavailable
-from proxy.model import ModelReply, Reasoning, Refusal, ReplyChoice, Text, ToolUse, Usage
+from toolwire.errors import BackendFault, ClientFault, Unavailable
+from toolwire.model import ModelReply, Reasoning, Refusal, ReplyChoice, Text, ToolUse, Usage
 from tests.protocols.published import validator
 from tests.protocols.wires import CHAT, options
 from tests.strategies import replies

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.errors import ClientFault
-from proxy.model import (
+from toolwire.errors import ClientFault
+from toolwire.model import (
     Image,
     Message,
     ModelRequest,
@@ -26,8 +26,8 @@ from proxy.model import (
     ToolSpec,
     ToolUse,
 )
-from proxy.protocols.chat.protocol import ChatProtocol
-from proxy.protocols.request_schema import _compiled
+from toolwire.protocols.chat.protocol import ChatProtocol
+from toolwire.protocols.shared.request_schema import _compiled
 from tests.protocols.published import captured_chat_requests
 from tests.protocols.wires import CHAT
 from tests.strategies import arguments, json_objects, names, some_text

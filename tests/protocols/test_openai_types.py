@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.model import ToolUse
-from proxy.openai_types import (
+from toolwire.model import ToolUse
+from toolwire.openai_types import (
     ChatRequest,
     ChatResponse,
     Choice,
@@ -31,7 +31,7 @@ from proxy.openai_types import (
     decode,
     encode,
 )
-from proxy.protocols.chat.protocol import ChatProtocol
+from toolwire.protocols.chat.protocol import ChatProtocol
 from tests.protocols.published import validator
 from tests.strategies import arguments, call_ids, json_objects, names, some_text, texts
 

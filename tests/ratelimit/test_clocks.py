@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.ratelimit.base import Bound
+from toolwire.ratelimit.base import Bound
 from tests.ratelimit.conftest import Clock, MakeLedger
 
 REQUESTS = Bound("key", "requests", "key:a", 6)

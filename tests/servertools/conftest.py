@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from proxy.config import ToolsConfig
-from proxy.model import ToolUse
-from proxy.servertools.folder import ToolFolder
+from toolwire.config import ToolsConfig
+from toolwire.model import ToolUse
+from toolwire.servertools.folder import ToolFolder
 from tests.waiting import GUARD_S
 
 ONE = {"type": "function", "function": {"name": "one", "description": "Does one thing."}}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from proxy.servertools.definition import ToolModuleError, read_tools
+from toolwire.servertools.definition import ToolModuleError, read_tools
 from tests.servertools.conftest import tool
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.servertools.folder import ToolFolder
+from toolwire.servertools.folder import ToolFolder
 from tests.servertools.conftest import (
     HANDLER,
     ONE,

@@ -10,7 +10,7 @@ import asyncio
 import sys
 from dataclasses import replace
 
-from proxy.store.sqlite import SqliteStore
+from toolwire.store.sqlite import SqliteStore
 from tests.store.turns import Clock, turn
 from tests.waiting import GUARD_S
 

@@ -12,8 +12,8 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from proxy.app import create_app
-from proxy.config import DEFAULT_CHAIN
+from toolwire.app import create_app
+from toolwire.config import DEFAULT_CHAIN
 from tests.clients.recorder import Recorder
 from tests.e2e.conftest import sdk
 from tests.protocols.published import SHARED

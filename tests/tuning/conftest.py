@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from proxy.testing import Answer, Asked, Refuse, Say, Upstream
+from toolwire.testing import Answer, Asked, Refuse, Say, Upstream
 from tests.waiting import GUARD_S
 
 Rule = Callable[[dict[str, Any]], str | int]

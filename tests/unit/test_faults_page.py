@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.observability.telemetry import REFUSED
+from toolwire.observability.telemetry import REFUSED
 from tests.e2e.test_fault_table import FAULTS, Fault
 from tests.unit.test_threat_model import exists
 

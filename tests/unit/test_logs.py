@@ -11,7 +11,7 @@ from typing import Literal
 
 import pytest
 
-from proxy.observability.logs import MOST_WAITING, flush_logs, log_fields, set_up_logging
+from toolwire.observability.logs import MOST_WAITING, flush_logs, log_fields, set_up_logging
 from tests.waiting import GUARD_S
 
 LOGGER = logging.getLogger("toolwire.test_logs")

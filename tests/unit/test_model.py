@@ -8,7 +8,7 @@ from dataclasses import FrozenInstanceError
 import pytest
 from hypothesis import given
 
-from proxy.model import (
+from toolwire.model import (
     EMPTY,
     Image,
     Message,

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from middlewares.redact import KINDS, RedactOptions
-from proxy.support.patterns import LONGEST, Patterns, Replacing, replaced
+from toolwire.extras.middlewares.redact import KINDS, RedactOptions
+from toolwire.support.patterns import LONGEST, Patterns, Replacing, replaced
 from tests.strategies import cuts
 
 BY = "#"

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from toolwire_call_audit import CallAudit
 
-from proxy.registry import registries
-from proxy.support.conversion import ConfigError
-from proxy.testing import WireAnswer
+from toolwire.registry import registries
+from toolwire.support.conversion import ConfigError
+from toolwire.testing import WireAnswer
 from toolwire import MiddlewareConfig, run_chain
 
 TOOL = {

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from proxy.registry import Registries, registries
+from toolwire.registry import Registries, registries
 from toolwire import BlockKind, Delta, Event, Open, RouteOptions, ToolSpec, ToolUse, open_scanner, run_chain
 
 FORMAT = pytest.importorskip(
