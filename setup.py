@@ -15,12 +15,14 @@ The generated C is an intermediate file of the build and is never committed.
 
 import os
 import re
+import shutil
 import sys
 from pathlib import Path
 
-from setuptools import Extension, setup
+from setuptools import Extension, find_packages, setup
 from setuptools.modified import newer
 
+TYPES = Path("build/cython-types")
 REQUIRED = bool(os.environ.get("TOOLWIRE_REQUIRE_EXTENSIONS"))
 
 
@@ -37,6 +39,25 @@ DIRECTIVES = {
 }
 
 
+def packages() -> list[str]:
+    """The folders of `proxy` and `middlewares` by the names under which they are installed."""
+    inner = find_packages(
+        "proxy", exclude=["middlewares", "middlewares.*"]
+    )  # there: a link, for work in the repository
+    return ["toolwire", *(f"toolwire.{name}" for name in inner), "toolwire.middlewares"]
+
+
+def _stage(types: list[Path]) -> None:
+    """Copies the C types to where `cimport` finds them by their installed name."""
+    for path in types:
+        target = TYPES / "toolwire" / path.relative_to("proxy")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        for folder in target.relative_to(TYPES).parents[:-1]:
+            (TYPES / folder / "__init__.py").touch()
+        if not target.exists() or target.read_bytes() != path.read_bytes():
+            shutil.copyfile(path, target)
+
+
 def extensions() -> list[Extension]:
     """The extension modules to build. One that is missing counts as all of them."""
     if os.environ.get("TOOLWIRE_NO_EXTENSIONS"):
@@ -48,10 +69,12 @@ def extensions() -> list[Extension]:
     flags = [] if sys.platform == "win32" else ["-O3", "-Wall", *(["-Werror"] if REQUIRED else [])]
     sources = {"toolwire._fastparse": "proxy/_fastparse.pyx"}
     types = sorted(Path("proxy/scan/fast").glob("*.pxd"))
+    _stage(types)
     for path in types:
         sources[f"toolwire.scan.fast.{path.stem}"] = f"proxy/scan/parts/{path.stem}.py"
     modules = cythonize(
         [Extension(name, [source], extra_compile_args=flags) for name, source in sources.items()],
+        include_path=[str(TYPES)],
         build_dir="build/cython",
         compiler_directives=DIRECTIVES,
         force=any(newer(path, f"build/cython/proxy/scan/parts/{path.stem}.c") for path in types),  # it looks beside
@@ -87,6 +110,7 @@ def long_description() -> str:
 
 
 setup(
+    packages=packages(),
     ext_modules=extensions(),
     long_description=long_description(),
     long_description_content_type="text/markdown; charset=UTF-8; variant=GFM",

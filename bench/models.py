@@ -33,18 +33,18 @@ import aiohttp
 from aiohttp import web
 
 from toolwire._version import __version__
-from toolwire.upstream.servers.presets import AUTO
 from toolwire.config import BackendConfig, RouteOptions, Timeouts
-from toolwire.extras.demo.engine import ENGINE_PACKAGE, Engine, EngineError, find_weights
 from toolwire.extras.bench.report import table
-from toolwire.formats.model_families import format_for
-from toolwire.registry import FORMATS, Registries, registries
-from toolwire.support.conversion import ConfigError
+from toolwire.extras.demo.engine import ENGINE_PACKAGE, Engine, EngineError, find_weights
 from toolwire.extras.tune.asking import Ask, Gateway, look_at
 from toolwire.extras.tune.cases import Case, load_cases, own_cases
 from toolwire.extras.tune.report import COLUMNS, row
 from toolwire.extras.tune.scoring import Answer, Figures, mark
 from toolwire.extras.tune.space import FORMATS as USUAL
+from toolwire.formats.model_families import format_for
+from toolwire.registry import FORMATS, Registries, registries
+from toolwire.support.conversion import ConfigError
+from toolwire.upstream.servers.presets import AUTO
 
 ROOT: Final = Path(__file__).parents[1]
 PAGE: Final = ROOT / "bench" / "models.md"

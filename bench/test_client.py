@@ -18,8 +18,8 @@ from yarl import URL
 from bench import corpus
 from bench.measuring import Measure
 from bench.test_gateway import contestant
-from toolwire.upstream.client.wire_client import WireClient
 from toolwire.config import BackendConfig
+from toolwire.upstream.client.wire_client import WireClient
 
 REQUESTS: Final = 200
 CONNECTIONS: Final = 8

@@ -16,8 +16,8 @@ from bench import corpus
 from bench.measuring import Measure
 from bench.test_scanner import policy
 from toolwire.config import LimitsConfig, PromptConfig
-from toolwire.formats.families.sentinel import FORMAT
 from toolwire.formats.engine.toolset import KnownTools
+from toolwire.formats.families.sentinel import FORMAT
 from toolwire.ingress.bodies import read_json
 from toolwire.model import ModelRequest
 from toolwire.observability.logs import flush_logs, set_up_logging

@@ -4,9 +4,9 @@ Rules:
 
 1. A drawing stands in its page between `<!-- drawn: NAME -->` and `<!-- end of drawing -->`; `docs/generate.py` writes
    it there, a test compares.
-2. What is drawn is in tables. The states are those of `toolwire.scan.transitions`, the chain is that of `toolwire.config`,
-   the hooks are those that the middlewares define, the arrows are drawn by who imports whom. The steps around the chain
-   stand here, and a test follows a request to see that it takes them.
+2. What is drawn is in tables. The states are those of `toolwire.scan.transitions`, the chain is that of
+   `toolwire.config`, the hooks are those that the middlewares define, the arrows are drawn by who imports whom. The
+   steps around the chain stand here, and a test follows a request to see that it takes them.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ import click
 
 from docs import pairs
 from docs.drawings import redrawn
+from tests.engines import results
 from toolwire.cli import main
 from toolwire.config import GatewayConfig
 from toolwire.configuration.config_schema import default_of, fields_of, schema
@@ -28,7 +29,6 @@ from toolwire.ratelimit.base import Kind
 from toolwire.record import AccessField
 from toolwire.registry import CLIENT_PROTOCOLS, MIDDLEWARES, registries
 from toolwire.support.conversion import expectation, is_mapping, is_sequence, join, without_none
-from tests.engines import results
 
 ROOT = Path(__file__).resolve().parent.parent
 WITH_DRAWINGS = "docs/explanation/how-it-works.md"

@@ -34,9 +34,9 @@ from toolwire.errors import ModelFault, quote
 from toolwire.events import Call, Event, Finish, Kind, text_block
 from toolwire.formats.engine.rendering import by_prompt_name, prompt_name
 from toolwire.model import ModelRequest, ToolChoice, ToolSpec, ToolUse
-from toolwire.pipeline.exchange.exchange import Exchange
 from toolwire.pipeline.chain.middleware import Middleware, Place
 from toolwire.pipeline.chain.reply import Reply
+from toolwire.pipeline.exchange.exchange import Exchange
 from toolwire.protocols.shared.wire import dump, unfinished
 from toolwire.record import AccessField
 from toolwire.repair.repair import parses

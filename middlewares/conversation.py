@@ -33,17 +33,17 @@ from toolwire.errors import Cancelled, ClientFault, GatewayError, quote
 from toolwire.events import Event, Finish, Start
 from toolwire.folding import Folding
 from toolwire.model import Message, ModelReply, ReplyChoice, Usage
-from toolwire.pipeline.conversations.conversations import append, check_room, not_found
-from toolwire.pipeline.exchange.exchange import EXCHANGE, Exchange
-from toolwire.pipeline.exchange.growth import read_budget, too_much
-from toolwire.pipeline.websocket.lane_memory import LANE, LaneMemory
 from toolwire.pipeline.chain.middleware import Handler, Middleware
 from toolwire.pipeline.chain.reply import Reply
-from toolwire.pipeline.exchange.served_tools import stand_for_servers
 from toolwire.pipeline.chain.stages import Stage
+from toolwire.pipeline.conversations.conversations import append, check_room, not_found
 from toolwire.pipeline.conversations.stored import CONVERSATIONS, STORE_FAILURES, Conversations, away
-from toolwire.pipeline.transforms.summarising import Summarising
 from toolwire.pipeline.conversations.tool_memory import HiddenCalls, hidden_calls, left
+from toolwire.pipeline.exchange.exchange import EXCHANGE, Exchange
+from toolwire.pipeline.exchange.growth import read_budget, too_much
+from toolwire.pipeline.exchange.served_tools import stand_for_servers
+from toolwire.pipeline.transforms.summarising import Summarising
+from toolwire.pipeline.websocket.lane_memory import LANE, LaneMemory
 from toolwire.protocols.base import TurnForm
 from toolwire.protocols.shared.turn import Turn
 from toolwire.protocols.shared.wire import dump_in_pieces

@@ -36,25 +36,25 @@ from typing import ClassVar, Final, cast
 
 from aiohttp import web
 
-from toolwire.upstream.servers.fit_media import IMAGE_OMITTED
 from toolwire.call_policy.candidate import are_gateways
 from toolwire.errors import BackendFault, ClientFault, GatewayError, quote
 from toolwire.events import Delta, Event, Fault, Finish, Open, Start
 from toolwire.formats.engine.rendering import prompt_name, result_text
 from toolwire.formats.engine.toolset import NAME_BYTES, ToolSet, note, note_of
 from toolwire.model import Image, Message, ModelRequest, Text, ToolChoice, ToolResult, ToolSpec, ToolUse
-from toolwire.pipeline.exchange.exchange import EXCHANGE, Exchange
 from toolwire.pipeline.chain.middleware import Handler, Middleware, Place
-from toolwire.pipeline.conversations.model_turns import LoopState, ModelTurn, Shown
 from toolwire.pipeline.chain.reply import Reply
-from toolwire.pipeline.exchange.served_tools import Key, ServedTools, without_served
 from toolwire.pipeline.chain.stages import Batches
+from toolwire.pipeline.conversations.model_turns import LoopState, ModelTurn, Shown
 from toolwire.pipeline.conversations.stored import CONVERSATIONS, STORE_FAILURES, Conversations
 from toolwire.pipeline.conversations.tool_memory import ToolMemory, keep, keeps, leave, restored
+from toolwire.pipeline.exchange.exchange import EXCHANGE, Exchange
+from toolwire.pipeline.exchange.served_tools import Key, ServedTools, without_served
 from toolwire.record import AccessField, CounterSpec, ObservedTool
 from toolwire.servertools.calls import Trail
 from toolwire.servertools.source import NO_TOOLS, CallState, Tools, not_permitted, unknown_tool
 from toolwire.support.offload import weight
+from toolwire.upstream.servers.fit_media import IMAGE_OMITTED
 
 LOG: Final = logging.getLogger("toolwire.tools")
 

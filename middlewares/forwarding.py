@@ -3,8 +3,8 @@
 Sends the client's own bytes when nobody changed the request and the backend speaks the client's protocol (R1.6), or its
 body if that protocol has something to say to it (`ServerSide.own_body`), else the current request, made fit for the
 backend. Which backend that is, and which is asked when it fails, is decided by
-`toolwire.upstream.pool.attempts` and `toolwire.upstream.pool.pool` (R10.5, R10.6). Declares an estimate of the token counts where the
-backend may give none (R11.3).
+`toolwire.upstream.pool.attempts` and `toolwire.upstream.pool.pool` (R10.5, R10.6). Declares an estimate of the token
+counts where the backend may give none (R11.3).
 """
 
 from __future__ import annotations
@@ -15,26 +15,14 @@ from typing import ClassVar
 
 import orjson
 
-from toolwire.upstream.servers.adapt import adapt, has_client_tool, is_strained, limited, may_be_asked, takes_usual_reasoning
-from toolwire.upstream.servers.base import TokenCounter
-from toolwire.upstream.servers.concessions import NONE, Concessions
-from toolwire.upstream.servers.fit_media import fit_images
-from toolwire.upstream.servers.tokenizing import BY_SERVER
-from toolwire.upstream.servers.usage import Estimator
-from toolwire.upstream.pool.attempts import Attempts
-from toolwire.upstream.pool.choices import ChoiceInWords
-from toolwire.upstream.pool.conceding import AllOf, Conceding
-from toolwire.upstream.pool.enforcing import Relaxation
-from toolwire.upstream.pool.pool import WeightedEndpoint
-from toolwire.upstream.pool.wire_attempts import WireAttempts
 from toolwire.errors import ClientFault, quote
 from toolwire.events import Delta, Event, Finish, Open, changed
 from toolwire.model import Message, ModelRequest, Reasoning, Text, ToolUse, Usage, are_plain, replace
-from toolwire.pipeline.exchange.exchange import Exchange
 from toolwire.pipeline.chain.middleware import Middleware
-from toolwire.pipeline.paths.renaming import Renaming
 from toolwire.pipeline.chain.reply import Counting, Reply
+from toolwire.pipeline.exchange.exchange import Exchange
 from toolwire.pipeline.exchange.routing import Route
+from toolwire.pipeline.paths.renaming import Renaming
 from toolwire.pipeline.transforms.sealing import ALMOST, DROPPED, Marking, server_name
 from toolwire.protocols.shared.client_tools import is_client_tool
 from toolwire.protocols.shared.noise import KINDS, LEFT_OUT, NAMELESS, UNKNOWN_END
@@ -43,6 +31,25 @@ from toolwire.protocols.shared.wire import dump_in_pieces
 from toolwire.record import AccessField, CounterSpec
 from toolwire.support.offload import is_large
 from toolwire.support.repeated_ids import as_written
+from toolwire.upstream.pool.attempts import Attempts
+from toolwire.upstream.pool.choices import ChoiceInWords
+from toolwire.upstream.pool.conceding import AllOf, Conceding
+from toolwire.upstream.pool.enforcing import Relaxation
+from toolwire.upstream.pool.pool import WeightedEndpoint
+from toolwire.upstream.pool.wire_attempts import WireAttempts
+from toolwire.upstream.servers.adapt import (
+    adapt,
+    has_client_tool,
+    is_strained,
+    limited,
+    may_be_asked,
+    takes_usual_reasoning,
+)
+from toolwire.upstream.servers.base import TokenCounter
+from toolwire.upstream.servers.concessions import NONE, Concessions
+from toolwire.upstream.servers.fit_media import fit_images
+from toolwire.upstream.servers.tokenizing import BY_SERVER
+from toolwire.upstream.servers.usage import Estimator
 
 
 class Forwarding(Middleware):

@@ -16,23 +16,21 @@ from typing import Any, ClassVar, TypeVar
 
 from aiohttp import web
 
-from toolwire.upstream.servers.adapt import CLIENTS_OWN, said_in_words, taken_form
-from toolwire.upstream.servers.presets import FREE_GRAMMARS, GRAMMAR_CONSTRAINTS, PROVEN, SCHEMA_CONSTRAINTS, TAG_CONSTRAINTS
 from toolwire.config import PromptConfig
 from toolwire.errors import ClientFault
 from toolwire.formats.base import ToolFormat, tagged_answer, whole_answer
 from toolwire.formats.engine.brackets import reading_brackets
 from toolwire.formats.engine.escaping import Escaping
-from toolwire.formats.gbnf.grammar import Around, Bounds, Inexpressible
 from toolwire.formats.engine.recognition import recognised_markers
 from toolwire.formats.engine.rendering import as_taught
 from toolwire.formats.engine.restoring import Escapes
 from toolwire.formats.engine.toolset import NAME_BYTES, SPEC_BYTES, ToolSet, note, note_of
+from toolwire.formats.gbnf.grammar import Around, Bounds, Inexpressible
 from toolwire.model import Constraint, ModelRequest, ToolChoice, ToolSpec, are_plain, replace
+from toolwire.pipeline.chain.middleware import Middleware, Place
 from toolwire.pipeline.exchange.caches import CACHES
 from toolwire.pipeline.exchange.exchange import Exchange, OfferedTools
 from toolwire.pipeline.exchange.file_texts import FileTexts
-from toolwire.pipeline.chain.middleware import Middleware, Place
 from toolwire.pipeline.exchange.routing import Route
 from toolwire.prompting.beside_template import policy_beside, shown_tools, templated
 from toolwire.prompting.prompt import content_key, form_sentence, reminder, segment
@@ -40,6 +38,14 @@ from toolwire.prompting.transcript import SYSTEM, Flatten, escaping_of, guarded,
 from toolwire.scanner import reasoning_tags
 from toolwire.support.cache import Cache, CacheBudget, weight_of
 from toolwire.support.offload import is_large, offload
+from toolwire.upstream.servers.adapt import CLIENTS_OWN, said_in_words, taken_form
+from toolwire.upstream.servers.presets import (
+    FREE_GRAMMARS,
+    GRAMMAR_CONSTRAINTS,
+    PROVEN,
+    SCHEMA_CONSTRAINTS,
+    TAG_CONSTRAINTS,
+)
 
 T = TypeVar("T")
 

@@ -15,9 +15,9 @@ from typing import ClassVar, Final
 
 from toolwire.errors import ClientFault, quote
 from toolwire.model import Message, ModelRequest, Text, ToolUse
-from toolwire.pipeline.exchange.exchange import Exchange
 from toolwire.pipeline.chain.middleware import Middleware, Place
 from toolwire.pipeline.conversations.tool_memory import HiddenCalls
+from toolwire.pipeline.exchange.exchange import Exchange
 from toolwire.record import AccessField
 
 LOG: Final = logging.getLogger("toolwire.loop_detection")

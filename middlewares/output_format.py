@@ -14,9 +14,9 @@ from typing import Any, ClassVar, Final
 
 from toolwire.errors import ModelFault
 from toolwire.events import BlockKind, Delta, Event, Finish, Kind, Open
-from toolwire.pipeline.exchange.exchange import Exchange
 from toolwire.pipeline.chain.middleware import Middleware, Place
 from toolwire.pipeline.chain.reply import Reply
+from toolwire.pipeline.exchange.exchange import Exchange
 from toolwire.record import AccessField
 from toolwire.repair.repair import read_json
 from toolwire.schemas.schema import SchemaProblem, compile_schema

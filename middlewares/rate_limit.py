@@ -17,16 +17,16 @@ from collections.abc import Mapping, Sequence
 
 from aiohttp import web
 
-from toolwire.upstream.servers.usage import BYTES_PER_TOKEN
 from toolwire.errors import GatewayError, ModelFault
 from toolwire.events import Delta, Event, Fault, Finish
-from toolwire.pipeline.exchange.exchange import EXCHANGE, Exchange
-from toolwire.pipeline.exchange.heads import ADDED_HEADERS
 from toolwire.pipeline.chain.middleware import Handler, Middleware, Place
 from toolwire.pipeline.chain.reply import Reply
+from toolwire.pipeline.exchange.exchange import EXCHANGE, Exchange
+from toolwire.pipeline.exchange.heads import ADDED_HEADERS
 from toolwire.ratelimit.admission import ADMISSION, SLOT, Admission
 from toolwire.ratelimit.base import Bound, changes, gives_back
 from toolwire.ratelimit.slots import Slot
+from toolwire.upstream.servers.usage import BYTES_PER_TOKEN
 
 
 class RateLimit(Middleware):

@@ -32,20 +32,20 @@ from typing import ClassVar, Final
 
 from aiohttp.web import StreamResponse
 
-from toolwire.upstream.servers.usage import added
 from toolwire.call_policy.near import NearMiss, stand
 from toolwire.config import BadAnswersConfig
 from toolwire.errors import GatewayError, ModelFault, quote
 from toolwire.events import BlockKind, Delta, Event, Fault, Finish, Opaque, Open, Start, changed
 from toolwire.formats.engine.rendering import by_prompt_name
 from toolwire.model import Attempt, Message, ModelReply, ModelRequest, Text, ToolChoice, Usage
-from toolwire.pipeline.exchange.exchange import Exchange
 from toolwire.pipeline.chain.middleware import Ask, Middleware, Place
 from toolwire.pipeline.chain.reply import Reply
 from toolwire.pipeline.chain.stages import Batches, Following, Stage
+from toolwire.pipeline.exchange.exchange import Exchange
 from toolwire.protocols.shared.wire import dump_in_pieces
 from toolwire.record import AccessField, CounterSpec
 from toolwire.support.offload import OFFLOAD_BYTES, OFFLOAD_MESSAGES, offload, weight
+from toolwire.upstream.servers.usage import added
 
 LOG: Final = logging.getLogger("toolwire.reask")
 

@@ -9,15 +9,16 @@ thoughts in text. Where the server does tools nothing is taught, and calls that 
 unless `calls.recognise` is `taught` (R23.1, R24.1). Arguments are given out while they come only where the client reads
 a stream: in a whole answer nothing is gained by it.
 
-An answer that closes thinking which nothing opened began inside of it: see `toolwire.pipeline.reasoning.unopened`. That is noticed
-wherever a scanner is declared, but where the server does tools.
+An answer that closes thinking which nothing opened began inside of it: see `toolwire.pipeline.reasoning.unopened`. That
+is noticed wherever a scanner is declared, but where the server does tools.
 
 Calls inside of a thought that never closes are noticed in whole answers (`toolwire.pipeline.reasoning.thought_calls`).
 
 Behind the scanner, what was escaped in the prompt is undone where the model copied it, so that whoever works on the
 answer sees what was meant (R5.6a). Where nothing was escaped nothing is declared. Where calls are demanded or enforced,
-an answer ends at the first repeat of one of its calls (`toolwire.pipeline.transforms.repeats`). And the client's stop sequences are
-applied where the server does not, or would not say which one matched (`toolwire.pipeline.transforms.stopping`).
+an answer ends at the first repeat of one of its calls (`toolwire.pipeline.transforms.repeats`). And the client's stop
+sequences are applied where the server does not, or would not say which one matched
+(`toolwire.pipeline.transforms.stopping`).
 """
 
 from __future__ import annotations
@@ -28,25 +29,25 @@ from functools import partial
 from typing import ClassVar
 
 from toolwire.call_policy.counted import CALL_FIELDS
-from toolwire.upstream.pool.attempts import Attempts
 from toolwire.events import Open, is_live
 from toolwire.formats.base import ToolFormat
 from toolwire.formats.engine.rendering import prompt_name
 from toolwire.model import ModelRequest, ToolChoice, ToolSpec
-from toolwire.pipeline.exchange.exchange import Exchange, OfferedTools
 from toolwire.pipeline.chain.middleware import Middleware, Place
-from toolwire.pipeline.transforms.repeats import RepeatStage
 from toolwire.pipeline.chain.reply import Reply
+from toolwire.pipeline.exchange.exchange import Exchange, OfferedTools
 from toolwire.pipeline.exchange.routing import Route
+from toolwire.pipeline.reasoning.thought_calls import ThoughtCalls
+from toolwire.pipeline.reasoning.unopened import OUTCOMES, Unopened
+from toolwire.pipeline.transforms.repeats import RepeatStage
 from toolwire.pipeline.transforms.scanners import not_taught
 from toolwire.pipeline.transforms.scanning import ScanStage
 from toolwire.pipeline.transforms.stopping import ForeignStops, Stops, StopStage, divided
-from toolwire.pipeline.reasoning.thought_calls import ThoughtCalls
 from toolwire.pipeline.transforms.undoing import UndoStage
-from toolwire.pipeline.reasoning.unopened import OUTCOMES, Unopened
 from toolwire.pipeline.transforms.unwrapping import UnwrapStage
 from toolwire.record import AccessField, CounterSpec
 from toolwire.schemas.schema import ToolSchema, ToolSchemas
+from toolwire.upstream.pool.attempts import Attempts
 
 
 class Transformation(Middleware):

@@ -20,8 +20,6 @@ from typing import Any, ClassVar, Final
 
 from aiohttp import web
 
-from toolwire.upstream.servers.adapt import may_be_asked
-from toolwire.upstream.servers.fit_media import has_images, refused_images
 from toolwire.config import LimitsConfig
 from toolwire.errors import ClientFault, quote
 from toolwire.events import MAX_CHOICES
@@ -38,9 +36,9 @@ from toolwire.model import (
     fields_of,
     replace,
 )
+from toolwire.pipeline.chain.middleware import Middleware
 from toolwire.pipeline.exchange.caches import CACHES
 from toolwire.pipeline.exchange.exchange import Exchange
-from toolwire.pipeline.chain.middleware import Middleware
 from toolwire.pipeline.exchange.places import Places
 from toolwire.protocols.shared.files import CONTENT_TYPES
 from toolwire.protocols.shared.served import ServedForm
@@ -57,6 +55,8 @@ from toolwire.schemas.schema import (
 from toolwire.support.cache import CacheBudget, chars_of
 from toolwire.support.offload import is_large, offload
 from toolwire.tolerances import MANY_TOOLS, MOVED, NO_CALL, REPEATED, TOLERANCES, UNCHECKED
+from toolwire.upstream.servers.adapt import may_be_asked
+from toolwire.upstream.servers.fit_media import has_images, refused_images
 
 LOG: Final = logging.getLogger("toolwire.validation")
 

@@ -38,9 +38,9 @@ if TYPE_CHECKING:
         ToolUse,
         Usage,
     )
-    from toolwire.pipeline.exchange.exchange import EXCHANGE, Exchange
     from toolwire.pipeline.chain.middleware import Handler, Middleware, Place
     from toolwire.pipeline.chain.reply import Reply
+    from toolwire.pipeline.exchange.exchange import EXCHANGE, Exchange
     from toolwire.record import AccessField, CounterSpec
     from toolwire.scanner import open_scanner
     from toolwire.schemas.schema import validate_tool_name, validate_tool_schema

@@ -16,15 +16,10 @@ import orjson
 from aiohttp import web
 
 from toolwire._version import __version__
-from toolwire.upstream.servers.base import Backend
-from toolwire.upstream.servers.http import HttpBackend
 from toolwire.config import GatewayConfig, MiddlewareConfig
 from toolwire.configuration.checks import effective_routes, has_limits
 from toolwire.configuration.settings import load, read_section
-from toolwire.upstream.pool.health import HEALTH, Health
-from toolwire.upstream.pool.pool import Endpoint, pool_of
-from toolwire.upstream.pool.template_probing import TemplateProbes
-from toolwire.upstream.pool.verdicts import Verdicts
+from toolwire.extras.mcp.from_clients import ClientServers
 from toolwire.fastparse import IMPLEMENTATION
 from toolwire.formats.engine.toolset import KnownTools
 from toolwire.ingress.auth import Keys
@@ -34,24 +29,24 @@ from toolwire.ingress.receiving import later
 from toolwire.ingress.turns import Turns
 from toolwire.observability.telemetry import Metrics
 from toolwire.openapi import routes as openapi
-from toolwire.pipeline.handlers.admitting import CONFIG as CONFIG
-from toolwire.pipeline.conversations.background import BACKGROUND, Background
-from toolwire.pipeline.exchange.caches import CACHES
-from toolwire.pipeline.conversations.compacting import Compacting
-from toolwire.pipeline.sending.cors import Cors
-from toolwire.pipeline.handlers.counting import Counting
-from toolwire.pipeline.sending.delivery import ALIVE, API_KEY, CLIENTS, READY, Delivery, boundary
-from toolwire.pipeline.exchange.heads import OWN_MIDDLEWARES, set_common, timed
 from toolwire.pipeline.chain.middleware import Middleware, MiddlewareRunner, compose, instantiate
-from toolwire.pipeline.handlers.model_list import STARTED, list_models, show_model, started_now
 from toolwire.pipeline.chain.passing_on import passing
-from toolwire.pipeline.exchange.permission import Permission
 from toolwire.pipeline.chain.plain import PlainMiddlewareRunner
-from toolwire.pipeline.exchange.routing import ROUTER, Route, Router
-from toolwire.pipeline.transforms.sealing import sealed_of
-from toolwire.pipeline.exchange.shared_resources import SHARED, SharedResources
-from toolwire.pipeline.websocket.sockets import SOCKETS, Sockets
+from toolwire.pipeline.conversations.background import BACKGROUND, Background
+from toolwire.pipeline.conversations.compacting import Compacting
 from toolwire.pipeline.conversations.stored import CONVERSATIONS, Conversations
+from toolwire.pipeline.exchange.caches import CACHES
+from toolwire.pipeline.exchange.heads import OWN_MIDDLEWARES, set_common, timed
+from toolwire.pipeline.exchange.permission import Permission
+from toolwire.pipeline.exchange.routing import ROUTER, Route, Router
+from toolwire.pipeline.exchange.shared_resources import SHARED, SharedResources
+from toolwire.pipeline.handlers.admitting import CONFIG as CONFIG
+from toolwire.pipeline.handlers.counting import Counting
+from toolwire.pipeline.handlers.model_list import STARTED, list_models, show_model, started_now
+from toolwire.pipeline.sending.cors import Cors
+from toolwire.pipeline.sending.delivery import ALIVE, API_KEY, CLIENTS, READY, Delivery, boundary
+from toolwire.pipeline.transforms.sealing import sealed_of
+from toolwire.pipeline.websocket.sockets import SOCKETS, Sockets
 from toolwire.protocols.base import ClientSide
 from toolwire.ratelimit.admission import ADMISSION, Admission
 from toolwire.ratelimit.base import Ledger
@@ -59,7 +54,6 @@ from toolwire.ratelimit.opening import counting, make_ledger
 from toolwire.record import Observe
 from toolwire.registry import MIDDLEWARES, Registries, load_attribute, registries
 from toolwire.servertools.joined import source_of
-from toolwire.extras.mcp.from_clients import ClientServers
 from toolwire.servertools.source import ToolSource
 from toolwire.startup.chains import chain_of, kind_of
 from toolwire.startup.introduction import introduction
@@ -71,6 +65,12 @@ from toolwire.support.cache import CacheBudget
 from toolwire.support.collecting import COLLECTING, Collecting
 from toolwire.support.conversion import ConfigError
 from toolwire.support.seals import Seals, shared_secret
+from toolwire.upstream.pool.health import HEALTH, Health
+from toolwire.upstream.pool.pool import Endpoint, pool_of
+from toolwire.upstream.pool.template_probing import TemplateProbes
+from toolwire.upstream.pool.verdicts import Verdicts
+from toolwire.upstream.servers.base import Backend
+from toolwire.upstream.servers.http import HttpBackend
 
 METRICS: Final = web.AppKey("toolwire.metrics", Metrics)
 SERVER_TOOLS: Final = web.AppKey("toolwire.server_tools", ToolSource)
@@ -291,8 +291,8 @@ async def _closing_caches(app: web.Application) -> AsyncIterator[None]:
 
 
 def _hop_name(metrics: Metrics) -> str:
-    """How the gateway calls itself among others (`toolwire.upstream.servers.hops`): all its workers alike, which share the folder
-    of their counts."""
+    """How the gateway calls itself among others (`toolwire.upstream.servers.hops`): all its workers alike, which share
+    the folder of their counts."""
     cells = metrics.cells.path
     return secrets.token_hex(8) if cells is None else sha256(str(cells.parent).encode()).hexdigest()[:16]
 

@@ -9,7 +9,8 @@ Rules of this module (guarded: a change here needs a decision record, see docs/a
 3. `folding.fold` and `folding.unfold` are inverse: a whole reply is a stream that arrived at once, so there is one
    path.
 4. Events are immutable by convention. They are plain slotted classes because they are built once per token.
-5. An `extra` is that of `toolwire.model` (its rule 3): a writer looks at the fields of its own protocol and at no others.
+5. An `extra` is that of `toolwire.model` (its rule 3): a writer looks at the fields of its own protocol and at no
+   others.
 
 Block edges exist because Responses and Messages need them; guessing them later is where arguments get lost.
 """

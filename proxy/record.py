@@ -1,5 +1,5 @@
-"""What happened in one exchange, and who looks on while it happens: traces (`toolwire.extras.otel.tracing`) and captures
-(`toolwire.extras.capture.recorder`).
+"""What happened in one exchange, and who looks on while it happens: traces (`toolwire.extras.otel.tracing`) and
+captures (`toolwire.extras.capture.recorder`).
 
 Rules:
 

@@ -17,12 +17,12 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final, Generic, TypeVar, cast
 
-from toolwire.upstream.servers.base import Backend
 from toolwire.config import DEFAULT_CHAIN, ON_DEMAND, BackendConfig, LimitsConfig
 from toolwire.formats.base import ToolFormat
 from toolwire.protocols.base import ClientSide, ServerSide
 from toolwire.protocols.sides import ClientSides
 from toolwire.support.conversion import ConfigError, suggestion
+from toolwire.upstream.servers.base import Backend
 
 T = TypeVar("T")
 
@@ -249,8 +249,8 @@ def _servers() -> Registry[Callable[[], ServerSide]]:
 
 @dataclass(frozen=True, slots=True)
 class Registries:
-    """The registries of one application. A middleware is whatever `toolwire.pipeline.chain.middleware.instantiate` takes; a
-    protocol is a class, or whatever else gives one when it is called without arguments."""
+    """The registries of one application. A middleware is whatever `toolwire.pipeline.chain.middleware.instantiate`
+    takes; a protocol is a class, or whatever else gives one when it is called without arguments."""
 
     middlewares: Registry[Any]
     formats: Registry[ToolFormat]

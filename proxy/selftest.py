@@ -13,13 +13,12 @@ WANTED = [("get_weather", '{"city":"Oslo"}')]
 
 def check() -> str:
     """Which scanner runs, if all is well. Raises `RuntimeError`, or `ImportError`, with what is wrong."""
+    import toolwire
     import toolwire.middlewares
-    import toolwire
-    import toolwire
     from toolwire.fastparse import IMPLEMENTATION
 
-    missing = [name for name in toolwire.__all__ if not hasattr(proxy, name) or not hasattr(toolwire, name)]
-    if missing or not middlewares.__file__:
+    missing = [name for name in toolwire.__all__ if not hasattr(toolwire, name)]
+    if missing or not toolwire.middlewares.__file__:
         raise RuntimeError(f"the package is not whole: {', '.join(missing) or 'middlewares'}")
     for size in range(1, len(TEXT) + 1):
         if (found := _calls(size)) != WANTED:

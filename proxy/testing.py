@@ -30,11 +30,19 @@ from typing import Any, Final
 import orjson
 from aiohttp.test_utils import TestClient, TestServer
 
-from toolwire.upstream.servers.mock import MockBackend, MockSource
-from toolwire.config import BackendConfig, GatewayConfig, LimitsConfig, MiddlewareConfig, RetryConfig, RouteOptions, StoreConfig
+from toolwire.config import (
+    BackendConfig,
+    GatewayConfig,
+    LimitsConfig,
+    MiddlewareConfig,
+    RetryConfig,
+    RouteOptions,
+    StoreConfig,
+)
 from toolwire.model import ModelRequest
 from toolwire.record import BackendObserver
 from toolwire.registry import Registries, registries
+from toolwire.upstream.servers.mock import MockBackend, MockSource
 
 TAKING: Final = 5
 """Turns of the event loop that asyncio takes between accepting a connection and telling its server: one that closes

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from toolwire.scan._grammar import SPACE
 from toolwire.call_policy.call_words import (
     A_WORD,
     BEHIND_NAME,
@@ -25,6 +24,7 @@ from toolwire.call_policy.call_words import (
 )
 from toolwire.call_policy.markup import Tag, tag_at
 from toolwire.call_policy.written import Written
+from toolwire.scan._grammar import SPACE
 
 OPENED: Final = (("<|open|>", "<"), ("<|close|>", "</"), ("<|sep|>", ">"))
 """Tokens that stand for the brackets of tags."""

@@ -26,22 +26,31 @@ from dataclasses import replace
 from functools import partial
 from typing import Final, Literal
 
-from toolwire.config import BadAnswersConfig, LimitsConfig, RouteOptions
-from toolwire.errors import GatewayError, ModelFault, quote
-from toolwire.formats.engine.recognition import BARE
-from toolwire.formats.engine.rendering import prompt_parameters
-from toolwire.model import CallKind, ToolChoice, ToolSpec
-from toolwire.scan._grammar import AS_TEXT, DROPPED, Block, BlockSyntax, Decision, Field, Found, ValueKind, Why
-from toolwire.repair.repair import REPAIR_KINDS, compact_json
 from toolwire.call_policy.assembly import Assembly, assemble, begun, begun_member, member
 from toolwire.call_policy.candidate import Candidate, Names, names_on_offer, settled
 from toolwire.call_policy.heads import is_object, is_only_a_name, reading_on_offer
 from toolwire.call_policy.ids import CallIds
 from toolwire.call_policy.json_calls import raw_arguments, settle_arguments
-from toolwire.call_policy.near import NearMiss, is_marked, is_template, means_call, misfit, near_name, recites, unreadable
+from toolwire.call_policy.near import (
+    NearMiss,
+    is_marked,
+    is_template,
+    means_call,
+    misfit,
+    near_name,
+    recites,
+    unreadable,
+)
 from toolwire.call_policy.recognised import RECITED, Recogniser, Schemas, Unrecognised, checker
 from toolwire.call_policy.untyped import ParameterTypes
 from toolwire.call_policy.written import Written
+from toolwire.config import BadAnswersConfig, LimitsConfig, RouteOptions
+from toolwire.errors import GatewayError, ModelFault, quote
+from toolwire.formats.engine.recognition import BARE
+from toolwire.formats.engine.rendering import prompt_parameters
+from toolwire.model import CallKind, ToolChoice, ToolSpec
+from toolwire.repair.repair import REPAIR_KINDS, compact_json
+from toolwire.scan._grammar import AS_TEXT, DROPPED, Block, BlockSyntax, Decision, Field, Found, ValueKind, Why
 
 __all__ = ["CallPolicy", "FailureCode", "settle_arguments", "strict_failure"]
 
@@ -148,8 +157,8 @@ class CallPolicy:
         self._recogniser: Recogniser | None = None  # until a block is found in a form that was not taught
 
     def block(self, block: Block) -> Decision:
-        """See `toolwire.scan._grammar.CallPolicy`. A block whose closer is missing is a call only if the rest is complete
-        (R6.8)."""
+        """See `toolwire.scan._grammar.CallPolicy`. A block whose closer is missing is a call only if the rest is
+        complete (R6.8)."""
         if block.syntax.untaught:
             return self._untaught(block)
         if block.opened is not None:

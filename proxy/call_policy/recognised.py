@@ -19,14 +19,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final, Literal, get_args
 
-from toolwire.config import CallsConfig, LimitsConfig
-from toolwire.errors import quote
-from toolwire.formats.engine.recognition import RECOVERED
-from toolwire.formats.engine.rendering import prompt_name, prompt_parameters
-from toolwire.model import ToolSpec
-from toolwire.scan._grammar import SPACE, Block, BlockSyntax
-from toolwire.repair.repair import read_json
-from toolwire.schemas.schema import SchemaProblem, ToolSchema, compile_schema
 from toolwire.call_policy.assembly import Assembly, assemble
 from toolwire.call_policy.candidate import Candidate, Names, settled
 from toolwire.call_policy.coercion import Coerced, coerce
@@ -35,6 +27,14 @@ from toolwire.call_policy.near import NearMiss, is_template, misfit, recites, st
 from toolwire.call_policy.recovery import NoCall, recover
 from toolwire.call_policy.untyped import ParameterTypes
 from toolwire.call_policy.written import Written
+from toolwire.config import CallsConfig, LimitsConfig
+from toolwire.errors import quote
+from toolwire.formats.engine.recognition import RECOVERED
+from toolwire.formats.engine.rendering import prompt_name, prompt_parameters
+from toolwire.model import ToolSpec
+from toolwire.repair.repair import read_json
+from toolwire.scan._grammar import SPACE, Block, BlockSyntax
+from toolwire.schemas.schema import SchemaProblem, ToolSchema, compile_schema
 
 Schemas = Callable[[ToolSpec], ToolSchema]
 """The checker for a tool. Raises `SchemaProblem`."""

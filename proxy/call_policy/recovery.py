@@ -25,9 +25,6 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from toolwire.formats.engine.keys import ARGUMENTS, METADATA, NAMES, WRAPPERS
-from toolwire.scan._grammar import FENCE, SPACE
-from toolwire.repair.repair import MAX_REPAIRED_VALUES, has_more_values
 from toolwire.call_policy.call_text import CallText
 from toolwire.call_policy.call_words import (
     BEFORE_ARGUMENTS,
@@ -57,6 +54,9 @@ from toolwire.call_policy.markup import Tag, Unreadable, Value, next_tag, read_j
 from toolwire.call_policy.tags import unframed
 from toolwire.call_policy.untyped import STRING, ParameterTypes, Types, typed_value
 from toolwire.call_policy.written import Written, object_text
+from toolwire.formats.engine.keys import ARGUMENTS, METADATA, NAMES, WRAPPERS
+from toolwire.repair.repair import MAX_REPAIRED_VALUES, has_more_values
+from toolwire.scan._grammar import FENCE, SPACE
 
 MAX_STARTS: Final = 4
 """How many lines of a text are tried as the first one of its calls."""

@@ -8,8 +8,22 @@ from dataclasses import dataclass
 from toolwire.config.backend import BackendConfig
 from toolwire.config.chain import MiddlewareConfig, default_chain
 from toolwire.config.documented import doc
-from toolwire.config.keeping import BackgroundConfig, CaptureConfig, InspectConfig, StoreConfig, TelemetryConfig, ToolsConfig
-from toolwire.config.listening import AuthConfig, CorsConfig, LimitsConfig, RateLimitsConfig, ServerConfig, WebsocketConfig
+from toolwire.config.keeping import (
+    BackgroundConfig,
+    CaptureConfig,
+    InspectConfig,
+    StoreConfig,
+    TelemetryConfig,
+    ToolsConfig,
+)
+from toolwire.config.listening import (
+    AuthConfig,
+    CorsConfig,
+    LimitsConfig,
+    RateLimitsConfig,
+    ServerConfig,
+    WebsocketConfig,
+)
 from toolwire.config.options import RouteOptions
 from toolwire.config.route import RouteConfig
 

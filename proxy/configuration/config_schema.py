@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from typing import Any, Final, cast, get_args, get_origin
 
 from toolwire.config import GatewayConfig
-from toolwire.support.conversion import hints_of, is_mapping, is_sequence, join, options_of, to_mapping, without_none
 from toolwire.configuration.checks import BOUNDS
 from toolwire.configuration.settings import SHORTHAND
+from toolwire.support.conversion import hints_of, is_mapping, is_sequence, join, options_of, to_mapping, without_none
 
 EXPANSION: Final = {"type": "string", "pattern": r"\$\{"}
 """A text with `${NAME}` may stand for any scalar."""

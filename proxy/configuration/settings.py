@@ -33,10 +33,10 @@ from toolwire.config import (
     RouteConfig,
     RouteOptions,
 )
-from toolwire.support.conversion import ConfigError, EnvText, Rules, from_mapping, join
-from toolwire.support.plainyaml import parse_yaml, read_yaml
 from toolwire.configuration.checks import value_mistakes
 from toolwire.configuration.mistakes import Mistakes
+from toolwire.support.conversion import ConfigError, EnvText, Rules, from_mapping, join
+from toolwire.support.plainyaml import parse_yaml, read_yaml
 
 T = TypeVar("T")
 

@@ -11,11 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, Final, Protocol
 
-from toolwire.model import ToolResult, ToolSpec, ToolUse
-from toolwire.scan._grammar import BlockSyntax, Branch, Grammar
 from toolwire.formats.engine.escaping import Escaping
-from toolwire.formats.gbnf.grammar import STANDARD, Around, Bounds, Inexpressible, answer_grammar
-from toolwire.formats.gbnf.tags import structural_tag
 from toolwire.formats.engine.layout import FUNCTION, Layout, Tagged
 from toolwire.formats.engine.listing import Listing
 from toolwire.formats.engine.markers import MarkerSet
@@ -26,6 +22,10 @@ from toolwire.formats.engine.results import TOOL_RESPONSE, ResultForm
 from toolwire.formats.engine.templates import ALL, tokens
 from toolwire.formats.engine.values import Syntax
 from toolwire.formats.engine.words import COMMON, Words, words_of
+from toolwire.formats.gbnf.grammar import STANDARD, Around, Bounds, Inexpressible, answer_grammar
+from toolwire.formats.gbnf.tags import structural_tag
+from toolwire.model import ToolResult, ToolSpec, ToolUse
+from toolwire.scan._grammar import BlockSyntax, Branch, Grammar
 
 __all__ = [
     "VERBATIM",

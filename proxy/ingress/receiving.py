@@ -23,10 +23,10 @@ from aiohttp import web
 from aiohttp.http import HttpVersion11
 
 from toolwire.errors import ClientFault
-from toolwire.support.bounded_json import LARGE_BYTES
-from toolwire.support.codings import Decoder, coding_of, supported
 from toolwire.ingress.budget import BodyShare
 from toolwire.ingress.liveness import INTERIM
+from toolwire.support.bounded_json import LARGE_BYTES
+from toolwire.support.codings import Decoder, coding_of, supported
 
 BODY_RATE: Final = 16 * 1024
 """Bytes a second: a body that comes as fast as this is never too slow."""

@@ -16,12 +16,20 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from toolwire.config import LimitsConfig
+from toolwire.observability import terminal
+from toolwire.observability.logs import log_fields
+from toolwire.observability.metrics import (
+    SERIES_PER_FAMILY,
+    BoundedNames,
+    Counter,
+    Family,
+    Gauge,
+    Histogram,
+    SharedCounters,
+)
 from toolwire.record import AccessField, AccessRecord, CounterSpec
 from toolwire.support.cache import CacheUse
 from toolwire.support.conversion import ConfigError
-from toolwire.observability import terminal
-from toolwire.observability.logs import log_fields
-from toolwire.observability.metrics import SERIES_PER_FAMILY, BoundedNames, Counter, Family, Gauge, Histogram, SharedCounters
 
 ACCESS: Final = logging.getLogger(terminal.ACCESS)
 

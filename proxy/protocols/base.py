@@ -124,9 +124,9 @@ class TurnForm(Protocol):
     """How a protocol whose clients leave their history to the server (R12) names the turns of a conversation, and shows
     them. What has a value here need not be said by who inherits.
 
-    A turn is read in the model's words (`toolwire.protocols.shared.turn`), so whoever goes on from it may speak another protocol.
-    What the protocol shows of a turn and messages do not say it keeps in the turn's `extra`; Responses keeps all in its
-    own words (`said`). `body` is always a client's parsed JSON, an item one entry of what it said or got.
+    A turn is read in the model's words (`toolwire.protocols.shared.turn`), so whoever goes on from it may speak another
+    protocol. What the protocol shows of a turn and messages do not say it keeps in the turn's `extra`; Responses keeps
+    all in its own words (`said`). `body` is always a client's parsed JSON, an item one entry of what it said or got.
     """
 
     previous: str

@@ -16,7 +16,6 @@ from typing import Final, Literal
 
 from aiohttp import web
 
-from toolwire.upstream.servers.usage import BYTES_PER_TOKEN, IMAGE_TOKENS
 from toolwire.config import GatewayConfig, RateLimit, RouteConfig
 from toolwire.errors import ClientFault, GatewayError, Unavailable, quote, retry_after
 from toolwire.ingress.auth import ApiKey
@@ -26,6 +25,7 @@ from toolwire.protocols.base import Allowance, ClientSide
 from toolwire.protocols.shared.openai import duration
 from toolwire.ratelimit.base import WINDOW_S, Bound, Kind, Ledger, LedgerUnavailable, Scope, Verdict, wait_s
 from toolwire.ratelimit.slots import Arrivals, Slot
+from toolwire.upstream.servers.usage import BYTES_PER_TOKEN, IMAGE_TOKENS
 
 ANONYMOUS: Final = "anonymous"
 """Account of all clients together where no key is needed."""

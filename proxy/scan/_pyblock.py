@@ -33,7 +33,20 @@ from toolwire.scan._grammar import (
     Framing,
     Why,
 )
-from toolwire.scan._plan import CODE, JSON, LIKELY, LOOSE, NOTHING, PROSE, SURE, UNLIKELY, Opener, Plan, PlanBranch, PlanNode
+from toolwire.scan._plan import (
+    CODE,
+    JSON,
+    LIKELY,
+    LOOSE,
+    NOTHING,
+    PROSE,
+    SURE,
+    UNLIKELY,
+    Opener,
+    Plan,
+    PlanBranch,
+    PlanNode,
+)
 from toolwire.scan._pybuffer import Buffer
 from toolwire.scan._pyfields import AT_BRANCH, BY_ITSELF, GOES_ON, NO_FIELD, NO_KEY, FieldReader
 from toolwire.scan._pyoutput import Output

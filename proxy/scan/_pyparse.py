@@ -57,7 +57,18 @@ from toolwire.scan._pysse import SseFramer, are_plain
 from toolwire.scan.blocks import as_text, dropped, ended
 from toolwire.scan.decoding import DeltaDecoder
 from toolwire.scan.live import LiveCalls
-from toolwire.scan.surroundings import ALONE, FENCE, FRAMED, GOES_ON, HEADS, IS_CALL, IS_TEXT, NEXT_BLOCK, Read, Surroundings
+from toolwire.scan.surroundings import (
+    ALONE,
+    FENCE,
+    FRAMED,
+    GOES_ON,
+    HEADS,
+    IS_CALL,
+    IS_TEXT,
+    NEXT_BLOCK,
+    Read,
+    Surroundings,
+)
 
 __all__ = ["CallScanner", "SseFramer", "are_plain"]
 

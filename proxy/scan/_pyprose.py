@@ -13,7 +13,17 @@ from toolwire.scan._pybuffer import Buffer
 from toolwire.scan._pyoutput import Output
 from toolwire.scan.loose_head import loose_words
 from toolwire.scan.parts.quoting import Quoting
-from toolwire.scan.surroundings import ALONE, CODE, GOES_ON, IS_CALL, LAST_BYTES, MARKS, STRING, Surroundings, behind_info
+from toolwire.scan.surroundings import (
+    ALONE,
+    CODE,
+    GOES_ON,
+    IS_CALL,
+    LAST_BYTES,
+    MARKS,
+    STRING,
+    Surroundings,
+    behind_info,
+)
 from toolwire.scan.surroundings import FENCE as IN_FENCE
 
 _SPACE: Final = SPACE.encode()

@@ -30,9 +30,19 @@ import orjson
 
 from toolwire.config import LimitsConfig
 from toolwire.errors import quote
-from toolwire.support.cache import Cache, CacheBudget, chars_of, weight_of
-from toolwire.schemas._schema_walk import BUDGET, Graph, Node, SchemaProblem, Uncheckable, depth_of, json_text, path_text, private_copy
+from toolwire.schemas._schema_walk import (
+    BUDGET,
+    Graph,
+    Node,
+    SchemaProblem,
+    Uncheckable,
+    depth_of,
+    json_text,
+    path_text,
+    private_copy,
+)
 from toolwire.schemas.patterns import LINEAR, settle_patterns
+from toolwire.support.cache import Cache, CacheBudget, chars_of, weight_of
 
 __all__ = [
     "NotCompiled",

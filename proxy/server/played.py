@@ -14,12 +14,12 @@ from typing import Any
 from aiohttp import web
 
 from toolwire.app import BACKENDS
-from toolwire.upstream.servers.http import HttpBackend
-from toolwire.upstream.client.wire_client import WireClient
-from toolwire.upstream.client.wire_connection import Connection
 from toolwire.config import GatewayConfig
 from toolwire.observability.telemetry import Metrics
 from toolwire.server.hosting import AppFactory, Host
+from toolwire.upstream.client.wire_client import WireClient
+from toolwire.upstream.client.wire_connection import Connection
+from toolwire.upstream.servers.http import HttpBackend
 
 Answer = Callable[[bytes], Sequence[bytes]]
 """What a model server sends for the bytes of a request, by read."""

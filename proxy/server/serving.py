@@ -36,14 +36,14 @@ from toolwire.config import GatewayConfig
 from toolwire.errors import Unavailable
 from toolwire.observability.logs import flush_logs, set_up_logging
 from toolwire.observability.telemetry import Metrics
-from toolwire.startup.circles import leading_back
-from toolwire.support.conversion import ConfigError
-from toolwire.support.legible import visible_lines
 from toolwire.server.clients import bound_unsent
 from toolwire.server.descriptors import ACCEPTED_AT_ONCE, Shortage, allow_files, log_room
 from toolwire.server.hosting import AppFactory, Host, reread, settle_memory
 from toolwire.server.notify import READY, STOPPING, notify, reloading
 from toolwire.server.starting import tell
+from toolwire.startup.circles import leading_back
+from toolwire.support.conversion import ConfigError
+from toolwire.support.legible import visible_lines
 
 LOG: Final = logging.getLogger("toolwire.serving")
 

@@ -20,10 +20,10 @@ from typing import Any, Final
 
 from toolwire.config import ToolsConfig
 from toolwire.errors import quote
+from toolwire.extras.mcp.server import McpServer
 from toolwire.formats.engine.toolset import ToolSet
 from toolwire.model import ToolUse
 from toolwire.servertools.folder import ToolFolder
-from toolwire.extras.mcp.server import McpServer
 from toolwire.servertools.source import Enter, Result, Tools, ToolSource, unknown_tool
 
 LOG: Final = logging.getLogger("toolwire.tools")

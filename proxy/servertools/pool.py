@@ -22,12 +22,12 @@ from functools import partial
 from typing import Any, Final
 
 from toolwire.config import ToolsConfig
-from toolwire.support.legible import visible
 from toolwire.servertools.definition import TIMED_OUT, Declared, NotTried, ToolModuleError
 from toolwire.servertools.process import Ended, WorkerProcess
 from toolwire.servertools.source import Result
 from toolwire.servertools.worker.sources import Snapshot
 from toolwire.servertools.worker.values import NotDeclarable, decode
+from toolwire.support.legible import visible
 
 LOG: Final = logging.getLogger("toolwire.tools")
 

@@ -25,10 +25,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from toolwire.config import ToolsConfig
-from toolwire.support.environment import INHERITED, INTERPRETER
 from toolwire.servertools.printed import Printed, PrintedPipe
 from toolwire.servertools.worker import frames, guardian
 from toolwire.servertools.worker.sources import Snapshot, sent
+from toolwire.support.environment import INHERITED, INTERPRETER
 
 LOG: Final = logging.getLogger("toolwire.tools")
 

@@ -14,15 +14,15 @@ from typing import Any, Final
 from toolwire.config import GatewayConfig, MiddlewareConfig
 from toolwire.configuration.mistakes import Mistakes
 from toolwire.configuration.settings import read_section
-from toolwire.upstream.pool.pool import Endpoint, pool_of
 from toolwire.pipeline.chain.middleware import instantiate
 from toolwire.ratelimit.opening import make_ledger
 from toolwire.registry import Registries
+from toolwire.startup.chains import chain_mistakes
+from toolwire.startup.passed import passed_paths
 from toolwire.store.opening import make_store
 from toolwire.support.conversion import ConfigError, from_mapping
 from toolwire.support.linear import linear
-from toolwire.startup.chains import chain_mistakes
-from toolwire.startup.passed import passed_paths
+from toolwire.upstream.pool.pool import Endpoint, pool_of
 
 OTEL_PACKAGES: Final = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
 """What `telemetry` needs."""

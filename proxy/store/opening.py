@@ -7,8 +7,8 @@ import tempfile
 from pathlib import Path
 
 from toolwire.config import StoreConfig
-from toolwire.support.redis_url import read_url
 from toolwire.store.base import ResponseStore
+from toolwire.support.redis_url import read_url
 
 
 def make_store(config: StoreConfig) -> ResponseStore | None:

@@ -25,11 +25,11 @@ from hashlib import sha1
 from typing import Any, Final, TypeVar
 
 from toolwire.protocols.shared.turn import Turn
+from toolwire.store.base import Change, ReadBudget, ResponseStore, StoreUnavailable
+from toolwire.store.encoding import MAX_TURN_BYTES, MAX_TURNS, check_bounds, decoded, encoded, key_of, living_until
 from toolwire.support.offload import OFFLOAD_BYTES, offload
 from toolwire.support.redis_client import FAILURES, RedisClient, Script, Server, described
 from toolwire.support.redis_url import read_url
-from toolwire.store.base import Change, ReadBudget, ResponseStore, StoreUnavailable
-from toolwire.store.encoding import MAX_TURN_BYTES, MAX_TURNS, check_bounds, decoded, encoded, key_of, living_until
 
 T = TypeVar("T")
 
@@ -189,8 +189,8 @@ return {size, texts}
 
 
 class RedisStore(ResponseStore):
-    """Turns in the server at `url` (`toolwire.support.redis_url` has its forms), at most `max_turns`, and of one owner at
-    most `max_turns_per_owner`, under keys that begin with `prefix`.
+    """Turns in the server at `url` (`toolwire.support.redis_url` has its forms), at most `max_turns`, and of one owner
+    at most `max_turns_per_owner`, under keys that begin with `prefix`.
 
     `timeout_s` bounds each wait: for a connection, for its opening, for an answer. `replicas` must know a change before
     it has been made; None: all that could take over, where Sentinels or a cluster know them, else none. There a call

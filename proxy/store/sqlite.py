@@ -28,9 +28,9 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from toolwire.protocols.shared.turn import Turn
-from toolwire.support.sqlite_thread import SqliteThread, write_ahead
 from toolwire.store.base import Change, ReadBudget, ResponseStore, StoreUnavailable
 from toolwire.store.encoding import MAX_TURN_BYTES, MAX_TURNS, check_bounds, decode, encode, key_of, living_until
+from toolwire.support.sqlite_thread import SqliteThread, write_ahead
 
 T = TypeVar("T")
 

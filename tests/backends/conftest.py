@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-from toolwire.upstream.servers.http import HttpBackend, HttpSource
-from toolwire.upstream.client.wire_client import WireClient
 from toolwire.config import BackendConfig, LimitsConfig
 from toolwire.errors import GatewayError
 from toolwire.events import Event, Fault
@@ -17,6 +15,8 @@ from toolwire.model import Message, ModelRequest, Text
 from toolwire.registry import usual_server
 from toolwire.stream_grammar import check
 from toolwire.testing import Upstream
+from toolwire.upstream.client.wire_client import WireClient
+from toolwire.upstream.servers.http import HttpBackend, HttpSource
 
 SSE = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 

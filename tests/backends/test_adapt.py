@@ -8,13 +8,6 @@ from typing import Any
 import jsonschema
 import pytest
 
-from toolwire.upstream.servers.adapt import adapt
-from toolwire.upstream.servers.base import Capabilities
-from toolwire.upstream.servers.constraints import call_schema
-from toolwire.upstream.servers.fit_media import IMAGE_OMITTED
-from toolwire.upstream.servers.fit_messages import CONTINUE
-from toolwire.upstream.servers.identity import Identity
-from toolwire.upstream.servers.presets import PRESETS, capabilities
 from toolwire.config import BackendConfig
 from toolwire.errors import ClientFault
 from toolwire.formats.engine.rendering import CUSTOM_PARAMETERS
@@ -35,6 +28,13 @@ from toolwire.model import (
 from toolwire.protocols.chat.protocol import ChatProtocol
 from toolwire.protocols.messages.protocol import MessagesProtocol
 from toolwire.protocols.responses.protocol import ResponsesProtocol
+from toolwire.upstream.servers.adapt import adapt
+from toolwire.upstream.servers.base import Capabilities
+from toolwire.upstream.servers.constraints import call_schema
+from toolwire.upstream.servers.fit_media import IMAGE_OMITTED
+from toolwire.upstream.servers.fit_messages import CONTINUE
+from toolwire.upstream.servers.identity import Identity
+from toolwire.upstream.servers.presets import PRESETS, capabilities
 
 
 def say(role: Any, text: str, **more: Any) -> Message:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolwire.upstream.servers import usage
 from toolwire.upstream.client.sessions import PIECE_BYTES, BodyInPieces
+from toolwire.upstream.servers import usage
 from toolwire.upstream.servers.usage import _text_pieces
 
 

@@ -13,21 +13,21 @@ from typing import Any
 import orjson
 import pytest
 
-from toolwire.extras.codex_app.answer import Turn, read_usage
-from toolwire.extras.codex_app.asking import RESERVED, named, question, transcript
-from toolwire.extras.codex_app.stdio import ProcessTransport
-from toolwire.extras.codex_app.transport import Broken
-from toolwire.upstream.servers.private import NOTHING
 from toolwire.config import CodexConfig
 from toolwire.configuration.settings import load
 from toolwire.errors import GatewayError
 from toolwire.events import Event, Finish, Start
+from toolwire.extras.codex_app.answer import Turn, read_usage
+from toolwire.extras.codex_app.asking import RESERVED, named, question, transcript
+from toolwire.extras.codex_app.stdio import ProcessTransport
+from toolwire.extras.codex_app.transport import Broken
 from toolwire.folding import fold
 from toolwire.model import Image, Message, ModelRequest, Text, ToolResult, ToolSpec, ToolUse
 from toolwire.stream_grammar import check
 from toolwire.support.conversion import ConfigError
 from toolwire.support.environment import environment
 from toolwire.support.lines import HEAD_BYTES, LineSplitter, TooLarge
+from toolwire.upstream.servers.private import NOTHING
 
 # --- lines ------------------------------------------------------------------------------------------------------------
 

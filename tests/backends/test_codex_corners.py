@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from toolwire.extras.codex_app.answer import Turn
-from toolwire.upstream.servers.private import NOTHING
 from toolwire.errors import GatewayError
 from toolwire.events import Event, Start
+from toolwire.extras.codex_app.answer import Turn
 from toolwire.folding import fold
 from toolwire.model import Part, Reasoning, Text, ToolUse
 from toolwire.stream_grammar import check
+from toolwire.upstream.servers.private import NOTHING
 
 Item = dict[str, Any]
 

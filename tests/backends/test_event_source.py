@@ -17,11 +17,10 @@ import orjson
 import pytest
 from aiohttp.test_utils import TestServer
 
-from toolwire.upstream.servers.base import Backend, Capabilities, EventSource, WireSource
-from toolwire.upstream.servers.private import Private
+from tests.e2e.agent import block
+from tests.e2e.conftest import CHAT, USER, function, post, read_config, serving
+from tests.waiting import GUARD_S
 from toolwire.config import BackendConfig, BreakerConfig, RetryConfig
-from toolwire.upstream.pool.attempts import Attempts
-from toolwire.upstream.pool.pool import Endpoint, EndpointPool, WeightedEndpoint
 from toolwire.errors import BackendFault, ClientFault, GatewayError
 from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start
 from toolwire.folding import fold
@@ -30,9 +29,10 @@ from toolwire.pipeline.chain.reply import Reply
 from toolwire.record import AccessRecord, BackendObserver
 from toolwire.registry import registries
 from toolwire.testing import WireAnswer
-from tests.e2e.agent import block
-from tests.e2e.conftest import CHAT, USER, function, post, read_config, serving
-from tests.waiting import GUARD_S
+from toolwire.upstream.pool.attempts import Attempts
+from toolwire.upstream.pool.pool import Endpoint, EndpointPool, WeightedEndpoint
+from toolwire.upstream.servers.base import Backend, Capabilities, EventSource, WireSource
+from toolwire.upstream.servers.private import Private
 
 RESPONSES = "/v1/responses"
 QUICK = {"backoff_s": 0.001, "attempts": 2}

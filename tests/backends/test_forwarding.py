@@ -10,23 +10,23 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
-from toolwire.middlewares.forwarding import Forwarding
-from toolwire.upstream.servers.usage import count_bytes
+from tests.backends.conftest import Connect
+from tests.options import route_options
 from toolwire.config import LimitsConfig, RouteConfig
-from toolwire.upstream.pool.pool import EndpointPool
 from toolwire.errors import ClientFault, GatewayError
 from toolwire.events import Delta, Finish
 from toolwire.folding import fold
 from toolwire.formats.families import sentinel
+from toolwire.middlewares.forwarding import Forwarding
 from toolwire.model import Message, ModelRequest, Text, Usage
-from toolwire.pipeline.exchange.exchange import EXCHANGE, Exchange
 from toolwire.pipeline.chain.reply import Reply
+from toolwire.pipeline.exchange.exchange import EXCHANGE, Exchange
 from toolwire.pipeline.exchange.routing import Route
 from toolwire.protocols.chat.protocol import ChatProtocol
 from toolwire.record import AccessRecord
 from toolwire.testing import Say, ScriptedBackend, Upstream
-from tests.backends.conftest import Connect
-from tests.options import route_options
+from toolwire.upstream.pool.pool import EndpointPool
+from toolwire.upstream.servers.usage import count_bytes
 
 CHAT = ChatProtocol()
 

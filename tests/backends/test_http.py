@@ -8,7 +8,8 @@ from typing import Any
 import orjson
 import pytest
 
-from toolwire.upstream.servers.http import HttpBackend, base_url
+from tests.backends.conftest import SSE, Connect, Reading, ask, bytes_of, events_of, fault_of, http_chunk
+from tests.waiting import GUARD_S
 from toolwire.config import BackendConfig, GatewayConfig, LimitsConfig, Timeouts
 from toolwire.configuration.checks import check_values
 from toolwire.errors import BackendFault, GatewayError
@@ -18,8 +19,7 @@ from toolwire.model import Usage
 from toolwire.registry import usual_server
 from toolwire.support.conversion import ConfigError
 from toolwire.testing import Answer, Raw, Refuse, Say, Upstream, chunk, frame
-from tests.backends.conftest import SSE, Connect, Reading, ask, bytes_of, events_of, fault_of, http_chunk
-from tests.waiting import GUARD_S
+from toolwire.upstream.servers.http import HttpBackend, base_url
 
 # --- what is sent ---------------------------------------------------------------------------------------------------
 

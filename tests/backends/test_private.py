@@ -14,9 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolwire.upstream.servers.leaks import MOST_FIELDS, Leaks, check_reply, check_whole, leaks_of
-from toolwire.upstream.servers.private import HIDDEN, NOTHING, Private, forms, part_size, private_of
-from toolwire.upstream.servers.upstream_errors import MAX_MESSAGE_CHARS, clean, cleaned, hidden, read_refusal
+from tests.unit.test_stream_paths import REQUEST
 from toolwire.config import BackendConfig, LimitsConfig, RouteOptions
 from toolwire.errors import BackendFault
 from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
@@ -26,14 +24,16 @@ from toolwire.pipeline.chain.chain import Chain
 from toolwire.pipeline.exchange.exchange import OfferedTools
 from toolwire.pipeline.paths.passing import PassThrough
 from toolwire.pipeline.paths.relay import Relay
-from toolwire.pipeline.transforms.scanning import ScanStage
 from toolwire.pipeline.paths.stream_paths import FastPath, StreamPath, Transcode
+from toolwire.pipeline.transforms.scanning import ScanStage
 from toolwire.protocols.base import WriteOptions
 from toolwire.protocols.chat.protocol import ChatProtocol
 from toolwire.protocols.chat.reader import ChatReader
 from toolwire.protocols.chat.writer import ChatWriter
 from toolwire.testing import chunk, frame, read_frames
-from tests.unit.test_stream_paths import REQUEST
+from toolwire.upstream.servers.leaks import MOST_FIELDS, Leaks, check_reply, check_whole, leaks_of
+from toolwire.upstream.servers.private import HIDDEN, NOTHING, Private, forms, part_size, private_of
+from toolwire.upstream.servers.upstream_errors import MAX_MESSAGE_CHARS, clean, cleaned, hidden, read_refusal
 
 KEY = "Upstream/Key+0123456789-abcdefghij"
 OTHER = "other.token~9876543210"

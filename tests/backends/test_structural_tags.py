@@ -13,16 +13,16 @@ from typing import Any
 import jsonschema
 import pytest
 
+from tests.formats.cases import FORMATS, every_format
+from tests.formats.sampler import Acceptor, Grammar
+from toolwire.formats.base import ToolFormat, tagged_answer
+from toolwire.formats.engine.rendering import as_taught
+from toolwire.formats.gbnf.grammar import Inexpressible
+from toolwire.model import Constraint, Message, ModelRequest, Text, ToolSpec, ToolUse
+from toolwire.protocols.chat.protocol import ChatProtocol
 from toolwire.upstream.servers.adapt import adapt
 from toolwire.upstream.servers.base import Capabilities
 from toolwire.upstream.servers.presets import PRESETS
-from toolwire.formats.base import ToolFormat, tagged_answer
-from toolwire.formats.gbnf.grammar import Inexpressible
-from toolwire.formats.engine.rendering import as_taught
-from toolwire.model import Constraint, Message, ModelRequest, Text, ToolSpec, ToolUse
-from toolwire.protocols.chat.protocol import ChatProtocol
-from tests.formats.cases import FORMATS, every_format
-from tests.formats.sampler import Acceptor, Grammar
 
 STRINGS = {"type": "array", "items": {"type": "string"}}
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import orjson
 import pytest
 
-from toolwire.upstream.servers.private import Private
-from toolwire.upstream.servers.upstream_errors import MAX_MESSAGE_CHARS, clean, cleaned, read_refusal
 from toolwire.errors import BackendFault, ClientFault
 from toolwire.protocols.shared import openai
+from toolwire.upstream.servers.private import Private
+from toolwire.upstream.servers.upstream_errors import MAX_MESSAGE_CHARS, clean, cleaned, read_refusal
 
 
 def said(message: str, **more: object) -> bytes:

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import toolwire.upstream.servers.usage as usage
-from toolwire.upstream.servers.usage import Estimator, cached_file, count_bytes, pieces, request_texts
-from toolwire.model import Image, Message, ModelRequest, Text, ToolResult, ToolSpec, ToolUse
 from tests.waiting import GUARD_S
+from toolwire.model import Image, Message, ModelRequest, Text, ToolResult, ToolSpec, ToolUse
+from toolwire.upstream.servers.usage import Estimator, cached_file, count_bytes, pieces, request_texts
 
 
 @pytest.fixture

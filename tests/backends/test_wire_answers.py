@@ -13,6 +13,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.backends.peers import CHUNKED, LIMIT, OK, Peer, Step, chunked, sized
+from toolwire.config import Pool, Timeouts
+from toolwire.errors import BackendFault
 from toolwire.upstream.client.wire_answer import INBOX_BYTES, WireAnswer
 from toolwire.upstream.client.wire_connection import (
     FIRST_READ_BYTES,
@@ -22,9 +25,6 @@ from toolwire.upstream.client.wire_connection import (
     READ_BYTES,
     Connection,
 )
-from toolwire.config import Pool, Timeouts
-from toolwire.errors import BackendFault
-from tests.backends.peers import CHUNKED, LIMIT, OK, Peer, Step, chunked, sized
 
 BODY = b'{"id":"x","choices":[{"message":{"content":"gr\xc3\xbc\xc3\x9fe"}}]}'
 STREAM = [b": hi\n\n", b'data: {"a":1}\n\n', b"data: [DONE]\n\n"]

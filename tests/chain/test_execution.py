@@ -14,6 +14,8 @@ from aiohttp.test_utils import TestClient, TestServer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.options import in_sections
+from tests.waiting import GUARD_S
 from toolwire.app import create_app
 from toolwire.config import GatewayConfig
 from toolwire.configuration.settings import load
@@ -25,8 +27,6 @@ from toolwire.registry import registries
 from toolwire.servertools.folder import ToolFolder
 from toolwire.servertools.source import CallState, Enter, Result, Tools
 from toolwire.testing import ScriptedBackend, WireAnswer, run_chain
-from tests.options import in_sections
-from tests.waiting import GUARD_S
 
 MODULE = """
 def _tool(name, **properties):

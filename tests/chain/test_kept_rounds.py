@@ -17,16 +17,16 @@ from aiohttp.test_utils import TestClient, TestServer
 
 import toolwire.middlewares.execution
 import toolwire.pipeline.conversations.tool_memory
+from tests.chain.test_execution import ADD, LOOK, MODULE, prompt, told, turn
+from tests.options import in_sections
+from tests.waiting import GUARD_S
 from toolwire.app import create_app
-from toolwire.upstream.servers.mock import MockSource
 from toolwire.configuration.settings import load
 from toolwire.model import ModelRequest
 from toolwire.pipeline.conversations.stored import CONVERSATIONS
 from toolwire.registry import registries
 from toolwire.testing import ScriptedBackend, read_frames
-from tests.chain.test_execution import ADD, LOOK, MODULE, prompt, told, turn
-from tests.options import in_sections
-from tests.waiting import GUARD_S
+from toolwire.upstream.servers.mock import MockSource
 
 RESPONSES = "/v1/responses"
 BIG = {"a": 70_000_000_000, "b": 1}

@@ -10,11 +10,11 @@ import pytest
 
 import toolwire.pipeline.paths.stream_paths
 import toolwire.scanner
+from tests.chain.test_reask import CHAT, GOOD, PATHS, USED, WAYS, Turns, ask, body, calls, config, says, told
 from toolwire import fastparse
 from toolwire.model import Image, Message, ModelRequest, Text, ToolChoice
 from toolwire.scan import _pychunk, _pyparse
 from toolwire.testing import run_chain
-from tests.chain.test_reask import CHAT, GOOD, PATHS, USED, WAYS, Turns, ask, body, calls, config, says, told
 
 TWINS = pytest.mark.parametrize(
     ("scanner", "gate"),

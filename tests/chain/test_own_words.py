@@ -17,8 +17,8 @@ from toolwire.app import create_app
 from toolwire.config import DEFAULT_CHAIN, ON_DEMAND, GatewayConfig
 from toolwire.configuration.settings import load
 from toolwire.model import ModelRequest
-from toolwire.pipeline.exchange.exchange import Exchange
 from toolwire.pipeline.chain.middleware import Middleware, Place
+from toolwire.pipeline.exchange.exchange import Exchange
 from toolwire.record import AccessField, CounterSpec
 from toolwire.registry import MIDDLEWARES, Registries, registries
 from toolwire.startup.chains import chain_of, told

@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 from aiohttp import StreamReader, web
 
+from tests.waiting import GUARD_S
 from toolwire import ClientFault, GatewayError, Middleware, Reply
 from toolwire.errors import BackendFault
-from toolwire.pipeline.exchange.exchange import EXCHANGE
 from toolwire.pipeline.chain.middleware import Handler
+from toolwire.pipeline.exchange.exchange import EXCHANGE
 from toolwire.support.conversion import ConfigError
 from toolwire.testing import WireAnswer, run_chain
-from tests.waiting import GUARD_S
 
 USER = [{"role": "user", "content": "hi"}]
 TOOLS = [{"type": "function", "function": {"name": "look"}}]

@@ -15,10 +15,10 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from tests.optional import SYSTEMD, SYSTEMD_OFFLINE
 from toolwire.cli import main
 from toolwire.config import GatewayConfig
 from toolwire.configuration.settings import load
-from tests.optional import SYSTEMD, SYSTEMD_OFFLINE
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

@@ -11,13 +11,13 @@ from typing import Any
 
 from aiohttp import web
 
+from tests.e2e.conftest import CHAT, read_config
 from toolwire.app import create_app
 from toolwire.config import GatewayConfig
 from toolwire.ingress.budget import BODY_BUDGET
 from toolwire.observability.telemetry import Metrics
 from toolwire.server.clients import bound_unsent
 from toolwire.server.hosting import Host
-from tests.e2e.conftest import CHAT, read_config
 
 BODY = b'{"model":"m","messages":[{"role":"user","content":"hi"}]}'
 STREAMED = b'{"model":"m","stream":true,"messages":[{"role":"user","content":"hi"}]}'

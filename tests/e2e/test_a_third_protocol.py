@@ -11,6 +11,10 @@ import aiohttp
 import orjson
 import pytest
 
+from tests.e2e.agent import block
+from tests.e2e.conftest import CHAT, USER, function, post, read_config, serving, upstream_config
+from tests.e2e.edge import running
+from tests.protocols.tiny import TinyProtocol
 from toolwire import registry
 from toolwire.errors import BackendFault
 from toolwire.events import Fault, Finish, Open
@@ -21,10 +25,6 @@ from toolwire.registry import Registries, registries
 from toolwire.stream_grammar import check
 from toolwire.support.conversion import ConfigError
 from toolwire.testing import Answer, Asked, Refuse, Say, Upstream, WireAnswer
-from tests.e2e.agent import block
-from tests.e2e.conftest import CHAT, USER, function, post, read_config, serving, upstream_config
-from tests.e2e.edge import running
-from tests.protocols.tiny import TinyProtocol
 
 TINY = "/v1/tiny"
 SAY = [{"who": "user", "text": "hi"}]

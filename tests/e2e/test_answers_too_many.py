@@ -14,14 +14,14 @@ import orjson
 import pytest
 from aiohttp.test_utils import TestServer
 
-from toolwire.upstream.client import wire_client
+from tests.e2e.conftest import CHAT, post, serving, upstream_config
+from tests.e2e.meaning import MESSAGES, RESPONSES, meant
 from toolwire.folding import unfold
 from toolwire.model import ModelReply, ModelRequest, ReplyChoice, Text, Usage
 from toolwire.protocols.base import ServerSide, WriteOptions
 from toolwire.registry import SERVER_PROTOCOLS, load_attribute
 from toolwire.testing import TAKING
-from tests.e2e.conftest import CHAT, post, serving, upstream_config
-from tests.e2e.meaning import MESSAGES, RESPONSES, meant
+from toolwire.upstream.client import wire_client
 
 ASKING = 4
 ROUNDS = 4

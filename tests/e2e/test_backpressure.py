@@ -17,14 +17,14 @@ from typing import Any, overload
 
 import pytest
 
-from toolwire.config import GatewayConfig
-from toolwire.events import Event, Kind
-from toolwire.pipeline.exchange.exchange import Exchange
-from toolwire.pipeline.chain.middleware import Middleware
-from toolwire.testing import Answer, Asked, Step, Upstream, chunk, frame
 from tests.e2e.conftest import CHAT, USER, function, read_config
 from tests.e2e.edge import Gateway, head, running
 from tests.waiting import GUARD_S, until
+from toolwire.config import GatewayConfig
+from toolwire.events import Event, Kind
+from toolwire.pipeline.chain.middleware import Middleware
+from toolwire.pipeline.exchange.exchange import Exchange
+from toolwire.testing import Answer, Asked, Step, Upstream, chunk, frame
 
 MB = 1024 * 1024
 SENT_BYTES = 200 * MB

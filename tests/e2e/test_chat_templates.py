@@ -12,6 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.e2e.conftest import function, post, read_config, serving, upstream_config
+from tests.e2e.test_messages_backend import JSON, SSE
 from toolwire.config import GatewayConfig
 from toolwire.errors import ClientFault
 from toolwire.model import Message, ModelRequest, Text, ToolResult, ToolUse
@@ -20,8 +22,6 @@ from toolwire.protocols.completions.completions import CompletionsProtocol
 from toolwire.protocols.completions.jinja_template import JinjaTemplate
 from toolwire.support.conversion import ConfigError
 from toolwire.testing import Answer, Asked, Upstream
-from tests.e2e.conftest import function, post, read_config, serving, upstream_config
-from tests.e2e.test_messages_backend import JSON, SSE
 
 CHATML = """{%- for message in messages %}
 {{- '<|im_start|>' + message.role + '\\n' + message.content | trim + '<|im_end|>' + '\\n' }}

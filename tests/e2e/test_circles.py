@@ -15,12 +15,12 @@ from typing import Any
 import aiohttp
 import pytest
 
-from toolwire.upstream.servers.hops import HEADER
-from toolwire.testing import TAKING, Asked, Say, Upstream
 from tests.e2e.conftest import CHAT, USER, Gateway, post, read_config
 from tests.e2e.processes import ROOT, Process, running
 from tests.e2e.responses_answers import RESPONSES
 from tests.waiting import GUARD_S
+from toolwire.testing import TAKING, Asked, Say, Upstream
+from toolwire.upstream.servers.hops import HEADER
 
 OTHER = "0123456789abcdef"
 

@@ -11,11 +11,11 @@ from typing import Any, cast
 
 import pytest
 
-from toolwire.server.clients import REFUSALS, ClientConnection
-from toolwire.testing import Answer, Say, Upstream, chunk, frame
 from tests.e2e.conftest import CHAT
 from tests.e2e.edge import BODY, STREAMED, Start, answered, check, head
 from tests.waiting import GUARD_S, until
+from toolwire.server.clients import REFUSALS, ClientConnection
+from toolwire.testing import Answer, Say, Upstream, chunk, frame
 
 # --- time -----------------------------------------------------------------------------------------------------------
 

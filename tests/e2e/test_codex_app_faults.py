@@ -16,12 +16,12 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from toolwire.testing import WireAnswer
 from tests import codex_double
 from tests.e2e.conftest import CHAT, post, serving, upstream_config
 from tests.e2e.responses_answers import ask, of_stream, of_whole, outline
 from tests.e2e.test_codex_app import TOOLS, USAGE, WAYS, Codex, Start, codex, way
 from tests.waiting import GUARD_S, runs, until
+from toolwire.testing import WireAnswer
 
 __all__ = ["codex", "way"]
 

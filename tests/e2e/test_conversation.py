@@ -15,15 +15,15 @@ import aiohttp
 import pytest
 from aiohttp.test_utils import TestServer
 
-from toolwire.pipeline.exchange.exchange import Exchange
+from tests.e2e.conftest import Gateway, read_config, upstream_config
+from tests.waiting import GUARD_S
 from toolwire.pipeline.chain.middleware import Middleware
 from toolwire.pipeline.chain.reply import Reply
 from toolwire.pipeline.chain.stages import Batches
 from toolwire.pipeline.conversations.stored import CONVERSATIONS
+from toolwire.pipeline.exchange.exchange import Exchange
 from toolwire.store.base import StoreUnavailable
 from toolwire.testing import Answer, Say, Upstream, chunk, frame
-from tests.e2e.conftest import Gateway, read_config, upstream_config
-from tests.waiting import GUARD_S
 
 RESPONSES = "/v1/responses"
 CALL = '<tool_call>{"name":"look","arguments":"{\\"at\\":\\"sky\\"}"}</tool_call>'

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from toolwire.testing import Answer, Asked, Refuse, Say, Upstream
 from tests.e2e.conftest import USER, function, post, serving, upstream_config
 from tests.protocols.messages_wires import frames
+from toolwire.testing import Answer, Asked, Refuse, Say, Upstream
 
 PATH = "/v1/messages/count_tokens"
 RESPONSES = "/v1/responses/input_tokens"

@@ -14,6 +14,9 @@ import pytest
 from aiohttp.http import StreamWriter
 from aiohttp.test_utils import TestServer
 
+from tests.e2e.conftest import CHAT, USER, Gateway, function, post, upstream_config
+from tests.e2e.test_conversation import RESPONSES, ask, client, get
+from tests.e2e.test_item_references import refer
 from toolwire.config import LimitsConfig
 from toolwire.ingress.budget import BODY_BUDGET, BodyShare
 from toolwire.pipeline.conversations.stored import CONVERSATIONS
@@ -21,9 +24,6 @@ from toolwire.protocols.shared import wire
 from toolwire.protocols.shared.wire import PIECE_CHARS
 from toolwire.support.offload import OFFLOAD_BYTES, THREADS
 from toolwire.testing import Say, Upstream
-from tests.e2e.conftest import CHAT, USER, Gateway, function, post, upstream_config
-from tests.e2e.test_conversation import RESPONSES, ask, client, get
-from tests.e2e.test_item_references import refer
 
 READ = function("read_file", path="string")
 NEAR = '<tool_call>{"name":"red_file","arguments":{"path":"a"}}</tool_call>'

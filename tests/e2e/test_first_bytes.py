@@ -15,13 +15,13 @@ from typing import Any, cast
 import pytest
 from aiohttp import web
 
+from tests.e2e.conftest import CHAT
+from tests.e2e.edge import BODY, STREAMED, Gateway, Start, answered, check, head
+from tests.waiting import GUARD_S, until
 from toolwire.ingress.liveness import INTERIM, LivenessMonitor
 from toolwire.server.clients import ClientConnection
 from toolwire.server.parsing import SLICE_BYTES
 from toolwire.testing import Answer, Asked, Say, Upstream, chunk, frame
-from tests.e2e.conftest import CHAT
-from tests.e2e.edge import BODY, STREAMED, Gateway, Start, answered, check, head
-from tests.waiting import GUARD_S, until
 
 KEYS = {"auth": {"keys": ["right", "other"]}}
 HEALTH = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"

@@ -13,6 +13,9 @@ from uuid import uuid4
 import pytest
 from aiohttp.test_utils import TestServer
 
+from tests.e2e.conftest import Gateway, serving, upstream_config
+from tests.e2e.test_conversation import LOOK, ask, client, get, texts
+from tests.protocols.tiny import TinyProtocol, TinyWriter
 from toolwire.errors import GatewayError
 from toolwire.events import Event, Start
 from toolwire.model import Message, ModelReply
@@ -22,9 +25,6 @@ from toolwire.protocols.shared.wire import dump
 from toolwire.registry import registries
 from toolwire.store.encoding import key_of
 from toolwire.testing import Answer, Say, Upstream
-from tests.e2e.conftest import Gateway, serving, upstream_config
-from tests.e2e.test_conversation import LOOK, ask, client, get, texts
-from tests.protocols.tiny import TinyProtocol, TinyWriter
 
 KEPT = Path(__file__).parents[1] / "store" / "kept"
 TINY = "/v1/tiny"

@@ -15,21 +15,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.e2e.conftest import CHAT, function, post, serving, upstream_config
+from tests.waiting import until
 from toolwire.call_policy.policy import CallPolicy
 from toolwire.config import LimitsConfig, RouteOptions
 from toolwire.errors import Unavailable
 from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start
 from toolwire.ingress.liveness import LIVENESS
 from toolwire.model import ToolChoice, ToolSpec
-from toolwire.pipeline.transforms import scanning
 from toolwire.pipeline.chain.chain import Chain
 from toolwire.pipeline.exchange.exchange import OfferedTools
+from toolwire.pipeline.transforms import scanning
 from toolwire.pipeline.transforms.scanning import ScanStage
 from toolwire.registry import registries
 from toolwire.support.offload import OFFLOAD_BYTES
 from toolwire.testing import Say, Upstream
-from tests.e2e.conftest import CHAT, function, post, serving, upstream_config
-from tests.waiting import until
 
 TOOL: Final = function("write", text="string")
 TEXT: Final = "lorem ipsum\n" * (2 * OFFLOAD_BYTES // 12)

@@ -20,8 +20,6 @@ import openai
 import pytest
 import pytest_asyncio
 
-from toolwire.extras.demo import demo
-from toolwire.extras.demo.engine import Engine
 from tests.e2e.embedded import (
     NAMED,
     QUESTION,
@@ -34,6 +32,8 @@ from tests.e2e.embedded import (
     tool,
     with_model,
 )
+from toolwire.extras.demo import demo
+from toolwire.extras.demo.engine import Engine
 
 pytestmark = with_model
 

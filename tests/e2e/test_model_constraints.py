@@ -12,6 +12,10 @@ import openai
 import pytest
 import pytest_asyncio
 
+from tests.e2e.embedded import QUESTION, TIMER, WEATHER, ask, fitting, in_one_loop, served, tool, with_model
+from tests.formats.sampler import Acceptor, Grammar
+from tests.formats.toolsets import CODING, OFFICE
+from tests.options import route_options
 from toolwire.config import (
     DEFAULT_CHAIN,
     BackendConfig,
@@ -22,20 +26,16 @@ from toolwire.config import (
     ServerConfig,
     StoreConfig,
 )
-from toolwire.extras.demo.engine import Engine
 from toolwire.events import Delta, Event, Kind
+from toolwire.extras.demo.engine import Engine
 from toolwire.formats.base import whole_answer
 from toolwire.formats.gbnf.grammar import Around
 from toolwire.formats.gbnf.rules import MAX_REPEAT
 from toolwire.model import Constraint, ModelRequest
-from toolwire.pipeline.exchange.exchange import Exchange
 from toolwire.pipeline.chain.middleware import Middleware
+from toolwire.pipeline.exchange.exchange import Exchange
 from toolwire.registry import registries
 from toolwire.scanner import reasoning_tags
-from tests.e2e.embedded import QUESTION, TIMER, WEATHER, ask, fitting, in_one_loop, served, tool, with_model
-from tests.formats.sampler import Acceptor, Grammar
-from tests.formats.toolsets import CODING, OFFICE
-from tests.options import route_options
 
 pytestmark = with_model
 

@@ -9,15 +9,15 @@ import aiohttp
 import orjson
 import pytest
 
-from toolwire.upstream.servers.hops import HOPS, LOOP
-from toolwire.upstream.servers.identity import Identity
+from tests.e2e.conftest import read_config, serving
 from toolwire.config import BackendConfig
+from toolwire.errors import BackendFault, GatewayError
+from toolwire.testing import Answer, Upstream
 from toolwire.upstream.pool import model_names
 from toolwire.upstream.pool.model_names import ALONE, FRESH_S, MOST, STALE_S, ModelNames
 from toolwire.upstream.pool.pool import Endpoint
-from toolwire.errors import BackendFault, GatewayError
-from toolwire.testing import Answer, Upstream
-from tests.e2e.conftest import read_config, serving
+from toolwire.upstream.servers.hops import HOPS, LOOP
+from toolwire.upstream.servers.identity import Identity
 
 JSON = {"Content-Type": "application/json"}
 

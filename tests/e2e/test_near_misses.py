@@ -12,12 +12,12 @@ import pytest
 
 import toolwire.pipeline.paths.stream_paths
 import toolwire.scanner
-from toolwire import fastparse
-from toolwire.scan import _pychunk, _pyparse
-from toolwire.testing import Answer, Refuse, Say, Upstream, chunk, frame
 from tests.e2e.conftest import CHAT, USER, Gateway, function, post, sdk, upstream_config
 from tests.e2e.responses_answers import of_stream
 from tests.waiting import GUARD_S
+from toolwire import fastparse
+from toolwire.scan import _pychunk, _pyparse
+from toolwire.testing import Answer, Refuse, Say, Upstream, chunk, frame
 
 RESPONSES = "/v1/responses"
 READ = function("read_file", path="string")
@@ -33,7 +33,9 @@ def twin(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
     """Both scanners."""
     python = request.param == "python"
     monkeypatch.setattr(toolwire.scanner, "CallScanner", _pyparse.CallScanner if python else fastparse.CallScanner)
-    monkeypatch.setattr(toolwire.pipeline.paths.stream_paths, "ChunkGate", _pychunk.ChunkGate if python else fastparse.ChunkGate)
+    monkeypatch.setattr(
+        toolwire.pipeline.paths.stream_paths, "ChunkGate", _pychunk.ChunkGate if python else fastparse.ChunkGate
+    )
 
 
 def body(path: str, *, stream: bool) -> dict[str, Any]:

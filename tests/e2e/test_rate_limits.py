@@ -13,16 +13,16 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from toolwire.pipeline.sending.delivery import ALIVE, READY
+from tests.e2e.conftest import CHAT, USER, Gateway, function, post, read_config, sdk, serving, upstream_config
+from tests.ratelimit.conftest import Clock
+from tests.waiting import GUARD_S, until
 from toolwire.pipeline.chain.middleware import Middleware
+from toolwire.pipeline.sending.delivery import ALIVE, READY
 from toolwire.ratelimit.admission import ADMISSION, ANONYMOUS
 from toolwire.ratelimit.base import Bound, LedgerUnavailable
 from toolwire.ratelimit.memory import MemoryLedger
 from toolwire.registry import registries
 from toolwire.testing import Answer, Refuse, Say, Upstream, WireAnswer
-from tests.e2e.conftest import CHAT, USER, Gateway, function, post, read_config, sdk, serving, upstream_config
-from tests.ratelimit.conftest import Clock
-from tests.waiting import GUARD_S, until
 
 RESPONSES = "/v1/responses"
 ENDPOINTS: tuple[tuple[str, Mapping[str, Any]], ...] = ((CHAT, {"messages": USER}), (RESPONSES, {"input": "hi"}))

@@ -14,11 +14,11 @@ from typing import Any
 import aiohttp
 import pytest
 
-from toolwire.testing import Say, Upstream, read_frames
 from tests.e2e.conftest import USER
 from tests.e2e.processes import Process, closed, running
 from tests.e2e.test_faults import UNUSED
 from tests.waiting import GUARD_S, until
+from toolwire.testing import Say, Upstream, read_frames
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="signals, and looking at processes")
 

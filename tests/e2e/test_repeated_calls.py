@@ -10,12 +10,12 @@ import orjson
 import pytest
 
 import toolwire.scanner
+from tests.e2e.conftest import CHAT, USER, Gateway, function, post, read_config
+from tests.waiting import GUARD_S
 from toolwire import fastparse
 from toolwire.config import GatewayConfig
 from toolwire.scan import _pyparse
 from toolwire.testing import Answer, Say, Upstream, chunk, frame
-from tests.e2e.conftest import CHAT, USER, Gateway, function, post, read_config
-from tests.waiting import GUARD_S
 
 RESPONSES, MESSAGES = "/v1/responses", "/v1/messages"
 READ = function("read_file", path="string")

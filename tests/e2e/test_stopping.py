@@ -15,12 +15,12 @@ from typing import Any
 import aiohttp
 import pytest
 
-from toolwire.protocols.responses.protocol import ResponsesProtocol
-from toolwire.store.sqlite import SqliteStore
-from toolwire.testing import Say, Upstream, read_frames
 from tests.e2e.conftest import USER
 from tests.e2e.processes import Process, closed, running, until_status
 from tests.waiting import GUARD_S
+from toolwire.protocols.responses.protocol import ResponsesProtocol
+from toolwire.store.sqlite import SqliteStore
+from toolwire.testing import Say, Upstream, read_frames
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals")
 

@@ -11,14 +11,14 @@ import aiohttp
 import pytest
 from aiohttp.test_utils import TestServer
 
+from tests.e2e.conftest import CHAT, USER, Gateway, function, post, read_config, wait_for_servers
+from tests.waiting import GUARD_S
 from toolwire.app import create_app
 from toolwire.registry import registries
 from toolwire.startup.description import describe
 from toolwire.startup.names import check_names
 from toolwire.support.conversion import ConfigError
 from toolwire.testing import Answer, Raw, Refuse, Say, Upstream
-from tests.e2e.conftest import CHAT, USER, Gateway, function, post, read_config, wait_for_servers
-from tests.waiting import GUARD_S
 
 ASK: dict[str, Any] = {"messages": USER}
 

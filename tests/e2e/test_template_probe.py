@@ -14,19 +14,19 @@ import pytest
 from aiohttp.test_utils import TestServer
 from click.testing import CliRunner
 
-from toolwire.app import create_app
-from toolwire.cli import main
-from toolwire.config import GatewayConfig
-from toolwire.upstream.pool import template_probing
-from toolwire.observability.metrics import SharedCounters
-from toolwire.observability.telemetry import Metrics
-from toolwire.testing import Answer, Asked, Refuse, Upstream
 from tests.e2e.conftest import CHAT, USER, function, post, read_config, serving, wait_for_servers
 from tests.e2e.engines import ollama
 from tests.e2e.meaning import meant
 from tests.e2e.template_servers import KINDS, QWEN, TemplateServer, upstream
 from tests.e2e.test_tool_mode import get
 from tests.waiting import GUARD_S
+from toolwire.app import create_app
+from toolwire.cli import main
+from toolwire.config import GatewayConfig
+from toolwire.observability.metrics import SharedCounters
+from toolwire.observability.telemetry import Metrics
+from toolwire.testing import Answer, Asked, Refuse, Upstream
+from toolwire.upstream.pool import template_probing
 
 READ = function("read", path="string")
 CALL = '<tool_call>\n{"name": "read", "arguments": {"path": "a"}}\n</tool_call>'

@@ -14,11 +14,13 @@ import pytest
 from aiohttp.test_utils import TestServer
 from click.testing import CliRunner
 
+from tests.e2e.conftest import CHAT, USER, function, post, read_config, serving, upstream_config
+from tests.e2e.test_messages_backend import BODIES, JSON, SSE, meant
+from tests.waiting import GUARD_S
 from toolwire.app import create_app
 from toolwire.cli import main
 from toolwire.config import GatewayConfig
 from toolwire.configuration.mistakes import Mistakes
-from toolwire.upstream.pool.verdicts import Verdicts
 from toolwire.folding import unfold
 from toolwire.model import ModelReply, ModelRequest, ReplyChoice, Text, ToolUse, Usage
 from toolwire.observability.metrics import SharedCounters
@@ -28,9 +30,7 @@ from toolwire.registry import SERVER_PROTOCOLS, load_attribute, registries
 from toolwire.startup.names import name_mistakes
 from toolwire.support.conversion import ConfigError
 from toolwire.testing import Answer, Asked, Refuse, Say, Upstream
-from tests.e2e.conftest import CHAT, USER, function, post, read_config, serving, upstream_config
-from tests.e2e.test_messages_backend import BODIES, JSON, SSE, meant
-from tests.waiting import GUARD_S
+from toolwire.upstream.pool.verdicts import Verdicts
 
 READ = function("read", path="string")
 WRITTEN = '<tool_call>{"name":"read","arguments":{"path":"a"}}</tool_call>'

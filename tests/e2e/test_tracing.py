@@ -17,12 +17,12 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from tests.e2e.conftest import function, mock_config, post, read_config, serving, upstream_config
+from tests.waiting import GUARD_S, until
 from toolwire.app import create_app
 from toolwire.record import ObservedTool
 from toolwire.support.conversion import ConfigError
 from toolwire.testing import Refuse, Say, Upstream
-from tests.e2e.conftest import function, mock_config, post, read_config, serving, upstream_config
-from tests.waiting import GUARD_S, until
 
 pytest.importorskip("opentelemetry.sdk")
 pytest.importorskip("opentelemetry.exporter.otlp.proto.http")

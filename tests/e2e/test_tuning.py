@@ -15,8 +15,15 @@ from typing import Any
 
 import pytest
 
-from toolwire.extras.demo.engine import ENGINE_PACKAGE, INSTALL_ENGINE, INSTALL_WEIGHTS, WEIGHTS_PACKAGE, Engine, find_weights
 from tests.waiting import GUARD_S
+from toolwire.extras.demo.engine import (
+    ENGINE_PACKAGE,
+    INSTALL_ENGINE,
+    INSTALL_WEIGHTS,
+    WEIGHTS_PACKAGE,
+    Engine,
+    find_weights,
+)
 
 ROOT = Path(__file__).parents[2]
 TIGHT = {

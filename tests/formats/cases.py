@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import pytest
 
+from tests.options import route_options
 from toolwire.call_policy.policy import CallPolicy
 from toolwire.config import LimitsConfig
 from toolwire.events import Finish, Start
@@ -21,7 +22,6 @@ from toolwire.formats.engine.values import Number, Syntax, read_object
 from toolwire.model import Part, ToolChoice, ToolResult, ToolSpec, ToolUse
 from toolwire.registry import FORMATS as PATHS
 from toolwire.registry import registries
-from tests.options import route_options
 
 
 def inside(tool_format: ToolFormat, written: str, result: ToolResult) -> str:

@@ -17,8 +17,7 @@ from typing import Any, Final, Literal
 import orjson
 import pytest
 
-from toolwire.upstream.servers.adapt import adapt
-from toolwire.upstream.servers.base import Capabilities
+from tests.formats.cases import FORMATS, apart, every_format, inside, restore_json, restored, scan
 from toolwire.config import PromptConfig
 from toolwire.formats.base import ToolFormat, escaping_for, escaping_in_calls
 from toolwire.formats.engine.brackets import reading_brackets
@@ -30,7 +29,8 @@ from toolwire.prompting.prompt import segment
 from toolwire.prompting.transcript import inject
 from toolwire.protocols.chat.protocol import ChatProtocol
 from toolwire.protocols.responses.protocol import ResponsesProtocol
-from tests.formats.cases import FORMATS, apart, every_format, inside, restore_json, restored, scan
+from toolwire.upstream.servers.adapt import adapt
+from toolwire.upstream.servers.base import Capabilities
 
 Flatten = Literal["sentinel", "bracket"]
 

@@ -12,12 +12,15 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
+from tests.e2e.test_framing import SAID
+from tests.formats.cases import FORMATS, bare, every_format
+from tests.formats.sampler import Acceptor, Grammar
 from toolwire.call_policy.policy import CallPolicy
 from toolwire.config import LimitsConfig, ReasoningConfig, RouteOptions
 from toolwire.events import Finish, Start
 from toolwire.folding import fold
-from toolwire.formats.families import harmony
 from toolwire.formats.base import ToolFormat, whole_answer
+from toolwire.formats.families import harmony
 from toolwire.formats.gbnf.grammar import Around, Inexpressible
 from toolwire.formats.gbnf.notation import literal, sequence
 from toolwire.formats.gbnf.rules import Bounds, Rules
@@ -25,9 +28,6 @@ from toolwire.formats.gbnf.text import Pattern, Text, spaced, units
 from toolwire.model import Part, Reasoning, ToolChoice, ToolSpec, ToolUse
 from toolwire.model import Text as TextPart
 from toolwire.scanner import build_scanner, reasoning_tags
-from tests.e2e.test_framing import SAID
-from tests.formats.cases import FORMATS, bare, every_format
-from tests.formats.sampler import Acceptor, Grammar
 
 UNIT = {
     "type": "object",

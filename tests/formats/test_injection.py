@@ -9,15 +9,16 @@ from typing import Any, cast
 
 import pytest
 
-from toolwire.middlewares.injection import Injection, InjectionOptions
-from toolwire.upstream.servers.base import Capabilities
+from tests.formats.cases import SEARCH, WEATHER, every_format
+from tests.formats.sampler import Acceptor, Grammar
+from tests.options import route_options
 from toolwire.config import LimitsConfig, PromptConfig, ReasoningConfig, RouteConfig
-from toolwire.upstream.pool.pool import EndpointPool
 from toolwire.errors import ClientFault
-from toolwire.formats.families import bare_json, hermes, pythonic, sentinel
 from toolwire.formats.base import ToolFormat, whole_answer
 from toolwire.formats.engine.toolset import ToolSet
 from toolwire.formats.engine.words import COMMON
+from toolwire.formats.families import bare_json, hermes, pythonic, sentinel
+from toolwire.middlewares.injection import Injection, InjectionOptions
 from toolwire.model import Message, ModelRequest, Origin, Text, ToolChoice, ToolResult, ToolSpec, ToolUse
 from toolwire.pipeline.exchange.exchange import Exchange
 from toolwire.pipeline.exchange.routing import Route
@@ -26,9 +27,8 @@ from toolwire.protocols.chat.protocol import ChatProtocol
 from toolwire.record import AccessRecord
 from toolwire.support import offload
 from toolwire.support.offload import OFFLOAD_BYTES
-from tests.formats.cases import SEARCH, WEATHER, every_format
-from tests.formats.sampler import Acceptor, Grammar
-from tests.options import route_options
+from toolwire.upstream.pool.pool import EndpointPool
+from toolwire.upstream.servers.base import Capabilities
 
 REQUIRED = ToolChoice("required")
 

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from tests.formats.cases import FORMATS, SEARCH, WEATHER
 from toolwire.config import PromptConfig
-from toolwire.formats.families import hermes, sentinel
 from toolwire.formats.base import ToolFormat, call_form
+from toolwire.formats.families import hermes, sentinel
 from toolwire.model import (
     Attempt,
     Image,
@@ -24,7 +25,6 @@ from toolwire.model import (
 )
 from toolwire.prompting.prompt import REMINDER, reminder
 from toolwire.prompting.transcript import GO_ON, inject
-from tests.formats.cases import FORMATS, SEARCH, WEATHER
 
 LINE = "Remember."
 CALL = Message("assistant", (ToolUse("c1", "search", "{}"),))

@@ -11,14 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.formats.cases import FORMATS, SEARCH, WEATHER, bare, every_format, scan
 from toolwire import open_scanner
 from toolwire.config import PromptConfig
 from toolwire.events import BlockKind, Delta, Open
 from toolwire.fastparse import CallScanner
-from toolwire.formats.families import bare_json, fenced_json, hermes, sentinel
 from toolwire.formats.base import ToolFormat
 from toolwire.formats.engine.brackets import reading_brackets
 from toolwire.formats.engine.restoring import Escapes
+from toolwire.formats.families import bare_json, fenced_json, hermes, sentinel
 from toolwire.model import (
     Image,
     Message,
@@ -48,7 +49,6 @@ from toolwire.prompting.prompt import (
 )
 from toolwire.prompting.transcript import GO_ON, inject, split_at
 from toolwire.scan._pyparse import CallScanner as PythonScanner
-from tests.formats.cases import FORMATS, SEARCH, WEATHER, bare, every_format, scan
 
 SENTINEL = sentinel.FORMAT
 STRICT = ToolSpec("exact", None, {"type": "object", "properties": {}}, strict=True)

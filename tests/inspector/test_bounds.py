@@ -10,9 +10,14 @@ from typing import Any
 
 import pytest
 
+from tests.e2e.conftest import CHAT, post, read_config
+from tests.e2e.edge import running
+from tests.inspector.inspected import asked, inspecting
+from tests.inspector.test_routes import HERS, HIS, KEYED, bearer
+from tests.waiting import GUARD_S
+from toolwire.config import LimitsConfig
 from toolwire.extras.capture.files import Captured, Entry, read_capture, write_capture
 from toolwire.extras.capture.recording import RecordingError
-from toolwire.config import LimitsConfig
 from toolwire.extras.inspector import answer as answers
 from toolwire.extras.inspector import bounds, prompt, uploads
 from toolwire.extras.inspector.bounds import MOST_BYTES, MOST_READS, MOST_ROUNDS, READ_CHARS, within_bounds
@@ -22,11 +27,6 @@ from toolwire.extras.inspector.uploads import open_capture
 from toolwire.extras.inspector.view import view
 from toolwire.registry import registries
 from toolwire.testing import chunk, frame
-from tests.e2e.conftest import CHAT, post, read_config
-from tests.e2e.edge import running
-from tests.inspector.inspected import asked, inspecting
-from tests.inspector.test_routes import HERS, HIS, KEYED, bearer
-from tests.waiting import GUARD_S
 
 LIMITS = LimitsConfig()
 MARK = b'{"toolwire_capture":1,"request_id":"r"'

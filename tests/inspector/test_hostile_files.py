@@ -12,9 +12,9 @@ from click.testing import CliRunner, Result
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.inspector.inspected import CALL, WEATHER, answering, asked
 from toolwire.cli import main
 from toolwire.testing import Say
-from tests.inspector.inspected import CALL, WEATHER, answering, asked
 
 VALUES: Final = st.recursive(
     st.none()

@@ -12,16 +12,16 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import toolwire.scanner
+from tests.e2e.conftest import function, read_config, serving
+from tests.inspector.inspected import CALL, WEATHER, Inspected, asked, covers, lane, part
 from toolwire import fastparse
-from toolwire.extras.capture.files import Captured, Entry
 from toolwire.config import RouteOptions
+from toolwire.extras.capture.files import Captured, Entry
 from toolwire.extras.inspector.view import view
 from toolwire.registry import registries
 from toolwire.scan import _pyparse
 from toolwire.support.conversion import to_mapping
 from toolwire.testing import chunk, frame
-from tests.e2e.conftest import function, read_config, serving
-from tests.inspector.inspected import CALL, WEATHER, Inspected, asked, covers, lane, part
 
 PLUGINS = registries()
 TOOLS = [WEATHER, function("add", a="integer")]

@@ -12,15 +12,15 @@ import orjson
 import pytest
 from click.testing import CliRunner
 
+from tests.e2e.conftest import CHAT, post, read_config, serving
+from tests.e2e.processes import ROOT, running
+from tests.inspector.inspected import Inspected, asked, inspecting
+from tests.waiting import GUARD_S
 from toolwire.cli import main
 from toolwire.config import GatewayConfig
 from toolwire.configuration.config_schema import schema
 from toolwire.configuration.settings import load
 from toolwire.support.conversion import ConfigError
-from tests.e2e.conftest import CHAT, post, read_config, serving
-from tests.e2e.processes import ROOT, running
-from tests.inspector.inspected import Inspected, asked, inspecting
-from tests.waiting import GUARD_S
 
 MOCK: dict[str, Any] = {"backends": {"mock": {"kind": "mock", "script": ["hello"]}}}
 

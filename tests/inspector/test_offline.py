@@ -22,13 +22,13 @@ import pytest
 from aiohttp.test_utils import TestServer
 from click.testing import CliRunner
 
-from toolwire.extras.capture.files import read_capture
-from toolwire.cli import main
-from toolwire.extras.inspector.offline import offline
-from toolwire.testing import Say
 from tests.e2e.processes import ROOT
 from tests.inspector.inspected import CALL, WEATHER, Inspected, answering, asked, calls
 from tests.waiting import GUARD_S
+from toolwire.cli import main
+from toolwire.extras.capture.files import read_capture
+from toolwire.extras.inspector.offline import offline
+from toolwire.testing import Say
 
 HEAD = {"toolwire_capture": 1}
 

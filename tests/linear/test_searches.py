@@ -11,23 +11,23 @@ from typing import Final
 
 import pytest
 
+from tests.linear.work import CountedBytes, CountedText, work
+from tests.parse.policies import WordPolicy
 from toolwire import fastparse
-from toolwire.upstream.servers.leaks import Leaks
-from toolwire.upstream.servers.private import Private
-from toolwire.upstream.servers.upstream_errors import clean
 from toolwire.call_policy.json_calls import settle_arguments
 from toolwire.extras.capture.files import Entry
 from toolwire.extras.capture.redaction import Redaction
 from toolwire.extras.inspector.output import frames
 from toolwire.pipeline.paths.relay import Relay
-from toolwire.pipeline.transforms.stopping import _Matcher
 from toolwire.pipeline.reasoning.unopened import closes_thoughts
+from toolwire.pipeline.transforms.stopping import _Matcher
 from toolwire.registry import registries, usual_server
-from toolwire.scan import _pyguard, _pyparse, _pysse
 from toolwire.repair.literals import braces_value, python_calls
 from toolwire.repair.repair import compact_json, repair_json
-from tests.linear.work import CountedBytes, CountedText, work
-from tests.parse.policies import WordPolicy
+from toolwire.scan import _pyguard, _pyparse, _pysse
+from toolwire.upstream.servers.leaks import Leaks
+from toolwire.upstream.servers.private import Private
+from toolwire.upstream.servers.upstream_errors import clean
 
 UNITS: Final = (
     *("a", " ", "\n", "\r", "\t", "\\", '"', "'", "`", "<", ">", "{", "[", "(", "}", "]", ",", ":", ".", "=", "%", "*"),

@@ -13,12 +13,12 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from tests.mcp.conftest import call, connected, settings
+from tests.waiting import GUARD_S, until
 from toolwire.config import McpServerConfig
 from toolwire.extras.mcp import server as serving
 from toolwire.extras.mcp.secrets import secrets_of
 from toolwire.extras.mcp.server import McpServer
-from tests.mcp.conftest import call, connected, settings
-from tests.waiting import GUARD_S, until
 
 pytest.importorskip("mcp")
 

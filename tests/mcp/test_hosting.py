@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
+from tests.mcp.conftest import settings
+from tests.waiting import GUARD_S
 from toolwire.extras.mcp import hosting
 from toolwire.extras.mcp.frames import HEAD
 from toolwire.extras.mcp.hosting import HostProcess
 from toolwire.extras.mcp.server import McpServer
-from tests.mcp.conftest import settings
-from tests.waiting import GUARD_S
 
 LOST = b'{"lost": "it is gone"}'
 SCRIPT = f"""

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
+from tests.mcp.conftest import call, settings
+from tests.waiting import GUARD_S
 from toolwire.config import ToolsConfig
 from toolwire.formats.engine.toolset import ToolSet
 from toolwire.model import ToolSpec, ToolUse
 from toolwire.servertools.folder import ToolFolder
 from toolwire.servertools.joined import JoinedTools, source_of
 from toolwire.servertools.source import Enter, Result, Tools
-from tests.mcp.conftest import call, settings
-from tests.waiting import GUARD_S
 
 
 class Fake:

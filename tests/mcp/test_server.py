@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from tests.mcp.conftest import SDK, call, connected, raw, settings
+from tests.waiting import GUARD_S, runs, until
 from toolwire.extras.mcp import host
 from toolwire.extras.mcp import server as serving
 from toolwire.extras.mcp.server import McpServer
 from toolwire.servertools.source import CallState
-from tests.mcp.conftest import SDK, call, connected, raw, settings
-from tests.waiting import GUARD_S, runs, until
 
 pytest.importorskip("mcp")
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -18,6 +18,11 @@ from aiohttp.test_utils import TestServer
 from jsonschema_rs import Draft202012Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
+from tests.e2e.conftest import Gateway, read_config
+from tests.openapi.documents import FULL, PLAIN, made, validator
+from tests.protocols.published import captured_chat_requests, captured_responses_requests
+from tests.protocols.tiny import TinyProtocol
+from tests.waiting import GUARD_S
 from toolwire.app import create_app
 from toolwire.configuration.settings import load
 from toolwire.errors import CODES, ClientFault
@@ -26,11 +31,6 @@ from toolwire.openapi.parts import OWN, read_part
 from toolwire.openapi.routes import OPENAPI
 from toolwire.protocols.shared.request_schema import RequestSchema
 from toolwire.registry import Registries, registries
-from tests.e2e.conftest import Gateway, read_config
-from tests.openapi.documents import FULL, PLAIN, made, validator
-from tests.protocols.published import captured_chat_requests, captured_responses_requests
-from tests.protocols.tiny import TinyProtocol
-from tests.waiting import GUARD_S
 
 KEY = {"Authorization": "Bearer k"}
 PRIVATE = "/inspect/"

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
 
+from tests.parse.oracle_quoting import INFO, MARKS, behind_block, behind_code, name_in, quoting
 from toolwire.events import BlockKind, Close, Delta, Event, Fault, Open
 from toolwire.scan._grammar import (
     AS_TEXT,
@@ -33,7 +34,6 @@ from toolwire.scan._grammar import (
     only,
 )
 from toolwire.scan.loose_head import LooseHead, loose_words
-from tests.parse.oracle_quoting import INFO, MARKS, behind_block, behind_code, name_in, quoting
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 NAME = LETTERS + "0123456789_.-"

@@ -10,6 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.options import route_options
+from tests.parse import oracle
+from tests.parse.conftest import MODULES, load
+from tests.parse.texts import cuts
 from toolwire.call_policy.ids import CallIds
 from toolwire.call_policy.policy import CallPolicy
 from toolwire.config import LimitsConfig
@@ -19,10 +23,6 @@ from toolwire.formats.families.json_tags import JAMBA
 from toolwire.model import ToolChoice, ToolSpec
 from toolwire.repair.repair import parses
 from toolwire.stream_grammar import normalise
-from tests.options import route_options
-from tests.parse import oracle
-from tests.parse.conftest import MODULES, load
-from tests.parse.texts import cuts
 
 STRING = {"type": "string"}
 OBJECT = {"type": "object"}

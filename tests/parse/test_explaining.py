@@ -7,6 +7,7 @@ from types import ModuleType
 
 import pytest
 
+from tests.corpus.explaining import PLAIN, TOOLS, with_markers
 from toolwire.call_policy.near import NearMiss, stand
 from toolwire.call_policy.policy import CallPolicy
 from toolwire.config import LimitsConfig, RouteOptions
@@ -16,7 +17,6 @@ from toolwire.formats.engine.recognition import FAMILIES, recognising
 from toolwire.model import ToolChoice
 from toolwire.registry import registries
 from toolwire.scanner import build_scanner
-from tests.corpus.explaining import PLAIN, TOOLS, with_markers
 
 TAUGHT = ("sentinel", "hermes", "qwen3_coder", "mistral", "bare_json", "pythonic")
 

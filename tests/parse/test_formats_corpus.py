@@ -12,16 +12,16 @@ from typing import Literal
 
 import pytest
 
+from tests.corpus.cases import CLASSES, Case, Part, cases
+from tests.corpus.chunkings import CHUNKINGS, Pieces
+from tests.corpus.formats import ALIKE, CANNOT, FORMATS
+from tests.options import route_options
 from toolwire import open_scanner
 from toolwire.config import ReasoningConfig
 from toolwire.events import BlockKind, Close, Delta, Event, Fault, Open, is_live
 from toolwire.formats.base import ToolFormat
 from toolwire.registry import registries
 from toolwire.repair.repair import parses
-from tests.corpus.cases import CLASSES, Case, Part, cases
-from tests.corpus.chunkings import CHUNKINGS, Pieces
-from tests.corpus.formats import ALIKE, CANNOT, FORMATS
-from tests.options import route_options
 
 TITLES = [format.title for format in FORMATS]
 NOT_AUTO = {

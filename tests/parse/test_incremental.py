@@ -10,6 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.options import route_options
+from tests.parse.conftest import MODULES, load
+from tests.parse.texts import cuts
 from toolwire import open_scanner
 from toolwire.errors import GatewayError, ModelFault
 from toolwire.events import BlockKind, Close, Delta, Event, Fault, Open
@@ -18,9 +21,6 @@ from toolwire.model import ToolUse
 from toolwire.registry import registries
 from toolwire.scan._grammar import AS_TEXT, Block, BlockSyntax, Branch, Decision, Field, Found, Grammar, Why
 from toolwire.stream_grammar import normalise
-from tests.options import route_options
-from tests.parse.conftest import MODULES, load
-from tests.parse.texts import cuts
 
 MISTRAL = Grammar(
     syntaxes=(

@@ -6,9 +6,9 @@ from types import ModuleType
 
 import pytest
 
+from tests.options import route_options
 from toolwire.events import BlockKind, Delta, Open
 from toolwire.scanner import open_scanner
-from tests.options import route_options
 
 MENTIONS = [
     ("gigachat", "Use </s> here to end"),

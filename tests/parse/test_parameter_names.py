@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
+from tests.options import route_options
 from toolwire import open_scanner
 from toolwire.events import BlockKind, Delta, Event, Fault, Open
 from toolwire.formats.base import ToolFormat
 from toolwire.formats.engine.keys import ARGUMENTS, METADATA, NAMES, WRAPPERS
 from toolwire.model import ToolSpec, ToolUse
 from toolwire.registry import registries
-from tests.options import route_options
 
 KEYS = tuple(
     dict.fromkeys((*ARGUMENTS, *NAMES, *WRAPPERS, *sorted(METADATA), "value", "key", "tool_calls", "parameter"))

@@ -9,10 +9,10 @@ import sys
 
 import pytest
 
+from tests.parse.conftest import load
 from toolwire import fastparse
 from toolwire.scan import _pyparse
 from toolwire.scan._grammar import BODY, BROKEN, DONE, HELD, KEY, LEAD, REASONING, STATES, TAIL, TEXT
-from tests.parse.conftest import load
 
 
 def test_the_compiled_scanner_is_in_use() -> None:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from tests.protocols.published import validator
 from toolwire.config import ResponsesConfig
 from toolwire.events import Event
 from toolwire.model import ModelRequest
@@ -13,7 +14,6 @@ from toolwire.protocols.base import WriteOptions
 from toolwire.protocols.responses.items import own_items, whole_items
 from toolwire.protocols.responses.kept_items import listed
 from toolwire.protocols.responses.protocol import ResponsesProtocol
-from tests.protocols.published import validator
 
 RESPONSES = ResponsesProtocol()
 OPEN_RESPONSES = "openresponses-2026-04-24-openapi"

@@ -10,6 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.protocols.published import captured_chat_requests
+from tests.protocols.wires import CHAT
+from tests.strategies import arguments, json_objects, names, some_text
 from toolwire.errors import ClientFault
 from toolwire.model import (
     Image,
@@ -28,9 +31,6 @@ from toolwire.model import (
 )
 from toolwire.protocols.chat.protocol import ChatProtocol
 from toolwire.protocols.shared.request_schema import _compiled
-from tests.protocols.published import captured_chat_requests
-from tests.protocols.wires import CHAT
-from tests.strategies import arguments, json_objects, names, some_text
 
 USER = {"role": "user", "content": "hi"}
 CALL = {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": "{}"}}

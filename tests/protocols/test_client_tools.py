@@ -19,6 +19,7 @@ from openai.types.responses import (
 from openai.types.responses.response_output_item import LocalShellCall
 from pydantic import TypeAdapter
 
+from tests.protocols.responses_wires import accumulate, check_event
 from toolwire.folding import fold, unfold
 from toolwire.model import Image, ModelReply, ModelRequest, ReplyChoice, Text, ToolResult, ToolSpec, ToolUse, Usage
 from toolwire.protocols.base import WriteOptions
@@ -27,7 +28,6 @@ from toolwire.protocols.messages.protocol import MessagesProtocol
 from toolwire.protocols.responses.protocol import ResponsesProtocol
 from toolwire.protocols.responses.request_writer import write_request
 from toolwire.schemas.schema import check_tool_schema
-from tests.protocols.responses_wires import accumulate, check_event
 
 TYPES = {
     "shell": ResponseFunctionShellToolCall,

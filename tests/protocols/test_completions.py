@@ -8,12 +8,12 @@ from typing import Any
 import orjson
 import pytest
 
+from tests.protocols.wires import frame, options
 from toolwire.errors import ClientFault
 from toolwire.events import Delta
 from toolwire.folding import fold, unfold
 from toolwire.model import Image, Message, ModelRequest, Opaque, Reasoning, Sampling, Text, ToolResult, ToolUse
 from toolwire.protocols.completions.completions import CompletionsProtocol, render_transcript
-from tests.protocols.wires import frame, options
 
 TEXT = CompletionsProtocol()
 

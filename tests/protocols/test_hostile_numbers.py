@@ -15,22 +15,22 @@ from typing import Any
 
 import pytest
 
+from tests.protocols import responses_wires, wires
+from tests.protocols.responses_wires import RESPONSES
+from tests.protocols.wires import CHAT
 from toolwire.errors import BackendFault, GatewayError
 from toolwire.events import BlockKind, Event, Fault, Finish, Open, Start, StreamGrammarError
 from toolwire.folding import fold, unfold
 from toolwire.model import ModelReply
 from toolwire.openai_types import ToolCallAccumulator, ToolCallDelta
 from toolwire.protocols.base import ServerSide
-from toolwire.protocols.shared.call_deltas import CallDeltas
 from toolwire.protocols.chat.writer import ChatWriter
 from toolwire.protocols.completions.completions import CompletionsProtocol
-from toolwire.protocols.shared.numbers import MAX_CALLS, MAX_CHOICES, MAX_PARTS, index_of, usage_of, whole_number
 from toolwire.protocols.responses.writer import ResponsesWriter
+from toolwire.protocols.shared.call_deltas import CallDeltas
+from toolwire.protocols.shared.numbers import MAX_CALLS, MAX_CHOICES, MAX_PARTS, index_of, usage_of, whole_number
 from toolwire.protocols.shared.wire import MAX_DEPTH, dump, load
 from toolwire.stream_grammar import check
-from tests.protocols import responses_wires, wires
-from tests.protocols.responses_wires import RESPONSES
-from tests.protocols.wires import CHAT
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 TEXT = CompletionsProtocol()

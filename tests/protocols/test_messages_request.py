@@ -13,6 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.protocols.messages_wires import MESSAGES, captured_requests
+from tests.protocols.published import SHARED
+from tests.protocols.responses_wires import RESPONSES
+from tests.protocols.wires import CHAT
 from toolwire.errors import ClientFault
 from toolwire.model import (
     Image,
@@ -30,10 +34,6 @@ from toolwire.model import (
     fields_of,
 )
 from toolwire.protocols.messages.ids import signature_of
-from tests.protocols.messages_wires import MESSAGES, captured_requests
-from tests.protocols.published import SHARED
-from tests.protocols.responses_wires import RESPONSES
-from tests.protocols.wires import CHAT
 
 TOOL = {"name": "read", "input_schema": {"type": "object", "properties": {"path": {"type": "string"}}}}
 USER: list[dict[str, Any]] = [{"role": "user", "content": "hi"}]

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.protocols.published import SHARED
 from toolwire.errors import GatewayError
 from toolwire.events import BlockKind, Close, Delta, Event, Fault, Open
 from toolwire.folding import unfold
@@ -23,7 +24,6 @@ from toolwire.protocols.chat.protocol import ChatProtocol
 from toolwire.protocols.messages.protocol import MessagesProtocol
 from toolwire.protocols.responses.protocol import ResponsesProtocol
 from toolwire.stream_grammar import check
-from tests.protocols.published import SHARED
 
 READING: Final = tuple(ToolUse(f"call_{at}", "read", f'{{"path": "{at}", "lines": [1, 2]}}') for at in range(2))
 SAID: Final = ModelReply("id_1", "m", 1, (ReplyChoice((Text("Now."), *READING), "tool_calls"),), Usage(3, 4))

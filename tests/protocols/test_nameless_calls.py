@@ -12,8 +12,8 @@ from toolwire.events import Open
 from toolwire.protocols.base import ServerSide
 from toolwire.protocols.chat.protocol import ChatProtocol
 from toolwire.protocols.messages.protocol import MessagesProtocol
-from toolwire.protocols.shared.noise import NAMELESS
 from toolwire.protocols.responses.protocol import ResponsesProtocol
+from toolwire.protocols.shared.noise import NAMELESS
 
 READ = '{"path":"a"}'
 

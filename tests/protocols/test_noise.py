@@ -9,7 +9,6 @@ from typing import Any
 import orjson
 import pytest
 
-from toolwire.upstream.pool.beginning import Beginning
 from toolwire.events import Event, Fault, Finish, Opaque
 from toolwire.folding import Folding
 from toolwire.model import ModelReply
@@ -18,10 +17,11 @@ from toolwire.protocols.base import ServerSide
 from toolwire.protocols.chat.protocol import ChatProtocol
 from toolwire.protocols.completions.completions import CompletionsProtocol
 from toolwire.protocols.messages.protocol import MessagesProtocol
+from toolwire.protocols.responses.protocol import ResponsesProtocol
 from toolwire.protocols.shared.noise import KINDS, LEFT_OUT
 from toolwire.protocols.shared.passed import PassedProtocol
-from toolwire.protocols.responses.protocol import ResponsesProtocol
 from toolwire.support.offload import OFFLOAD_BYTES
+from toolwire.upstream.pool.beginning import Beginning
 
 CHAT, TEXT, PASSED = ChatProtocol(), CompletionsProtocol(), PassedProtocol("/v1/completions")
 MESSAGES, RESPONSES = MessagesProtocol(), ResponsesProtocol()

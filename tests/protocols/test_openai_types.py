@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.protocols.published import validator
+from tests.strategies import arguments, call_ids, json_objects, names, some_text, texts
 from toolwire.model import ToolUse
 from toolwire.openai_types import (
     ChatRequest,
@@ -32,8 +34,6 @@ from toolwire.openai_types import (
     encode,
 )
 from toolwire.protocols.chat.protocol import ChatProtocol
-from tests.protocols.published import validator
-from tests.strategies import arguments, call_ids, json_objects, names, some_text, texts
 
 maybe_text = st.none() | texts
 functions = st.builds(FunctionDefinition, names, maybe_text, st.none() | json_objects, st.none() | st.booleans())

@@ -11,8 +11,7 @@ from typing import Any, Final
 import orjson
 import pytest
 
-from toolwire.upstream.servers.identity import PROBES, Identity, read_listed
-from toolwire.upstream.servers.upstream_errors import read_refusal, refuses_tools
+from tests.protocols.published import SHARED
 from toolwire.errors import ClientFault, GatewayError
 from toolwire.events import Fault, Finish, Start
 from toolwire.pipeline.paths.relay import Relay
@@ -21,7 +20,8 @@ from toolwire.protocols.chat.protocol import ChatProtocol
 from toolwire.protocols.completions.completions import CompletionsProtocol
 from toolwire.protocols.messages.protocol import MessagesProtocol
 from toolwire.protocols.responses.protocol import ResponsesProtocol
-from tests.protocols.published import SHARED
+from toolwire.upstream.servers.identity import PROBES, Identity, read_listed
+from toolwire.upstream.servers.upstream_errors import read_refusal, refuses_tools
 
 ENGINES: Final = SHARED / "engines"
 PROTOCOLS: Final[dict[str, ServerSide]] = {

@@ -9,6 +9,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.protocols.responses_wires import RESPONSES, accumulate, check_event, options, payloads, read, write
+from tests.protocols.test_responses_stream import START, call, finish, text
 from toolwire.errors import BackendFault
 from toolwire.events import Event, Fault
 from toolwire.folding import fold
@@ -16,8 +18,6 @@ from toolwire.model import Message, ToolResult, ToolSpec, ToolUse
 from toolwire.model import Opaque as OpaquePart
 from toolwire.protocols.responses.served import ResponsesServed
 from toolwire.protocols.shared.served import ServedTool
-from tests.protocols.responses_wires import RESPONSES, accumulate, check_event, options, payloads, read, write
-from tests.protocols.test_responses_stream import START, call, finish, text
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 FORM = ResponsesServed()

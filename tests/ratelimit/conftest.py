@@ -8,11 +8,11 @@ from uuid import uuid4
 
 import pytest
 
+from tests.store.redis_server import GROUPS
+from tests.waiting import GUARD_S
 from toolwire.ratelimit.base import Ledger
 from toolwire.ratelimit.memory import MemoryLedger
 from toolwire.ratelimit.sqlite import SqliteLedger
-from tests.store.redis_server import GROUPS
-from tests.waiting import GUARD_S
 
 MakeLedger = Callable[[], Ledger]
 

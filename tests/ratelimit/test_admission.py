@@ -8,6 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.protocols.messages_wires import MESSAGES
+from tests.protocols.wires import CHAT
+from tests.ratelimit.conftest import Clock
 from toolwire.config import GatewayConfig, KeyConfig, RateLimit, RateLimitsConfig, RouteConfig
 from toolwire.errors import GatewayError
 from toolwire.ingress.auth import ApiKey, Keys
@@ -16,9 +19,6 @@ from toolwire.protocols.shared.openai import duration
 from toolwire.ratelimit.admission import Admission, allowances, effective_limit
 from toolwire.ratelimit.base import Bound, Verdict
 from toolwire.ratelimit.memory import MemoryLedger
-from tests.protocols.messages_wires import MESSAGES
-from tests.protocols.wires import CHAT
-from tests.ratelimit.conftest import Clock
 
 ROUTE = RouteConfig(
     model="small", rate_limit=RateLimit(requests_per_min=100), rate_limit_per_key=RateLimit(tokens_per_min=50)

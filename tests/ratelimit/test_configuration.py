@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from tests.e2e.conftest import read_config
+from tests.ratelimit.test_ledgers import REQUESTS, granted
+from tests.waiting import GUARD_S
 from toolwire.config import RateLimit, RateLimitsConfig
 from toolwire.ratelimit.base import LedgerUnavailable
 from toolwire.ratelimit.failover import FailoverLedger
@@ -19,9 +22,6 @@ from toolwire.registry import registries
 from toolwire.startup.description import describe
 from toolwire.startup.names import check_names
 from toolwire.support.conversion import ConfigError
-from tests.e2e.conftest import read_config
-from tests.ratelimit.test_ledgers import REQUESTS, granted
-from tests.waiting import GUARD_S
 
 REDIS = "redis://127.0.0.1:1/0"
 

@@ -13,16 +13,16 @@ import aiohttp
 import pytest
 from aiohttp.test_utils import TestServer
 
-from toolwire.ratelimit.admission import ADMISSION
-from toolwire.ratelimit.base import Bound, Change, Ledger, LedgerUnavailable, Verdict, changes
-from toolwire.ratelimit.failover import FailoverLedger
-from toolwire.ratelimit.memory import MemoryLedger
-from toolwire.ratelimit.redis import RedisLedger
 from tests.e2e.conftest import USER, post, read_config, serving
 from tests.optional import REDIS
 from tests.ratelimit.conftest import Clock
 from tests.store.redis_server import RedisServer, WatchedGroup, started
 from tests.waiting import GUARD_S, until
+from toolwire.ratelimit.admission import ADMISSION
+from toolwire.ratelimit.base import Bound, Change, Ledger, LedgerUnavailable, Verdict, changes
+from toolwire.ratelimit.failover import FailoverLedger
+from toolwire.ratelimit.memory import MemoryLedger
+from toolwire.ratelimit.redis import RedisLedger
 
 SLOTS = Bound("key", "concurrent", "key:a", 2)
 TOKENS = Bound("key", "tokens", "key:a", 10)

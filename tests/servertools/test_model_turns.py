@@ -1,5 +1,5 @@
-"""Laws of several answers as one (toolwire.pipeline.conversations.model_turns): whatever a model says in however many rounds, and
-however it is cut."""
+"""Laws of several answers as one (toolwire.pipeline.conversations.model_turns): whatever a model says in however many
+rounds, and however it is cut."""
 
 from __future__ import annotations
 

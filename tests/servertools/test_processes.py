@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.servertools.conftest import ONE, PATIENT, Start, call, module, tool
+from tests.waiting import runs, until
 from toolwire.config import ToolsConfig
 from toolwire.model import ToolUse
 from toolwire.servertools import pool, process
 from toolwire.servertools.folder import ToolFolder
 from toolwire.servertools.process import environment
-from tests.servertools.conftest import ONE, PATIENT, Start, call, module, tool
-from tests.waiting import runs, until
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="forks")
 

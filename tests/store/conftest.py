@@ -7,12 +7,12 @@ from uuid import uuid4
 
 import pytest
 
-from toolwire.store.base import ResponseStore
-from toolwire.store.memory import MemoryStore
-from toolwire.store.sqlite import SqliteStore
 from tests.store.redis_server import GROUPS
 from tests.store.turns import Clock
 from tests.waiting import GUARD_S
+from toolwire.store.base import ResponseStore
+from toolwire.store.memory import MemoryStore
+from toolwire.store.sqlite import SqliteStore
 
 MakeStore = Callable[..., ResponseStore]
 

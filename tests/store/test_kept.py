@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.store.turns import turn
 from toolwire.model import Image, Message, Reasoning, Text, ToolResult, ToolUse
 from toolwire.protocols.responses.turns import ResponsesTurns
 from toolwire.protocols.shared.stored_form import FORM, write_turn
@@ -16,7 +17,6 @@ from toolwire.protocols.shared.turn import Turn
 from toolwire.protocols.shared.wire import dump
 from toolwire.store.base import StoreUnavailable
 from toolwire.store.encoding import MAX_TURN_BYTES, decode, encode
-from tests.store.turns import turn
 
 KEPT = Path(__file__).parent / "kept"
 RESPONSES = ResponsesTurns()

@@ -13,13 +13,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
+from tests.store.redis_server import RedisServer
+from tests.store.turns import HOUR, Clock, turn
+from tests.waiting import GUARD_S
 from toolwire.protocols.shared.turn import Turn
 from toolwire.store.base import ResponseStore
 from toolwire.store.memory import MemoryStore
 from toolwire.store.sqlite import SqliteStore
-from tests.store.redis_server import RedisServer
-from tests.store.turns import HOUR, Clock, turn
-from tests.waiting import GUARD_S
 
 T = TypeVar("T")
 

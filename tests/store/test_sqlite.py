@@ -18,12 +18,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.store.turns import Clock, turn
+from tests.waiting import GUARD_S
 from toolwire.store.base import StoreUnavailable
 from toolwire.store.encoding import TurnTooLarge, key_of
 from toolwire.store.memory import MemoryStore
 from toolwire.store.sqlite import APPLICATION, LAYOUT, SCHEMA, SqliteStore
-from tests.store.turns import Clock, turn
-from tests.waiting import GUARD_S
 
 ROOT = Path(__file__).parents[2]
 NOBODY = 65534

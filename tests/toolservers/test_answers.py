@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-from toolwire.model import ModelRequest
-from toolwire.testing import WireAnswer
 from tests.e2e.responses_answers import Said, of_stream, of_whole, outline
 from tests.toolservers.scripted import (
     AWAY,
@@ -24,6 +22,8 @@ from tests.toolservers.scripted import (
     server,
     turn,
 )
+from toolwire.model import ModelRequest
+from toolwire.testing import WireAnswer
 
 MODES = pytest.mark.parametrize("mode", ["prompt", "native"])
 WAYS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])

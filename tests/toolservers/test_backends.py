@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from toolwire.configuration.settings import load
-from toolwire.model import ModelReply, ReplyChoice, Text
-from toolwire.testing import Say, Upstream
 from tests.e2e.conftest import post, serving
 from tests.e2e.responses_answers import of_whole, outline
 from tests.e2e.test_responses_backend import speaking
 from tests.toolservers.scripted import URL, Seen, scripted, server
+from toolwire.configuration.settings import load
+from toolwire.model import ModelReply, ReplyChoice, Text
+from toolwire.testing import Say, Upstream
 
 CALL = {
     "type": "mcp_call", "id": "mcp_1", "server_label": "calc", "name": "add", "arguments": '{"a":1,"b":2}', "output": "3",

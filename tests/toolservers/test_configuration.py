@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
+from tests.openapi.documents import conforms
+from tests.toolservers.scripted import Seen, configuration, scripted, server
 from toolwire.app import create_app
 from toolwire.configuration.settings import load
 from toolwire.support.conversion import ConfigError
-from tests.openapi.documents import conforms
-from tests.toolservers.scripted import Seen, configuration, scripted, server
 
 BAD = ["tools.example/mcp", "https://*", "https://tools.example*", "ftp://tools.example/", "https://u:p@tools.example/"]
 

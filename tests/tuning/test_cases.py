@@ -11,9 +11,9 @@ import jsonschema
 import pytest
 
 import toolwire.extras.tune
-from toolwire.support.conversion import ConfigError
 from toolwire.extras.tune.cases import load_cases, own_cases, read_cases, spread
 from toolwire.extras.tune.scoring import Answer, Made, mark
+from toolwire.support.conversion import ConfigError
 
 FOLDER = Path(toolwire.extras.tune.__file__).parent
 TOOL = {"name": "f", "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}}

@@ -21,14 +21,14 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
+from tests.e2e.engines import llamacpp
+from tests.tuning.conftest import ModelServer, Rule, prompt_of
+from tests.waiting import GUARD_S
 from toolwire.app import create_app
 from toolwire.cli import main
 from toolwire.config import RouteOptions
 from toolwire.configuration.settings import load
 from toolwire.support.conversion import from_mapping
-from tests.e2e.engines import llamacpp
-from tests.tuning.conftest import ModelServer, Rule, prompt_of
-from tests.waiting import GUARD_S
 
 Run = Callable[..., Result]
 Start = Callable[[Rule], ModelServer]
@@ -299,7 +299,18 @@ def test_ctrl_c_keeps_what_was_measured(model_server: Start, tmp_path: Path) -> 
         return only_pythonic(body)
 
     server = model_server(rule)
-    program = [sys.executable, "-m", "toolwire", "tune", "--backend", server.url, "--model", "m", "--cases", "cases.json"]
+    program = [
+        sys.executable,
+        "-m",
+        "toolwire",
+        "tune",
+        "--backend",
+        server.url,
+        "--model",
+        "m",
+        "--cases",
+        "cases.json",
+    ]
     files = ["--write", "best.yaml", "--json", "all.json"]
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     with subprocess.Popen(
@@ -340,7 +351,18 @@ def test_nothing_of_it_is_imported_before_it_is_run() -> None:
 def test_on_a_terminal_there_are_a_table_and_a_bar_that_vanish(model_server: Start, tmp_path: Path) -> None:
     (tmp_path / "cases.json").write_text(json.dumps(CASES))
     server = model_server(only_pythonic)
-    program = [sys.executable, "-m", "toolwire", "tune", "--backend", server.url, "--model", "m", "--format", "pythonic"]
+    program = [
+        sys.executable,
+        "-m",
+        "toolwire",
+        "tune",
+        "--backend",
+        server.url,
+        "--model",
+        "m",
+        "--format",
+        "pythonic",
+    ]
     master, slave = os.openpty()
     shown = b""
     with subprocess.Popen(

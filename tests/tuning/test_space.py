@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 import toolwire.extras.tune.space
-from toolwire.upstream.servers.presets import PRESETS
 from toolwire.config import GatewayConfig, RouteOptions
+from toolwire.extras.tune.space import Candidate, Space, build_space, neighbours, thinned
+from toolwire.extras.tune.wordings import WORDINGS
 from toolwire.prompting.prompt import check_template
 from toolwire.registry import registries
 from toolwire.support.conversion import ConfigError, from_mapping
-from toolwire.extras.tune.space import Candidate, Space, build_space, neighbours, thinned
-from toolwire.extras.tune.wordings import WORDINGS
+from toolwire.upstream.servers.presets import PRESETS
 
 PLUGINS = registries()
 

@@ -19,13 +19,13 @@ from typing import Any, Final
 
 import orjson
 
+from tests.waiting import GUARD_S
 from toolwire.config import GatewayConfig
 from toolwire.configuration.settings import load
 from toolwire.pipeline.sending.delivery import CLIENTS
 from toolwire.server import rehearsal
 from toolwire.server.played import PlayedGateway
 from toolwire.server.serving import gateway
-from tests.waiting import GUARD_S
 
 LATER: Final = 15
 USAGE: Final = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}

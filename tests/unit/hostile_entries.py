@@ -14,10 +14,10 @@ from typing import Any, Final
 
 import orjson
 
-from toolwire.extras.middlewares import cache as answers
-from toolwire.middlewares import injection
 from toolwire.events import Finish, Start
+from toolwire.extras.middlewares import cache as answers
 from toolwire.formats.engine.toolset import KnownList, KnownTools, new_set, note
+from toolwire.middlewares import injection
 from toolwire.model import ToolSpec
 from toolwire.pipeline.exchange.file_texts import FileTexts
 from toolwire.schemas.schema import SchemaCache, ToolSchema

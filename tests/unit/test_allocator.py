@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import until
 from toolwire.support import allocator
 from toolwire.support.allocator import GivingBack, give_back
-from tests.waiting import until
 
 MOST = 1000
 

@@ -8,20 +8,20 @@ from typing import Any, cast
 
 import pytest
 
-from toolwire.middlewares.arguments import Arguments
+from tests.options import route_options
 from toolwire.config import LimitsConfig, RouteConfig
-from toolwire.upstream.pool.pool import EndpointPool
 from toolwire.errors import BackendFault, ModelFault
 from toolwire.events import BlockStatus, Call, Event, Fault, Finish, Kind, Start, text_block
 from toolwire.formats.base import ToolFormat
+from toolwire.middlewares.arguments import Arguments
 from toolwire.model import ModelRequest, ToolChoice, ToolSpec, ToolUse
-from toolwire.pipeline.exchange.exchange import EXCHANGE, Exchange, OfferedTools
 from toolwire.pipeline.chain.reply import Reply
+from toolwire.pipeline.exchange.exchange import EXCHANGE, Exchange, OfferedTools
 from toolwire.pipeline.exchange.routing import Route
 from toolwire.protocols.base import ClientSide
 from toolwire.record import AccessRecord
 from toolwire.schemas.schema import ToolSchemas, compile_schema
-from tests.options import route_options
+from toolwire.upstream.pool.pool import EndpointPool
 
 SCHEMA = {
     "type": "object",

@@ -15,10 +15,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from docs.generate import ROOT
-from toolwire.cli import main
-from toolwire.cli.shells import MARK
 from tests import optional
 from tests.waiting import GUARD_S
+from toolwire.cli import main
+from toolwire.cli.shells import MARK
 
 SCRIPTS = {
     "bash": ".local/share/bash-completion/completions/toolwire",

@@ -19,14 +19,14 @@ from types import ModuleType
 import pytest
 
 from docs.generate import middleware_fields
-from toolwire.upstream.servers.presets import CONSTRAINTS
+from tests.docs.pages import FENCE, PAGES, ROOT, blocks, pages_with, read, write_files
+from tests.docs.shell import parsed, simple_commands
 from toolwire.config import LimitsConfig
 from toolwire.configuration.settings import load
 from toolwire.observability.telemetry import Metrics
 from toolwire.registry import registries
 from toolwire.startup.names import check_names
-from tests.docs.pages import FENCE, PAGES, ROOT, blocks, pages_with, read, write_files
-from tests.docs.shell import parsed, simple_commands
+from toolwire.upstream.servers.presets import CONSTRAINTS
 
 BACKENDS = Path("docs/how-to/backends.md")
 CONFIGURATION = Path("docs/reference/configuration.md")

@@ -22,8 +22,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 import toolwire.extras.doctor.machine
 import toolwire.fastparse
-from toolwire.cli import main
 from tests.store.redis_server import RedisServer
+from toolwire.cli import main
 
 MODELS = {"object": "list", "data": [{"id": "qwen", "object": "model", "owned_by": "vllm", "max_model_len": 4096}]}
 CALL = {

@@ -13,19 +13,32 @@ import pytest
 
 from docs import drawings
 from docs.drawings import DRAWN, Step, way
-from toolwire.scan.transitions import TRANSITIONS
-from toolwire.testing import Say, Upstream
 from tests.e2e.conftest import USER, function
 from tests.e2e.edge import Start, head, starting
 from tests.unit.test_imports import room_of
+from toolwire.scan.transitions import TRANSITIONS
+from toolwire.testing import Say, Upstream
 
 IDLE = {
-    *("toolwire.middlewares.conversation", "toolwire.middlewares.loop_detection", "toolwire.middlewares.execution", "toolwire.middlewares.tool_mode"),
+    *(
+        "toolwire.middlewares.conversation",
+        "toolwire.middlewares.loop_detection",
+        "toolwire.middlewares.execution",
+        "toolwire.middlewares.tool_mode",
+    ),
 }
 """Of the chain, what has nothing to do for a Chat request without server-side tools."""
 
 EVERYWHERE = {
-    *("toolwire.errors", "toolwire.model", "toolwire.support", "toolwire.events", "toolwire.config", "toolwire.record", "toolwire.schemas"),
+    *(
+        "toolwire.errors",
+        "toolwire.model",
+        "toolwire.support",
+        "toolwire.events",
+        "toolwire.config",
+        "toolwire.record",
+        "toolwire.schemas",
+    ),
     *("toolwire.scan", "toolwire.formats", "toolwire.prompting", "toolwire.scanner"),
 }
 """Rooms that others use on the way, and that stand in no drawing."""

@@ -11,19 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolwire.upstream.servers.base import Backend, Capabilities, EventSource
-from toolwire.upstream.servers.presets import PRESETS
+from tests.waiting import GUARD_S
 from toolwire.config import BackendConfig, BreakerConfig, RetryConfig, Timeouts
-from toolwire.upstream.pool.attempts import Attempts
-from toolwire.upstream.pool.health import Health
-from toolwire.upstream.pool.pool import Endpoint, EndpointPool, WeightedEndpoint, common
 from toolwire.errors import BackendFault, ClientFault, GatewayError, Unavailable
 from toolwire.events import Delta, Event, Fault, Finish, Start
 from toolwire.model import Message, ModelRequest, Text
 from toolwire.protocols.base import ServerSide
 from toolwire.protocols.chat.protocol import ChatProtocol
 from toolwire.record import AccessRecord
-from tests.waiting import GUARD_S
+from toolwire.upstream.pool.attempts import Attempts
+from toolwire.upstream.pool.health import Health
+from toolwire.upstream.pool.pool import Endpoint, EndpointPool, WeightedEndpoint, common
+from toolwire.upstream.servers.base import Backend, Capabilities, EventSource
+from toolwire.upstream.servers.presets import PRESETS
 
 REQUEST = ModelRequest("m", (Message("user", (Text("hi"),)),), stream=True)
 LOST = BackendFault("lost", code="upstream_disconnected", transient=True)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
+from tests.strategies import replies, rich_replies, rich_streams, streams
 from toolwire.errors import BackendFault
 from toolwire.events import (
     BlockKind,
@@ -26,7 +27,6 @@ from toolwire.folding import fold, unfold
 from toolwire.model import ModelReply, Reasoning, ReplyChoice, Text, ToolUse, Usage, merged
 from toolwire.model import Opaque as OpaquePart
 from toolwire.stream_grammar import check, normalise
-from tests.strategies import replies, rich_replies, rich_streams, streams
 
 START = Start("id", "m", 1)
 

@@ -9,11 +9,11 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from toolwire.app import create_app
-from toolwire.pipeline.exchange import heads
-from toolwire.pipeline.chain.middleware import Handler
-from toolwire.registry import registries
 from tests.e2e.conftest import CHAT, mock_config, read_config
+from toolwire.app import create_app
+from toolwire.pipeline.chain.middleware import Handler
+from toolwire.pipeline.exchange import heads
+from toolwire.registry import registries
 
 BODY = b'{"model":"m","messages":[{"role":"user","content":"hi"}]}'
 

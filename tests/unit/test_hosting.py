@@ -15,13 +15,13 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from tests.waiting import GUARD_S, until
 from toolwire.app import create_app
 from toolwire.config import AuthConfig, BackendConfig, GatewayConfig, ServerConfig, StoreConfig
 from toolwire.observability.telemetry import Metrics
 from toolwire.pipeline.exchange.shared_resources import SharedResources
 from toolwire.server.hosting import AppFactory, Host, reread
 from toolwire.support.conversion import ConfigError
-from tests.waiting import GUARD_S, until
 
 NAME = web.AppKey("name", str)
 CONFIG = GatewayConfig(backends={"m": BackendConfig(kind="mock", script=["hi"])})

@@ -196,7 +196,9 @@ COUNTS = {"outward": 3, "loops": 2, "private": 3, "inwards": 1}
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
 def test_a_broken_rule_is_told_with_its_place(rule):
     sources = BROKEN[rule.__name__]
-    modules = frozenset({*sources, "toolwire.upstream.servers.base", "toolwire.app", "toolwire.events", "toolwire.scan._grammar"})
+    modules = frozenset(
+        {*sources, "toolwire.upstream.servers.base", "toolwire.app", "toolwire.events", "toolwire.scan._grammar"}
+    )
     imports = {m: read(m, m.replace(".", "/") + ".py", source, modules) for m, source in sources.items()}
     told = list(rule(imports))
     assert len(told) == COUNTS[rule.__name__], told

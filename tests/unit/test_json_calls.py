@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.options import route_options
 from toolwire.call_policy.policy import CallPolicy
 from toolwire.config import LimitsConfig, RouteOptions
+from toolwire.formats.engine.keys import ARGUMENTS, METADATA, NAMES, WRAPPERS
 from toolwire.formats.families import bare_json, fenced_json, hermes, sentinel
 from toolwire.formats.families.json_tags import COHERE, LLAMA3_JSON
-from toolwire.formats.engine.keys import ARGUMENTS, METADATA, NAMES, WRAPPERS
 from toolwire.model import ToolChoice, ToolSpec
 from toolwire.scan._grammar import Block, Found, Grammar
-from tests.options import route_options
 
 STRING = {"type": "string"}
 

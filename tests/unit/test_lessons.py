@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from toolwire.upstream.servers.concessions import NONE, Concessions
+from toolwire.model import Constraint
 from toolwire.upstream.pool.conceding import find_concessions
 from toolwire.upstream.pool.enforcing import allows, constraint_key
 from toolwire.upstream.pool.lessons import MOST, Lessons
-from toolwire.model import Constraint
+from toolwire.upstream.servers.concessions import NONE, Concessions
 
 
 @dataclass

@@ -18,15 +18,15 @@ import pytest
 from click.testing import CliRunner, Result
 
 import toolwire.extras.bench.parse
-from toolwire.extras.capture.recording import RecordingError, cut_text
 from toolwire.cli import main
+from toolwire.events import Event
 from toolwire.extras.bench import corpus, libraries, timing
 from toolwire.extras.bench.contestants import CONTESTANTS, Contestant, found
 from toolwire.extras.bench.corpus import CASES, TOOLS, Call
 from toolwire.extras.bench.parse import Growth, Plan, measure
 from toolwire.extras.bench.plot import svg
 from toolwire.extras.bench.report import as_json, as_text
-from toolwire.events import Event
+from toolwire.extras.capture.recording import RecordingError, cut_text
 from toolwire.fastparse import IMPLEMENTATION
 from toolwire.registry import registries
 

@@ -8,6 +8,7 @@ from dataclasses import FrozenInstanceError
 import pytest
 from hypothesis import given
 
+from tests.strategies import rich_replies
 from toolwire.model import (
     EMPTY,
     Image,
@@ -27,7 +28,6 @@ from toolwire.model import (
     replace,
     scoped,
 )
-from tests.strategies import rich_replies
 
 
 def test_nothing_is_assigned_to() -> None:

@@ -7,10 +7,10 @@ from unittest import mock
 
 from hypothesis import given
 
-from toolwire.middlewares.conversation import Naming
-from toolwire.folding import fold, unfold
-from toolwire.model import ModelReply
 from tests.strategies import rich_replies
+from toolwire.folding import fold, unfold
+from toolwire.middlewares.conversation import Naming
+from toolwire.model import ModelReply
 
 
 @given(rich_replies)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.options import route_options
 from toolwire.call_policy.candidate import names_on_offer
 from toolwire.call_policy.near import NAME_CHARS, NearMiss, is_near, near_name, stand, unreadable
 from toolwire.call_policy.policy import CallPolicy
@@ -15,7 +16,6 @@ from toolwire.config import LimitsConfig, RouteOptions
 from toolwire.formats.families import bare_json, deepseek, fenced_json, hermes, invoke, qwen, sentinel
 from toolwire.model import ToolChoice, ToolSpec
 from toolwire.scan._grammar import Block, BlockSyntax, Grammar
-from tests.options import route_options
 
 READ, WRITE = ToolSpec("read_file"), ToolSpec("write_file")
 QWEN, INVOKE, DEEPSEEK = (

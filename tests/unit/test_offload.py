@@ -15,8 +15,7 @@ from aiohttp.test_utils import make_mocked_request
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolwire.upstream.servers.base import fold_batches
-from toolwire.upstream.servers.usage import Estimator
+from tests.e2e.conftest import CHAT, function, post, serving, upstream_config
 from toolwire.config import LimitsConfig
 from toolwire.errors import BackendFault, ClientFault
 from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start
@@ -28,7 +27,8 @@ from toolwire.protocols.shared.wire import PIECE_CHARS, dump, dump_in_pieces
 from toolwire.support.collecting import COUNTED_BYTES, HUGE_VALUES, RARELY, Collecting
 from toolwire.support.offload import OFFLOAD_BYTES, OFFLOAD_MESSAGES, in_thread, is_large, is_long
 from toolwire.testing import Say, Upstream
-from tests.e2e.conftest import CHAT, function, post, serving, upstream_config
+from toolwire.upstream.servers.base import fold_batches
+from toolwire.upstream.servers.usage import Estimator
 
 # --- JSON in pieces -------------------------------------------------------------------------------------------------
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from toolwire.registry import CLIENT_PROTOCOLS, SERVER_PROTOCOLS
 from tests.unit.test_imports import ROOT, everything, read
+from toolwire.registry import CLIENT_PROTOCOLS, SERVER_PROTOCOLS
 
 SHARED = {
     "toolwire.protocols." + name

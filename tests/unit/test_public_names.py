@@ -15,36 +15,29 @@ import toolwire
 import toolwire.events
 import toolwire.model
 import toolwire.openai_types
-import toolwire
-import toolwire.openai_types
 from toolwire import Delta, Event, Exchange, Kind, Message, Middleware, ModelRequest, ToolChoice, run_chain
 
 ROOT = Path(__file__).parents[2]
 
 
-def test_both_packages_give_the_same_objects() -> None:
-    assert toolwire.__all__ == toolwire.__all__
-    for name in toolwire.__all__:
-        assert getattr(toolwire, name) is getattr(proxy, name)
-    assert dir(toolwire) == dir(proxy)
-    for name in toolwire.openai_types.__all__:
-        assert getattr(toolwire.openai_types, name) is getattr(toolwire.openai_types, name)
-
-
-@pytest.mark.parametrize("package", [proxy, toolwire])
-def test_other_names_are_refused(package: object) -> None:
+def test_other_names_are_refused() -> None:
     with pytest.raises(AttributeError, match="has no attribute 'ToolCallAccumulator'"):
-        package.ToolCallAccumulator  # type: ignore[attr-defined]  # noqa: B018
+        toolwire.ToolCallAccumulator  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_all_public_names_are_there() -> None:
+    assert all(hasattr(toolwire, name) for name in toolwire.__all__)
+    assert dir(toolwire) == sorted(toolwire.__all__)
 
 
 @pytest.mark.parametrize("name", [name for name in toolwire.__all__ if hasattr(toolwire.events, name)])
 def test_events_are_those_of_the_event_algebra(name: str) -> None:
-    assert getattr(proxy, name) is getattr(toolwire.events, name)
+    assert getattr(toolwire, name) is getattr(toolwire.events, name)
 
 
 @pytest.mark.parametrize("name", ["Message", "Usage", "ToolChoice", "ToolResult", "ModelRequest"])
 def test_values_are_those_of_the_model(name: str) -> None:
-    assert getattr(proxy, name) is getattr(toolwire.model, name)
+    assert getattr(toolwire, name) is getattr(toolwire.model, name)
 
 
 class Seeing(Middleware):
@@ -71,27 +64,29 @@ async def test_what_a_middleware_gets_is_what_it_imports() -> None:
 
 
 def test_nothing_is_loaded_before_it_is_used() -> None:
-    program = "import sys, toolwire; print(sorted(n for n in sys.modules if n.split('.')[0] in ('proxy', 'toolwire', 'aiohttp')))"
+    program = "import sys, toolwire; print(sorted(n for n in sys.modules if n.split('.')[0] in ('toolwire', 'aiohttp')))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=True)
-    assert done.stdout.strip() == "['proxy', 'toolwire._version', 'toolwire']"
+    assert done.stdout.strip() == "['toolwire', 'toolwire._version']"
 
 
-def test_the_wheel_holds_every_package(tmp_path: Path) -> None:
-    """Without the extension, whose build has tests of its own."""
-    for name in ("proxy", "middlewares", "toolwire"):
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "*.so", "*.c"))
+def test_the_wheel_holds_one_package_and_all_of_it(tmp_path: Path) -> None:
+    """R35.3. Without the links of the repository, and without the extension, whose build has tests of its own."""
+    for name in ("proxy", "middlewares"):
+        skipped = shutil.ignore_patterns("__pycache__", "*.so", "*.c", *(["middlewares"] if name == "proxy" else []))
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=skipped)
+    shutil.copytree(ROOT / "proxy/extras/middlewares", tmp_path / "proxy/extras/middlewares", dirs_exist_ok=True)
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, tmp_path / name)
     build = "from setuptools.build_meta import build_wheel; build_wheel('dist')"
     environment = {"TOOLWIRE_NO_EXTENSIONS": "1", "PATH": ""}
     subprocess.run([sys.executable, "-c", build], cwd=tmp_path, env=environment, check=True, capture_output=True)
     (wheel,) = (tmp_path / "dist").glob("*.whl")
-    held = set(zipfile.ZipFile(wheel).namelist())
+    held = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     wanted = {
-        str(path.relative_to(ROOT))
-        for name in ("proxy", "middlewares", "toolwire")
+        str(path.relative_to(ROOT / "proxy") if name == "proxy" else path.relative_to(ROOT))
+        for name in ("proxy", "middlewares")
         for path in (ROOT / name).rglob("*")
         if path.suffix in (".py", ".typed", ".json", ".yaml") and "__pycache__" not in path.parts
     }
-    assert wanted <= held, wanted - held
-    assert "toolwire/py.typed" in held
+    assert {name.split("/")[0] for name in held} == {"toolwire"}
+    assert {f"toolwire/{name}" for name in wanted} <= held

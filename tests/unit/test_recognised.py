@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.corpus.answers import Answer, PrintedCalls, all_tools, no_calls, printed_calls
+from tests.options import route_options
 from toolwire.call_policy.ids import CallIds
 from toolwire.call_policy.policy import CallPolicy
 from toolwire.call_policy.recognised import REASONS
@@ -18,8 +20,6 @@ from toolwire.formats.families.hermes import GRAMMAR as HERMES
 from toolwire.model import ToolChoice, ToolSpec
 from toolwire.scan._grammar import AS_TEXT, DROPPED, Block, BlockSyntax, Branch, Decision, Field, Found, Why
 from toolwire.schemas.schema import ToolSchema, compile_schema
-from tests.corpus.answers import Answer, PrintedCalls, all_tools, no_calls, printed_calls
-from tests.options import route_options
 
 OBJECT = BlockSyntax(
     opener="",

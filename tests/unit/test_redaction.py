@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolwire.extras.capture.redaction import Redaction, known_secrets
 from toolwire.config import GatewayConfig, McpServerConfig, ToolsConfig
+from toolwire.extras.capture.redaction import Redaction, known_secrets
 from toolwire.support.pieces import PIECE_BYTES
 
 SECRETS = (

@@ -18,6 +18,9 @@ from typing import Any, Final
 import pytest
 from aiohttp import web
 
+from tests.unit import first_request
+from tests.unit.first_request import KINDS
+from tests.waiting import GUARD_S
 from toolwire.app import create_app
 from toolwire.config import BackendConfig, GatewayConfig, StoreConfig
 from toolwire.configuration.settings import load
@@ -27,9 +30,6 @@ from toolwire.record import AccessRecord, BackendObserver, ExchangeObserver, Rea
 from toolwire.server import rehearsal
 from toolwire.server.rehearsal import TIMES, rehearse
 from toolwire.server.serving import gateway
-from tests.unit import first_request
-from tests.unit.first_request import KINDS
-from tests.waiting import GUARD_S
 
 ROOT = Path(__file__).parents[2]
 SERVER: Final = {"a": {"url": "http://127.0.0.1:9"}}

@@ -11,7 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolwire.repair import repair
-from toolwire.repair.repair import MAX_DEPTH, MAX_REPAIRED_VALUES, REPAIR_KINDS, parses, read_json, read_value, repair_json
+from toolwire.repair.repair import (
+    MAX_DEPTH,
+    MAX_REPAIRED_VALUES,
+    REPAIR_KINDS,
+    parses,
+    read_json,
+    read_value,
+    repair_json,
+)
 
 REPAIRED = {
     "fence": ('```json\n{"a": 1}\n```', '{"a": 1}', ("fence",)),

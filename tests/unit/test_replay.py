@@ -12,10 +12,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 import toolwire.extras.replay.replay
-from toolwire.extras.capture.recording import RecordingError, cut, cut_text, deltas, is_sse
 from toolwire.cli import main
-from toolwire.extras.replay.replay import CUTS, replay, summary
 from toolwire.events import Close, Delta, Event, Finish, Open, Start
+from toolwire.extras.capture.recording import RecordingError, cut, cut_text, deltas, is_sse
+from toolwire.extras.replay.replay import CUTS, replay, summary
 from toolwire.stream_grammar import check
 
 Run = Callable[..., Result]

@@ -22,11 +22,11 @@ from typing import Any, cast
 import pytest
 from aiohttp import web
 
+from tests.waiting import GUARD_S
 from toolwire.config import BackendConfig, GatewayConfig, ServerConfig
 from toolwire.observability.log_forms import JsonFormatter, TextFormatter
 from toolwire.server.serving import SWITCH_S, base_url, bind, close
 from toolwire.server.workers import Supervisor, _Worker
-from tests.waiting import GUARD_S
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals and SO_REUSEPORT")
 

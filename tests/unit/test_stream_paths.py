@@ -9,20 +9,21 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from toolwire.upstream.servers.private import NOTHING
+from tests.chunks import reads
+from tests.options import route_options
 from toolwire.config import LimitsConfig, ReasoningConfig, RouteOptions
 from toolwire.events import Event, Kind
 from toolwire.folding import Folding
-from toolwire.formats.families import auto, bare_json, deepseek, harmony, hermes, pythonic, qwen, sentinel
 from toolwire.formats.engine.restoring import Escapes
+from toolwire.formats.families import auto, bare_json, deepseek, harmony, hermes, pythonic, qwen, sentinel
 from toolwire.model import Message, ModelRequest, Text, ToolChoice, ToolSpec
 from toolwire.pipeline.chain.chain import Chain
-from toolwire.pipeline.exchange.exchange import OfferedTools
 from toolwire.pipeline.chain.mapping import MapStage
-from toolwire.pipeline.transforms.scanning import ScanStage
 from toolwire.pipeline.chain.stages import FinishStage, Stage, WatchStage
+from toolwire.pipeline.exchange.exchange import OfferedTools
 from toolwire.pipeline.paths.stream_paths import FastPath, Transcode, text_may_pass
 from toolwire.pipeline.reasoning.unopened import Learned, Unopened, kind_of
+from toolwire.pipeline.transforms.scanning import ScanStage
 from toolwire.pipeline.transforms.unwrapping import UnwrapStage
 from toolwire.protocols.base import WriteOptions
 from toolwire.protocols.chat.reader import ChatReader
@@ -31,8 +32,7 @@ from toolwire.protocols.messages.writer import MessagesWriter
 from toolwire.protocols.responses.writer import ResponsesWriter
 from toolwire.record import AccessRecord
 from toolwire.testing import chunk, frame
-from tests.chunks import reads
-from tests.options import route_options
+from toolwire.upstream.servers.private import NOTHING
 
 FRAME_BYTES = 4096
 REQUEST = ModelRequest("m", (Message("user", (Text("hi"),)),))
@@ -228,8 +228,8 @@ def test_who_wants_text_shuts_the_gate() -> None:
 
 
 def test_a_watcher_that_breaks_ends_the_stream_with_its_fault() -> None:
-    from toolwire.errors import ClientFault
     from tests.unit.test_reply import runner
+    from toolwire.errors import ClientFault
 
     def refuse(event: Event) -> None:
         if getattr(event, "text", "") == " world":

@@ -10,7 +10,16 @@ import pytest
 
 from toolwire.config import LimitsConfig
 from toolwire.errors import ClientFault
-from toolwire.formats.engine.toolset import HEAD_BYTES, MAX_NOTES, MAX_SAME_HEAD, KnownList, KnownTools, ToolSet, note, note_of
+from toolwire.formats.engine.toolset import (
+    HEAD_BYTES,
+    MAX_NOTES,
+    MAX_SAME_HEAD,
+    KnownList,
+    KnownTools,
+    ToolSet,
+    note,
+    note_of,
+)
 from toolwire.ingress.bodies import read_json
 from toolwire.model import ToolSpec
 from toolwire.protocols.chat.protocol import ChatProtocol

@@ -12,13 +12,15 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from toolwire.middlewares.transformation import Transformation
+from tests.options import route_options
+from tests.strategies import cuts
 from toolwire.config import LimitsConfig, ReasoningConfig
 from toolwire.errors import BackendFault
 from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start
 from toolwire.fastparse import CallScanner
 from toolwire.folding import fold
 from toolwire.formats.base import ToolFormat
+from toolwire.middlewares.transformation import Transformation
 from toolwire.model import (
     Constraint,
     Message,
@@ -34,17 +36,23 @@ from toolwire.model import (
     ToolUse,
 )
 from toolwire.observability.telemetry import Metrics
-from toolwire.pipeline.transforms import scanners
 from toolwire.pipeline.exchange.exchange import OfferedTools
+from toolwire.pipeline.reasoning.unopened import (
+    MAX_LEARNED,
+    Learned,
+    Pair,
+    Unopened,
+    closes_thoughts,
+    kind_of,
+    pairs_of,
+)
+from toolwire.pipeline.transforms import scanners
 from toolwire.pipeline.transforms.scanning import ScanStage
-from toolwire.pipeline.reasoning.unopened import MAX_LEARNED, Learned, Pair, Unopened, closes_thoughts, kind_of, pairs_of
 from toolwire.record import AccessRecord
 from toolwire.registry import registries
 from toolwire.scan._pyparse import CallScanner as Python
 from toolwire.scanner import build_scanner
 from toolwire.stream_grammar import check
-from tests.options import route_options
-from tests.strategies import cuts
 
 START = Start("id", "m", 1)
 THINK = ("<think>", "</think>")

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.formats.cases import FORMATS, every_format
 from toolwire.events import BlockKind, Close, Delta, Event, Finish, Open, Start
 from toolwire.formats.base import ToolFormat
 from toolwire.formats.engine.restoring import Escapes
@@ -16,7 +17,6 @@ from toolwire.pipeline.transforms.undoing import UndoStage
 from toolwire.pipeline.transforms.unwrapping import UnwrapStage
 from toolwire.prompting.beside_template import templated
 from toolwire.prompting.transcript import Flatten, inject
-from tests.formats.cases import FORMATS, every_format
 
 BY_NAME = {tool_format.name: tool_format for tool_format in FORMATS}
 HERMES = BY_NAME["hermes"]

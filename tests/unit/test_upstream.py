@@ -7,8 +7,8 @@ import socket
 
 import pytest
 
-from toolwire.testing import TAKING, Upstream
 from tests.waiting import GUARD_S
+from toolwire.testing import TAKING, Upstream
 
 
 @pytest.mark.parametrize("turns", range(TAKING + 2))

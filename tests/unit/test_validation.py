@@ -10,17 +10,17 @@ from typing import Any
 import orjson
 import pytest
 
-from toolwire.middlewares.validation import Validation
-from toolwire.upstream.servers.base import Capabilities
+from tests.options import route_options
 from toolwire.config import LimitsConfig, RouteConfig
 from toolwire.errors import ClientFault
+from toolwire.middlewares.validation import Validation
 from toolwire.pipeline.exchange.exchange import Exchange
 from toolwire.pipeline.exchange.routing import Route
 from toolwire.protocols.chat.protocol import ChatProtocol
 from toolwire.protocols.completions.completions import CompletionsProtocol
 from toolwire.record import AccessRecord
 from toolwire.schemas.schema import ToolSchemas
-from tests.options import route_options
+from toolwire.upstream.servers.base import Capabilities
 
 CHAT = ChatProtocol()
 ASK = {"role": "user", "content": "hi"}

@@ -9,6 +9,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.options import route_options
+from tests.strategies import cuts
 from toolwire.config import LimitsConfig
 from toolwire.errors import BackendFault
 from toolwire.events import BlockKind, Call, Close, Delta, Event, Fault, Finish, Open, Start
@@ -19,8 +21,6 @@ from toolwire.pipeline.exchange.exchange import OfferedTools
 from toolwire.pipeline.transforms.scanning import ScanStage
 from toolwire.scan._grammar import Grammar
 from toolwire.stream_grammar import check
-from tests.options import route_options
-from tests.strategies import cuts
 
 START = Start("id", "m", 1)
 FORMAT = replace(sentinel.FORMAT, grammar=Grammar(syntaxes=()))

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TextIO
 
 from toolwire.config import GatewayConfig
-from toolwire.support.legible import visible_json
 from toolwire.extras.bench import gateway
 from toolwire.extras.bench.contestants import CONTESTANTS
 from toolwire.extras.bench.corpus import CASES
 from toolwire.extras.bench.parse import Plan, Report, measure, names_of_formats
 from toolwire.extras.bench.plot import svg
 from toolwire.extras.bench.report import as_json, as_text
+from toolwire.support.legible import visible_json
 
 OWN: Final = ("compiled", "python")
 """The scanner's twins: they must find the right calls."""

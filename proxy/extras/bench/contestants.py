@@ -15,12 +15,12 @@ from typing import Any, Final, Protocol
 
 from toolwire.config import LimitsConfig
 from toolwire.events import BlockKind, Close, Delta, Event, Open
-from toolwire.fastparse import IMPLEMENTATION
-from toolwire.scanner import open_scanner
-from toolwire.extras.replay.replay import FrameScanner
 from toolwire.extras.bench import libraries
 from toolwire.extras.bench.corpus import Call, value_of
 from toolwire.extras.bench.naive import TAGS, BufferingScanner, RescanningScanner, Tags
+from toolwire.extras.replay.replay import FrameScanner
+from toolwire.fastparse import IMPLEMENTATION
+from toolwire.scanner import open_scanner
 
 LIMITS: Final = LimitsConfig(block_bytes=1 << 30, calls_per_response=1 << 30)
 """No limit is reached while measuring, however long the text is: what is beyond one would not be parsed."""

@@ -20,14 +20,14 @@ from typing import Any, Final
 from aiohttp import ClientSession, web
 
 from toolwire.app import create_app
-from toolwire.extras.capture.recording import SEED
 from toolwire.config import AuthConfig, GatewayConfig, RouteConfig, StoreConfig
 from toolwire.configuration.checks import effective_routes
-from toolwire.registry import registries
-from toolwire.support.conversion import ConfigError
 from toolwire.extras.bench.corpus import TOOLS, large_call, prose, rendered
 from toolwire.extras.bench.report import described, environment, table
 from toolwire.extras.bench.timing import Estimate, estimate, percentile
+from toolwire.extras.capture.recording import SEED
+from toolwire.registry import registries
+from toolwire.support.conversion import ConfigError
 
 TEXT_CHARS: Final = 2_000
 """Length of each answer: about 500 frames."""

@@ -14,13 +14,13 @@ from math import inf
 from time import perf_counter_ns
 from typing import Final, Literal
 
+from toolwire.extras.bench import corpus, timing
+from toolwire.extras.bench.contestants import CONTESTANTS, Contestant, Found, Make, OfferedTools, for_bytes, found
+from toolwire.extras.bench.corpus import CASES, TOOLS, Call
 from toolwire.extras.capture import recording
 from toolwire.extras.capture.recording import SEED, Chunks, cut_text, is_sse
 from toolwire.fastparse import IMPLEMENTATION
 from toolwire.registry import registries
-from toolwire.extras.bench import corpus, timing
-from toolwire.extras.bench.contestants import CONTESTANTS, Contestant, Found, Make, OfferedTools, for_bytes, found
-from toolwire.extras.bench.corpus import CASES, TOOLS, Call
 
 Status = Literal["measured", "missing", "unreadable", "failed", "different", "too slow"]
 Pieces = Sequence[str] | Sequence[bytes]

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from toolwire._version import __version__
-from toolwire.fastparse import IMPLEMENTATION
 from toolwire.extras.bench import libraries
 from toolwire.extras.bench.parse import Entry, Group, Growth, Report
 from toolwire.extras.bench.timing import PERCENTILES, Spread
+from toolwire.fastparse import IMPLEMENTATION
 
 SCHEMA_VERSION: Final = 1
 NAMES: Final = tuple(f"p{percent:g}" for percent in PERCENTILES)

@@ -9,8 +9,8 @@ Rules of this module:
 3. Memory is bounded by `capture.exchange_bytes` and `MOST_ENTRIES` for one exchange and `MEMORY_BYTES` for all that
    run; what is beyond is left out, and the capture says so.
 4. Where exchanges are kept says a `Keeper`: each as one file, written by a thread, in a folder that the workers share
-   (`CaptureFolder`), or the last ones in memory (`toolwire.extras.inspector.ring`). A key sees what it has asked itself; one with
-   `admin` sees all.
+   (`CaptureFolder`), or the last ones in memory (`toolwire.extras.inspector.ring`). A key sees what it has asked
+   itself; one with `admin` sees all.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ import orjson
 from aiohttp import web
 
 from toolwire._version import __version__
-from toolwire.upstream.servers.leaks import leaks_of
-from toolwire.upstream.servers.private import NOTHING, Private, private_of
 from toolwire.config import CaptureConfig, GatewayConfig, RouteConfig, RouteOptions
 from toolwire.errors import GatewayError
 from toolwire.events import Event
+from toolwire.extras.capture.files import Entry, Kind, write_capture
+from toolwire.extras.capture.redaction import Redaction, known_secrets, words_of
 from toolwire.fastparse import IMPLEMENTATION
 from toolwire.model import EMPTY, ModelRequest
 from toolwire.protocols.base import ServerSide, StreamWriter, WriteOptions
 from toolwire.record import AccessRecord, BackendObserver, ReadRequest, ToolRun
 from toolwire.registry import usual_server
 from toolwire.support.conversion import to_mapping
-from toolwire.extras.capture.files import Entry, Kind, write_capture
-from toolwire.extras.capture.redaction import Redaction, known_secrets, words_of
+from toolwire.upstream.servers.leaks import leaks_of
+from toolwire.upstream.servers.private import NOTHING, Private, private_of
 
 LOG: Final = logging.getLogger("toolwire.capture")
 

@@ -14,12 +14,12 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from toolwire.upstream.servers.private import forms, private_of
 from toolwire.config import GatewayConfig
 from toolwire.extras.mcp.secrets import secrets_of
 from toolwire.support.escapes import views
 from toolwire.support.linear import linear
 from toolwire.support.pieces import matches, places_of
+from toolwire.upstream.servers.private import forms, private_of
 
 LEAST: Final = 8
 """A shorter word is not taken for a secret: it would be found in every text."""
@@ -120,7 +120,8 @@ def _names_a_user(encoded: bytes) -> bool:
 
 
 def words_of(secrets: Iterable[str]) -> tuple[bytes, ...]:
-    """The words by which secrets of a request are found: each in every form (`toolwire.upstream.servers.private.forms`)."""
+    """The words by which secrets of a request are found: each in every form
+    (`toolwire.upstream.servers.private.forms`)."""
     return tuple(form.encode() for secret in secrets for form in forms(secret))
 
 

@@ -6,12 +6,12 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequenc
 
 from multidict import CIMultiDict
 
-from toolwire.upstream.client.connections import disconnected, too_large
-from toolwire.upstream.servers.http import HttpBackend
 from toolwire.config import BackendConfig, LimitsConfig
 from toolwire.errors import CODES, BackendFault, GatewayError
-from toolwire.protocols.base import ServerSide
 from toolwire.extras.capture.files import Call
+from toolwire.protocols.base import ServerSide
+from toolwire.upstream.client.connections import disconnected, too_large
+from toolwire.upstream.servers.http import HttpBackend
 
 NOWHERE = "http://recorded.invalid"
 

@@ -10,8 +10,8 @@ import orjson
 from aiohttp import web
 
 from toolwire.errors import ClientFault, quote
-from toolwire.pipeline.sending.delivery import API_KEY, OWNER
 from toolwire.extras.capture.recorder import CaptureFolder, named
+from toolwire.pipeline.sending.delivery import API_KEY, OWNER
 
 CAPTURES: Final = web.AppKey("toolwire.captures", CaptureFolder)
 

@@ -18,11 +18,11 @@ from typing import Any, Final
 
 from toolwire.errors import BackendFault, GatewayError
 from toolwire.events import BlockKind, Call, Close, Delta, Event, Finish, Open
+from toolwire.extras.codex_app import failures
 from toolwire.model import FinishReason, ToolUse, Usage
 from toolwire.protocols.shared.wire import dump
 from toolwire.upstream.servers.private import Private
 from toolwire.upstream.servers.usage import added
-from toolwire.extras.codex_app import failures
 
 _SUMMARY: Final = "item/reasoning/summaryTextDelta"
 _REASONING: Final = frozenset({"item/reasoning/textDelta", _SUMMARY})

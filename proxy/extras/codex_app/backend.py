@@ -26,15 +26,6 @@ from toolwire._version import __version__
 from toolwire.config import BackendConfig, LimitsConfig
 from toolwire.errors import BackendFault, GatewayError
 from toolwire.events import Event, Fault, Start
-from toolwire.folding import Folding
-from toolwire.model import ModelReply, ModelRequest
-from toolwire.record import BackendObserver
-from toolwire.support.environment import environment
-from toolwire.support.offload import is_large, offload
-from toolwire.upstream.servers.base import Backend, Capabilities, EventSource
-from toolwire.upstream.client.connections import CONNECTING, disconnected, shortest, timed_out
-from toolwire.upstream.servers.presets import capabilities
-from toolwire.upstream.servers.private import Private, private_of
 from toolwire.extras.codex_app import failures
 from toolwire.extras.codex_app.answer import Turn
 from toolwire.extras.codex_app.asking import Question, question
@@ -43,6 +34,15 @@ from toolwire.extras.codex_app.rpc import Connection, Inbox, RpcError
 from toolwire.extras.codex_app.stdio import ProcessTransport
 from toolwire.extras.codex_app.transport import Transport
 from toolwire.extras.codex_app.websocket import WebSocketTransport
+from toolwire.folding import Folding
+from toolwire.model import ModelReply, ModelRequest
+from toolwire.record import BackendObserver
+from toolwire.support.environment import environment
+from toolwire.support.offload import is_large, offload
+from toolwire.upstream.client.connections import CONNECTING, disconnected, shortest, timed_out
+from toolwire.upstream.servers.base import Backend, Capabilities, EventSource
+from toolwire.upstream.servers.presets import capabilities
+from toolwire.upstream.servers.private import Private, private_of
 
 LOG: Final = logging.getLogger("toolwire.backends")
 

@@ -13,10 +13,10 @@ from typing import Any, Final
 import orjson
 
 from toolwire.errors import BackendFault, ClientFault, GatewayError
+from toolwire.extras.codex_app.rpc import RpcError
 from toolwire.model import FinishReason
 from toolwire.upstream.servers.private import Private
 from toolwire.upstream.servers.upstream_errors import clean, read_refusal
-from toolwire.extras.codex_app.rpc import RpcError
 
 OVERLOADED: Final = -32001
 WRONG_VALUE: Final = -32602

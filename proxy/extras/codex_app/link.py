@@ -18,8 +18,8 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from toolwire.errors import GatewayError
-from toolwire.upstream.client.connections import CONNECTING, timed_out, unreachable
 from toolwire.extras.codex_app.rpc import Connection
+from toolwire.upstream.client.connections import CONNECTING, timed_out, unreachable
 
 LOG: Final = logging.getLogger("toolwire.backends")
 

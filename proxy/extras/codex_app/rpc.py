@@ -24,12 +24,12 @@ from typing import Any, Final
 import orjson
 
 from toolwire.errors import BackendFault, GatewayError
+from toolwire.extras.codex_app.transport import Broken, Transport
 from toolwire.protocols.shared.wire import BOUNDS, dump
 from toolwire.support.bounded_json import BoundExceeded, loads
 from toolwire.support.lines import HEAD_BYTES, TooLarge
 from toolwire.support.offload import OFFLOAD_BYTES, offload
 from toolwire.upstream.client.connections import disconnected, too_large
-from toolwire.extras.codex_app.transport import Broken, Transport
 
 LOG: Final = logging.getLogger("toolwire.backends")
 

@@ -22,10 +22,10 @@ from contextlib import suppress
 from typing import Final
 
 from toolwire.errors import BackendFault
+from toolwire.extras.codex_app.transport import MOST_UNSENT, READ_BYTES, Broken, Transport
 from toolwire.support.lines import LineSplitter, TooLarge
 from toolwire.upstream.servers.private import HIDDEN, Private
 from toolwire.upstream.servers.upstream_errors import MOST_READ_CHARS, clean
-from toolwire.extras.codex_app.transport import MOST_UNSENT, READ_BYTES, Broken, Transport
 
 LOG: Final = logging.getLogger("toolwire.backends")
 

@@ -18,10 +18,10 @@ from typing import Final
 import aiohttp
 
 from toolwire.config import BackendConfig, LimitsConfig
+from toolwire.extras.codex_app.transport import MOST_UNSENT, READ_BYTES, Broken, Transport
 from toolwire.support.lines import HEAD_BYTES, TooLarge
 from toolwire.upstream.client.connections import unreachable, untrusted
 from toolwire.upstream.client.sessions import refuse_redirect
-from toolwire.extras.codex_app.transport import MOST_UNSENT, READ_BYTES, Broken, Transport
 
 HEARTBEAT_S: Final = 30.0
 """So often the server is asked for a sign of life; half of it later it counts as gone."""

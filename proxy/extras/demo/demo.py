@@ -2,8 +2,8 @@
 for the client, and one that the gateway runs by itself: of an MCP server that comes with the extra `demo`, or, in a
 checkout without the SDK, of a folder.
 
-The model runs in a process of its own (`toolwire.extras.demo.engine`), the gateway in this one. The calls go over real HTTP, so
-what is shown is what any client gets.
+The model runs in a process of its own (`toolwire.extras.demo.engine`), the gateway in this one. The calls go over real
+HTTP, so what is shown is what any client gets.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ from toolwire.config import (
 from toolwire.configuration import mcp_checks
 from toolwire.configuration.checks import is_loopback
 from toolwire.events import Delta, Event, Kind
+from toolwire.extras.demo.engine import Engine, EngineError, find_weights
 from toolwire.fastparse import IMPLEMENTATION
 from toolwire.formats.engine.rendering import result_text
 from toolwire.model import ModelRequest, ToolResult
 from toolwire.openai_types import ChatResponse, ToolCall, ToolCallAccumulator
-from toolwire.pipeline.exchange.exchange import Exchange
 from toolwire.pipeline.chain.middleware import Middleware
+from toolwire.pipeline.exchange.exchange import Exchange
 from toolwire.registry import registries
 from toolwire.server import serving
 from toolwire.support.legible import visible, visible_lines
 from toolwire.support.processes import has_groups
-from toolwire.extras.demo.engine import Engine, EngineError, find_weights
 
 WEIGHTS_VARIABLE: Final = "TOOLWIRE_DEMO_WEIGHTS"
 SHA256_VARIABLE: Final = "TOOLWIRE_DEMO_SHA256"
@@ -333,7 +333,9 @@ async def _show_server_tool(running: Running) -> None:
     """Ask something for which the gateway runs a tool, and print both sides of it. Raises `DemoError` unless it was
     run."""
     body = server_example(running.model)
-    whose = "of an MCP server, proxy/extras/demo/demo_mcp.py" if running.tools.mcp else f"of the folder {TOOLS_FOLDER.name}"
+    whose = (
+        "of an MCP server, proxy/extras/demo/demo_mcp.py" if running.tools.mcp else f"of the folder {TOOLS_FOLDER.name}"
+    )
     _say(f"\nNow one that the gateway runs itself ({whose}): {SERVER_QUESTION!r}, no tool of the client.")
     _say(f"\n{curl(running.base, body)}", flush=True)
     recorder = running.recorder

@@ -1,5 +1,5 @@
-"""The demo's MCP server, `python -m toolwire.extras.demo.demo_mcp`: one tool, over its pipes. Needs the extra `mcp`, as the demo
-has it."""
+"""The demo's MCP server, `python -m toolwire.extras.demo.demo_mcp`: one tool, over its pipes. Needs the extra `mcp`, as
+the demo has it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The embedded model: llama.cpp's own HTTP server in a process of its own, for the demo and for tests.
 
-`Engine` is the parent's side; `main` is the child, `python -m toolwire.extras.demo.engine`. To the gateway it is an ordinary
-`openai_chat` backend with the preset `llamacpp`: no tools are sent, raw text comes back.
+`Engine` is the parent's side; `main` is the child, `python -m toolwire.extras.demo.engine`. To the gateway it is an
+ordinary `openai_chat` backend with the preset `llamacpp`: no tools are sent, raw text comes back.
 
 Rules of this module:
 

@@ -11,17 +11,17 @@ from urllib.parse import unquote, urlsplit
 from toolwire.config import GatewayConfig
 from toolwire.configuration.checks import effective_routes
 from toolwire.configuration.mistakes import Mistakes
-from toolwire.registry import Registries
-from toolwire.servertools.listing import look
-from toolwire.servertools.loading import LoadState
-from toolwire.startup.examination import examined
-from toolwire.support.conversion import ConfigError
 from toolwire.extras.doctor.files import files
 from toolwire.extras.doctor.finding import Finding, cleaned, ok, problem, warning
 from toolwire.extras.doctor.installation import installation
 from toolwire.extras.doctor.machine import machine
 from toolwire.extras.doctor.servers import servers
 from toolwire.extras.doctor.stores import stores
+from toolwire.registry import Registries
+from toolwire.servertools.listing import look
+from toolwire.servertools.loading import LoadState
+from toolwire.startup.examination import examined
+from toolwire.support.conversion import ConfigError
 
 AREA: Final = "configuration"
 COVER: Final = "***"

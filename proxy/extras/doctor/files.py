@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from toolwire.config import GatewayConfig
+from toolwire.extras.doctor.finding import Finding, ok, problem, warning
 from toolwire.store.opening import sqlite_path
 from toolwire.support.conversion import SECRET_KEYS
 from toolwire.support.plainyaml import read_yaml
-from toolwire.extras.doctor.finding import Finding, ok, problem, warning
 
 AREA: Final = "files"
 

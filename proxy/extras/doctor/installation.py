@@ -12,9 +12,9 @@ from typing import Final
 from toolwire._version import __version__
 from toolwire.config import GatewayConfig
 from toolwire.configuration.checks import effective_routes
+from toolwire.extras.doctor.finding import Finding, ok, warning
 from toolwire.fastparse import IMPLEMENTATION
 from toolwire.server.starting import NOT_BUILT, SWITCHED_OFF
-from toolwire.extras.doctor.finding import Finding, ok, warning
 
 AREA: Final = "installation"
 

@@ -13,9 +13,9 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from toolwire.config import GatewayConfig
+from toolwire.extras.doctor.finding import Finding, ok, problem, warning
 from toolwire.server.descriptors import room
 from toolwire.server.serving import bind, close
-from toolwire.extras.doctor.finding import Finding, ok, problem, warning
 
 AREA: Final = "machine"
 

@@ -16,27 +16,27 @@ from typing import Final
 import aiohttp
 from yarl import URL
 
-from toolwire.upstream.servers.adapt import adapt
-from toolwire.upstream.servers.base import Backend, TokenCounter
-from toolwire.upstream.client.connections import disconnected
-from toolwire.upstream.servers.http import HttpBackend
-from toolwire.upstream.servers.identity import ENGINES, Identity
-from toolwire.upstream.servers.presets import AUTO, preset_of
-from toolwire.upstream.client.tls import tls_context
 from toolwire.config import BackendConfig, GatewayConfig, RouteConfig
 from toolwire.configuration.checks import effective_routes
-from toolwire.upstream.pool.pool import Endpoint, WeightedEndpoint, pool_of
-from toolwire.upstream.pool.probing import ASKED, Probed, probe
-from toolwire.upstream.pool.template_probing import WORDS as TEMPLATE_WORDS
-from toolwire.upstream.pool.template_probing import probe_template
 from toolwire.errors import GatewayError, quote
+from toolwire.extras.doctor.finding import Finding, ok, problem, warning
 from toolwire.model import ModelRequest
 from toolwire.registry import Registries
 from toolwire.startup.enforceable import why_not
 from toolwire.startup.probed import WORDS, asked_model
 from toolwire.startup.template_use import format_of_served
 from toolwire.support.conversion import ConfigError
-from toolwire.extras.doctor.finding import Finding, ok, problem, warning
+from toolwire.upstream.client.connections import disconnected
+from toolwire.upstream.client.tls import tls_context
+from toolwire.upstream.pool.pool import Endpoint, WeightedEndpoint, pool_of
+from toolwire.upstream.pool.probing import ASKED, Probed, probe
+from toolwire.upstream.pool.template_probing import WORDS as TEMPLATE_WORDS
+from toolwire.upstream.pool.template_probing import probe_template
+from toolwire.upstream.servers.adapt import adapt
+from toolwire.upstream.servers.base import Backend, TokenCounter
+from toolwire.upstream.servers.http import HttpBackend
+from toolwire.upstream.servers.identity import ENGINES, Identity
+from toolwire.upstream.servers.presets import AUTO, preset_of
 
 LOOK_S: Final = 5.0
 """Limit for a look at a clock, and for one at a certificate."""

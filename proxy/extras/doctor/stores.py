@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 
 from toolwire.config import GatewayConfig, StoreConfig
 from toolwire.configuration.mistakes import Mistakes
+from toolwire.extras.doctor.finding import Finding, ok, problem
 from toolwire.store.base import StoreUnavailable
 from toolwire.store.opening import make_store
-from toolwire.extras.doctor.finding import Finding, ok, problem
 
 AREA: Final = "stores"
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from toolwire.call_policy.coercion import coerce
 from toolwire.call_policy.json_calls import settle_arguments
-from toolwire.model import ToolSpec
-from toolwire.schemas.schema import SchemaProblem, compile_schema
 from toolwire.extras.inspector.asked import Asked
 from toolwire.extras.inspector.judgements import Judgement, coerced, repaired
+from toolwire.model import ToolSpec
+from toolwire.schemas.schema import SchemaProblem, compile_schema
 
 
 def settled(name: str, arguments: str, asked: Asked, *, native: bool) -> tuple[str, list[Judgement]]:

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from toolwire.extras.capture.files import Captured
 from toolwire.config import LimitsConfig, ReasoningConfig, RouteOptions
 from toolwire.errors import GatewayError
+from toolwire.extras.capture.files import Captured
+from toolwire.extras.inspector.bounds import MOST_TOOLS, SCHEMA_CHARS
 from toolwire.formats.base import ToolFormat
 from toolwire.model import Message, ModelRequest, ToolChoice, ToolSpec
 from toolwire.pipeline.exchange.exchange import OfferedTools
@@ -18,7 +19,6 @@ from toolwire.protocols.shared.wire import BOUNDS, dump_in_pieces
 from toolwire.registry import Registries, usual_server
 from toolwire.support.bounded_json import loads
 from toolwire.support.conversion import ConfigError, from_mapping
-from toolwire.extras.inspector.bounds import MOST_TOOLS, SCHEMA_CHARS
 
 _NOTHING: Final = ModelRequest("", ())
 

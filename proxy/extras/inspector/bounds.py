@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from toolwire.config import LimitsConfig
 from toolwire.extras.capture.files import Captured, Entry, Kind
 from toolwire.extras.capture.recording import RecordingError
-from toolwire.config import LimitsConfig
+from toolwire.extras.inspector.output import frames
 from toolwire.support.bounded_json import BoundExceeded, Bounds, loads
 from toolwire.support.offload import OFFLOAD_BYTES
-from toolwire.extras.inspector.output import frames
 
 MOST_BYTES: Final = 4 * 1024 * 1024
 """Of the request, of each body sent to a server, of each answer of a server, and of the answer to the client."""

@@ -15,8 +15,8 @@ from typing import Any, Final, Protocol
 import orjson
 from aiohttp import ClientError, ClientSession, ClientTimeout, UnixConnector, web
 
-from toolwire.support.offload import in_thread
 from toolwire.extras.inspector.ring import Changes, Ring
+from toolwire.support.offload import in_thread
 
 WAIT_S: Final = 10.0
 """How long one question for changes waits for some."""

@@ -12,30 +12,30 @@ from typing import Any, ClassVar, Final
 
 from aiohttp import web
 
-from toolwire.extras.capture.recorder import Captures
 from toolwire.config import GatewayConfig, RouteConfig
 from toolwire.configuration.checks import effective_routes
-from toolwire.upstream.pool.health import HEALTH
 from toolwire.errors import ClientFault, GatewayError
+from toolwire.extras.capture.recorder import Captures
+from toolwire.extras.inspector.holders import Holders
+from toolwire.extras.inspector.ring import COUNTED, MINUTES, Ring
+from toolwire.extras.inspector.routes import PLACE, PLAYGROUND, Pages
 from toolwire.formats.base import ToolFormat
 from toolwire.ingress.auth import ApiKey
 from toolwire.ingress.bodies import read_json
 from toolwire.observability.metrics import CELLS
-from toolwire.pipeline.sending.delivery import API_KEY, Delivery
-from toolwire.pipeline.exchange.exchange import Exchange
 from toolwire.pipeline.chain.middleware import Middleware
+from toolwire.pipeline.exchange.exchange import Exchange
 from toolwire.pipeline.exchange.routing import Route, Router
 from toolwire.pipeline.exchange.shared_resources import SharedResources
 from toolwire.pipeline.reasoning.unopened import Learned
+from toolwire.pipeline.sending.delivery import API_KEY, Delivery
 from toolwire.protocols.base import ClientSide
 from toolwire.protocols.shared.wire import dump_in_pieces
 from toolwire.record import AccessRecord, Observe
 from toolwire.registry import Registries
 from toolwire.support.conversion import ConfigError
 from toolwire.support.offload import in_thread
-from toolwire.extras.inspector.holders import Holders
-from toolwire.extras.inspector.ring import COUNTED, MINUTES, Ring
-from toolwire.extras.inspector.routes import PLACE, PLAYGROUND, Pages
+from toolwire.upstream.pool.health import HEALTH
 
 HOLDERS: Final = web.AppKey("toolwire.inspector.holders", Holders)
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from toolwire.extras.capture.files import Entry
 from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start
+from toolwire.extras.capture.files import Entry
 from toolwire.folding import unfold
 from toolwire.protocols.base import ServerSide
 

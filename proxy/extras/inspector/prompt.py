@@ -16,12 +16,12 @@ from typing import Any, Final
 import orjson
 
 from toolwire.errors import GatewayError
+from toolwire.extras.inspector.asked import Asked
+from toolwire.extras.inspector.bounds import COMPARED_STEPS, MOST_MESSAGES
 from toolwire.model import Message, Opaque, Part, Reasoning, Refusal, Text, ToolResult, ToolUse
 from toolwire.protocols.base import ClientSide, ServerSide
 from toolwire.protocols.shared.wire import BOUNDS
 from toolwire.support.bounded_json import loads
-from toolwire.extras.inspector.asked import Asked
-from toolwire.extras.inspector.bounds import COMPARED_STEPS, MOST_MESSAGES
 
 COMPARED_CHARS: Final = 20_000
 """A text that is not found as a whole is compared word by word up to this length; a longer one counts as changed."""

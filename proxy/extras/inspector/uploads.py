@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from toolwire.config import LimitsConfig
 from toolwire.extras.capture.files import Captured, read_capture
 from toolwire.extras.capture.recorder import MOST_ENTRIES
 from toolwire.extras.capture.recording import RecordingError
-from toolwire.config import LimitsConfig
-from toolwire.support.bounded_json import BoundExceeded, Bounds, count_values, loads
 from toolwire.extras.inspector.bounds import within_bounds
+from toolwire.support.bounded_json import BoundExceeded, Bounds, count_values, loads
 
 MOST_LINES: Final = 2 * MOST_ENTRIES
 """Of a capture. The recorder keeps `MOST_ENTRIES` with data, and few without."""

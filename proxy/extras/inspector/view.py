@@ -14,10 +14,6 @@ from typing import Any, Final
 import orjson
 
 from toolwire.extras.capture.files import Captured, Entry
-from toolwire.protocols.base import ServerSide
-from toolwire.protocols.shared.wire import BOUNDS
-from toolwire.registry import Registries
-from toolwire.support.bounded_json import loads
 from toolwire.extras.inspector.answer import COVER, Answer, MadeCall
 from toolwire.extras.inspector.asked import read_asked, so_far
 from toolwire.extras.inspector.bounds import SHOWN_CHARS
@@ -26,6 +22,10 @@ from toolwire.extras.inspector.output import SentCall, read_output
 from toolwire.extras.inspector.prompt import Prompt, read_prompt
 from toolwire.extras.inspector.ring import client_of
 from toolwire.extras.inspector.rounds import Round, rounds_of
+from toolwire.protocols.base import ServerSide
+from toolwire.protocols.shared.wire import BOUNDS
+from toolwire.registry import Registries
+from toolwire.support.bounded_json import loads
 
 _FACTS: Final[Mapping[str, str]] = {
     "input_tokens": "tokens of the prompt",

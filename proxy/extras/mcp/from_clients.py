@@ -2,8 +2,8 @@
 
 Rules:
 
-1. A server is asked only if the operator's list permits its URL (`toolwire.support.locations`), and in the form of the URL
-   that was held against the list.
+1. A server is asked only if the operator's list permits its URL (`toolwire.support.locations`), and in the form of the
+   URL that was held against the list.
 2. A connection is for one URL with one set of headers. Whoever brings the same shares it; nobody else does.
 3. Each is a process. There are at most `MOST`; one that nobody uses is ended after `IDLE_S`, or when there is no room
    for another, and one that has failed as soon as nobody uses it. So the next request tries again.
@@ -23,8 +23,8 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from toolwire.config import McpServerConfig
-from toolwire.support.locations import Permitted, location, written
 from toolwire.extras.mcp.server import McpServer, OnOversize
+from toolwire.support.locations import Permitted, location, written
 
 LOG: Final = logging.getLogger("toolwire.tools")
 

@@ -21,17 +21,17 @@ from typing import Any, Final, Literal
 
 from toolwire.config import McpServerConfig
 from toolwire.errors import quote
-from toolwire.formats.engine.toolset import ToolSet
-from toolwire.model import Image, Text, ToolUse
-from toolwire.support.environment import environment
-from toolwire.support.offload import offload
-from toolwire.servertools.definition import TIMED_OUT
-from toolwire.servertools.parameters import BadArguments, read_arguments
-from toolwire.servertools.source import CallState, Enter, Result, Tools, unknown_tool
 from toolwire.extras.mcp.frames import Frame, HostSettings
 from toolwire.extras.mcp.hosting import HostProcess, Lost
 from toolwire.extras.mcp.listed import LeftOut, McpTool, read_listing
 from toolwire.extras.mcp.secrets import secrets_of
+from toolwire.formats.engine.toolset import ToolSet
+from toolwire.model import Image, Text, ToolUse
+from toolwire.servertools.definition import TIMED_OUT
+from toolwire.servertools.parameters import BadArguments, read_arguments
+from toolwire.servertools.source import CallState, Enter, Result, Tools, unknown_tool
+from toolwire.support.environment import environment
+from toolwire.support.offload import offload
 
 LOG: Final = logging.getLogger("toolwire.tools")
 

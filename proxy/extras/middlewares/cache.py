@@ -27,10 +27,10 @@ from aiohttp import web
 
 from toolwire.events import Close, Delta, Event, Finish, Start
 from toolwire.model import ModelRequest
-from toolwire.pipeline.exchange.caches import CACHES
-from toolwire.pipeline.exchange.exchange import EXCHANGE, Exchange
 from toolwire.pipeline.chain.middleware import Handler, Middleware
 from toolwire.pipeline.chain.reply import Reply
+from toolwire.pipeline.exchange.caches import CACHES
+from toolwire.pipeline.exchange.exchange import EXCHANGE, Exchange
 from toolwire.record import AccessField
 from toolwire.stream_grammar import normalise
 from toolwire.support.cache import Cache as AnswerCache

@@ -14,9 +14,9 @@ from typing import ClassVar
 
 from toolwire.events import Event, Kind
 from toolwire.model import ModelRequest
-from toolwire.pipeline.exchange.exchange import Exchange
 from toolwire.pipeline.chain.middleware import Middleware
 from toolwire.pipeline.chain.reply import Reply
+from toolwire.pipeline.exchange.exchange import Exchange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

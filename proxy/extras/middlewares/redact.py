@@ -19,9 +19,9 @@ from typing import ClassVar, Final, Literal
 
 from toolwire.events import Close, Delta, Event, Kind, Open
 from toolwire.model import Message, ModelRequest, Part, Reasoning, Refusal, Text, ToolResult, ToolUse
-from toolwire.pipeline.exchange.exchange import Exchange
 from toolwire.pipeline.chain.middleware import Middleware
 from toolwire.pipeline.chain.reply import Reply
+from toolwire.pipeline.exchange.exchange import Exchange
 from toolwire.record import AccessField
 from toolwire.support.offload import is_large, offload
 from toolwire.support.patterns import Patterns, Replacing, replaced

@@ -4,8 +4,9 @@ A tool is known by its name, and one of a group (a `namespace` of Responses) als
 `allow`, and does not care for case or for what a model writes before a name (`functions.`).
 
 What is forbidden here holds on every way to a tool of the route, wherever the middleware stands
-(`toolwire.pipeline.exchange.permission`): for tools of the gateway and of tool servers `execution` sees to it. Here tools are taken
-out of requests, and calls out of answers: a model may call what it was not offered, and such a call becomes text.
+(`toolwire.pipeline.exchange.permission`): for tools of the gateway and of tool servers `execution` sees to it. Here
+tools are taken out of requests, and calls out of answers: a model may call what it was not offered, and such a call
+becomes text.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from toolwire.events import Close, Delta, Event, Kind, Opaque, Open, text_block
 from toolwire.formats.engine.longjson import compact
 from toolwire.formats.engine.rendering import prompt_name
 from toolwire.model import ModelRequest, ToolChoice, ToolSpec, ToolUse
-from toolwire.pipeline.exchange.exchange import Exchange
 from toolwire.pipeline.chain.middleware import Middleware, Place
 from toolwire.pipeline.chain.reply import Reply
+from toolwire.pipeline.exchange.exchange import Exchange
 from toolwire.pipeline.exchange.served_tools import stand_for_servers
 from toolwire.protocols.shared.tool_names import is_item, names_of
 from toolwire.record import AccessField

@@ -27,8 +27,8 @@ from toolwire.errors import GatewayError
 from toolwire.events import Event, Fault, Finish, Start
 from toolwire.folding import fold
 from toolwire.model import ModelRequest, Usage
-from toolwire.record import COMPLETED, AccessRecord, BackendObserver, ReadRequest, ToolRun
 from toolwire.observability.content import input_messages, output_messages, tool_definitions
+from toolwire.record import COMPLETED, AccessRecord, BackendObserver, ReadRequest, ToolRun
 
 NAME: Final = "toolwire"
 

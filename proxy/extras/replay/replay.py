@@ -1,4 +1,5 @@
-"""Feeds a recorded answer (see `toolwire.extras.capture.recording`) through the reader and the scanner and shows every step.
+"""Feeds a recorded answer (see `toolwire.extras.capture.recording`) through the reader and the scanner and shows every
+step.
 
 Nothing is sent anywhere, and no tool needs to be known: every well-formed call counts.
 """
@@ -12,8 +13,8 @@ from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from toolwire.extras.capture.recording import Chunks, is_sse, pieces_of, reader_of
 from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start, StreamGrammarError
+from toolwire.extras.capture.recording import Chunks, is_sse, pieces_of, reader_of
 from toolwire.fastparse import CallScanner
 from toolwire.scanner import open_scanner
 from toolwire.stream_grammar import StreamGrammar, normalise

@@ -10,11 +10,11 @@ import orjson
 from toolwire.extras.capture.files import Call, Captured
 from toolwire.extras.capture.recording import Chunks, RecordingError
 from toolwire.extras.inspector.view import UNREADABLE
+from toolwire.extras.replay.replay import Recording, Summary, show, show_json
+from toolwire.extras.replay.reproduction import Reproduction, reproduce
 from toolwire.protocols.base import ServerSide
 from toolwire.registry import usual_server
 from toolwire.support.conversion import ConfigError
-from toolwire.extras.replay.replay import Recording, Summary, show, show_json
-from toolwire.extras.replay.reproduction import Reproduction, reproduce
 
 
 @dataclass(slots=True)

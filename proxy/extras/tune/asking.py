@@ -27,10 +27,6 @@ import orjson
 from aiohttp import web
 
 from toolwire.app import create_app
-from toolwire.upstream.servers.base import Capabilities
-from toolwire.upstream.servers.http import HttpBackend
-from toolwire.upstream.servers.identity import Identity, Served
-from toolwire.upstream.servers.presets import AUTO, preset_of
 from toolwire.config import (
     AuthConfig,
     BackendConfig,
@@ -42,14 +38,18 @@ from toolwire.config import (
     ServerConfig,
     StoreConfig,
 )
-from toolwire.upstream.pool.pool import Endpoint
-from toolwire.upstream.pool.template_probing import probe_template
 from toolwire.errors import GatewayError
+from toolwire.extras.tune.cases import Case
+from toolwire.extras.tune.scoring import Answer, Made
 from toolwire.formats.model_families import format_for
 from toolwire.registry import Registries
 from toolwire.support.conversion import ConfigError
-from toolwire.extras.tune.cases import Case
-from toolwire.extras.tune.scoring import Answer, Made
+from toolwire.upstream.pool.pool import Endpoint
+from toolwire.upstream.pool.template_probing import probe_template
+from toolwire.upstream.servers.base import Capabilities
+from toolwire.upstream.servers.http import HttpBackend
+from toolwire.upstream.servers.identity import Identity, Served
+from toolwire.upstream.servers.presets import AUTO, preset_of
 
 BACKEND: Final = "model"
 GRACE_S: Final = 30.0

@@ -23,12 +23,12 @@ import jsonschema_rs
 import orjson
 
 from toolwire.errors import ClientFault
+from toolwire.extras.tune.matching import problem
 from toolwire.formats.engine.longjson import compact
 from toolwire.registry import usual_client
 from toolwire.schemas.schema import validate_tool_name, validate_tool_schema
 from toolwire.support.conversion import ConfigError, suggestion
 from toolwire.support.plainyaml import parse_yaml
-from toolwire.extras.tune.matching import problem
 
 MESSAGE_CHARS: Final = 300
 """Of a mistake in a file, which may quote a part of it."""

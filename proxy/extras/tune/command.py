@@ -18,11 +18,6 @@ from click.core import ParameterSource
 
 from toolwire.config import Timeouts
 from toolwire.configuration.settings import load
-from toolwire.prompting.prompt import check_template
-from toolwire.registry import registries
-from toolwire.startup.names import check_names
-from toolwire.support.conversion import ConfigError
-from toolwire.support.legible import visible_json
 from toolwire.extras.tune.asking import Ask, Gateway, look_at, teaches, without_password
 from toolwire.extras.tune.cases import Case, load_cases, own_cases
 from toolwire.extras.tune.plot import svg
@@ -31,6 +26,11 @@ from toolwire.extras.tune.show import View, view
 from toolwire.extras.tune.space import build_space
 from toolwire.extras.tune.tuner import Progress, Tuner
 from toolwire.extras.tune.wordings import WORDINGS, Wording, from_template
+from toolwire.prompting.prompt import check_template
+from toolwire.registry import registries
+from toolwire.startup.names import check_names
+from toolwire.support.conversion import ConfigError
+from toolwire.support.legible import visible_json
 
 INTERRUPTED: Final = 130
 """Exit status after Ctrl-C, as shells have it."""

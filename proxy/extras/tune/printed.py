@@ -14,8 +14,8 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from toolwire.schemas.schema import compile_schema
 from toolwire.extras.tune.reading import Printed, Schemas, balanced, calls_of, json_value, python_calls
+from toolwire.schemas.schema import compile_schema
 
 MAX_CHARS: Final = 8_000
 """Of an answer; the rest is not looked at. Some patterns take the square of this."""

@@ -12,13 +12,13 @@ from urllib.parse import urlsplit
 import yaml
 
 from toolwire._version import __version__
-from toolwire.upstream.servers.presets import AUTO
 from toolwire.config import BackendConfig
 from toolwire.extras.bench.report import table
 from toolwire.extras.tune.asking import Ask, without_password
 from toolwire.extras.tune.scoring import Figures, share
 from toolwire.extras.tune.space import Candidate
 from toolwire.extras.tune.tuner import Progress, common_cases
+from toolwire.upstream.servers.presets import AUTO
 
 SCHEMA_VERSION: Final = 1
 KEY_VARIABLE: Final = "MODEL_SERVER_KEY"

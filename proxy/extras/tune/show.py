@@ -7,9 +7,9 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
-from toolwire.support.legible import visible
 from toolwire.extras.tune.report import COLUMNS, row
 from toolwire.extras.tune.tuner import Progress, Sees
+from toolwire.support.legible import visible
 
 ROWS: Final = 12
 """Candidates that are shown while it runs: those who are still in it, then the last who were out."""

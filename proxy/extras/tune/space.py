@@ -16,13 +16,13 @@ from dataclasses import dataclass, field
 from itertools import combinations, product
 from typing import Any, Final
 
-from toolwire.upstream.servers.base import Capabilities
-from toolwire.upstream.servers.presets import SCHEMA_CONSTRAINTS
 from toolwire.config import RouteOptions
+from toolwire.extras.tune.wordings import WORDINGS, Wording
 from toolwire.formats.model_families import format_for
 from toolwire.registry import Registries
 from toolwire.support.conversion import ConfigError, from_mapping
-from toolwire.extras.tune.wordings import WORDINGS, Wording
+from toolwire.upstream.servers.base import Capabilities
+from toolwire.upstream.servers.presets import SCHEMA_CONSTRAINTS
 
 FORMATS: Final = ("sentinel", "hermes", "fenced_json", "bare_json", "llama3_json", "pythonic", "qwen3_coder")
 """Those that are tried where nobody says which: of each kind one. That of the model's family comes before them."""

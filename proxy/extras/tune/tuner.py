@@ -15,12 +15,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from toolwire.support.conversion import ConfigError
 from toolwire.extras.tune.asking import cancelled
 from toolwire.extras.tune.cases import Case
 from toolwire.extras.tune.halving import FIRST, Race
 from toolwire.extras.tune.scoring import Answer, Figures, Marks, added_up, mark
 from toolwire.extras.tune.space import Candidate, neighbours, thinned
+from toolwire.support.conversion import ConfigError
 
 FAULTS_IN_A_ROW: Final = 12
 """So many answers with a fault, and it is the model server that is in trouble, not the candidates."""

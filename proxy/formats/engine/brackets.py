@@ -11,10 +11,10 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
-from toolwire.scan._grammar import WORD_BYTES, BlockSyntax, Branch
 from toolwire.formats.base import ToolFormat
 from toolwire.formats.engine.escaping import Escaping, spelled
 from toolwire.formats.engine.results import ResultForm
+from toolwire.scan._grammar import WORD_BYTES, BlockSyntax, Branch
 
 OPENER: Final = "[function_call"
 

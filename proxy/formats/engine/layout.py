@@ -18,11 +18,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from toolwire.model import ToolUse
 from toolwire.formats.engine.escaping import Escaping
 from toolwire.formats.engine.longjson import compact, sound
 from toolwire.formats.engine.rendering import json_value, prompt_name, taught_arguments
 from toolwire.formats.engine.values import JSON, PYTHON, Syntax, read_object
+from toolwire.model import ToolUse
 
 NOTHING: Final = Escaping(())
 """Leaves everything as it is."""

@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from toolwire.model import ToolSpec
 from toolwire.formats.engine.escaping import Escaping, Markup, Pieces
 from toolwire.formats.engine.longjson import compact
 from toolwire.formats.engine.rendering import prompt_name, prompt_parameters, taught_description
 from toolwire.formats.engine.values import Syntax
+from toolwire.model import ToolSpec
 
 Listing = Callable[[Sequence[ToolSpec], Escaping], str]
 """Writes the tools on offer: what stands in the place of `{tools}`."""

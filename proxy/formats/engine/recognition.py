@@ -14,7 +14,10 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Final, Literal
 
-from toolwire.scan._grammar import BlockSyntax, Branch, Grammar, Node
+from toolwire.formats.base import ToolFormat
+from toolwire.formats.engine.keys import ARGUMENTS, METADATA, NAMES, WRAPPERS
+from toolwire.formats.engine.slips import SLIPS
+from toolwire.formats.engine.syntaxes import elements, framing, function_tags, listed, section
 from toolwire.formats.families import (
     cwm,
     deepseek,
@@ -33,10 +36,7 @@ from toolwire.formats.families import (
     pythonic,
     qwen,
 )
-from toolwire.formats.base import ToolFormat
-from toolwire.formats.engine.keys import ARGUMENTS, METADATA, NAMES, WRAPPERS
-from toolwire.formats.engine.slips import SLIPS
-from toolwire.formats.engine.syntaxes import elements, framing, function_tags, listed, section
+from toolwire.scan._grammar import BlockSyntax, Branch, Grammar, Node
 
 Mode = Literal["any", "whole", "taught"]
 

@@ -19,8 +19,8 @@ import re
 from collections.abc import Set
 from typing import TYPE_CHECKING, Final
 
-from toolwire.scan._grammar import SPACE
 from toolwire.formats.engine.markers import STEP_CHARS, TAIL_CHARS, MarkerSet
+from toolwire.scan._grammar import SPACE
 
 if TYPE_CHECKING:
     from toolwire.formats.engine.results import ResultForm

@@ -12,9 +12,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from toolwire.scan._grammar import BlockSyntax, Branch, Node
-from toolwire.formats.families import gemma, kimi
 from toolwire.formats.engine.syntaxes import DONE
+from toolwire.formats.families import gemma, kimi
+from toolwire.scan._grammar import BlockSyntax, Branch, Node
 
 _END: Final = Branch(read="end")
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from toolwire.scan._grammar import Grammar
-from toolwire.formats.families import hermes
 from toolwire.formats.base import written
 from toolwire.formats.engine.recognition import FAMILIES, reasoning_tags, recognising
+from toolwire.formats.families import hermes
+from toolwire.scan._grammar import Grammar
 
 GRAMMAR: Final = recognising(
     Grammar(

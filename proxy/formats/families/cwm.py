@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from toolwire.scan._grammar import BlockSyntax, Branch, Grammar
 from toolwire.formats.base import written
 from toolwire.formats.engine.layout import Layout
 from toolwire.formats.engine.values import JSON
+from toolwire.scan._grammar import BlockSyntax, Branch, Grammar
 
 FORMAT: Final = written(
     "cwm",

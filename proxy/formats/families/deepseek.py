@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from toolwire.scan._grammar import BlockSyntax, Branch, Grammar, Node
 from toolwire.formats.base import written
 from toolwire.formats.engine.layout import Layout
 from toolwire.formats.engine.syntaxes import section
+from toolwire.scan._grammar import BlockSyntax, Branch, Grammar, Node
 
 _CALL: Final = "<｜tool▁call▁begin｜>"
 _SEP: Final = "<｜tool▁sep｜>"

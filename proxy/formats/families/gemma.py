@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from toolwire.scan._grammar import BlockSyntax, Branch, Grammar, Node
 from toolwire.formats.base import written
 from toolwire.formats.engine.layout import Layout
 from toolwire.formats.engine.syntaxes import DONE
 from toolwire.formats.engine.values import Syntax
+from toolwire.scan._grammar import BlockSyntax, Branch, Grammar, Node
 
 
 def _call(*ends: str) -> tuple[Node, ...]:

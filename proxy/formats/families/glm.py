@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from toolwire.scan._grammar import BlockSyntax, Branch, Grammar, Node
 from toolwire.formats.base import VERBATIM, written
 from toolwire.formats.engine.layout import Layout, Tagged
 from toolwire.formats.engine.syntaxes import DONE, pairs, section
+from toolwire.scan._grammar import BlockSyntax, Branch, Grammar, Node
 
 
 def _syntax(tag: str, *prefixes: str) -> BlockSyntax:

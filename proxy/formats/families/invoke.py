@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from toolwire.scan._grammar import BlockSyntax, Branch, Grammar, Node
 from toolwire.formats.base import VERBATIM, written
 from toolwire.formats.engine.layout import Layout, Tagged
 from toolwire.formats.engine.syntaxes import ELEMENTS, elements, framing, section
+from toolwire.scan._grammar import BlockSyntax, Branch, Grammar, Node
 
 
 def _invoke(prefix: str = "") -> Layout:

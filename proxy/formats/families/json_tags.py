@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from toolwire.scan._grammar import BlockSyntax, Branch, Grammar
 from toolwire.formats.base import written
 from toolwire.formats.engine.layout import Layout
 from toolwire.formats.engine.syntaxes import DONE, GIGACHAT_FRAMING, bare, framing, listed
+from toolwire.scan._grammar import BlockSyntax, Branch, Grammar
 
 _NAMED: Final = ("name", "arguments")
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from toolwire.scan._grammar import BlockSyntax, Branch, Grammar, Node
 from toolwire.formats.base import VERBATIM, written
 from toolwire.formats.engine.layout import Layout, Tagged
 from toolwire.formats.engine.syntaxes import framing, section
+from toolwire.scan._grammar import BlockSyntax, Branch, Grammar, Node
 
 _CALL: Final = "<|tool_call_begin|>"
 ARGUMENTS: Final = "<|tool_call_argument_begin|>"

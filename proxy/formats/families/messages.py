@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from toolwire.scan._grammar import BlockSyntax, Branch, Grammar, Node
 from toolwire.formats.base import written
 from toolwire.formats.engine.layout import Layout
 from toolwire.formats.engine.syntaxes import DONE, framing
+from toolwire.scan._grammar import BlockSyntax, Branch, Grammar, Node
 
 # Inkling: `<|message_model|>`, perhaps a tool's name, then what the message is. The first `<|message_model|>` is part
 # of the prompt.

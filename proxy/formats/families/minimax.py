@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from toolwire.scan._grammar import Branch, Grammar, Node
 from toolwire.formats.base import VERBATIM, written
 from toolwire.formats.engine.layout import Layout, Tagged
 from toolwire.formats.engine.syntaxes import section
+from toolwire.scan._grammar import Branch, Grammar, Node
 
 PREFIX: Final = "]<]minimax[>["
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from toolwire.scan._grammar import BlockSyntax, Branch, Grammar
 from toolwire.formats.base import written
 from toolwire.formats.engine.layout import Layout
+from toolwire.scan._grammar import BlockSyntax, Branch, Grammar
 
 _ARGUMENTS: Final = Branch(literal="[ARGS]", read="object", field="arguments")
 

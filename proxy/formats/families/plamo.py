@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from toolwire.scan._grammar import Branch, Grammar, Node
 from toolwire.formats.base import written
 from toolwire.formats.engine.layout import Layout
 from toolwire.formats.engine.syntaxes import framing, section
+from toolwire.scan._grammar import Branch, Grammar, Node
 
 
 def _begin(what: str) -> str:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from toolwire.scan._grammar import BlockSyntax, Branch, Grammar
 from toolwire.formats.base import VERBATIM, written
 from toolwire.formats.engine.layout import Layout, Tagged
 from toolwire.formats.engine.syntaxes import DONE, FUNCTION_STOPS, function_tags
+from toolwire.scan._grammar import BlockSyntax, Branch, Grammar
 
 _ARGUMENTS: Final = Tagged(opener="<parameter=", strings=">\n", closer="\n</parameter>\n", stops=FUNCTION_STOPS)
 

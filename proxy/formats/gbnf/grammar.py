@@ -19,13 +19,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from toolwire.scan._grammar import BlockSyntax, Grammar
 from toolwire.formats.engine.layout import Layout
 from toolwire.formats.engine.longjson import compact
 from toolwire.formats.gbnf.arguments import arguments, rules_for
 from toolwire.formats.gbnf.notation import Expression, Inexpressible, choice, literal, optional, sequence
 from toolwire.formats.gbnf.rules import STANDARD, Bounds
 from toolwire.formats.gbnf.text import SPACE, Pattern, Text, Unit, Where, spaced, units
+from toolwire.scan._grammar import BlockSyntax, Grammar
 
 __all__ = ["CALLS_ONLY", "STANDARD", "Around", "Bounds", "Inexpressible", "answer_grammar"]
 

@@ -31,7 +31,18 @@ from toolwire.events import (
     is_live,
 )
 from toolwire.folding import add_part, is_half, parts_of
-from toolwire.model import FinishReason, ModelReply, Part, Reasoning, Refusal, ReplyChoice, Text, ToolUse, lasting, replace
+from toolwire.model import (
+    FinishReason,
+    ModelReply,
+    Part,
+    Reasoning,
+    Refusal,
+    ReplyChoice,
+    Text,
+    ToolUse,
+    lasting,
+    replace,
+)
 from toolwire.model import Opaque as OpaquePart
 from toolwire.pipeline.chain.stages import Owner, Stage, broken
 

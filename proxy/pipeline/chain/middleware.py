@@ -31,10 +31,10 @@ from aiohttp import web
 from toolwire.errors import Defect, GatewayError
 from toolwire.events import Event, Kind
 from toolwire.model import ModelReply, ModelRequest
-from toolwire.pipeline.exchange.exchange import EXCHANGE, Exchange
 from toolwire.pipeline.chain.reply import Reply
-from toolwire.pipeline.exchange.routing import Handler as Handler
 from toolwire.pipeline.chain.stages import collected
+from toolwire.pipeline.exchange.exchange import EXCHANGE, Exchange
+from toolwire.pipeline.exchange.routing import Handler as Handler
 
 if TYPE_CHECKING:
     from toolwire.config import GatewayConfig, MiddlewareConfig, RouteConfig
@@ -77,8 +77,9 @@ class Middleware:
     `access_fields` are what it counts and notes in the record of an exchange: fields of the access line, and counters
     on the metrics page. `runs_server_tools`: it offers and runs the tools of the gateway; a route without one has none.
     `gives_answer`: it always answers by itself, so nothing that stands behind it is run.
-    `passing` is what it does where a request passes as it is, without messages and tools (`toolwire.pipeline.chain.passing_on`):
-    it `runs`, it `stands_aside`, or it `forbids` that, because it has to see what models are asked.
+    `passing` is what it does where a request passes as it is, without messages and tools
+    (`toolwire.pipeline.chain.passing_on`): it `runs`, it `stands_aside`, or it `forbids` that, because it has to see
+    what models are asked.
     """
 
     __middleware_version__: Final = 1  # aiohttp 3.x takes a callable object for an old-style factory without this
@@ -137,7 +138,8 @@ class Middleware:
 
     def forbids(self, names: tuple[str, ...]) -> bool:
         """Whether a tool may not be used on the routes whose chain has this: one that is known by all of these names
-        (`toolwire.protocols.shared.tool_names`). Asked for each tool that is offered and each call that is run or delivered."""
+        (`toolwire.protocols.shared.tool_names`). Asked for each tool that is offered and each call that is run or
+        delivered."""
         return False
 
     def serves(self, protocol: str) -> bool:

@@ -15,19 +15,19 @@ from functools import partial
 import orjson
 from aiohttp import web
 
-from toolwire.upstream.pool.passing_on import open_passed
-from toolwire.upstream.pool.pool import WeightedEndpoint
-from toolwire.upstream.pool.wire_attempts import WireAttempts
 from toolwire.errors import ClientFault
 from toolwire.model import ModelRequest
+from toolwire.pipeline.chain.middleware import MiddlewareRunner, compose
+from toolwire.pipeline.chain.reply import Reply
+from toolwire.pipeline.exchange.exchange import EXCHANGE, Exchange
+from toolwire.pipeline.exchange.routing import Handler
+from toolwire.pipeline.paths.renaming import Renaming
 from toolwire.protocols.shared.passed import PassedProtocol
 from toolwire.protocols.shared.wire import dump_in_pieces
 from toolwire.support.offload import is_large
-from toolwire.pipeline.exchange.exchange import EXCHANGE, Exchange
-from toolwire.pipeline.chain.middleware import MiddlewareRunner, compose
-from toolwire.pipeline.paths.renaming import Renaming
-from toolwire.pipeline.chain.reply import Reply
-from toolwire.pipeline.exchange.routing import Handler
+from toolwire.upstream.pool.passing_on import open_passed
+from toolwire.upstream.pool.pool import WeightedEndpoint
+from toolwire.upstream.pool.wire_attempts import WireAttempts
 
 
 def passing(runners: Sequence[MiddlewareRunner], passed: PassedProtocol) -> Handler:

@@ -26,12 +26,12 @@ from aiohttp.base_protocol import BaseProtocol
 from toolwire.errors import GatewayError
 from toolwire.ingress.bodies import read_json
 from toolwire.model import ModelRequest
-from toolwire.support.offload import OFFLOAD_BYTES, OFFLOAD_OBJECTS, offload
-from toolwire.pipeline.exchange.exchange import EXCHANGE, Exchange
-from toolwire.pipeline.exchange.heads import ADDED_HEADERS, is_enclosed
 from toolwire.pipeline.chain.middleware import Handler, MiddlewareRunner
 from toolwire.pipeline.chain.reply import Reply
+from toolwire.pipeline.exchange.exchange import EXCHANGE, Exchange
+from toolwire.pipeline.exchange.heads import ADDED_HEADERS, is_enclosed
 from toolwire.pipeline.paths.whole import WholeReply, completed, taken
+from toolwire.support.offload import OFFLOAD_BYTES, OFFLOAD_OBJECTS, offload
 
 
 class PlainMiddlewareRunner(MiddlewareRunner):

@@ -20,15 +20,12 @@ from typing import Any, Literal, NoReturn, TypeVar, cast, overload
 
 from aiohttp import web
 
-from toolwire.upstream.servers.base import EventSource, WireSource, fold_batches
 from toolwire.errors import GatewayError
 from toolwire.events import Event, Kind
 from toolwire.folding import unfold
 from toolwire.model import ModelReply
-from toolwire.protocols.base import ServerSide
 from toolwire.pipeline.chain.chain import Chain, run
 from toolwire.pipeline.chain.mapping import MapFunction, MapStage
-from toolwire.pipeline.paths.renaming import Renaming
 from toolwire.pipeline.chain.stages import (
     AnyStage,
     Batches,
@@ -41,6 +38,9 @@ from toolwire.pipeline.chain.stages import (
     Stage,
     WatchStage,
 )
+from toolwire.pipeline.paths.renaming import Renaming
+from toolwire.protocols.base import ServerSide
+from toolwire.upstream.servers.base import EventSource, WireSource, fold_batches
 
 T = TypeVar("T")
 

@@ -29,14 +29,14 @@ from aiohttp import web
 from toolwire.config import BackgroundConfig
 from toolwire.errors import Cancelled, ClientFault, Defect, GatewayError, Unavailable
 from toolwire.ingress.liveness import LivenessMonitor
+from toolwire.pipeline.conversations.background_events import MARK, EventLog, Follower, lease_id, runs
+from toolwire.pipeline.conversations.stored import Conversations
+from toolwire.pipeline.exchange.exchange import Exchange
+from toolwire.pipeline.sending.detached import Sink, detached
 from toolwire.protocols.base import TurnForm, WriteOptions
 from toolwire.protocols.shared.turn import Turn
 from toolwire.store.base import StoreUnavailable
 from toolwire.support.offload import offload
-from toolwire.pipeline.conversations.background_events import MARK, EventLog, Follower, lease_id, runs
-from toolwire.pipeline.sending.detached import Sink, detached
-from toolwire.pipeline.exchange.exchange import Exchange
-from toolwire.pipeline.conversations.stored import Conversations
 
 LOG: Final = logging.getLogger("toolwire.background")
 

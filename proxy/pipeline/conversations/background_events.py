@@ -13,10 +13,10 @@ from aiohttp import web
 
 from toolwire.errors import GatewayError
 from toolwire.ingress.liveness import LivenessMonitor
+from toolwire.pipeline.conversations.stored import Conversations
 from toolwire.protocols.base import KEEPALIVE, TurnForm
 from toolwire.protocols.shared.turn import RUNNING, Turn
 from toolwire.store.base import StoreUnavailable
-from toolwire.pipeline.conversations.stored import Conversations
 
 LOG: Final = logging.getLogger("toolwire.background")
 

@@ -12,12 +12,12 @@ from aiohttp import web
 
 from toolwire.ingress.budget import BodyShare
 from toolwire.model import ModelRequest
+from toolwire.pipeline.chain.reply import Reply
+from toolwire.pipeline.exchange.exchange import EXCHANGE, Exchange
+from toolwire.pipeline.paths.whole import note_usage
+from toolwire.pipeline.sending.delivery import Delivery
 from toolwire.protocols.shared.wire import dump
 from toolwire.record import AccessRecord
-from toolwire.pipeline.sending.delivery import Delivery
-from toolwire.pipeline.exchange.exchange import EXCHANGE, Exchange
-from toolwire.pipeline.chain.reply import Reply
-from toolwire.pipeline.paths.whole import note_usage
 
 
 class Compacting(Delivery):

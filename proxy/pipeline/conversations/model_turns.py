@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from toolwire.upstream.servers.usage import added
 from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start, is_live, numbered
 from toolwire.folding import Folding
 from toolwire.model import Part, Refusal, Text, ToolUse, Usage
 from toolwire.pipeline.conversations.tool_memory import marked_id
+from toolwire.upstream.servers.usage import added
 
 BREAK = "\n\n"
 

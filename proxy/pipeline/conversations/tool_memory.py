@@ -29,10 +29,10 @@ from typing import TYPE_CHECKING, Final
 
 from toolwire.call_policy.ids import new_call_id
 from toolwire.model import Image, Message, ModelRequest, Part, Text, ToolResult, ToolUse
-from toolwire.protocols.shared.turn import Turn
-from toolwire.store.base import BudgetExceeded, ReadBudget, StoreUnavailable
 from toolwire.pipeline.exchange.exchange import Exchange
 from toolwire.pipeline.exchange.growth import read_budget, too_much
+from toolwire.protocols.shared.turn import Turn
+from toolwire.store.base import BudgetExceeded, ReadBudget, StoreUnavailable
 
 if TYPE_CHECKING:
     from toolwire.pipeline.conversations.stored import Conversations

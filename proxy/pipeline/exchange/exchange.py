@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from toolwire.formats.base import ToolFormat
     from toolwire.formats.engine.restoring import Escapes
     from toolwire.ingress.auth import ApiKey
-    from toolwire.protocols.base import ClientSide
-    from toolwire.pipeline.conversations.background import BackgroundRun
     from toolwire.pipeline.chain.reply import Reply
+    from toolwire.pipeline.conversations.background import BackgroundRun
     from toolwire.pipeline.exchange.routing import Route
+    from toolwire.protocols.base import ClientSide
 
 LOG: Final = logging.getLogger("toolwire")
 

@@ -7,15 +7,15 @@ import asyncio
 from hashlib import blake2b
 from typing import Final
 
-from toolwire.upstream.servers.adapt import capabilities_after
-from toolwire.upstream.servers.fit_files import changed_parts, file_in_words, files_in, in_words, is_sent
-from toolwire.upstream.pool.conceding import find_concessions
 from toolwire.model import ModelRequest, Opaque, Part, ToolResult, replace
+from toolwire.pipeline.exchange.exchange import Exchange
 from toolwire.protocols.shared.files import PDF, FileContent
 from toolwire.support.cache import Cache, CacheBudget, weight_of
 from toolwire.support.offload import offload
 from toolwire.support.pdf_text import pdf_text
-from toolwire.pipeline.exchange.exchange import Exchange
+from toolwire.upstream.pool.conceding import find_concessions
+from toolwire.upstream.servers.adapt import capabilities_after
+from toolwire.upstream.servers.fit_files import changed_parts, file_in_words, files_in, in_words, is_sent
 
 READERS: Final = 2
 """Files that are read at the same time."""

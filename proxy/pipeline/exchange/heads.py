@@ -18,9 +18,9 @@ from aiohttp.helpers import rfc822_formatted_time
 from aiohttp.http import HttpVersion11
 
 from toolwire.ingress.liveness import LIVENESS
-from toolwire.protocols.sides import ClientSides
 from toolwire.pipeline.chain.reply import Reply
 from toolwire.pipeline.exchange.routing import Handler
+from toolwire.protocols.sides import ClientSides
 
 REQUEST_ID: Final = web.RequestKey("toolwire.request_id", str)
 ADDED_HEADERS: Final = web.RequestKey("toolwire.added_headers", Mapping[str, str])

@@ -13,19 +13,19 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from toolwire.upstream.servers.identity import Identity
 from toolwire.config import LimitsConfig, RouteConfig, RouteOptions
-from toolwire.upstream.pool.pool import EndpointPool
 from toolwire.errors import ClientFault, quote
+from toolwire.extras.mcp.from_clients import ClientServers
 from toolwire.formats.base import ToolFormat
 from toolwire.formats.model_families import format_for, format_of_template
 from toolwire.ingress.auth import ApiKey
 from toolwire.observability.metrics import OTHER
-from toolwire.extras.mcp.from_clients import ClientServers
-from toolwire.servertools.source import ToolSource
 from toolwire.pipeline.exchange.permission import NOTHING_FORBIDDEN, Permission
-from toolwire.pipeline.transforms.sealing import Sealed
 from toolwire.pipeline.reasoning.unopened import Learned
+from toolwire.pipeline.transforms.sealing import Sealed
+from toolwire.servertools.source import ToolSource
+from toolwire.upstream.pool.pool import EndpointPool
+from toolwire.upstream.servers.identity import Identity
 
 MAX_FOUND: Final = 1024
 """Names that are remembered with the glob that they fit, and with their format."""

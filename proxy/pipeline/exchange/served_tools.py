@@ -19,17 +19,17 @@ from typing import Final
 
 from toolwire.errors import ClientFault, quote
 from toolwire.events import Event
-from toolwire.formats.engine.rendering import prompt_name, result_text
-from toolwire.formats.engine.toolset import ToolSet
-from toolwire.model import Message, ModelRequest, Part, ToolResult, ToolSpec, ToolUse
-from toolwire.protocols.shared.served import Approved, ServedForm, ServedHistory, ServedTool, ToolServer
 from toolwire.extras.mcp.from_clients import ClientServers, NotListed
 from toolwire.extras.mcp.names import offered_name
 from toolwire.extras.mcp.server import McpServer
-from toolwire.servertools.source import Enter, Result, unknown_tool
-from toolwire.support.offload import weight
+from toolwire.formats.engine.rendering import prompt_name, result_text
+from toolwire.formats.engine.toolset import ToolSet
+from toolwire.model import Message, ModelRequest, Part, ToolResult, ToolSpec, ToolUse
 from toolwire.pipeline.exchange.exchange import Exchange
 from toolwire.pipeline.exchange.growth import too_much
+from toolwire.protocols.shared.served import Approved, ServedForm, ServedHistory, ServedTool, ToolServer
+from toolwire.servertools.source import Enter, Result, unknown_tool
+from toolwire.support.offload import weight
 
 NAME_CHARS: Final = 64
 """Longest name that all model servers take; label and name share it."""

@@ -18,10 +18,10 @@ from toolwire.ingress.bodies import read_json
 from toolwire.ingress.budget import BODY_BUDGET, BodyShare
 from toolwire.ingress.liveness import LIVENESS, LivenessMonitor
 from toolwire.ingress.receiving import read_body
+from toolwire.pipeline.exchange.heads import SLICE_BYTES
+from toolwire.pipeline.sending.delivery import API_KEY, CLIENTS, OWNER
 from toolwire.ratelimit.admission import ADMISSION
 from toolwire.ratelimit.slots import Slot
-from toolwire.pipeline.sending.delivery import API_KEY, CLIENTS, OWNER
-from toolwire.pipeline.exchange.heads import SLICE_BYTES
 
 CONFIG: Final = web.AppKey("toolwire.config", GatewayConfig)
 """The configuration of an application."""

@@ -17,22 +17,22 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from toolwire.upstream.servers.base import Backend, Capabilities, TokenCounter, WireSource
-from toolwire.upstream.servers.tokenizing import BY_SERVER
-from toolwire.upstream.servers.usage import Estimator
-from toolwire.upstream.pool.attempts import Attempts
-from toolwire.upstream.pool.pool import Endpoint, EndpointPool, WeightedEndpoint
 from toolwire.events import Event
 from toolwire.folding import unfold
 from toolwire.ingress.budget import BodyShare
 from toolwire.model import ModelReply, ModelRequest, ReplyChoice, Usage
-from toolwire.protocols.base import ServerSide, WriteOptions
-from toolwire.record import AccessRecord, BackendObserver
-from toolwire.pipeline.sending.delivery import Delivery
+from toolwire.pipeline.chain.reply import Reply
 from toolwire.pipeline.exchange.exchange import EXCHANGE, Exchange
 from toolwire.pipeline.exchange.heads import TOKENIZER, USAGE_SOURCE
-from toolwire.pipeline.chain.reply import Reply
 from toolwire.pipeline.exchange.routing import Route
+from toolwire.pipeline.sending.delivery import Delivery
+from toolwire.protocols.base import ServerSide, WriteOptions
+from toolwire.record import AccessRecord, BackendObserver
+from toolwire.upstream.pool.attempts import Attempts
+from toolwire.upstream.pool.pool import Endpoint, EndpointPool, WeightedEndpoint
+from toolwire.upstream.servers.base import Backend, Capabilities, TokenCounter, WireSource
+from toolwire.upstream.servers.tokenizing import BY_SERVER
+from toolwire.upstream.servers.usage import Estimator
 
 _Counted = tuple[int, Mapping[str, str]]
 """Tokens, and the headers that say whose count it is."""

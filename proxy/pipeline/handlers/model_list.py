@@ -8,9 +8,9 @@ from typing import Final
 from aiohttp import web
 
 from toolwire.errors import ClientFault, GatewayError, quote
-from toolwire.protocols.base import ListedModel
-from toolwire.pipeline.sending.delivery import API_KEY, CLIENTS
 from toolwire.pipeline.exchange.routing import ROUTER, Route
+from toolwire.pipeline.sending.delivery import API_KEY, CLIENTS
+from toolwire.protocols.base import ListedModel
 
 STARTED: Final = web.AppKey("toolwire.started", int)
 """When the application was made, in seconds since 1970: the `created` of its models."""

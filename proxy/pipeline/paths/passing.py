@@ -17,10 +17,10 @@ from collections.abc import AsyncGenerator, Callable
 from toolwire.errors import GatewayError
 from toolwire.events import Event, Fault, Finish, Start
 from toolwire.model import Usage
-from toolwire.protocols.base import StreamReader, StreamWriter
-from toolwire.support.offload import in_thread
 from toolwire.pipeline.chain.chain import Chain
 from toolwire.pipeline.paths.relay import Relay
+from toolwire.protocols.base import StreamReader, StreamWriter
+from toolwire.support.offload import in_thread
 
 
 class SideReader:
@@ -61,8 +61,8 @@ class SideReader:
 
 
 class PassThrough:
-    """Bytes that pass unread; see `toolwire.pipeline.paths.relay` for what is looked at. `note` is told what the server counted,
-    if it says so."""
+    """Bytes that pass unread; see `toolwire.pipeline.paths.relay` for what is looked at. `note` is told what the server
+    counted, if it says so."""
 
     continues = False
 

@@ -20,19 +20,19 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from toolwire.upstream.servers.leaks import Leaks, leaks_of
-from toolwire.upstream.servers.private import NOTHING, Private, withheld
-from toolwire.upstream.servers.upstream_errors import cleaned
-from toolwire.upstream.pool.beginning import Beginning
 from toolwire.errors import BackendFault, GatewayError
 from toolwire.events import Fault
 from toolwire.fastparse import SseFramer, are_plain
 from toolwire.model import Usage
+from toolwire.pipeline.paths.renaming import Renaming
 from toolwire.protocols.base import ServerSide
 from toolwire.protocols.shared.noise import LEFT_OUT, Note, unnoted
 from toolwire.protocols.shared.wire import load, nothing_said
 from toolwire.support.offload import OFFLOAD_BYTES, offload
-from toolwire.pipeline.paths.renaming import Renaming
+from toolwire.upstream.pool.beginning import Beginning
+from toolwire.upstream.servers.leaks import Leaks, leaks_of
+from toolwire.upstream.servers.private import NOTHING, Private, withheld
+from toolwire.upstream.servers.upstream_errors import cleaned
 
 _ENDS: Final = (b"\n\n", b"\n\r\n", b"\r\r")
 _END: Final = re.compile(rb"\n\n|\n\r\n|\r\r")

@@ -22,24 +22,24 @@ from contextlib import aclosing
 from functools import cache
 from typing import Final, Protocol, cast
 
+from toolwire.errors import BackendFault, GatewayError
+from toolwire.events import BlockKind, Delta, Event, Fault, Finish, Opaque, Open
+from toolwire.fastparse import CallScanner, ChunkGate
+from toolwire.pipeline.chain.chain import Chain
+from toolwire.pipeline.chain.reply import Reply
+from toolwire.pipeline.chain.stages import Stage, WatchStage
+from toolwire.pipeline.exchange.exchange import Exchange
+from toolwire.pipeline.paths.passing import PassThrough, SideReader
+from toolwire.pipeline.paths.relay import Relay
+from toolwire.pipeline.paths.whole import note_usage
+from toolwire.pipeline.transforms.scanning import ScanStage
+from toolwire.protocols.base import ProseReader, StreamReader, StreamWriter, TextWriter
+from toolwire.protocols.shared.numbers import choices_of
+from toolwire.support.offload import OFFLOAD_BYTES, in_thread
 from toolwire.upstream.servers.base import WireSource
 from toolwire.upstream.servers.leaks import leaks_of
 from toolwire.upstream.servers.private import NOTHING, Private
 from toolwire.upstream.servers.upstream_errors import cleaned
-from toolwire.errors import BackendFault, GatewayError
-from toolwire.events import BlockKind, Delta, Event, Fault, Finish, Opaque, Open
-from toolwire.fastparse import CallScanner, ChunkGate
-from toolwire.protocols.base import ProseReader, StreamReader, StreamWriter, TextWriter
-from toolwire.protocols.shared.numbers import choices_of
-from toolwire.support.offload import OFFLOAD_BYTES, in_thread
-from toolwire.pipeline.chain.chain import Chain
-from toolwire.pipeline.exchange.exchange import Exchange
-from toolwire.pipeline.paths.passing import PassThrough, SideReader
-from toolwire.pipeline.paths.relay import Relay
-from toolwire.pipeline.chain.reply import Reply
-from toolwire.pipeline.transforms.scanning import ScanStage
-from toolwire.pipeline.chain.stages import Stage, WatchStage
-from toolwire.pipeline.paths.whole import note_usage
 
 _VISIBLE: Final = (Delta, Open, Opaque, Finish)
 

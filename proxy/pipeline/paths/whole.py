@@ -18,22 +18,22 @@ from typing import Any, Final, cast
 import orjson
 from aiohttp import web
 
-from toolwire.upstream.servers.base import EventSource, WireSource
-from toolwire.upstream.servers.leaks import check_whole
-from toolwire.upstream.servers.upstream_errors import cleaned
 from toolwire.errors import GatewayError
 from toolwire.folding import unfold
 from toolwire.model import ModelReply, Usage
+from toolwire.pipeline.chain.reply import Reply
+from toolwire.pipeline.chain.stages import Batches
+from toolwire.pipeline.exchange.exchange import Exchange
+from toolwire.pipeline.exchange.heads import TOKENIZER, USAGE_SOURCE
 from toolwire.protocols.base import ServerSide
 from toolwire.protocols.shared.noise import without_noise
 from toolwire.protocols.shared.wire import BOUNDS, dump_in_pieces
 from toolwire.support.bounded_json import loads
 from toolwire.support.duplicate_keys import has_duplicates
 from toolwire.support.offload import OFFLOAD_BYTES, is_long, offload
-from toolwire.pipeline.exchange.exchange import Exchange
-from toolwire.pipeline.exchange.heads import TOKENIZER, USAGE_SOURCE
-from toolwire.pipeline.chain.reply import Reply
-from toolwire.pipeline.chain.stages import Batches
+from toolwire.upstream.servers.base import EventSource, WireSource
+from toolwire.upstream.servers.leaks import check_whole
+from toolwire.upstream.servers.upstream_errors import cleaned
 
 JSON: Final = "application/json"
 

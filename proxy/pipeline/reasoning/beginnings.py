@@ -1,5 +1,5 @@
-"""Where the answers of one reply begin, if the prompt may have opened thoughts: what `toolwire.pipeline.reasoning.unopened` knows of
-it, applied as they come.
+"""Where the answers of one reply begin, if the prompt may have opened thoughts: what
+`toolwire.pipeline.reasoning.unopened` knows of it, applied as they come.
 
 Rules:
 
@@ -14,8 +14,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from toolwire.events import BlockKind, Delta, Event, Fault, Finish, Open
-from toolwire.scan._grammar import SPACE
-from toolwire.pipeline.transforms.scanners import ScannerFactory
 from toolwire.pipeline.reasoning.unopened import (
     BLOCK,
     HEAD_CHARS,
@@ -27,6 +25,8 @@ from toolwire.pipeline.reasoning.unopened import (
     tells_nothing_yet,
     visible,
 )
+from toolwire.pipeline.transforms.scanners import ScannerFactory
+from toolwire.scan._grammar import SPACE
 
 
 class Beginnings:

@@ -16,8 +16,8 @@ from toolwire.errors import quote
 from toolwire.events import Event, Finish
 from toolwire.folding import fold
 from toolwire.model import FinishReason, ModelReply, Reasoning, ReplyChoice
-from toolwire.pipeline.transforms.scanners import ScannerFactory
 from toolwire.pipeline.chain.stages import Stage
+from toolwire.pipeline.transforms.scanners import ScannerFactory
 
 
 class ThoughtCalls(Stage):

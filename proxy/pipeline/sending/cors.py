@@ -7,9 +7,9 @@ Rules:
    sent and credentials are not allowed.
 3. The headers go on whatever leaves: streams and errors alike, and those of a wrong key.
 
-Off it costs nothing; on, heads of answers are put together by aiohttp (see `toolwire.pipeline.exchange.heads`). Source: the Fetch
-standard. No package is used: what is generic here is four headers, and those for aiohttp want each route registered
-with them and leave out error answers.
+Off it costs nothing; on, heads of answers are put together by aiohttp (see `toolwire.pipeline.exchange.heads`). Source:
+the Fetch standard. No package is used: what is generic here is four headers, and those for aiohttp want each route
+registered with them and leave out error answers.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from aiohttp.typedefs import Middleware
 
 from toolwire.config import CorsConfig
 from toolwire.errors import GatewayError, quote, sendable
+from toolwire.pipeline.chain.middleware import Handler
+from toolwire.pipeline.sending.delivery import error_response
 from toolwire.protocols.base import Allowance, ClientSide
 from toolwire.protocols.sides import ClientSides
-from toolwire.pipeline.sending.delivery import error_response
-from toolwire.pipeline.chain.middleware import Handler
 
 METHODS: Final = "GET, POST, DELETE"
 EXPOSED: Final = (

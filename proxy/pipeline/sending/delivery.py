@@ -22,8 +22,6 @@ from typing import Any, Final
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
-from toolwire.upstream.servers import client_ids
-from toolwire.upstream.servers.hops import HEADER, HOPS, came_through
 from toolwire.config import GatewayConfig
 from toolwire.errors import ClientFault, Defect, GatewayError
 from toolwire.formats.engine.toolset import KnownTools
@@ -35,26 +33,28 @@ from toolwire.ingress.receiving import read_body
 from toolwire.ingress.turns import Turns
 from toolwire.model import EMPTY, ModelRequest, merged
 from toolwire.observability.telemetry import Metrics
+from toolwire.pipeline.chain.middleware import Handler
+from toolwire.pipeline.chain.plain import HttpFault, unread
+from toolwire.pipeline.chain.reply import Reply
+from toolwire.pipeline.conversations.background import BACKGROUND, DETACHED
+from toolwire.pipeline.exchange.exchange import EXCHANGE, Exchange
+from toolwire.pipeline.exchange.heads import ADDED_HEADERS, REQUEST_ID, TIMED, move_head, request_id
+from toolwire.pipeline.exchange.routing import Router
+from toolwire.pipeline.exchange.tolerant import read_mended
+from toolwire.pipeline.paths.whole import own_response
+from toolwire.pipeline.sending.relayed_body import show_output
+from toolwire.pipeline.sending.sending import send
+from toolwire.pipeline.transforms.sealing import ALMOST
 from toolwire.protocols.base import ClientSide
-from toolwire.protocols.sides import ClientSides
 from toolwire.protocols.shared.turn import Turn
 from toolwire.protocols.shared.wire import dump_in_pieces
+from toolwire.protocols.sides import ClientSides
 from toolwire.ratelimit.admission import SLOT, Admission
 from toolwire.record import AccessRecord, Observe, ReadRequest
 from toolwire.support.collecting import Collecting
 from toolwire.support.offload import OFFLOAD_BYTES, OFFLOAD_OBJECTS, offload
-from toolwire.pipeline.conversations.background import BACKGROUND, DETACHED
-from toolwire.pipeline.exchange.exchange import EXCHANGE, Exchange
-from toolwire.pipeline.exchange.heads import ADDED_HEADERS, REQUEST_ID, TIMED, move_head, request_id
-from toolwire.pipeline.chain.middleware import Handler
-from toolwire.pipeline.chain.plain import HttpFault, unread
-from toolwire.pipeline.sending.relayed_body import show_output
-from toolwire.pipeline.chain.reply import Reply
-from toolwire.pipeline.exchange.routing import Router
-from toolwire.pipeline.transforms.sealing import ALMOST
-from toolwire.pipeline.sending.sending import send
-from toolwire.pipeline.exchange.tolerant import read_mended
-from toolwire.pipeline.paths.whole import own_response
+from toolwire.upstream.servers import client_ids
+from toolwire.upstream.servers.hops import HEADER, HOPS, came_through
 
 LOG: Final = logging.getLogger("toolwire")
 OWNER: Final = web.RequestKey("toolwire.owner", str)
@@ -83,8 +83,8 @@ def boundary(keys: Keys, clients: ClientSides, own: str = "", *, open_paths: str
     concern no exchange.
 
     `clients` are the protocols that are served: the path says in whose envelope an error outside of an exchange is
-    told. `own` is the name of this gateway among others (`toolwire.upstream.servers.hops`). `open_paths` matches further paths
-    that need no key.
+    told. `own` is the name of this gateway among others (`toolwire.upstream.servers.hops`). `open_paths` matches
+    further paths that need no key.
     """
 
     asked = bool(keys)

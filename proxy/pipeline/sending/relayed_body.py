@@ -19,16 +19,16 @@ from typing import Final
 
 from aiohttp import web
 
-from toolwire.upstream.servers.base import WireSource
-from toolwire.upstream.servers.private import Private, withheld
 from toolwire.errors import GatewayError
 from toolwire.model import ModelReply, ReplyChoice
+from toolwire.pipeline.chain.reply import Reply
+from toolwire.pipeline.exchange.exchange import Exchange
+from toolwire.pipeline.paths.whole import JSON, checked, show
 from toolwire.protocols.base import ServerSide
 from toolwire.record import AccessRecord
 from toolwire.support.offload import offload
-from toolwire.pipeline.exchange.exchange import Exchange
-from toolwire.pipeline.chain.reply import Reply
-from toolwire.pipeline.paths.whole import JSON, checked, show
+from toolwire.upstream.servers.base import WireSource
+from toolwire.upstream.servers.private import Private, withheld
 
 WHOLE_BYTES: Final = 64 * 1024
 

@@ -27,21 +27,21 @@ from typing import Final, TypeVar
 from aiohttp import web
 from aiohttp.http import StreamWriter
 
-from toolwire.upstream.servers.base import WireSource
-from toolwire.upstream.client.connections import too_large
 from toolwire.errors import BackendFault, Defect, GatewayError
 from toolwire.events import Event, Fault, Finish
 from toolwire.ingress.liveness import LivenessMonitor
-from toolwire.protocols.base import KEEPALIVE
-from toolwire.protocols.shared.passed import PassedProtocol
+from toolwire.pipeline.chain.plain import let_go
+from toolwire.pipeline.chain.reply import Reply
 from toolwire.pipeline.exchange.exchange import Exchange
 from toolwire.pipeline.exchange.heads import is_enclosed, send_whole
 from toolwire.pipeline.paths.passing import PassThrough
-from toolwire.pipeline.chain.plain import let_go
-from toolwire.pipeline.sending.relayed_body import relay, show_output
-from toolwire.pipeline.chain.reply import Reply
 from toolwire.pipeline.paths.stream_paths import ShownPath, Transcode, choose
 from toolwire.pipeline.paths.whole import Known, WholeReply, body_of, note_usage
+from toolwire.pipeline.sending.relayed_body import relay, show_output
+from toolwire.protocols.base import KEEPALIVE
+from toolwire.protocols.shared.passed import PassedProtocol
+from toolwire.upstream.client.connections import too_large
+from toolwire.upstream.servers.base import WireSource
 
 LOG: Final = logging.getLogger("toolwire")
 

@@ -23,10 +23,10 @@ from toolwire.formats.base import ToolFormat
 from toolwire.formats.engine.recognition import recognising
 from toolwire.formats.engine.rendering import prompt_name
 from toolwire.model import Message, ToolUse
-from toolwire.scan._grammar import Grammar, without_calls
-from toolwire.scanner import Signs, build_scanner, signs_of, triggers
 from toolwire.pipeline.exchange.exchange import OfferedTools
 from toolwire.pipeline.reasoning.unopened import Marks, Pair, in_sight, marks_of, pairs_of
+from toolwire.scan._grammar import Grammar, without_calls
+from toolwire.scanner import Signs, build_scanner, signs_of, triggers
 
 _PER_CHOICE: Final = 1 << 32
 _NOTHING: Final = Grammar(syntaxes=())

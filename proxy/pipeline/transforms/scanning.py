@@ -12,8 +12,8 @@ A large block is judged in a thread: that takes up to a tenth of a second, becau
 what is JSON is looked at several times. While a scanner holds one, text with which it may end is put off (`work`), and
 everything that comes behind it.
 
-Where it is not known how an answer begins, `toolwire.pipeline.reasoning.beginnings` says when its scanner can be made, and what has
-to be read again.
+Where it is not known how an answer begins, `toolwire.pipeline.reasoning.beginnings` says when its scanner can be made,
+and what has to be read again.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Open
 from toolwire.fastparse import CallScanner
 from toolwire.folding import parts_of
 from toolwire.model import EMPTY, Extra, FinishReason, Message, ModelReply, ReplyChoice, Text, merged, replace
+from toolwire.pipeline.chain.stages import Stage
+from toolwire.pipeline.exchange.exchange import OfferedTools
+from toolwire.pipeline.reasoning.beginnings import Beginnings, reason_of
+from toolwire.pipeline.reasoning.unopened import Pair, Unopened
+from toolwire.pipeline.transforms.scanners import Counters, ScannerFactory
+from toolwire.pipeline.transforms.waiting import WaitingCalls
 from toolwire.scan._grammar import SPACE
 from toolwire.scanner import is_itself
 from toolwire.support.offload import OFFLOAD_BYTES, in_thread
-from toolwire.pipeline.reasoning.beginnings import Beginnings, reason_of
-from toolwire.pipeline.exchange.exchange import OfferedTools
-from toolwire.pipeline.transforms.scanners import Counters, ScannerFactory
-from toolwire.pipeline.chain.stages import Stage
-from toolwire.pipeline.reasoning.unopened import Pair, Unopened
-from toolwire.pipeline.transforms.waiting import WaitingCalls
 
 _LARGE: Final = OFFLOAD_BYTES // 2
 """Of what a scanner holds, looked at whenever so much more has come: so a block of `OFFLOAD_BYTES` is found to be large

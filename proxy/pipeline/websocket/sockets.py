@@ -34,12 +34,12 @@ from toolwire.errors import ClientFault, Defect, GatewayError, Unavailable, quot
 from toolwire.ingress.bodies import read_json
 from toolwire.ingress.budget import BODY_BUDGET, BodyShare
 from toolwire.ingress.liveness import LIVENESS
-from toolwire.protocols.shared.socket_messages import Create, fault_event, read_create, read_stream_id
-from toolwire.protocols.shared.wire import dumper
-from toolwire.support.offload import OFFLOAD_BYTES, offload
 from toolwire.pipeline.sending.delivery import OWNER
 from toolwire.pipeline.websocket.lane_memory import LANE, LaneMemory, make_memory
 from toolwire.pipeline.websocket.socket_exchange import EventWriter, answer, request_of
+from toolwire.protocols.shared.socket_messages import Create, fault_event, read_create, read_stream_id
+from toolwire.protocols.shared.wire import dumper
+from toolwire.support.offload import OFFLOAD_BYTES, offload
 
 LOG: Final = logging.getLogger("toolwire")
 

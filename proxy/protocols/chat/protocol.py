@@ -22,13 +22,7 @@ from typing import Any, Final
 
 from toolwire.errors import GatewayError
 from toolwire.model import ModelReply, ModelRequest, Usage
-from toolwire.protocols.shared import openai
 from toolwire.protocols.base import ClientSide, ListedModel, ServerSide, StreamReader, StreamWriter, WriteOptions
-from toolwire.protocols.shared.mending import Mending
-from toolwire.protocols.shared.noise import Note, in_chat, of_frame, unnoted, with_deltas
-from toolwire.protocols.shared.numbers import MAX_CHOICES
-from toolwire.protocols.shared.request_schema import RequestSchema
-from toolwire.protocols.shared.wire import load
 from toolwire.protocols.chat.mending import mended
 from toolwire.protocols.chat.opaque import OPAQUE, REASONING
 from toolwire.protocols.chat.reader import ChatReader
@@ -36,6 +30,12 @@ from toolwire.protocols.chat.reply import read_reply, read_usage, write_reply
 from toolwire.protocols.chat.request import code_of, read_request
 from toolwire.protocols.chat.request_writer import write_request
 from toolwire.protocols.chat.writer import ChatWriter
+from toolwire.protocols.shared import openai
+from toolwire.protocols.shared.mending import Mending
+from toolwire.protocols.shared.noise import Note, in_chat, of_frame, unnoted, with_deltas
+from toolwire.protocols.shared.numbers import MAX_CHOICES
+from toolwire.protocols.shared.request_schema import RequestSchema
+from toolwire.protocols.shared.wire import load
 
 DONE: Final = b"[DONE]"
 _FINISHED: Final = re.compile(rb'"finish_reason": ?"')

@@ -38,18 +38,27 @@ from toolwire.model import (
     fields_of,
     scoped,
 )
-from toolwire.scan._grammar import SPACE
-from toolwire.protocols.shared import overflow
 from toolwire.protocols.base import WriteOptions
+from toolwire.protocols.chat.opaque import REASONING, joined, opaque_of, without
+from toolwire.protocols.chat.request_writer import write_call
+from toolwire.protocols.chat.unmodelled import PROTOCOL, call_extra
+from toolwire.protocols.shared import overflow
 from toolwire.protocols.shared.call_deltas import new_call_id
 from toolwire.protocols.shared.ends import of_cut, read_end, told
 from toolwire.protocols.shared.in_band import fault_of
 from toolwire.protocols.shared.noise import NAMELESS, Note, unnoted
-from toolwire.protocols.shared.numbers import MAX_CALLS, MAX_CHOICES, index_of, rest_of_counts, too_many, usage_of, whole_number, with_rest
+from toolwire.protocols.shared.numbers import (
+    MAX_CALLS,
+    MAX_CHOICES,
+    index_of,
+    rest_of_counts,
+    too_many,
+    usage_of,
+    whole_number,
+    with_rest,
+)
 from toolwire.protocols.shared.wire import dump, dumper, nameless, read_answer, shorten, unfinished, unreadable, whole
-from toolwire.protocols.chat.opaque import REASONING, joined, opaque_of, without
-from toolwire.protocols.chat.request_writer import write_call
-from toolwire.protocols.chat.unmodelled import PROTOCOL, call_extra
+from toolwire.scan._grammar import SPACE
 
 _ONLY_OBJECTS: Final = frozenset({dict})
 

@@ -42,9 +42,9 @@ from toolwire.model import (
     ToolUse,
     scoped,
 )
-from toolwire.protocols.shared.request_schema import RequestSchema
 from toolwire.protocols.chat.opaque import OPAQUE, REASONING, opaque_of
 from toolwire.protocols.chat.unmodelled import CALL_FIELDS, PROTOCOL, call_extra, nestedrest_of, rest_of
+from toolwire.protocols.shared.request_schema import RequestSchema
 
 MODELLED: Final = frozenset(
     {

@@ -33,13 +33,13 @@ from toolwire.model import (
     ToolUse,
     fields_of,
 )
-from toolwire.scan._grammar import SPACE
-from toolwire.support.repeated_ids import as_written
-from toolwire.protocols.shared.call_ids import at_most
-from toolwire.protocols.shared.wire import dump, whole
 from toolwire.protocols.chat.opaque import joined
 from toolwire.protocols.chat.request import SPEAKERS, TOOL_FIELDS
 from toolwire.protocols.chat.unmodelled import PROTOCOL, nest, rest_of
+from toolwire.protocols.shared.call_ids import at_most
+from toolwire.protocols.shared.wire import dump, whole
+from toolwire.scan._grammar import SPACE
+from toolwire.support.repeated_ids import as_written
 
 ID_CHARS: Final = 40
 """Longest id of a call that OpenAI takes."""

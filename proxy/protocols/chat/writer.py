@@ -24,12 +24,12 @@ import orjson
 from toolwire.errors import GatewayError
 from toolwire.events import BlockKind, BlockStatus, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
 from toolwire.model import EMPTY, Extra, Usage, fields_of
-from toolwire.scan._grammar import SPACE
 from toolwire.protocols.base import KEEPALIVE, TextFrame, WriteOptions
-from toolwire.protocols.shared.wire import dump, whole
 from toolwire.protocols.chat.opaque import joined
 from toolwire.protocols.chat.reply import PASSED, finish_word, passed, reasoning_keys, reply_id, write_usage
 from toolwire.protocols.chat.unmodelled import PROTOCOL, nest
+from toolwire.protocols.shared.wire import dump, whole
+from toolwire.scan._grammar import SPACE
 
 DONE: Final = b"data: [DONE]\n\n"
 

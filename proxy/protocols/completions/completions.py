@@ -1,7 +1,8 @@
 """The older text protocol (`/completions`), spoken towards backends that know no roles.
 
-It serves no clients: what they ask for at `/v1/completions` passes as it is (`toolwire.protocols.shared.passed`). Towards a
-backend a conversation becomes one text, by a template (`toolwire.protocols.completions.chat_templates`); by default
+It serves no clients: what they ask for at `/v1/completions` passes as it is (`toolwire.protocols.shared.passed`).
+Towards a backend a conversation becomes one text, by a template (`toolwire.protocols.completions.chat_templates`); by
+default
 
     System: You are helpful.
 
@@ -25,13 +26,13 @@ from typing import Any, Final
 from toolwire.config import BackendConfig
 from toolwire.errors import ClientFault
 from toolwire.model import Image, Message, ModelReply, ModelRequest, Opaque, Refusal, Text, ToolResult, ToolUse, Usage
-from toolwire.protocols.shared import openai
 from toolwire.protocols.base import ServerSide, StreamReader, StreamWriter, WriteOptions
 from toolwire.protocols.chat.protocol import DONE, is_done, missing_end, says_nothing
 from toolwire.protocols.chat.reader import ChatReader
 from toolwire.protocols.chat.reply import read_reply, read_usage, write_reply
 from toolwire.protocols.chat.writer import ChatWriter
 from toolwire.protocols.completions.chat_templates import PLAIN, ChatTemplate, Guard, Said, template_for
+from toolwire.protocols.shared import openai
 from toolwire.protocols.shared.noise import Note, in_chat, of_frame, unnoted
 from toolwire.protocols.shared.numbers import MAX_CHOICES
 from toolwire.protocols.shared.wire import dump

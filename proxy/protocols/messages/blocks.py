@@ -34,10 +34,10 @@ from toolwire.model import (
     fields_of,
     scoped,
 )
-from toolwire.scan._grammar import SPACE
+from toolwire.protocols.messages.ids import is_own_signature, server_id, signature_of, wire_id
 from toolwire.protocols.shared.client_tools import TOOLSET
 from toolwire.protocols.shared.wire import dump, load, whole
-from toolwire.protocols.messages.ids import is_own_signature, server_id, signature_of, wire_id
+from toolwire.scan._grammar import SPACE
 
 PROTOCOL: Final = "messages"
 

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from toolwire.errors import BackendFault, ClientFault, GatewayError, quote
-from toolwire.protocols.shared import openai, overflow
 from toolwire.protocols.base import Allowance
 from toolwire.protocols.chat.reply import text_of
+from toolwire.protocols.shared import openai, overflow
 from toolwire.protocols.shared.in_band import fault_of, status_in
 from toolwire.protocols.shared.wire import dump, shorten
 

@@ -18,13 +18,15 @@ from typing import Any, Final
 from toolwire.errors import GatewayError
 from toolwire.formats.engine.toolset import note, note_of
 from toolwire.model import ModelReply, ModelRequest, ToolSpec, Usage, fields_of
-from toolwire.protocols.shared import openai
-from toolwire.protocols.base import Allowance, ClientSide, ListedModel, ServerSide, StreamReader, StreamWriter, WriteOptions
-from toolwire.protocols.shared.mending import Mending
-from toolwire.protocols.shared.noise import Note, in_messages, of_frame, unnoted
-from toolwire.protocols.shared.numbers import MAX_CHOICES
-from toolwire.protocols.shared.request_schema import RequestSchema
-from toolwire.protocols.shared.wire import dump, load
+from toolwire.protocols.base import (
+    Allowance,
+    ClientSide,
+    ListedModel,
+    ServerSide,
+    StreamReader,
+    StreamWriter,
+    WriteOptions,
+)
 from toolwire.protocols.messages.blocks import PART_FIELDS, PROTOCOL
 from toolwire.protocols.messages.errors import read_refusal, status_of, write_error, write_limits
 from toolwire.protocols.messages.ids import given_id
@@ -35,6 +37,12 @@ from toolwire.protocols.messages.request import BETA, HEADERS, code_of, read_req
 from toolwire.protocols.messages.request_writer import COUNTED, write_request
 from toolwire.protocols.messages.streamed import frame
 from toolwire.protocols.messages.writer import MessagesWriter
+from toolwire.protocols.shared import openai
+from toolwire.protocols.shared.mending import Mending
+from toolwire.protocols.shared.noise import Note, in_messages, of_frame, unnoted
+from toolwire.protocols.shared.numbers import MAX_CHOICES
+from toolwire.protocols.shared.request_schema import RequestSchema
+from toolwire.protocols.shared.wire import dump, load
 
 EARLY: Final = "fine-grained-tool-streaming"
 """The beta that asks for input while it comes: what its name begins with."""

@@ -34,12 +34,12 @@ from toolwire.model import (
     replace,
     scoped,
 )
-from toolwire.protocols.shared.client_tools import told_apart
-from toolwire.protocols.shared.request_schema import RequestSchema
 from toolwire.protocols.messages.blocks import PROTOCOL, read_content, rest_of
 from toolwire.protocols.messages.changing_tools import in_force, without_changes
 from toolwire.protocols.messages.client_tools import client_tools
 from toolwire.protocols.messages.ids import read_id
+from toolwire.protocols.shared.client_tools import told_apart
+from toolwire.protocols.shared.request_schema import RequestSchema
 
 MODELLED: Final = frozenset(
     {

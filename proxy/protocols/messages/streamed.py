@@ -16,11 +16,11 @@ import orjson
 
 from toolwire.events import BlockStatus, Open, extra_of
 from toolwire.model import EMPTY, Extra, fields_of, merged
-from toolwire.scan._grammar import SPACE
 from toolwire.protocols.base import TextFrame
-from toolwire.protocols.shared.wire import dump, whole
 from toolwire.protocols.messages.blocks import PROTOCOL, as_object, call_fields, is_object
 from toolwire.protocols.messages.ids import Signing, wire_id
+from toolwire.protocols.shared.wire import dump, whole
+from toolwire.scan._grammar import SPACE
 
 
 def frame(kind: str, **fields: Any) -> bytes:

@@ -29,7 +29,17 @@ from toolwire.protocols.messages.blocks import PROTOCOL
 from toolwire.protocols.messages.errors import error_object
 from toolwire.protocols.messages.ids import message_id
 from toolwire.protocols.messages.reply import first_usage, stop_fields, thoughts, write_usage
-from toolwire.protocols.messages.streamed import CallBlock, Content, InlineThought, OpaqueBlock, RefusalBlock, Sink, TextBlock, ThoughtBlock, frame
+from toolwire.protocols.messages.streamed import (
+    CallBlock,
+    Content,
+    InlineThought,
+    OpaqueBlock,
+    RefusalBlock,
+    Sink,
+    TextBlock,
+    ThoughtBlock,
+    frame,
+)
 
 PING: Final = frame("ping")
 STOP: Final = frame("message_stop")

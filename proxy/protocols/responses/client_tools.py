@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from toolwire.model import EMPTY, Image, Opaque, Part, Text, ToolResult, ToolSpec, ToolUse, fields_of
-from toolwire.scan._grammar import SPACE
 from toolwire.protocols.shared.client_tools import ITEM_TYPE, Published, integer, schema, several, text, word
 from toolwire.protocols.shared.wire import dump, load, whole
+from toolwire.scan._grammar import SPACE
 
 PROTOCOL: Final = "responses"
 SEARCH: Final = "tool_search"

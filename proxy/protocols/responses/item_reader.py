@@ -8,12 +8,20 @@ from typing import Any, Final, Protocol
 
 from toolwire.events import BlockKind, BlockStatus, Close, Delta, Event, Opaque
 from toolwire.model import EMPTY, CallKind, Extra, ToolUse, fields_of, scoped
-from toolwire.scan._grammar import SPACE
-from toolwire.protocols.shared import noise
-from toolwire.protocols.shared.call_deltas import CallDelta, new_call_id
 from toolwire.protocols.chat.reply import arguments_text, text_of
 from toolwire.protocols.responses.client_tools import read_client_call
-from toolwire.protocols.responses.items import MESSAGE_FIELDS, PROTOCOL, call_extra, message_of, reasoning_fields, rest_of, text_extra
+from toolwire.protocols.responses.items import (
+    MESSAGE_FIELDS,
+    PROTOCOL,
+    call_extra,
+    message_of,
+    reasoning_fields,
+    rest_of,
+    text_extra,
+)
+from toolwire.protocols.shared import noise
+from toolwire.protocols.shared.call_deltas import CallDelta, new_call_id
+from toolwire.scan._grammar import SPACE
 
 CALLS: Final = frozenset({"function_call", "custom_tool_call"})
 _REFUSAL: Final = frozenset({"type", "refusal"})

@@ -10,10 +10,10 @@ from typing import Any, Final
 
 from toolwire.model import Message, ModelRequest, Opaque, Part, ToolResult, ToolUse, merged
 from toolwire.protocols.base import WriteOptions
-from toolwire.protocols.shared.wire import dump
 from toolwire.protocols.responses.ids import PREFIXES, derived_id
 from toolwire.protocols.responses.items import PROTOCOL, Reading, read_call, write_result
 from toolwire.protocols.responses.reply import Origins, output_items
+from toolwire.protocols.shared.wire import dump
 
 Items = Sequence[Mapping[str, Any]]
 

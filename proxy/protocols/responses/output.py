@@ -17,12 +17,12 @@ import orjson
 
 from toolwire.events import BlockStatus, Open
 from toolwire.model import EMPTY, Extra, Reasoning, Refusal, Text, ToolUse, fields_of, merged
-from toolwire.scan._grammar import SPACE
 from toolwire.protocols.base import TextFrame
-from toolwire.protocols.shared.wire import dump, whole
 from toolwire.protocols.responses.client_tools import FORMS
 from toolwire.protocols.responses.items import PROTOCOL, part_fields, write_call, write_reasoning
 from toolwire.protocols.responses.reply import CallNames, item_fields, message_item, refusal_part, text_part
+from toolwire.protocols.shared.wire import dump, whole
+from toolwire.scan._grammar import SPACE
 
 QUEUED: Final = ("response.created", "response.queued")
 """Events with which a stream begins that is made in the background."""

@@ -19,12 +19,7 @@ from typing import Any, Final
 from toolwire.errors import GatewayError
 from toolwire.events import Opaque
 from toolwire.model import Message, ModelReply, ModelRequest, ToolUse, Usage, fields_of
-from toolwire.protocols.shared import openai
 from toolwire.protocols.base import ClientSide, ListedModel, Route, ServerSide, StreamReader, StreamWriter, WriteOptions
-from toolwire.protocols.shared.mending import Mending
-from toolwire.protocols.shared.noise import Note, in_responses, of_frame, unnoted
-from toolwire.protocols.shared.numbers import MAX_CHOICES
-from toolwire.protocols.shared.wire import load
 from toolwire.protocols.responses.compaction import asking, write_compacted
 from toolwire.protocols.responses.items import PROTOCOL, known_fields
 from toolwire.protocols.responses.mending import mended
@@ -36,6 +31,11 @@ from toolwire.protocols.responses.resource import read_usage
 from toolwire.protocols.responses.served import ResponsesServed, secrets
 from toolwire.protocols.responses.turns import ResponsesTurns
 from toolwire.protocols.responses.writer import ResponsesWriter
+from toolwire.protocols.shared import openai
+from toolwire.protocols.shared.mending import Mending
+from toolwire.protocols.shared.noise import Note, in_responses, of_frame, unnoted
+from toolwire.protocols.shared.numbers import MAX_CHOICES
+from toolwire.protocols.shared.wire import load
 
 ENDS: Final = tuple(f"response.{how}" for how in ("completed", "incomplete", "failed", "cancelled", "done"))
 """The types of frames that end a stream."""
@@ -66,7 +66,9 @@ class ResponsesProtocol(ClientSide, ServerSide):
         Route("GET", "/conversations/{id}/items", "toolwire.pipeline.conversations.conversations:list_items"),
         Route("POST", "/conversations/{id}/items", "toolwire.pipeline.conversations.conversations:add_items"),
         Route("GET", "/conversations/{id}/items/{item}", "toolwire.pipeline.conversations.conversations:read_item"),
-        Route("DELETE", "/conversations/{id}/items/{item}", "toolwire.pipeline.conversations.conversations:delete_item"),
+        Route(
+            "DELETE", "/conversations/{id}/items/{item}", "toolwire.pipeline.conversations.conversations:delete_item"
+        ),
     )
     count_path = "/responses/input_tokens"
     compact_path = "/responses/compact"

@@ -23,16 +23,16 @@ from toolwire.errors import BackendFault, GatewayError
 from toolwire.events import BlockKind, Event, Fault, Finish, Opaque, Open, Start
 from toolwire.fastparse import SseFramer
 from toolwire.model import EMPTY, FinishReason, fields_of, scoped
-from toolwire.scan._grammar import FrameTooLarge
-from toolwire.protocols.shared import noise
 from toolwire.protocols.chat.reply import arguments_text, text_of
-from toolwire.protocols.shared.numbers import MAX_PARTS, index_of, too_many, whole_number
-from toolwire.protocols.shared.wire import load, nameless, read_frame
 from toolwire.protocols.responses.errors import read_fault
 from toolwire.protocols.responses.item_reader import CALLS, Item, Said, said_by
 from toolwire.protocols.responses.items import PROTOCOL
 from toolwire.protocols.responses.reply import failure, finish_extra, finish_reason, probabilities
 from toolwire.protocols.responses.resource import read_usage
+from toolwire.protocols.shared import noise
+from toolwire.protocols.shared.numbers import MAX_PARTS, index_of, too_many, whole_number
+from toolwire.protocols.shared.wire import load, nameless, read_frame
+from toolwire.scan._grammar import FrameTooLarge
 
 _TEXTS: Final[Mapping[str, tuple[str, BlockKind]]] = {
     "response.output_text": ("text", BlockKind.TEXT),

@@ -47,20 +47,36 @@ from toolwire.model import (
     merged,
     scoped,
 )
-from toolwire.scan._grammar import SPACE
 from toolwire.protocols.base import WriteOptions
-from toolwire.protocols.shared.call_deltas import new_call_id
 from toolwire.protocols.chat.reply import arguments_text, is_whole, text_of
+from toolwire.protocols.responses.client_tools import item_types, read_client_call
+from toolwire.protocols.responses.errors import read_fault
+from toolwire.protocols.responses.ids import derived_id
+from toolwire.protocols.responses.items import (
+    PROTOCOL,
+    call_extra,
+    call_type,
+    part_fields,
+    read_reasoning,
+    read_said,
+    write_call,
+    write_reasoning,
+)
+from toolwire.protocols.responses.resource import (
+    DEFAULT_TIER,
+    RESOURCE_KEYS,
+    read_usage,
+    resource,
+    response_id,
+    write_resource,
+)
+from toolwire.protocols.shared.call_deltas import new_call_id
 from toolwire.protocols.shared.client_tools import ITEM_TYPE
 from toolwire.protocols.shared.ends import of_cut, read_end, told
 from toolwire.protocols.shared.noise import LEFT_OUT, NAMELESS, Note, of_item, unnoted
 from toolwire.protocols.shared.numbers import MAX_PARTS, too_many, whole_number
 from toolwire.protocols.shared.wire import nameless, read_answer, unreadable, whole
-from toolwire.protocols.responses.client_tools import item_types, read_client_call
-from toolwire.protocols.responses.errors import read_fault
-from toolwire.protocols.responses.ids import derived_id
-from toolwire.protocols.responses.items import PROTOCOL, call_extra, call_type, part_fields, read_reasoning, read_said, write_call, write_reasoning
-from toolwire.protocols.responses.resource import DEFAULT_TIER, RESOURCE_KEYS, read_usage, resource, response_id, write_resource
+from toolwire.scan._grammar import SPACE
 
 _NUMBERED: Final = re.compile(r"(?:fc|ctc)_([0-9]{1,9})")
 # --- output items ---------------------------------------------------------------------------------------------------
@@ -342,8 +358,8 @@ def broken_off(
     error: GatewayError | None = None,
     origins: Origins | None = None,
 ) -> dict[str, Any]:
-    """The resource of an answer that broke off after `reply` (see `toolwire.folding.Folding.reply`). `origins` takes those
-    of its output."""
+    """The resource of an answer that broke off after `reply` (see `toolwire.folding.Folding.reply`). `origins` takes
+    those of its output."""
     ident = response_id(reply.id)
     parts = reply.choices[0].parts if reply.choices else ()
     output = output_items(parts, options, ident, cut=True, origins=origins)

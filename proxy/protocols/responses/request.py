@@ -34,13 +34,13 @@ from toolwire.model import (
     replace,
     scoped,
 )
-from toolwire.protocols.shared.client_tools import told_apart
-from toolwire.protocols.shared.request_schema import RequestSchema
 from toolwire.protocols.responses.client_tools import chosen_tool, client_tool, item_types
 from toolwire.protocols.responses.items import PROTOCOL, own_items, read_items
 from toolwire.protocols.responses.namespaces import with_namespaces
 from toolwire.protocols.responses.summaries import asks_summary
 from toolwire.protocols.responses.tools_in_input import carried_tools, in_force, not_deferred
+from toolwire.protocols.shared.client_tools import told_apart
+from toolwire.protocols.shared.request_schema import RequestSchema
 
 KNOWN: Final = frozenset(
     {

@@ -35,7 +35,6 @@ from toolwire.model import (
     are_plain,
     fields_of,
 )
-from toolwire.protocols.shared.served import ALL_TOOLS, Approved, ServedForm, ServedHistory, ServedTool, ToolFilter, ToolServer
 from toolwire.protocols.responses.items import PROTOCOL, own_items
 from toolwire.protocols.responses.served_items import (
     CALL,
@@ -50,6 +49,15 @@ from toolwire.protocols.responses.served_items import (
     read_result,
     read_use,
     told,
+)
+from toolwire.protocols.shared.served import (
+    ALL_TOOLS,
+    Approved,
+    ServedForm,
+    ServedHistory,
+    ServedTool,
+    ToolFilter,
+    ToolServer,
 )
 
 LABEL_CHARS: Final = 64

@@ -15,9 +15,9 @@ from typing import Any, Final
 
 from toolwire.events import Opaque
 from toolwire.model import Text, ToolResult, ToolUse
+from toolwire.protocols.responses.items import PROTOCOL
 from toolwire.protocols.shared.served import ServedTool
 from toolwire.protocols.shared.wire import dump, whole
-from toolwire.protocols.responses.items import PROTOCOL
 
 CALL: Final = "mcp_call"
 LISTING: Final = "mcp_list_tools"

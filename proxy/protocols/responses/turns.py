@@ -15,8 +15,6 @@ from typing import Any, Final, Literal, overload
 from toolwire.errors import GatewayError
 from toolwire.model import Message, ModelReply, ModelRequest, Opaque, Text
 from toolwire.protocols.base import TurnForm, WriteOptions
-from toolwire.protocols.shared.turn import Turn, TurnStatus
-from toolwire.protocols.shared.wire import PIECE_CHARS, dump, dump_in_pieces, load
 from toolwire.protocols.responses.conversations import ResponsesConversations
 from toolwire.protocols.responses.ids import new_response_id, response_of
 from toolwire.protocols.responses.items import PROTOCOL, joined, own_items, read_items, whole_items, write_items
@@ -26,6 +24,8 @@ from toolwire.protocols.responses.reply import Origins, broken_off, write_finish
 from toolwire.protocols.responses.request import with_earlier_tools
 from toolwire.protocols.responses.resource import resource, response_error, write_begun, write_resource
 from toolwire.protocols.responses.summaries import asks_summary, summary_item
+from toolwire.protocols.shared.turn import Turn, TurnStatus
+from toolwire.protocols.shared.wire import PIECE_CHARS, dump, dump_in_pieces, load
 
 _LAST: Final = frozenset({"response.completed", "response.incomplete", "response.failed"})
 """Events that end a stream."""

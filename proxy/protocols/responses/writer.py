@@ -28,7 +28,6 @@ from toolwire.events import BlockKind, BlockStatus, Close, Delta, Event, Fault, 
 from toolwire.model import EMPTY, Extra, Usage, fields_of, merged
 from toolwire.model import Opaque as OpaquePart
 from toolwire.protocols.base import KEEPALIVE, TextFrame, WriteOptions
-from toolwire.protocols.shared.wire import dump
 from toolwire.protocols.responses.ids import derived_id
 from toolwire.protocols.responses.items import PROTOCOL
 from toolwire.protocols.responses.output import (
@@ -47,6 +46,7 @@ from toolwire.protocols.responses.output import (
 from toolwire.protocols.responses.reply import CallNames, as_shown, end_time, is_item, opaque_item, outcome, written_as
 from toolwire.protocols.responses.resource import resource, response_id, take_begun, write_resource
 from toolwire.protocols.responses.served_items import CALL, as_begun, closing_frame, is_own, opening_frames
+from toolwire.protocols.shared.wire import dump
 
 DONE: Final = b"data: [DONE]\n\n"
 

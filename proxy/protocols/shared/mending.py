@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from toolwire.tolerances import ARGUMENTS, CONTENT, NO_CALL
 from toolwire.protocols.shared.wire import dump, load
+from toolwire.tolerances import ARGUMENTS, CONTENT, NO_CALL
 
 MADE: Final = "result_without_id_"
 """The beginning of the ids of results that name no call."""

@@ -21,8 +21,8 @@ from operator import is_
 from typing import Any, Final
 
 from toolwire.model import EMPTY, Extra, Message, Part, Reasoning, ToolUse, fields_of, merged
-from toolwire.support.seals import sealed_in
 from toolwire.protocols.shared.wire import dump, load
+from toolwire.support.seals import sealed_in
 
 SERVER: Final = "server"
 CALL: Final = "call"

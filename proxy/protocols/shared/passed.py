@@ -13,12 +13,12 @@ from typing import Any, Final, NoReturn
 
 from toolwire.errors import GatewayError
 from toolwire.model import ModelReply, ModelRequest, Origin, ReplyChoice, Sampling
-from toolwire.protocols.shared import openai
 from toolwire.protocols.base import ClientSide, ListedModel, ServerSide, StreamReader, StreamWriter, WriteOptions
 from toolwire.protocols.chat.protocol import DONE, is_done, missing_end, says_nothing
 from toolwire.protocols.chat.reader import ChatReader
 from toolwire.protocols.chat.reply import read_error, read_usage
 from toolwire.protocols.chat.writer import ChatWriter
+from toolwire.protocols.shared import openai
 from toolwire.protocols.shared.noise import Note, in_any, of_frame, unnoted
 from toolwire.protocols.shared.numbers import MAX_CHOICES
 from toolwire.protocols.shared.wire import read_body

@@ -1,11 +1,12 @@
-"""The shape of a request body, checked by a compiled JSON Schema, with errors in the words of `toolwire.errors` (R13.3).
+"""The shape of a request body, checked by a compiled JSON Schema, with errors in the words of `toolwire.errors`
+(R13.3).
 
 Two engines read each schema. `jsonschema-rs` says whether a body fits. `fastjsonschema` names the first mistake of one
 that does not, and takes a hundred times as long. Law: for every JSON value both say the same
 (`tests/protocols/test_request_schema.py`; docs/adr/0063).
 
-Only the gateway's own schemas (`schemas/*.json`) are compiled here; `toolwire.schemas.schema` compiles those that clients
-send.
+Only the gateway's own schemas (`schemas/*.json`) are compiled here; `toolwire.schemas.schema` compiles those that
+clients send.
 """
 
 from __future__ import annotations

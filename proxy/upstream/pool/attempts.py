@@ -25,11 +25,6 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, aclosing
 from typing import Any, Final, Protocol, TypeVar
 
-from toolwire.upstream.servers.base import EventSource
-from toolwire.upstream.client.connections import disconnected, timed_out
-from toolwire.upstream.servers.leaks import check_reply, leaks_of
-from toolwire.upstream.servers.retry_after import wait_s
-from toolwire.upstream.servers.upstream_errors import hidden
 from toolwire.config import RetryConfig
 from toolwire.errors import GatewayError
 from toolwire.events import Event, Fault, Finish, Start
@@ -37,7 +32,12 @@ from toolwire.model import ModelReply, ModelRequest
 from toolwire.protocols.base import ServerSide
 from toolwire.record import AccessRecord, BackendObserver, observe_call
 from toolwire.support.offload import is_long, offload
+from toolwire.upstream.client.connections import disconnected, timed_out
 from toolwire.upstream.pool.pool import EndpointPool, WeightedEndpoint, is_failure
+from toolwire.upstream.servers.base import EventSource
+from toolwire.upstream.servers.leaks import check_reply, leaks_of
+from toolwire.upstream.servers.retry_after import wait_s
+from toolwire.upstream.servers.upstream_errors import hidden
 
 LOG: Final = logging.getLogger("toolwire.retry")
 T = TypeVar("T")

@@ -11,14 +11,15 @@ Rules:
 
 from __future__ import annotations
 
-from toolwire.upstream.servers.upstream_errors import refuses_choice_form
 from toolwire.errors import GatewayError
 from toolwire.upstream.pool.lessons import Lessons
 from toolwire.upstream.pool.pool import WeightedEndpoint
+from toolwire.upstream.servers.upstream_errors import refuses_choice_form
 
 
 class ChoiceInWords:
-    """The servers that one request of `owner`, which names tools, asks with a word. See `toolwire.upstream.pool.attempts`."""
+    """The servers that one request of `owner`, which names tools, asks with a word. See
+    `toolwire.upstream.pool.attempts`."""
 
     def __init__(self, owner: str) -> None:
         self._owner = owner

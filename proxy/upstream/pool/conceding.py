@@ -1,5 +1,5 @@
-"""Servers that refuse a part of a request which it can do without (`toolwire.upstream.servers.concessions`): the same server is
-asked again, at once, and it is remembered.
+"""Servers that refuse a part of a request which it can do without (`toolwire.upstream.servers.concessions`): the same
+server is asked again, at once, and it is remembered.
 
 Rules:
 
@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Final
 
-from toolwire.upstream.servers.concessions import NONE, ROLE_RULES, Concessions, conceded
 from toolwire.errors import GatewayError
 from toolwire.model import ModelRequest
 from toolwire.upstream.pool.lessons import Kind, Lessons
+from toolwire.upstream.servers.concessions import NONE, ROLE_RULES, Concessions, conceded
 
 if TYPE_CHECKING:
     from toolwire.upstream.pool.attempts import Relaxing

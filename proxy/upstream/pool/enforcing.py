@@ -19,13 +19,13 @@ import logging
 import re
 from typing import TYPE_CHECKING, Final
 
-from toolwire.upstream.servers.upstream_errors import says_no_tools
 from toolwire.errors import ClientFault, GatewayError
 from toolwire.events import Fault, Start
 from toolwire.formats.engine.longjson import compact
 from toolwire.model import Constraint
 from toolwire.protocols.base import ServerSide
 from toolwire.upstream.pool.lessons import Lessons
+from toolwire.upstream.servers.upstream_errors import says_no_tools
 
 if TYPE_CHECKING:
     from toolwire.record import AccessRecord

@@ -12,10 +12,10 @@ from typing import Final
 from aiohttp import web
 from yarl import URL
 
-from toolwire.upstream.servers.identity import Identity
 from toolwire.errors import GatewayError, quote
 from toolwire.support.legible import visible
 from toolwire.upstream.pool.pool import Endpoint
+from toolwire.upstream.servers.identity import Identity
 
 LOG: Final = logging.getLogger("toolwire.health")
 

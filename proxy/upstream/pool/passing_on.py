@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from toolwire.upstream.servers.base import EventSource
 from toolwire.errors import ClientFault, GatewayError
 from toolwire.model import ModelRequest
 from toolwire.protocols.shared.passed import PassedProtocol
 from toolwire.record import BackendObserver
 from toolwire.upstream.pool.pool import WeightedEndpoint
+from toolwire.upstream.servers.base import EventSource
 
 
 async def open_passed(
@@ -18,8 +18,8 @@ async def open_passed(
     request_id: str,
     observer: BackendObserver | None,
 ) -> EventSource:
-    """Ask a server at the path of `passed`, whatever else it speaks: a `toolwire.upstream.pool.attempts.Opening`. Nobody looks
-    on."""
+    """Ask a server at the path of `passed`, whatever else it speaks: a `toolwire.upstream.pool.attempts.Opening`.
+    Nobody looks on."""
     pass_on = getattr(member.endpoint.backend, "pass_on", None)
     if pass_on is None or body is None:
         raise _not_there(passed)

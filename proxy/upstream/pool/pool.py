@@ -21,11 +21,6 @@ from dataclasses import fields, replace
 from operator import is_
 from typing import Any, Final, NamedTuple, TypeVar
 
-from toolwire.upstream.servers.base import Backend, Capabilities
-from toolwire.upstream.servers.identity import MOST_NAMES, NAME_CHARS, Identity
-from toolwire.upstream.servers.presets import AUTO, GRAMMAR_CONSTRAINTS, SCHEMA_CONSTRAINTS, TAG_CONSTRAINTS
-from toolwire.upstream.servers.private import NOTHING, Private
-from toolwire.upstream.servers.upstream_errors import hidden
 from toolwire.config import BackendConfig, EndpointConfig, RouteConfig
 from toolwire.errors import BackendFault, GatewayError, Unavailable, quote
 from toolwire.protocols.base import ServerSide
@@ -36,6 +31,11 @@ from toolwire.upstream.pool.lessons import Lessons
 from toolwire.upstream.pool.model_names import ModelNames
 from toolwire.upstream.pool.template_probing import TemplateProbes
 from toolwire.upstream.pool.verdicts import Cause, Mode, Verdict, Verdicts
+from toolwire.upstream.servers.base import Backend, Capabilities
+from toolwire.upstream.servers.identity import MOST_NAMES, NAME_CHARS, Identity
+from toolwire.upstream.servers.presets import AUTO, GRAMMAR_CONSTRAINTS, SCHEMA_CONSTRAINTS, TAG_CONSTRAINTS
+from toolwire.upstream.servers.private import NOTHING, Private
+from toolwire.upstream.servers.upstream_errors import hidden
 
 T = TypeVar("T")
 

@@ -14,10 +14,10 @@ import logging
 import uuid
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from toolwire.upstream.servers.adapt import adapt
 from toolwire.errors import GatewayError, quote
 from toolwire.model import FinishReason, Message, ModelReply, ModelRequest, Sampling, Text, ToolSpec
 from toolwire.upstream.pool.verdicts import Cause, Mode, of_all_tools
+from toolwire.upstream.servers.adapt import adapt
 
 if TYPE_CHECKING:
     from toolwire.upstream.pool.pool import Endpoint

@@ -21,13 +21,13 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Final
 
-from toolwire.upstream.servers.adapt import adapt
-from toolwire.upstream.servers.base import TokenCounter
-from toolwire.upstream.servers.presets import LEAVES_TEXT, preset_of
 from toolwire.errors import GatewayError, quote
 from toolwire.model import Message, ModelReply, ModelRequest, Sampling, Text, ToolChoice, replace
 from toolwire.upstream.pool.probing import TOOL, Probed
 from toolwire.upstream.pool.verdicts import MOST, Cause, Verdict, Verdicts, of_all_tools
+from toolwire.upstream.servers.adapt import adapt
+from toolwire.upstream.servers.base import TokenCounter
+from toolwire.upstream.servers.presets import LEAVES_TEXT, preset_of
 
 if TYPE_CHECKING:
     from toolwire.upstream.pool.pool import Endpoint

@@ -1,7 +1,7 @@
 """One request, asked again until a server answers whose answers are bytes: they may pass unread.
 
-The rules are those of `toolwire.upstream.pool.attempts`. What says nothing of an answer, and so may come from another server
-just as well, the protocol says; what a server refuses after it has accepted stands in the first bytes.
+The rules are those of `toolwire.upstream.pool.attempts`. What says nothing of an answer, and so may come from another
+server just as well, the protocol says; what a server refuses after it has accepted stands in the first bytes.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from functools import partial
 from operator import methodcaller
 from typing import Final
 
-from toolwire.upstream.servers.base import WireSource
 from toolwire.upstream.client.connections import disconnected
-from toolwire.upstream.servers.upstream_errors import cleaned
 from toolwire.upstream.pool.attempts import Attempts
 from toolwire.upstream.pool.beginning import Beginning
 from toolwire.upstream.pool.enforcing import refusal_in_band
 from toolwire.upstream.pool.noticing import notice
 from toolwire.upstream.pool.pool import WeightedEndpoint
+from toolwire.upstream.servers.base import WireSource
+from toolwire.upstream.servers.upstream_errors import cleaned
 
 _BODY: Final = methodcaller("body")
 

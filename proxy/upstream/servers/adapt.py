@@ -13,7 +13,14 @@ from operator import is_
 from typing import Any, Final, Literal
 
 from toolwire.config import BackendConfig
-from toolwire.formats.engine.rendering import SHORT_NAME_CHARS, as_taught, prompt_name, short_name, taught_arguments, with_groups
+from toolwire.formats.engine.rendering import (
+    SHORT_NAME_CHARS,
+    as_taught,
+    prompt_name,
+    short_name,
+    taught_arguments,
+    with_groups,
+)
 from toolwire.model import (
     EMPTY,
     Extra,
@@ -41,7 +48,14 @@ from toolwire.upstream.servers.constraints import constraint_fields
 from toolwire.upstream.servers.fit_files import files_in, fit_files, is_sent
 from toolwire.upstream.servers.fit_history import Tell, settled
 from toolwire.upstream.servers.fit_media import fit_images, has_images, images_behind_results
-from toolwire.upstream.servers.fit_messages import fit_parts, fit_reasoning, fit_roles, fit_turns, merge_neighbours, merged_texts
+from toolwire.upstream.servers.fit_messages import (
+    fit_parts,
+    fit_reasoning,
+    fit_roles,
+    fit_turns,
+    merge_neighbours,
+    merged_texts,
+)
 
 SHOW_SPECIAL_TOKENS: Final[Mapping[str, Any]] = {"skip_special_tokens": False}
 """vLLM's and SGLang's field: a marker that is a special token of the model else never reaches the text."""

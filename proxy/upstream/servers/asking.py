@@ -26,12 +26,12 @@ from toolwire.protocols.base import ServerSide
 from toolwire.protocols.shared.wire import BOUNDS, dumper
 from toolwire.support.bounded_json import loads
 from toolwire.support.offload import OFFLOAD_BYTES, is_large, is_long, offload
+from toolwire.upstream.client.sessions import BodyInPieces, broken
 from toolwire.upstream.servers.hops import HEADER, HOPS
 from toolwire.upstream.servers.identity import Identity, Probe, is_stranger, probes_for, read_listed
 from toolwire.upstream.servers.model_list import model_names, no_list, read_model_list
 from toolwire.upstream.servers.presets import OPENAI_HOST
 from toolwire.upstream.servers.private import Private
-from toolwire.upstream.client.sessions import BodyInPieces, broken
 from toolwire.upstream.servers.tokenizing import Ask
 
 T = TypeVar("T")

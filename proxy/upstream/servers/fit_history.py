@@ -1,7 +1,8 @@
 """A history of calls and results as servers demand it that do tools themselves: every call has an object of arguments
 and one result, which stands right behind it (R28.4).
 
-Rules: those of `toolwire.upstream.servers.adapt`; nothing that a tool gave back is lost, it is text where it answers nothing.
+Rules: those of `toolwire.upstream.servers.adapt`; nothing that a tool gave back is lost, it is text where it answers
+nothing.
 """
 
 from __future__ import annotations

@@ -35,22 +35,22 @@ from toolwire.protocols.shared.passed import PassedProtocol
 from toolwire.protocols.shared.wire import dump, dump_in_pieces
 from toolwire.record import BackendObserver
 from toolwire.support.offload import OFFLOAD_BYTES, in_thread, is_large, is_long, offload
+from toolwire.upstream.client.connections import OUT_OF_STEP_S, Answer, Client, check_header, too_large
+from toolwire.upstream.client.content import STREAM, is_whole, may_be_stream
+from toolwire.upstream.client.sessions import open_session
+from toolwire.upstream.client.wire_client import WireClient
 from toolwire.upstream.servers import client_ids
 from toolwire.upstream.servers.adapt import limited, reasoning_named
 from toolwire.upstream.servers.asking import API_VERSION, PROBE_S, Asking, engine_url
 from toolwire.upstream.servers.base import Capabilities, WireSource, fold_batches
 from toolwire.upstream.servers.client_ids import CLIENT_ID
-from toolwire.upstream.client.connections import OUT_OF_STEP_S, Answer, Client, check_header, too_large
-from toolwire.upstream.client.content import STREAM, is_whole, may_be_stream
 from toolwire.upstream.servers.hops import HEADER, HOPS
 from toolwire.upstream.servers.identity import Identity
 from toolwire.upstream.servers.observed import ObservedAnswer
 from toolwire.upstream.servers.presets import AUTO, GENERIC, OPENAI_HOST, capabilities
 from toolwire.upstream.servers.private import private_of
-from toolwire.upstream.client.sessions import open_session
 from toolwire.upstream.servers.tokenizing import Ask, count, count_text, rendered, renders
 from toolwire.upstream.servers.upstream_errors import cleaned, read_refusal
-from toolwire.upstream.client.wire_client import WireClient
 
 LOG: Final = logging.getLogger("toolwire.backends")
 
