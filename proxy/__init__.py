@@ -1,9 +1,8 @@
 """toolwire: exact, structured tool calls from models that only write text.
 
-The public names of the package, which the package `toolwire` gives as well: what middlewares receive and return, what
-starts the server, and the scanner. They are loaded when first used, so that `import proxy` does nothing else: a program
-that only scans text never imports the server. OpenAI's own tool objects, some of which have the same names, are in
-`toolwire.openai_types`.
+The public names of the package: what middlewares receive and return, what starts the server, and the scanner. Each is
+loaded when it is first used, so a program that only scans text never imports the server. OpenAI's own tool objects,
+some of which have the same names, are in `toolwire.openai_types`.
 """
 
 from __future__ import annotations
@@ -63,8 +62,8 @@ _HOME = {
         "Start",
     ),
     "folding": ("fold", "unfold"),
-    "pipeline.exchange": ("EXCHANGE", "Exchange"),
-    "pipeline.middleware": ("Handler", "Middleware", "Place"),
+    "pipeline.exchange.exchange": ("EXCHANGE", "Exchange"),
+    "pipeline.chain.middleware": ("Handler", "Middleware", "Place"),
     "model": (
         "FinishReason",
         "Image",
@@ -83,7 +82,7 @@ _HOME = {
         "ToolUse",
         "Usage",
     ),
-    "pipeline.reply": ("Reply",),
+    "pipeline.chain.reply": ("Reply",),
     "record": ("AccessField", "CounterSpec"),
     "scanner": ("open_scanner",),
     "schemas.schema": ("validate_tool_name", "validate_tool_schema"),

@@ -7,7 +7,7 @@ has no side effects; sockets and middlewares are opened when the application sta
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
 from hashlib import sha256
 from typing import Any, Final
@@ -19,8 +19,8 @@ from toolwire._version import __version__
 from toolwire.config import GatewayConfig, MiddlewareConfig
 from toolwire.configuration.checks import effective_routes, has_limits
 from toolwire.configuration.settings import load, read_section
-from toolwire.extras.mcp.from_clients import ClientServers
 from toolwire.fastparse import IMPLEMENTATION
+from toolwire.features import FeatureContext, features_of
 from toolwire.formats.engine.toolset import KnownTools
 from toolwire.ingress.auth import Keys
 from toolwire.ingress.budget import BODY_BUDGET, BodyBudget
@@ -54,7 +54,7 @@ from toolwire.ratelimit.opening import counting, make_ledger
 from toolwire.record import Observe
 from toolwire.registry import MIDDLEWARES, Registries, load_attribute, registries
 from toolwire.servertools.joined import source_of
-from toolwire.servertools.source import ToolSource
+from toolwire.servertools.source import ClientToolServers, ToolSource
 from toolwire.startup.chains import chain_of, kind_of
 from toolwire.startup.introduction import introduction
 from toolwire.startup.names import check_names
@@ -74,7 +74,7 @@ from toolwire.upstream.servers.http import HttpBackend
 
 METRICS: Final = web.AppKey("toolwire.metrics", Metrics)
 SERVER_TOOLS: Final = web.AppKey("toolwire.server_tools", ToolSource)
-CLIENT_SERVERS: Final = web.AppKey("toolwire.client_servers", ClientServers)
+CLIENT_SERVERS: Final = web.AppKey("toolwire.client_servers", ClientToolServers)
 BACKENDS: Final = web.AppKey("toolwire.backends", tuple[Backend, ...])
 SEALS: Final = web.AppKey("toolwire.seals", Seals)
 HOP: Final = web.AppKey("toolwire.hop", str)
@@ -139,8 +139,8 @@ def create_app(
     passed = passed_paths(config, clients)
     routes = []
     seals = shared.take(SEALS, config.server.secret, lambda: _seals(config, metrics))
-    server_tools = source_of(config.tools)
-    client_servers = _client_servers(config)
+    server_tools = source_of(config.tools, plugins.tool_sources)
+    client_servers = _client_servers(config, plugins)
     for route in effective_routes(config):
         chain = chain_of(route, config, plugins, limited=limited)
         runners = chains.build(chain)
@@ -165,13 +165,10 @@ def create_app(
         )
     router = Router(routes)
 
-    inspector = None
-    if config.inspect.on:
-        from toolwire.extras.inspector.opening import Inspector
-
-        inspector = Inspector(config, plugins, shared, router, cells=metrics.cells.path, keyed=bool(keys))
+    features = features_of(FeatureContext(config, plugins, shared, router, metrics, keyed=bool(keys)))
+    open_paths = "|".join(feature.open_paths for feature in features if feature.open_paths is not None) or None
     app = web.Application(
-        middlewares=[boundary(keys, clients, own, open_paths=None if inspector is None else inspector.OPEN)],
+        middlewares=[boundary(keys, clients, own, open_paths=open_paths)],
         client_max_size=config.limits.body_bytes,  # for who stands around the gateway; it reads bodies itself
         handler_args=WHOEVER_SERVES,
     )
@@ -223,9 +220,7 @@ def create_app(
         app[CLIENT_SERVERS] = client_servers
         app.cleanup_ctx.append(_running_client_servers)
     app.cleanup_ctx.append(chains.running)
-    observers = [*observe, *_configured_observers(app, config, shared, metrics)]
-    if inspector is not None:
-        observers.append(inspector.observe)
+    observers = [*observe, *(feature.observe for feature in features)]
     app.cleanup_ctx.append(background.running)
     known = KnownTools(caches.cache("tools"))
     monitors = app[LIVENESS] = LivenessMonitors(config.server.keepalive_s)
@@ -240,8 +235,8 @@ def create_app(
             config, client, router, metrics, known, monitors, budget, collecting, staggered, admission, observers
         )
 
-    if inspector is not None:
-        inspector.open(app, serving)
+    for feature in features:
+        feature.open(app, serving)
     for client in clients.sides:
         parts = (config, client, router, metrics, known, monitors, budget, collecting, staggered, admission, observers)
         serve = Delivery(*parts)
@@ -326,28 +321,6 @@ def _template_verdicts(metrics: Metrics) -> Verdicts:
     return Verdicts(folder, lambda one: metrics.tools_templated.set(one.mode == "template", one.backend))
 
 
-def _configured_observers(
-    app: web.Application, config: GatewayConfig, shared: SharedResources, metrics: Metrics
-) -> Iterator[Observe]:
-    """Those of what is switched on. They are imported only then."""
-    if config.telemetry.on:
-        from toolwire.extras.otel.otlp import EXPORTING, Exporting
-
-        settings = (config.telemetry, config.backends)
-        make = partial(Exporting, *settings)
-        yield shared.take(EXPORTING, settings, make, Exporting.close).begin
-    if config.capture.keep:
-        from toolwire.extras.capture.recorder import CaptureFolder, Captures
-        from toolwire.extras.capture.routes import CAPTURES, add_routes
-
-        cells = metrics.cells.path
-        folder = None if cells is None else cells.parent / "captures"
-        make_folder = partial(CaptureFolder, config.capture, folder)
-        app[CAPTURES] = shared.take(CAPTURES, config.capture, make_folder, CaptureFolder.close)
-        add_routes(app.router)
-        yield Captures(config, app[CAPTURES]).begin
-
-
 class Chains:
     """Builds the chains of an application and runs their middlewares. Routes that share a chain share its instances."""
 
@@ -405,14 +378,17 @@ async def _running_backends(app: web.Application) -> AsyncIterator[None]:
             await backend.close()
 
 
-def _client_servers(config: GatewayConfig) -> ClientServers | None:
+def _client_servers(config: GatewayConfig, plugins: Registries) -> ClientToolServers | None:
     """The tool servers that clients may name. Raises `ConfigError` for a URL that is none."""
     if not config.tools.mcp_from_clients:
         return None
     try:
-        return ClientServers(config.tools.mcp_from_clients, config.tools.on_oversize)
+        servers: ClientToolServers = plugins.tool_sources.get("mcp_from_clients")(
+            config.tools.mcp_from_clients, config.tools.on_oversize
+        )
     except ValueError as error:
         raise ConfigError(f"tools.mcp_from_clients: {error}") from None
+    return servers
 
 
 async def _running_client_servers(app: web.Application) -> AsyncIterator[None]:

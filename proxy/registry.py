@@ -33,7 +33,9 @@ OPTIONAL: Final = ("cache", "model_alias", "prompt_guard", "redact", "request_lo
 """Built-in middlewares that are not in the default chain."""
 
 MIDDLEWARES: Final[Mapping[str, str]] = {
-    name: f"middlewares.{name}:{name.title().replace('_', '')}" for name in (*ON_DEMAND, *DEFAULT_CHAIN, *OPTIONAL)
+    name: f"toolwire.{folder}.{name}:{name.title().replace('_', '')}"
+    for folder, names in (("middlewares", (*ON_DEMAND, *DEFAULT_CHAIN)), ("extras.middlewares", OPTIONAL))
+    for name in names
 }
 """A built-in middleware stands in the module of its name, and its class has that name."""
 
@@ -133,6 +135,19 @@ BACKENDS: Final[Mapping[str, str]] = {
 }
 """Kinds of backends besides."""
 
+TOOL_SOURCES: Final[Mapping[str, str]] = {
+    "mcp": "toolwire.extras.mcp.server:McpServer",
+    "mcp_from_clients": "toolwire.extras.mcp.from_clients:ClientServers",
+}
+"""Tools of servers: those in the configuration, and those that clients name."""
+
+FEATURES: Final[Mapping[str, str]] = {
+    "telemetry": "toolwire.extras.otel.otlp:Telemetry",
+    "capture": "toolwire.extras.capture.feature:Capturing",
+    "inspect": "toolwire.extras.inspector.opening:Inspector",
+}
+"""By section of the configuration (`toolwire.features`)."""
+
 
 @cache  # looks at every installed package, and an answer may begin with it (`open_scanner`)
 def _installed(group: str) -> tuple[EntryPoint, ...]:
@@ -152,6 +167,7 @@ class Registry(Generic[T]):
     ) -> None:
         self.kind = kind
         self.group = group
+        self.builtins = tuple(builtins)
         self._paths: dict[str, str] = dict(builtins)
         self._values: dict[str, T] = {}
         for plugin in _installed(group) if plugins is None else plugins:
@@ -247,6 +263,15 @@ def _servers() -> Registry[Callable[[], ServerSide]]:
     return Registry("server protocol", "toolwire.server_protocols", SERVER_PROTOCOLS)
 
 
+def builtin_tool_sources() -> Registry[Any]:
+    """The kinds of sources of tools besides the folder."""
+    return Registry("tool source", "toolwire.tool_sources", TOOL_SOURCES, ())
+
+
+def _features() -> Registry[Any]:
+    return Registry("feature", "toolwire.features", FEATURES, ())
+
+
 @dataclass(frozen=True, slots=True)
 class Registries:
     """The registries of one application. A middleware is whatever `toolwire.pipeline.chain.middleware.instantiate`
@@ -257,6 +282,8 @@ class Registries:
     backends: Registry[BackendFactory]
     clients: Registry[Callable[[], ClientSide]] = field(default_factory=_clients)
     servers: Registry[Callable[[], ServerSide]] = field(default_factory=_servers)
+    tool_sources: Registry[Any] = field(default_factory=builtin_tool_sources)
+    features: Registry[Any] = field(default_factory=_features)
 
     def client_sides(self) -> ClientSides:
         """One of each client protocol, the built-in ones first. Raises `ConfigError`."""

@@ -8,12 +8,28 @@ Exit status (R17.1): 0, 1 failure (a bad configuration is one), 2 wrong use of t
 from __future__ import annotations
 
 import platform
-from typing import Any
+from importlib import import_module
+from typing import Any, Final
 
 import click
 
-from toolwire.cli import bench, check, completion, demo, doctor, init, inspect, keys, replay, serve, tools, tune
 from toolwire.cli.common import legible_errors, say
+
+COMMANDS: Final = {
+    "serve": "toolwire.cli.serve",
+    "check": "toolwire.cli.check",
+    "init": "toolwire.cli.init",
+    "inspect": "toolwire.extras.inspector.cli",
+    "replay": "toolwire.extras.replay.cli",
+    "keys": "toolwire.cli.keys",
+    "bench": "toolwire.extras.bench.cli",
+    "tools": "toolwire.cli.tools",
+    "demo": "toolwire.extras.demo.cli",
+    "tune": "toolwire.extras.tune.cli",
+    "doctor": "toolwire.extras.doctor.cli",
+    "completion": "toolwire.cli.completion",
+}
+"""The module of each command, imported when the command is used. Its attribute `command` is the command."""
 
 
 def _version(context: click.Context, parameter: click.Parameter, wanted: bool) -> None:
@@ -31,7 +47,18 @@ def _version(context: click.Context, parameter: click.Parameter, wanted: bool) -
 
 
 class _Commands(click.Group):
-    """Commands whose complaints can be shown on a terminal."""
+    """The commands of `COMMANDS`, whose complaints can be shown on a terminal."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All names, sorted."""
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command; None for an unknown name."""
+        if (module := COMMANDS.get(cmd_name)) is None:
+            return None
+        command: click.Command = import_module(module).command
+        return command
 
     def make_context(self, *args: Any, **named: Any) -> click.Context:
         with legible_errors():
@@ -48,7 +75,3 @@ class _Commands(click.Group):
 )
 def main() -> None:
     """A gateway that gives exact OpenAI tool calls from models that only write text."""
-
-
-for _command in (serve, check, init, inspect, replay, keys, bench, tools, demo, tune, doctor, completion):
-    main.add_command(_command.command)

@@ -18,8 +18,6 @@ FORMATS: Final = "sentinel, auto, hermes, mistral and others (docs/reference/for
 USUAL_FILE: Final = "toolwire.yaml"
 """What `init` writes, and what is taken where no file is named."""
 
-CHUNKS: Final = ("recorded", "tokens", "bytes", "whole")
-
 
 def usual_file(why: str) -> str | None:
     """The configuration of the current folder, if there is one, for who has named none; `why` it is taken is said."""
@@ -54,13 +52,13 @@ def legible_errors() -> Iterator[None]:
 
 
 @contextmanager
-def reported() -> Iterator[None]:
-    """A mistake in a configuration or a recording ends the program with status 1 and no traceback."""
-    from toolwire.extras.capture.recording import RecordingError
-
+def reported(*others: type[Exception]) -> Iterator[None]:
+    """A mistake in a configuration, or an error of the types `others`, ends the program with status 1 and no
+    traceback."""
+    kinds: tuple[type[Exception], ...] = (ConfigError, *others)
     try:
         yield
-    except (ConfigError, RecordingError) as error:
+    except kinds as error:
         raise click.ClickException(str(error)) from error
 
 
@@ -79,17 +77,3 @@ def presets(context: click.Context, parameter: click.Parameter, incomplete: str)
     from toolwire.upstream.servers.presets import AUTO, PRESETS
 
     return [name for name in (AUTO, *PRESETS) if name.startswith(incomplete)]
-
-
-def chunkings(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """For the shell: words for `chunks_of` that begin so."""
-    return [word for word in CHUNKS if word.startswith(incomplete)]
-
-
-def chunks_of(context: click.Context, parameter: click.Parameter, value: str | None) -> str | int | None:
-    """A `toolwire.extras.capture.recording.Chunks`."""
-    if value is None or value in CHUNKS:
-        return value
-    if value.isdecimal() and int(value) > 0:
-        return int(value)
-    raise click.BadParameter(f"{value!r} is not recorded, tokens, bytes, whole or a number above 0")

@@ -196,6 +196,11 @@ class CaptureConfig:
         "Regular expressions, those of RE2, of what is covered besides keys. Needs the extra `redact`.", default=()
     )
 
+    @property
+    def on(self) -> bool:
+        """Whether exchanges are recorded."""
+        return self.keep > 0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InspectConfig:

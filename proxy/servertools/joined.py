@@ -12,36 +12,41 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from operator import is_
-from typing import Any, Final
+from typing import Any, Final, Literal
 
-from toolwire.config import ToolsConfig
+from toolwire.config import McpServerConfig, ToolsConfig
 from toolwire.errors import quote
-from toolwire.extras.mcp.server import McpServer
 from toolwire.formats.engine.toolset import ToolSet
 from toolwire.model import ToolUse
+from toolwire.registry import Registry, builtin_tool_sources
 from toolwire.servertools.folder import ToolFolder
-from toolwire.servertools.source import Enter, Result, Tools, ToolSource, unknown_tool
+from toolwire.servertools.source import Enter, RemoteTools, Result, Tools, ToolSource, unknown_tool
 
 LOG: Final = logging.getLogger("toolwire.tools")
 
 
-def source_of(config: ToolsConfig) -> ToolSource | None:
-    """The tools that a configuration has; None if it has none."""
+def source_of(config: ToolsConfig, kinds: Registry[Any] | None = None) -> ToolSource | None:
+    """The tools that a configuration has; None if it has none. `kinds`: the registry of kinds of sources; default: the
+    built-in ones."""
     folder = None if config.folder is None else ToolFolder(config)
     if not config.mcp:
         return folder
-    servers = [McpServer(server, config.on_oversize) for server in config.mcp]
-    return JoinedTools(folder, servers, config.mcp_wait_s)
+    make: MakeServer = (builtin_tool_sources() if kinds is None else kinds).get("mcp")
+    return JoinedTools(folder, [make(server, config.on_oversize) for server in config.mcp], config.mcp_wait_s)
+
+
+MakeServer = Callable[[McpServerConfig, Literal["cut", "error"]], RemoteTools]
+"""Makes the source of one MCP server from its entry and `tools.on_oversize`."""
 
 
 class JoinedTools:
     """A `ToolSource` of a folder and MCP servers."""
 
-    def __init__(self, folder: ToolFolder | None, servers: Sequence[McpServer], wait_s: float) -> None:
+    def __init__(self, folder: ToolFolder | None, servers: Sequence[RemoteTools], wait_s: float) -> None:
         self.folder = folder
         self.servers = servers
         self._wait_s = wait_s
@@ -102,7 +107,7 @@ class JoinedTools:
         folder: dict[str, Any] = {"folder": None, "modules": []} if self.folder is None else self.folder.shown()
         return {**folder, "mcp": [self._shown(server) for server in self.servers]}
 
-    def _shown(self, server: McpServer) -> dict[str, Any]:
+    def _shown(self, server: RemoteTools) -> dict[str, Any]:
         shown = server.shown()
         whose = f"the MCP server {server.name}"
         taken = {tool["name"]: tool for tool in shown["tools"] if (whose, tool["name"]) in self._conflicts}

@@ -11,14 +11,15 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, Protocol
 
 from toolwire.formats.engine.toolset import ToolSet
-from toolwire.model import Image, Text, ToolUse
+from toolwire.model import Image, Text, ToolSpec, ToolUse
 from toolwire.protocols.shared.wire import whole
 
 MAX_NAME_SHOWN: Final = 1000 - len("Error: Unknown tool: ")
@@ -96,6 +97,66 @@ class ToolSource(Protocol):
     def shown(self) -> dict[str, Any]:
         """The source as `GET /admin/tools` shows it: where the tools come from, their states, and the calls that
         run."""
+
+
+class RemoteTool(Protocol):
+    """A tool of a server: `name` is the server's own, `spec` what models are offered, `listed` what the server says of
+    it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def spec(self) -> ToolSpec: ...
+    @property
+    def listed(self) -> Mapping[str, Any]: ...
+
+
+class RemoteTools(ToolSource, Protocol):
+    """The tools of a server, such as an MCP server. `settled` is set once it has listed its tools, or has failed."""
+
+    name: str
+    settled: asyncio.Event
+
+    @property
+    def offered(self) -> Mapping[str, RemoteTool]:
+        """The tools by the names that models are offered, in the server's order."""
+
+    def start(self) -> None:
+        """Begins to connect, and to reconnect whenever the connection is lost."""
+
+    async def close(self) -> None:
+        """Disconnects."""
+
+
+class NotListed(Exception):
+    """A server has not said which tools it has. The text says why."""
+
+
+class Lease(Protocol):
+    """The use of a tool server that a client named, until `close`."""
+
+    @property
+    def server(self) -> RemoteTools:
+        """The server."""
+
+    def close(self) -> None:
+        """Ends the use. Further calls do nothing."""
+
+
+class ClientToolServers(Protocol):
+    """Tool servers that clients name in their requests (R26.2)."""
+
+    def refusal(self, url: str) -> str | None:
+        """Why the URL may not be asked; None if it may."""
+
+    async def lease(self, url: str, headers: Mapping[str, str], owner: str = "") -> Lease:
+        """A connected server, for the client `owner`. Raises `NotListed`."""
+
+    def running(self) -> AbstractAsyncContextManager[object]:
+        """While this lasts servers can be leased."""
+
+    def shown(self) -> list[dict[str, Any]]:
+        """The connections as `GET /admin/tools` shows them."""
 
 
 def not_permitted(enter: Enter) -> Result:

@@ -24,8 +24,8 @@ from toolwire.config import CaptureConfig
 from toolwire.extras.capture.files import Captured, Entry, is_capture, read_capture, write_capture
 from toolwire.extras.capture.recorder import MEMORY_BYTES, CaptureFolder
 from toolwire.extras.capture.recording import RecordingError
-from toolwire.extras.capture.redaction import Redaction
 from toolwire.extras.replay.reproduction import reproduced, settled
+from toolwire.observability.redaction import Redaction
 from toolwire.testing import Refuse, Say, Upstream
 
 RESPONSES = "/v1/responses"

@@ -16,8 +16,8 @@ from tests.parse.policies import WordPolicy
 from toolwire import fastparse
 from toolwire.call_policy.json_calls import settle_arguments
 from toolwire.extras.capture.files import Entry
-from toolwire.extras.capture.redaction import Redaction
 from toolwire.extras.inspector.output import frames
+from toolwire.observability.redaction import Redaction
 from toolwire.pipeline.paths.relay import Relay
 from toolwire.pipeline.reasoning.unopened import closes_thoughts
 from toolwire.pipeline.transforms.stopping import _Matcher

@@ -16,8 +16,8 @@ from aiohttp.test_utils import TestServer
 from tests.mcp.conftest import call, connected, settings
 from tests.waiting import GUARD_S, until
 from toolwire.config import McpServerConfig
+from toolwire.configuration.mcp_secrets import secrets_of
 from toolwire.extras.mcp import server as serving
-from toolwire.extras.mcp.secrets import secrets_of
 from toolwire.extras.mcp.server import McpServer
 
 pytest.importorskip("mcp")

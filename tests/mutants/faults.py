@@ -443,7 +443,7 @@ FAULTS: Final = (
         "a key may use models that it is not for", ("tests/e2e/test_rate_limits.py",),
     ),
     Fault(
-        "redaction-own-keys", "proxy/extras/capture/redaction.py",
+        "redaction-own-keys", "proxy/observability/redaction.py",
         "for word in (*self._words, *keys):", "for word in self._words:",
         "a capture holds the secrets of its request", ("tests/unit/test_redaction_words.py",),
     ),

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import toolwire
 from tests.options import route_options
 from tests.parse.texts import PIECES
 from toolwire.config import LimitsConfig, ReasoningConfig

@@ -64,7 +64,9 @@ async def test_what_a_middleware_gets_is_what_it_imports() -> None:
 
 
 def test_nothing_is_loaded_before_it_is_used() -> None:
-    program = "import sys, toolwire; print(sorted(n for n in sys.modules if n.split('.')[0] in ('toolwire', 'aiohttp')))"
+    program = (
+        "import sys, toolwire; print(sorted(n for n in sys.modules if n.split('.')[0] in ('toolwire', 'aiohttp')))"
+    )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=True)
     assert done.stdout.strip() == "['toolwire', 'toolwire._version']"
 

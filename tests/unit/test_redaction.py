@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolwire.config import GatewayConfig, McpServerConfig, ToolsConfig
-from toolwire.extras.capture.redaction import Redaction, known_secrets
+from toolwire.observability.redaction import Redaction, known_secrets
 from toolwire.support.pieces import PIECE_BYTES
 
 SECRETS = (

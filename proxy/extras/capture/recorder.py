@@ -37,9 +37,9 @@ from toolwire.config import CaptureConfig, GatewayConfig, RouteConfig, RouteOpti
 from toolwire.errors import GatewayError
 from toolwire.events import Event
 from toolwire.extras.capture.files import Entry, Kind, write_capture
-from toolwire.extras.capture.redaction import Redaction, known_secrets, words_of
 from toolwire.fastparse import IMPLEMENTATION
 from toolwire.model import EMPTY, ModelRequest
+from toolwire.observability.redaction import Redaction, known_secrets, words_of
 from toolwire.protocols.base import ServerSide, StreamWriter, WriteOptions
 from toolwire.record import AccessRecord, BackendObserver, ReadRequest, ToolRun
 from toolwire.registry import usual_server

@@ -19,7 +19,6 @@ from toolwire.call_policy.ids import CallIds
 from toolwire.call_policy.policy import CallPolicy
 from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, text_block
 from toolwire.extras.capture.files import Entry
-from toolwire.extras.capture.redaction import Redaction
 from toolwire.extras.inspector.arguments import settled
 from toolwire.extras.inspector.asked import Asked
 from toolwire.extras.inspector.bounds import READ_CHARS
@@ -27,6 +26,7 @@ from toolwire.extras.inspector.judgements import SECOND_CALL, Judgement, Notes, 
 from toolwire.folding import unfold
 from toolwire.formats.engine.keys import NAMES
 from toolwire.model import ModelReply
+from toolwire.observability.redaction import Redaction
 from toolwire.pipeline.transforms.scanners import ScannerFactory
 from toolwire.scan._grammar import AS_TEXT, SPACE, Block, BlockSyntax, Decision, Why, without_calls
 from toolwire.scanner import build_scanner, reasoning_tags

@@ -12,13 +12,14 @@ from typing import Any, ClassVar, Final
 
 from aiohttp import web
 
-from toolwire.config import GatewayConfig, RouteConfig
+from toolwire.config import RouteConfig
 from toolwire.configuration.checks import effective_routes
 from toolwire.errors import ClientFault, GatewayError
 from toolwire.extras.capture.recorder import Captures
 from toolwire.extras.inspector.holders import Holders
 from toolwire.extras.inspector.ring import COUNTED, MINUTES, Ring
 from toolwire.extras.inspector.routes import PLACE, PLAYGROUND, Pages
+from toolwire.features import FeatureContext, MakeDelivery
 from toolwire.formats.base import ToolFormat
 from toolwire.ingress.auth import ApiKey
 from toolwire.ingress.bodies import read_json
@@ -26,7 +27,6 @@ from toolwire.observability.metrics import CELLS
 from toolwire.pipeline.chain.middleware import Middleware
 from toolwire.pipeline.exchange.exchange import Exchange
 from toolwire.pipeline.exchange.routing import Route, Router
-from toolwire.pipeline.exchange.shared_resources import SharedResources
 from toolwire.pipeline.reasoning.unopened import Learned
 from toolwire.pipeline.sending.delivery import API_KEY, Delivery
 from toolwire.protocols.base import ClientSide
@@ -39,36 +39,30 @@ from toolwire.upstream.pool.health import HEALTH
 
 HOLDERS: Final = web.AppKey("toolwire.inspector.holders", Holders)
 
-MakeDelivery = Callable[[ClientSide, Router], Delivery]
-"""Makes who serves a protocol to the routes of a router."""
-
 
 class Inspector:
-    """The inspector of one application. `cells` is the file of this worker's counts in the folder of all, None for one
-    alone; `keyed`: keys are asked for."""
+    """The inspector of one application, as a `toolwire.features.Feature`."""
 
-    OPEN: ClassVar = rf"{PLAYGROUND}|{PLACE}/?(?:(?<=/)[a-z]+[.](?:js|css|svg))?"
+    open_paths: ClassVar[str | None] = rf"{PLAYGROUND}|{PLACE}/?(?:(?<=/)[a-z]+[.](?:js|css|svg))?"
     """Paths that need no key: the page, which holds nothing that was said."""
 
-    def __init__(
-        self,
-        config: GatewayConfig,
-        plugins: Registries,
-        shared: SharedResources,
-        router: Router,
-        *,
-        cells: Path | None,
-        keyed: bool,
-    ) -> None:
-        self._config = config
-        self._plugins = plugins
-        self._router = router
+    def __init__(self, context: FeatureContext) -> None:
+        self._config = config = context.config
+        self._plugins = plugins = context.plugins
+        self._router = context.router
         self._clients = plugins.client_sides().sides
         most = config.inspect.bytes // config.server.workers
-        self.holders = shared.take(HOLDERS, config.inspect, partial(_holders, most, cells), Holders.close)
+        cells = context.metrics.cells.path
+        self.holders = context.shared.take(HOLDERS, config.inspect, partial(_holders, most, cells), Holders.close)
         self._validation: Middleware = plugins.middlewares.get("validation")()
         self._pages = Pages(
-            config, self.holders, plugins, keyed=keyed, setup=self._setup, overview=self._overview, check=self._check
+            config,
+            self.holders,
+            plugins,
+            keyed=context.keyed,
+            setup=self._setup,
+            overview=self._overview,
+            check=self._check,
         )
 
     @property

@@ -24,6 +24,7 @@ from urllib.parse import urlsplit
 
 from toolwire.config import McpServerConfig
 from toolwire.extras.mcp.server import McpServer, OnOversize
+from toolwire.servertools.source import NotListed
 from toolwire.support.locations import Permitted, location, written
 
 LOG: Final = logging.getLogger("toolwire.tools")
@@ -42,10 +43,6 @@ SHARE: Final = "other requests with this key use as many servers now as one key 
 SILENT: Final = f"it has not said within {LISTING_S:g} s which tools it has"
 
 _Key = tuple[str, tuple[tuple[str, str], ...]]
-
-
-class NotListed(Exception):
-    """A server has not said which tools it has. The text says why."""
 
 
 class _Connection:

@@ -40,9 +40,9 @@ from toolwire import __version__
 from toolwire.extras.mcp.addresses import http_client
 from toolwire.extras.mcp.contents import Part, parts_of
 from toolwire.extras.mcp.frames import HEAD, MAX_FRAME_BYTES, MAX_LISTING_BYTES, MAX_TOOLS, Frame, HostSettings
-from toolwire.extras.mcp.names import is_allowed
 from toolwire.extras.mcp.pipes import GRACE_S, MAX_MESSAGE_BYTES, Broken, piped
 from toolwire.extras.mcp.sifting import Sieve, sifted
+from toolwire.servertools.names import is_allowed
 from toolwire.servertools.worker.guardian import adopt_orphans
 from toolwire.servertools.worker.leftovers import kill_children
 from toolwire.support.escapes import without

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from toolwire.errors import quote
-from toolwire.extras.mcp.names import offered_name
 from toolwire.model import ToolSpec
 from toolwire.schemas.schema import SchemaProblem, ToolSchema, compile_schema
+from toolwire.servertools.names import offered_name
 
 MAX_DESCRIPTION_CHARS: Final = 2000
 

@@ -20,11 +20,11 @@ from functools import partial
 from typing import Any, Final, Literal
 
 from toolwire.config import McpServerConfig
+from toolwire.configuration.mcp_secrets import secrets_of
 from toolwire.errors import quote
 from toolwire.extras.mcp.frames import Frame, HostSettings
 from toolwire.extras.mcp.hosting import HostProcess, Lost
 from toolwire.extras.mcp.listed import LeftOut, McpTool, read_listing
-from toolwire.extras.mcp.secrets import secrets_of
 from toolwire.formats.engine.toolset import ToolSet
 from toolwire.model import Image, Text, ToolUse
 from toolwire.servertools.definition import TIMED_OUT
@@ -113,6 +113,11 @@ class McpServer:
             self._keeping.cancel()
             await asyncio.wait({self._keeping})
         self.state = "stopped"
+
+    @property
+    def offered(self) -> Mapping[str, McpTool]:
+        """See `RemoteTools`."""
+        return self.listing.tools
 
     def shown(self) -> dict[str, Any]:
         """The server as `GET /admin/tools` shows it."""

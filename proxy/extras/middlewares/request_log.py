@@ -19,9 +19,9 @@ from aiohttp import web
 
 from toolwire.app import CONFIG
 from toolwire.events import BlockKind, Delta, Event, Fault, Finish, Open
-from toolwire.extras.capture.redaction import Redaction, known_secrets, words_of
 from toolwire.model import ModelRequest
 from toolwire.observability.logs import log_fields
+from toolwire.observability.redaction import Redaction, known_secrets, words_of
 from toolwire.pipeline.chain.middleware import Middleware
 from toolwire.pipeline.chain.reply import Reply
 from toolwire.pipeline.exchange.exchange import Exchange

@@ -11,7 +11,8 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from functools import partial
+from typing import ClassVar, Final
 
 from aiohttp import web
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
@@ -25,6 +26,8 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from toolwire._version import __version__
 from toolwire.config import BackendConfig, TelemetryConfig
 from toolwire.extras.otel.tracing import NAME, ExchangeTrace, Tracing
+from toolwire.features import FeatureContext, MakeDelivery
+from toolwire.record import Observe
 
 LOG: Final = logging.getLogger("toolwire.telemetry")
 
@@ -118,3 +121,21 @@ class Exporting:
 
 
 EXPORTING: Final = web.AppKey("toolwire.exporting", Exporting)
+
+
+class Telemetry:
+    """OpenTelemetry, as a `toolwire.features.Feature`."""
+
+    open_paths: ClassVar[str | None] = None
+
+    def __init__(self, context: FeatureContext) -> None:
+        settings = (context.config.telemetry, context.config.backends)
+        self._exporting = context.shared.take(EXPORTING, settings, partial(Exporting, *settings), Exporting.close)
+
+    @property
+    def observe(self) -> Observe:
+        """See `Feature`."""
+        return self._exporting.begin
+
+    def open(self, app: web.Application, make: MakeDelivery) -> None:
+        """Nothing: there are no paths, and exporters begin with the first exchange."""

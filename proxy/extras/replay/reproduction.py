@@ -21,8 +21,8 @@ from toolwire.config import DEFAULT_CHAIN, BackendConfig, LimitsConfig
 from toolwire.extras.capture.files import Captured
 from toolwire.extras.capture.recorder import harmless
 from toolwire.extras.capture.recording import RecordingError
-from toolwire.extras.capture.redaction import Redaction
 from toolwire.extras.capture.replayed import NOWHERE, ReplayedBackend, replayable
+from toolwire.observability.redaction import Redaction
 from toolwire.registry import registries
 
 _IDS: Final = re.compile(rb"\b(?:chatcmpl-|(?:call|fc|ctc|msg|rs|resp|req)_)[0-9A-Za-z]{16,}\b|\bfc_[0-9]{3,}\b")

@@ -15,7 +15,6 @@ from aiohttp import web
 
 from toolwire.config import LimitsConfig, RouteConfig, RouteOptions
 from toolwire.errors import ClientFault, quote
-from toolwire.extras.mcp.from_clients import ClientServers
 from toolwire.formats.base import ToolFormat
 from toolwire.formats.model_families import format_for, format_of_template
 from toolwire.ingress.auth import ApiKey
@@ -23,7 +22,7 @@ from toolwire.observability.metrics import OTHER
 from toolwire.pipeline.exchange.permission import NOTHING_FORBIDDEN, Permission
 from toolwire.pipeline.reasoning.unopened import Learned
 from toolwire.pipeline.transforms.sealing import Sealed
-from toolwire.servertools.source import ToolSource
+from toolwire.servertools.source import ClientToolServers, ToolSource
 from toolwire.upstream.pool.pool import EndpointPool
 from toolwire.upstream.servers.identity import Identity
 
@@ -57,7 +56,7 @@ class Route:
     chains: Mapping[str, Handler]
     by_family: Callable[[str], ToolFormat] | None = None
     server_tools: ToolSource | None = None
-    client_servers: ClientServers | None = None
+    client_servers: ClientToolServers | None = None
     permission: Permission = NOTHING_FORBIDDEN
     sealed: Sealed | None = None
     learned: Learned = field(default_factory=Learned, compare=False)

@@ -19,16 +19,14 @@ from typing import Final
 
 from toolwire.errors import ClientFault, quote
 from toolwire.events import Event
-from toolwire.extras.mcp.from_clients import ClientServers, NotListed
-from toolwire.extras.mcp.names import offered_name
-from toolwire.extras.mcp.server import McpServer
 from toolwire.formats.engine.rendering import prompt_name, result_text
 from toolwire.formats.engine.toolset import ToolSet
 from toolwire.model import Message, ModelRequest, Part, ToolResult, ToolSpec, ToolUse
 from toolwire.pipeline.exchange.exchange import Exchange
 from toolwire.pipeline.exchange.growth import too_much
 from toolwire.protocols.shared.served import Approved, ServedForm, ServedHistory, ServedTool, ToolServer
-from toolwire.servertools.source import Enter, Result, unknown_tool
+from toolwire.servertools.names import offered_name
+from toolwire.servertools.source import ClientToolServers, Enter, NotListed, RemoteTools, Result, unknown_tool
 from toolwire.support.offload import weight
 
 NAME_CHARS: Final = 64
@@ -47,7 +45,7 @@ class _Offered:
 
     tool: ServedTool
     server: ToolServer
-    source: McpServer
+    source: RemoteTools
     name: str
 
 
@@ -79,7 +77,7 @@ class ServedTools:
         ]
 
     @classmethod
-    async def open(cls, exchange: Exchange, servers: ClientServers) -> ServedTools | None:
+    async def open(cls, exchange: Exchange, servers: ClientToolServers) -> ServedTools | None:
         """The servers of a request, each asked for its tools; None if it says nothing of any. Raises `ClientFault` for
         one that is not permitted or not said well."""
         form = exchange.protocol.served
@@ -219,7 +217,7 @@ def without_served(messages: Iterable[Message], keys: frozenset[Key]) -> list[Me
     return kept
 
 
-async def _list(exchange: Exchange, servers: ClientServers, server: ToolServer) -> _Listed:
+async def _list(exchange: Exchange, servers: ClientToolServers, server: ToolServer) -> _Listed:
     """A server with its tools. It is the exchange's as long as that lasts."""
     try:
         lease = await servers.lease(server.url, server.headers, exchange.owner)
@@ -228,7 +226,7 @@ async def _list(exchange: Exchange, servers: ClientServers, server: ToolServer) 
         return _Listed(server, error=f"The server {quote(server.label)} lists no tools: {error}")
     exchange.at_end(lease.close)
     offered = []
-    for name, tool in lease.server.listing.tools.items():
+    for name, tool in lease.server.offered.items():
         annotations = tool.listed.get("annotations")
         reads = isinstance(annotations, dict) and annotations.get("readOnlyHint") is True
         taught = _name(server.label, tool.name)

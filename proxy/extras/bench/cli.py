@@ -8,7 +8,8 @@ from typing import Any, BinaryIO, TextIO
 
 import click
 
-from toolwire.cli.common import FORMATS, chunkings, chunks_of, formats, reported, say
+from toolwire.cli.common import FORMATS, formats, reported, say
+from toolwire.extras.replay.chunks_option import chunkings, chunks_of
 
 
 def _case(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
@@ -139,12 +140,13 @@ def parse(
     """
     from toolwire.extras.bench.command import formats_of, run
     from toolwire.extras.bench.parse import Plan
+    from toolwire.extras.capture.recording import RecordingError
 
     if chunks == "recorded" and file is None:
         raise click.UsageError("--chunks recorded is for a recording: give --input FILE.")
     if cases and file is not None:
         raise click.UsageError("--case is for the built-in texts, --input for a recording: give one of them.")
-    with reported():
+    with reported(RecordingError):
         plan = Plan(
             formats=formats_of(formats_),
             recording=None if file is None else file.read(),

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from toolwire.config import GatewayConfig
-from toolwire.extras.mcp.secrets import secrets_of
+from toolwire.configuration.mcp_secrets import secrets_of
 from toolwire.support.escapes import views
 from toolwire.support.linear import linear
 from toolwire.support.pieces import matches, places_of

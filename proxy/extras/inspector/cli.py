@@ -19,10 +19,11 @@ def command(file: BinaryIO, port: int) -> None:
     Nothing is sent anywhere. Ctrl-C ends it. A running gateway shows its exchanges with `toolwire serve --inspect`.
     """
     from toolwire.extras.capture.files import is_capture, read_capture
+    from toolwire.extras.capture.recording import RecordingError
     from toolwire.extras.inspector.offline import offline, show
 
     content = file.read()
-    with reported():
+    with reported(RecordingError):
         if not is_capture(content):
             raise click.ClickException(f"{file.name} is no capture of a toolwire gateway")
         app = offline(read_capture(content), content)

@@ -7,7 +7,8 @@ from typing import Any, BinaryIO
 
 import click
 
-from toolwire.cli.common import FORMATS, chunkings, chunks_of, formats, reported, say, say_json
+from toolwire.cli.common import FORMATS, formats, reported, say, say_json
+from toolwire.extras.replay.chunks_option import chunkings, chunks_of
 
 
 @click.command("replay")
@@ -40,11 +41,12 @@ def command(file: BinaryIO, format_: str | None, chunks: Any, as_json: bool) -> 
     of a capture also, whether the client would get the same answer again. If not, which is a bug, the exit status is 1.
     """
     from toolwire.extras.capture.files import is_capture, read_capture
+    from toolwire.extras.capture.recording import RecordingError
     from toolwire.extras.replay.replay import Summary, show, show_json
     from toolwire.extras.replay.replay_capture import Outcome, show_capture
 
     recording, found, outcome = file.read(), Summary(), Outcome()
-    with reported():
+    with reported(RecordingError):
         if is_capture(recording):
             captured = read_capture(recording)
             lines = show_capture(captured, format=format_, chunks=chunks, outcome=outcome, as_json=as_json)

@@ -1,0 +1,36 @@
+"""Debug captures as a feature of an application (R18.4)."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import ClassVar
+
+from aiohttp import web
+
+from toolwire.extras.capture.recorder import CaptureFolder, Captures
+from toolwire.extras.capture.routes import CAPTURES, add_routes
+from toolwire.features import FeatureContext, MakeDelivery
+from toolwire.record import Observe
+
+
+class Capturing:
+    """Records exchanges into a folder and serves them, as a `toolwire.features.Feature`."""
+
+    open_paths: ClassVar[str | None] = None
+
+    def __init__(self, context: FeatureContext) -> None:
+        cells = context.metrics.cells.path
+        config = context.config
+        make = partial(CaptureFolder, config.capture, None if cells is None else cells.parent / "captures")
+        self._folder = context.shared.take(CAPTURES, config.capture, make, CaptureFolder.close)
+        self._captures = Captures(config, self._folder)
+
+    @property
+    def observe(self) -> Observe:
+        """See `Feature`."""
+        return self._captures.begin
+
+    def open(self, app: web.Application, make: MakeDelivery) -> None:
+        """See `Feature`."""
+        app[CAPTURES] = self._folder
+        add_routes(app.router)

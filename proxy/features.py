@@ -1,0 +1,62 @@
+"""Features: parts of an application that exist only where the configuration switches them on, such as the inspector.
+
+The registry `features` names them after their section of the configuration; a feature is imported when its section is
+on (`toolwire.registry.FEATURES`). So the core runs without the code of a feature that nobody uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from aiohttp import web
+
+from toolwire.config import GatewayConfig
+from toolwire.observability.telemetry import Metrics
+from toolwire.pipeline.exchange.routing import Router
+from toolwire.pipeline.exchange.shared_resources import SharedResources
+from toolwire.pipeline.sending.delivery import Delivery
+from toolwire.protocols.base import ClientSide
+from toolwire.record import Observe
+from toolwire.registry import Registries
+
+MakeDelivery = Callable[[ClientSide, Router], Delivery]
+"""Makes the handler of a client protocol for the routes of a router."""
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureContext:
+    """What a feature is made from. `shared` outlives a reload of the configuration, `keyed` is True if clients need
+    keys."""
+
+    config: GatewayConfig
+    plugins: Registries
+    shared: SharedResources
+    router: Router
+    metrics: Metrics
+    keyed: bool
+
+
+class Feature(Protocol):
+    """A part of one application, made from a `FeatureContext`."""
+
+    open_paths: str | None
+    """Regular expression of paths that need no key; None: none."""
+
+    @property
+    def observe(self) -> Observe:
+        """Observes each exchange."""
+
+    def open(self, app: web.Application, make: MakeDelivery) -> None:
+        """Adds the feature's paths, and what it starts and stops, to the application."""
+
+
+FeatureFactory = Callable[[FeatureContext], Feature]
+
+
+def features_of(context: FeatureContext) -> list[Feature]:
+    """The features that the configuration switches on, in the order of the registry. Raises `ConfigError` if one of
+    them is not installed."""
+    registry = context.plugins.features
+    return [registry.get(name)(context) for name in registry.builtins if getattr(context.config, name).on]
