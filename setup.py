@@ -69,7 +69,7 @@ def extensions() -> list[Extension]:
     flags = [] if sys.platform == "win32" else ["-O3", "-Wall", *(["-Werror"] if REQUIRED else [])]
     sources = {"toolwire._fastparse": "proxy/_fastparse.pyx"}
     types = sorted(Path("proxy/scan/fast").glob("*.pxd"))
-    _stage(types)
+    _stage(sorted(Path("proxy/scan").rglob("*.pxd")))
     for path in types:
         sources[f"toolwire.scan.fast.{path.stem}"] = f"proxy/scan/parts/{path.stem}.py"
     modules = cythonize(

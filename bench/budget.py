@@ -7,7 +7,7 @@
 Both from the bytes of a request to those of its answer, with the transports of `bench.inprocess`, on asyncio's own
 loop.
 
-- Calls: functions of `proxy` and `middlewares` that begin, coroutines once and comprehensions not. Two counts differ by
+- Calls: functions of the package that begin, coroutines once and comprehensions not. Two counts differ by
   less than a hundredth, whatever machine counts; another Python may have others.
 - Instructions: of the thread with the event loop, not of the store's, by valgrind. Kept, as those of
   `bench.instructions`, for each processor, Python and compiler; where there is nothing for this machine, or no
@@ -30,8 +30,8 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, Final
 
+import toolwire
 from bench import callgrind
-from bench.callgrind import ROOT
 from bench.inprocess import Work, measure
 from bench.instructions import worse
 
@@ -40,8 +40,9 @@ REQUESTS: Final = 20
 SHORT: Final = 12
 """Frames of a stream: what a request costs, and not what a frame does."""
 KEPT: Final = Path(__file__).with_name("budget.json")
-OWN: Final = tuple(f"{ROOT / room}/" for room in ("proxy", "middlewares"))
-PLAYED: Final = str(ROOT / "proxy" / "server" / "played.py")
+PACKAGE: Final = Path(toolwire.__file__).parent
+OWN: Final = f"{PACKAGE}/"
+PLAYED: Final = str(PACKAGE / "server" / "played.py")
 """Both ends of the connections are no part of the gateway."""
 
 WORKS: Final = (

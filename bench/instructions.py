@@ -81,7 +81,7 @@ def _scanner(format: str, recognise: bool = False, incremental: bool = False) ->
 def _format(name: str) -> ToolFormat:
     """A format by module and attribute; the registry would import much more, which takes long under valgrind."""
     module, _, attribute = name.partition(":")
-    found: ToolFormat = getattr(import_module(f"toolwire.formats.{module}"), attribute)
+    found: ToolFormat = getattr(import_module(f"toolwire.formats.families.{module}"), attribute)
     return found
 
 

@@ -148,7 +148,7 @@ def request_way() -> str:
         lines.append(f'    subgraph "{title}"')
         for step in part:
             number = len(steps) + 1
-            name = f"{number} <b>{step.module.removeprefix('proxy.')}</b>"
+            name = f"{number} <b>{step.module.removeprefix('toolwire.')}</b>"
             lines.append(f'        s{number}["{"<br/>".join(filter(None, (name, step.what)))}"]')
             knows = [n for n, before in enumerate(steps, 1) if step.module in imported(before.module)]
             if steps:

@@ -284,7 +284,10 @@ def _commands(name: str, command: click.Command) -> Iterator[tuple[str, click.Co
     """A command and those below it, each with its words."""
     yield name, command
     if isinstance(command, click.Group):
-        for word, below in sorted(command.commands.items()):
+        context = click.Context(command)
+        for word in sorted(command.list_commands(context)):
+            below = command.get_command(context, word)
+            assert below is not None
             yield from _commands(f"{name} {word}".strip(), below)
 
 

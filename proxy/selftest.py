@@ -6,6 +6,7 @@ The compiled scanner must be there, and a call that was cut anywhere must come o
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
 
 TEXT = 'Let me look. <tool_call>{"name":"get_weather","arguments":"{\\"city\\":\\"Oslo\\"}"}</tool_call> Done.'
 WANTED = [("get_weather", '{"city":"Oslo"}')]
@@ -14,11 +15,10 @@ WANTED = [("get_weather", '{"city":"Oslo"}')]
 def check() -> str:
     """Which scanner runs, if all is well. Raises `RuntimeError`, or `ImportError`, with what is wrong."""
     import toolwire
-    import toolwire.middlewares
     from toolwire.fastparse import IMPLEMENTATION
 
     missing = [name for name in toolwire.__all__ if not hasattr(toolwire, name)]
-    if missing or not toolwire.middlewares.__file__:
+    if missing or find_spec("toolwire.middlewares") is None:
         raise RuntimeError(f"the package is not whole: {', '.join(missing) or 'middlewares'}")
     for size in range(1, len(TEXT) + 1):
         if (found := _calls(size)) != WANTED:

@@ -91,7 +91,10 @@ class Module:
 
 
 def module_name(path: str) -> str:
-    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    """The name under which a file of the repository is imported: `proxy` is installed as `toolwire`."""
+    folder, _, rest = path.removesuffix(".py").removesuffix("/__init__").partition("/")
+    name = {"proxy": "toolwire", "middlewares": "toolwire.middlewares"}.get(folder, folder)
+    return f"{name}.{rest}".rstrip(".").replace("/", ".")
 
 
 def read_all(root: Path = ROOT) -> dict[str, Module]:

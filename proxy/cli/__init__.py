@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import platform
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, Final
 
 import click
@@ -46,17 +47,26 @@ def _version(context: click.Context, parameter: click.Parameter, wanted: bool) -
     context.exit()
 
 
+def _is_installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
 class _Commands(click.Group):
     """The commands of `COMMANDS`, whose complaints can be shown on a terminal."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """All names, sorted."""
-        return sorted(COMMANDS)
+        """The names of all commands that are installed, sorted."""
+        return sorted(name for name, module in COMMANDS.items() if _is_installed(module))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command; None for an unknown name."""
+        """The command; None for an unknown name. Raises `click.UsageError` if it is not installed."""
         if (module := COMMANDS.get(cmd_name)) is None:
             return None
+        if not _is_installed(module):
+            raise click.UsageError(f"{cmd_name!r} is not a part of this installation: there is no {module}.")
         command: click.Command = import_module(module).command
         return command
 

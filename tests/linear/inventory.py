@@ -17,6 +17,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
+from tests.check import module_name
+
 ROOT: Final = Path(__file__).parents[2]
 FUNCTIONS: Final = frozenset({"compile", "search", "match", "fullmatch", "split", "findall", "finditer", "sub", "subn"})
 ANCHORED: Final = frozenset({"match", "fullmatch"})
@@ -58,7 +60,7 @@ def modules() -> Iterator[tuple[str, Path]]:
     """The modules of the package and of the built-in middlewares."""
     for path in sorted([*(ROOT / "proxy").rglob("*.py"), *(ROOT / "middlewares").rglob("*.py")]):
         if path.name != "__main__.py":
-            yield ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"), path
+            yield module_name(path.relative_to(ROOT).as_posix()), path
 
 
 @cache

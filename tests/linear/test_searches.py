@@ -151,7 +151,7 @@ def _twins(monkeypatch: pytest.MonkeyPatch) -> None:
     """The twins in Python in the place of the compiled parts, whose work cannot be counted."""
     for name, twin in (("SecretGuard", _pyguard.SecretGuard), ("SseFramer", _pysse.SseFramer)):
         for module in [
-            module for key, module in sys.modules.items() if key.startswith("proxy.") and key != "toolwire.fastparse"
+            module for key, module in sys.modules.items() if key.startswith("toolwire.") and key != "toolwire.fastparse"
         ]:
             if getattr(module, name, None) is getattr(fastparse, name):
                 monkeypatch.setattr(module, name, twin)

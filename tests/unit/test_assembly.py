@@ -471,7 +471,7 @@ def work(syntax: BlockSyntax, pieces: Pieces) -> int:
     def count(frame: FrameType, event: str, arg: object) -> None:
         nonlocal made
         # Only the package's own: the garbage collector's callbacks (hypothesis has one) run whenever they like.
-        made += event in ("call", "c_call") and frame.f_globals.get("__name__", "").startswith("proxy.")
+        made += event in ("call", "c_call") and frame.f_globals.get("__name__", "").startswith("toolwire.")
 
     sys.setprofile(count)
     try:

@@ -15,11 +15,11 @@ MODULES = {
         "proxy/sub/__init__.py": "",
         "proxy/sub/other.py": "",
         "tests/conftest.py": "",
-        "tests/unit/conftest.py": "import proxy.sub.other",
-        "tests/unit/test_near.py": "from proxy.near import x",
+        "tests/unit/conftest.py": "import toolwire.sub.other",
+        "tests/unit/test_near.py": "from toolwire.near import x",
         "tests/unit/test_far.py": "from toolwire import far",
         "tests/chain/test_through.py": "from toolwire import thing",
-        "tests/chain/test_named.py": "patch = 'proxy.near.x'",
+        "tests/chain/test_named.py": "patch = 'toolwire.near.x'",
         "tests/chain/test_pages.py": "pages = root.rglob('*.md')\nchart = root / 'deploy'\nfile = 'docs/reference/faults.md'",
     }.items()
 }

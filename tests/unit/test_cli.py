@@ -267,7 +267,7 @@ def test_the_command_line_imports_next_to_nothing() -> None:
     """A shell that completes, and `--version`, wait for all that is imported."""
     program = (
         "import sys, toolwire.cli; print(sorted({n.split('.')[0] for n in sys.modules} & {'aiohttp', 'asyncio', 'rich'}),"
-        " [n for n in sys.modules if n.startswith('proxy.') and n.split('.')[1] not in ('cli', 'support', 'errors', '_version')])"
+        " [n for n in sys.modules if n.startswith('toolwire.') and n.split('.')[1] not in ('cli', 'support', 'errors', '_version')])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=True)
     assert done.stdout.strip() == "[] []"

@@ -15,7 +15,7 @@ from docs import drawings
 from docs.drawings import DRAWN, Step, way
 from tests.e2e.conftest import USER, function
 from tests.e2e.edge import Start, head, starting
-from tests.unit.test_imports import room_of
+from tests.unit.test_imports import name_of_room
 from toolwire.scan.transitions import TRANSITIONS
 from toolwire.testing import Say, Upstream
 
@@ -30,16 +30,11 @@ IDLE = {
 """Of the chain, what has nothing to do for a Chat request without server-side tools."""
 
 EVERYWHERE = {
-    *(
-        "toolwire.errors",
-        "toolwire.model",
-        "toolwire.support",
-        "toolwire.events",
-        "toolwire.config",
-        "toolwire.record",
-        "toolwire.schemas",
-    ),
-    *("toolwire.scan", "toolwire.formats", "toolwire.prompting", "toolwire.scanner"),
+    f"toolwire.{room}"
+    for room in (
+        *("errors", "model", "support", "events", "config", "record", "schemas"),
+        *("scan", "repair", "formats", "prompting", "scanner", "upstream"),
+    )
 }
 """Rooms that others use on the way, and that stand in no drawing."""
 
@@ -56,7 +51,7 @@ async def visited(start: Start) -> list[str]:
 
     def note(frame: FrameType, event: str, _: Any) -> None:
         module = frame.f_globals.get("__name__", "")
-        ours = event == "call" and module.startswith(("proxy.", "middlewares.")) and module != "toolwire.testing"
+        ours = event == "call" and module.startswith("toolwire.") and module != "toolwire.testing"
         if ours and found[-1:] != [module]:
             found.append(module)
 
@@ -82,9 +77,8 @@ async def test_a_request_takes_the_steps_that_are_drawn(start: Start) -> None:
     assert set(steps) - set(seen) == IDLE
     rest = iter(seen)
     assert [step for step in steps if step not in IDLE and step not in rest] == []
-    rooms = {room.name for module in seen if (room := room_of(module)) is not None}
-    drawn = {room.name for module in steps if (room := room_of(module)) is not None}
-    assert rooms - drawn <= EVERYWHERE
+    rooms = {name_of_room(module) for module in seen} - {name_of_room(module) for module in steps}
+    assert rooms <= EVERYWHERE
 
 
 def test_an_arrow_is_solid_only_where_a_module_imports_the_other(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,7 @@ def left_by(number: int) -> set[str]:
         gc.garbage.clear()
 
     measure(WORKS[number], REQUESTS, run, asyncio.new_event_loop)
-    return {name for name in left if name.startswith(("proxy.", "middlewares."))}
+    return {name for name in left if name.startswith("toolwire.")}
 
 
 @pytest.fixture(scope="module")

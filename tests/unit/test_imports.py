@@ -1,7 +1,6 @@
 """Who may import whom: the code map in `CONTRIBUTING.md`, which says it for people, holds for every module.
 
-Besides: a middleware, built in or not, needs nothing but what is public, and the package does not know the built-in
-ones.
+Besides: a middleware, built in or not, needs nothing but what is public.
 """
 
 import ast
@@ -13,12 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.check import module_name
+
 ROOT = Path(__file__).parents[2]
 LOOP = ("aiohttp", "asyncio")
 
 
 @dataclass(frozen=True)
-class Room:
+class Wing:
     """A row of the code map. `order`: its place. `pure`: free of an event loop."""
 
     name: str
@@ -27,17 +28,24 @@ class Room:
 
 
 @cache
-def rooms() -> dict[str, Room]:
-    """The code map."""
+def rooms() -> dict[str, Wing]:
+    """The code map: the wing of each room."""
     page = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
-    rows = re.findall(r"^\| `([a-z_.]+)` \| [^|]+ \| (yes|no) \|$", page, re.M)
-    return {name: Room(name, order, loop == "no") for order, (name, loop) in enumerate(rows)}
+    rows = re.findall(r"^\| (\w+) \| ((?:`[a-z_.]+` ?)+)\| [^|]+ \| (yes|no) \|$", page, re.M)
+    wings = [(Wing(name, order, loop == "no"), names) for order, (name, names, loop) in enumerate(rows)]
+    return {f"toolwire.{room}": wing for wing, names in wings for room in re.findall(r"`(.+?)`", names)}
 
 
-def room_of(module: str) -> Room | None:
-    """The room of a module; the package `proxy` itself is in none: it only says where its names are."""
+def name_of_room(module: str) -> str | None:
+    """The room of a module; None for a package that only holds rooms."""
     parts = module.split(".")
-    return next((rooms()[name] for n in range(len(parts), 0, -1) if (name := ".".join(parts[:n])) in rooms()), None)
+    return next((name for n in range(len(parts), 0, -1) if (name := ".".join(parts[:n])) in rooms()), None)
+
+
+def room_of(module: str) -> Wing | None:
+    """The wing of a module."""
+    name = name_of_room(module)
+    return None if name is None else rooms()[name]
 
 
 def is_loop(module: str) -> bool:
@@ -93,7 +101,7 @@ def read(module: str, file: str, source: str, modules: frozenset[str]) -> list[I
 def everything() -> dict[str, list[Import]]:
     """The imports of every module of the two packages."""
     files = [path.relative_to(ROOT) for folder in ("proxy", "middlewares") for path in (ROOT / folder).rglob("*.py")]
-    named = {".".join(path.with_suffix("").parts).removesuffix(".__init__"): path for path in files}
+    named = {module_name(path.as_posix()): path for path in files}
     modules = frozenset(named) | {"toolwire._fastparse"}
     return {
         module: read(module, str(path), (ROOT / path).read_text("utf-8"), modules) for module, path in named.items()
@@ -107,7 +115,7 @@ def outward(imports: dict[str, list[Import]]) -> Iterator[str]:
         for step in found:
             other = room_of(step.module)
             if own is not None and other is not None and other.order > own.order:
-                yield f"{step.place}: {own.name} imports {step.module}, of a room below it"
+                yield f"{step.place}: {own.name} imports {step.module}, of a wing below it"
 
 
 def loops(imports: dict[str, list[Import]]) -> Iterator[str]:
@@ -141,24 +149,15 @@ def ways(module: str, imports: dict[str, list[Import]]) -> Iterator[tuple[Import
 def private(imports: dict[str, list[Import]]) -> Iterator[str]:
     """What middlewares import although its name says that it may go away."""
     for module, found in imports.items():
-        if module.split(".")[0] != "middlewares":
+        if not module.startswith(("toolwire.middlewares.", "toolwire.extras.middlewares.")):
             continue
         for step in found:
             path = [*step.module.split("."), *([step.name] if step.name else [])]
-            if path[0] == "proxy" and any(part.startswith("_") for part in path):
+            if path[0] == "toolwire" and any(part.startswith("_") for part in path):
                 yield f"{step.place}: {'.'.join(path)} is not public"
 
 
-def inwards(imports: dict[str, list[Import]]) -> Iterator[str]:
-    """What the package imports of the built-in middlewares: they are plug-ins, found by name."""
-    for module, found in imports.items():
-        if module.split(".")[0] == "proxy":
-            for step in found:
-                if step.module.split(".")[0] == "middlewares":
-                    yield f"{step.place}: proxy imports {step.module}"
-
-
-RULES = (outward, loops, private, inwards)
+RULES = (outward, loops, private)
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
@@ -167,16 +166,18 @@ def test_the_rule_is_kept(rule):
 
 
 def test_every_module_has_a_room_and_every_room_a_module():
-    modules = {*everything(), "toolwire._fastparse"} - {"proxy"}
+    modules = {*everything(), "toolwire._fastparse"} - {"toolwire", "toolwire.upstream"}
     assert [module for module in modules if room_of(module) is None] == []
-    assert rooms().keys() == {room.name for module in modules if (room := room_of(module)) is not None}
+    assert rooms().keys() == {name_of_room(module) for module in modules}
 
 
 BROKEN = {
     "outward": {
-        "toolwire.protocols.x": "from ..backends import base",
-        "toolwire.pipeline.chain.reply": "if TYPE_CHECKING:\n    from ..app import create_app",
-        "toolwire.model": "def f():\n    from . import events",
+        "toolwire.protocols.x": "from ..upstream.servers import base",
+        "toolwire.pipeline.chain.reply": "if TYPE_CHECKING:\n    from toolwire.app import create_app",
+        "toolwire.model": "def f():\n    from .support import pieces",
+        "toolwire.store.x": "from toolwire.middlewares.validation import Validation",
+        "toolwire.server.x": "def f():\n    from toolwire.extras.mcp import server",
     },
     "loops": {
         "toolwire.formats.x": "import asyncio",
@@ -184,20 +185,28 @@ BROKEN = {
         "toolwire.support.between": "def f():\n    from aiohttp.web import Response",
     },
     "private": {
-        "middlewares.x": "from toolwire.pipeline.chain.middleware import _call",
-        "middlewares.y": "from toolwire.scan import _grammar",
-        "middlewares.z": "import toolwire.scan._grammar",
+        "toolwire.middlewares.x": "from toolwire.pipeline.chain.middleware import _call",
+        "toolwire.middlewares.y": "from toolwire.scan import _grammar",
+        "toolwire.extras.middlewares.z": "import toolwire.scan._grammar",
     },
-    "inwards": {"proxy.x": "from toolwire.middlewares.validation import Validation"},
 }
-COUNTS = {"outward": 3, "loops": 2, "private": 3, "inwards": 1}
+COUNTS = {"outward": 5, "loops": 2, "private": 3}
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
 def test_a_broken_rule_is_told_with_its_place(rule):
     sources = BROKEN[rule.__name__]
     modules = frozenset(
-        {*sources, "toolwire.upstream.servers.base", "toolwire.app", "toolwire.events", "toolwire.scan._grammar"}
+        {
+            *sources,
+            "toolwire.upstream.servers.base",
+            "toolwire.support.pieces",
+            "toolwire.middlewares.validation",
+            "toolwire.extras.mcp.server",
+            "toolwire.app",
+            "toolwire.events",
+            "toolwire.scan._grammar",
+        }
     )
     imports = {m: read(m, m.replace(".", "/") + ".py", source, modules) for m, source in sources.items()}
     told = list(rule(imports))

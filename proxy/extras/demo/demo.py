@@ -72,7 +72,7 @@ WEATHER: Final[dict[str, Any]] = {
 }
 """Tight on purpose: a model of 135 million parameters fills whatever room it gets."""
 
-TOOLS_FOLDER: Final = Path(__file__).parents[2] / "examples" / "server-tools"
+TOOLS_FOLDER: Final = Path(__file__).parents[3] / "examples" / "server-tools"
 """Tools that the gateway runs where the MCP SDK is not installed. Not part of an installed package."""
 MCP_COMMAND: Final = (sys.executable, "-m", "toolwire.extras.demo.demo_mcp")
 SERVER_QUESTION: Final = "Convert 5 lb to kg"
@@ -213,7 +213,7 @@ def configuration(model: str, url: str, key: str) -> GatewayConfig:
 def own_tools() -> ToolsConfig:
     """The tools that the gateway runs: those of the demo's MCP server, else of the folder, else none."""
     if mcp_checks.missing() is None:
-        packages = {"PYTHONPATH": str(Path(__file__).parents[2])}
+        packages = {"PYTHONPATH": str(Path(__file__).parents[3])}
         server = McpServerConfig(name="demo", command=MCP_COMMAND, env=packages, connect_timeout_s=MCP_WAIT_S)
         return ToolsConfig(mcp=(server,), mcp_wait_s=MCP_WAIT_S)
     folder = str(TOOLS_FOLDER) if TOOLS_FOLDER.is_dir() and has_groups() else None

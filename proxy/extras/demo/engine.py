@@ -142,7 +142,7 @@ class Engine:
             raise EngineError(f"The demo needs the package {ENGINE_PACKAGE}. Install it with:\n  {INSTALL_ENGINE}")
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  # it lives as long as the child
         # `-P` and this path: the child runs the same package as we do, whatever lies in the working directory.
-        path = os.pathsep.join(filter(None, [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")]))
+        path = os.pathsep.join(filter(None, [str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH")]))
         child = self._child = await asyncio.create_subprocess_exec(
             *self._command,
             stdin=asyncio.subprocess.PIPE,

@@ -89,7 +89,7 @@ class RequestSchema:
 
 @cache  # a file of the package
 def _schema(name: str) -> dict[str, Any]:
-    schema: dict[str, Any] = orjson.loads(files(__package__).joinpath("schemas", f"{name}.json").read_bytes())
+    schema: dict[str, Any] = orjson.loads(files("toolwire.protocols").joinpath("schemas", f"{name}.json").read_bytes())
     return schema
 
 
