@@ -81,9 +81,9 @@ def copied(folder: Path) -> Path:
     names = subprocess.run(listed, cwd=ROOT, check=True, capture_output=True).stdout.decode().split("\0")
     compiled = [path.relative_to(ROOT).as_posix() for path in (ROOT / "proxy").rglob("*.so")]
     for name in {*filter(None, names), *compiled}:
-        if (ROOT / name).is_file():  # not if it was deleted and that is not committed
+        if (ROOT / name).exists():  # not if it was deleted and that is not committed
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, folder / name)
+            shutil.copy2(ROOT / name, folder / name, follow_symlinks=False)
     for name in LINKED:
         if (ROOT / name).exists():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
