@@ -1,7 +1,7 @@
 """Builds the compiled scanner, and the README for registries. Everything else about the package is in `pyproject.toml`.
 
 The core of the scanner is `proxy/_fastparse.pyx`. Some of its parts are the Python modules in `proxy/scan/parts`, which
-are compiled as modules of `proxy.scan.fast`, with the C types in its `.pxd` files.
+are compiled as modules of `toolwire.scan.fast`, with the C types in its `.pxd` files.
 
 Without a compiler the package installs all the same and uses the Python twin (`toolwire --version` says which one
 runs). Two environment variables change that:
@@ -46,10 +46,10 @@ def extensions() -> list[Extension]:
     from Cython.Build import cythonize
 
     flags = [] if sys.platform == "win32" else ["-O3", "-Wall", *(["-Werror"] if REQUIRED else [])]
-    sources = {"proxy._fastparse": "proxy/_fastparse.pyx"}
+    sources = {"toolwire._fastparse": "proxy/_fastparse.pyx"}
     types = sorted(Path("proxy/scan/fast").glob("*.pxd"))
     for path in types:
-        sources[f"proxy.scan.fast.{path.stem}"] = f"proxy/scan/parts/{path.stem}.py"
+        sources[f"toolwire.scan.fast.{path.stem}"] = f"proxy/scan/parts/{path.stem}.py"
     modules = cythonize(
         [Extension(name, [source], extra_compile_args=flags) for name, source in sources.items()],
         build_dir="build/cython",

@@ -123,7 +123,7 @@ class Gateway:
         }
         path = Path(folder, "gateway.yaml")
         path.write_text(json.dumps(whole))
-        command = [sys.executable, "-m", "proxy", "serve", "--config", str(path)]
+        command = [sys.executable, "-m", "toolwire", "serve", "--config", str(path)]
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         self.process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment

@@ -206,11 +206,11 @@ async def _serve_until_terminated(port: int) -> None:
 def serve_gateway(upstream: str) -> int:
     """The gateway as `toolwire serve --backend UPSTREAM` runs it, access log included; the exit status. Responses are
     kept in a file, as by default, but not in the user's."""
-    from proxy.app import create_app
-    from proxy.config import GatewayConfig
-    from proxy.configuration.settings import load
-    from proxy.observability.telemetry import Metrics
-    from proxy.server.serving import serve
+    from toolwire.app import create_app
+    from toolwire.config import GatewayConfig
+    from toolwire.configuration.settings import load
+    from toolwire.observability.telemetry import Metrics
+    from toolwire.server.serving import serve
 
     def create(config: GatewayConfig, metrics: Metrics, before: web.Application | None) -> web.Application:
         app = create_app(config, metrics=metrics, before=before)

@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from proxy.dev.measure.corpus import WORDS
+from toolwire.extras.bench.corpus import WORDS
 
 SEED: Final = 20
 DELTA_CHARS: Final = (3, 6)

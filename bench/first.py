@@ -21,10 +21,10 @@ from typing import Final
 from bench.budget import WORKS
 from bench.callgrind import ROOT
 from bench.inprocess import Gateway, Work
-from proxy.configuration.settings import load
-from proxy.observability.logs import set_up_logging
-from proxy.server.rehearsal import rehearse
-from proxy.server.serving import gateway
+from toolwire.configuration.settings import load
+from toolwire.observability.logs import set_up_logging
+from toolwire.server.rehearsal import rehearse
+from toolwire.server.serving import gateway
 
 LATER: Final = slice(90, 110)
 """Requests whose median is "the hundredth"."""

@@ -22,11 +22,11 @@ from typing import Any, Final
 
 from bench import corpus
 from bench.measuring import Table
-from proxy.config import CallsConfig, RouteOptions
-from proxy.dev.measure.contestants import LIMITS
-from proxy.dev.measure.corpus import Call, rendered
-from proxy.registry import registries
-from proxy.scanner import open_scanner
+from toolwire.config import CallsConfig, RouteOptions
+from toolwire.extras.bench.contestants import LIMITS
+from toolwire.extras.bench.corpus import Call, rendered
+from toolwire.registry import registries
+from toolwire.scanner import open_scanner
 
 COUNTS: Final = (100_000, 1_000_000, 10_000_000)
 KINDS: Final = ("prose", "one long call", "one long call, incremental")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from proxy.config import DEFAULT_CHAIN
+from toolwire.config import DEFAULT_CHAIN
 
 Body = bytes
 Headers = dict[str, str]

@@ -30,10 +30,10 @@ from typing import Final, Literal
 from bench import callgrind, corpus
 from bench.contestants import CALL, chunk, whole_answer
 from bench.load import Ask
-from proxy.configuration.settings import load
-from proxy.observability.logs import set_up_logging
-from proxy.server.played import PlayedGateway
-from proxy.server.serving import gateway, rare_collections
+from toolwire.configuration.settings import load
+from toolwire.observability.logs import set_up_logging
+from toolwire.server.played import PlayedGateway
+from toolwire.server.serving import gateway, rare_collections
 
 FRAMES: Final = 150
 WARM: Final = 30

@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, Final
 from bench import callgrind, corpus
 
 if TYPE_CHECKING:
-    from proxy._fastparse import CallScanner
+    from toolwire._fastparse import CallScanner
 
-    from proxy.formats.base import ToolFormat
-    from proxy.scan._grammar import BlockSyntax, Field, Found, ValueKind
+    from toolwire.formats.base import ToolFormat
+    from toolwire.scan._grammar import BlockSyntax, Field, Found, ValueKind
 
 TOLERANCE: Final = 0.10
 DELTAS: Final = 10_000
@@ -48,7 +48,7 @@ class _NoPolicy:
         """A block of an untaught syntax was none."""
 
     def opening(self, syntax: BlockSyntax, pieces: tuple[tuple[Field, str], ...]) -> Found:
-        from proxy.scan._grammar import Found
+        from toolwire.scan._grammar import Found
 
         return Found(dict(pieces)["name"], "call_1", "")
 
@@ -67,10 +67,10 @@ def _scan(format: str, deltas: Sequence[str], recognise: bool = False, increment
 
 
 def _scanner(format: str, recognise: bool = False, incremental: bool = False) -> CallScanner:
-    from proxy._fastparse import CallScanner
+    from toolwire._fastparse import CallScanner
 
-    from proxy.formats.recognition import recognising
-    from proxy.scan.loose_head import loose_words
+    from toolwire.formats.engine.recognition import recognising
+    from toolwire.scan.loose_head import loose_words
 
     grammar = recognising(_format(format).grammar, "any" if recognise else "taught")
     tags = dict.fromkeys([*grammar.reasoning, ("<think>", "</think>")])
@@ -81,13 +81,13 @@ def _scanner(format: str, recognise: bool = False, incremental: bool = False) ->
 def _format(name: str) -> ToolFormat:
     """A format by module and attribute; the registry would import much more, which takes long under valgrind."""
     module, _, attribute = name.partition(":")
-    found: ToolFormat = getattr(import_module(f"proxy.formats.{module}"), attribute)
+    found: ToolFormat = getattr(import_module(f"toolwire.formats.{module}"), attribute)
     return found
 
 
 def _long_call(format: str) -> list[str]:
     """One call without its end, so that no policy is asked."""
-    from proxy.model import ToolUse
+    from toolwire.model import ToolUse
 
     arguments = {"path": "a.py", "content": "    total = price * 1.19  # € gross\n" * (DELTAS // 8)}
     return corpus.cut(_format(format).render_call(ToolUse("", "write_file", json.dumps(arguments))))[:-20]
@@ -145,7 +145,7 @@ def _frames() -> list[bytes]:
 
 def frames() -> int:
     """Framing, one frame a read."""
-    from proxy._fastparse import SseFramer
+    from toolwire._fastparse import SseFramer
 
     wire = _frames()
     feed = SseFramer().feed
@@ -156,7 +156,7 @@ def frames() -> int:
 
 def gate() -> int:
     """Framing, JSON, scan and the client's frame in one step."""
-    from proxy._fastparse import ChunkGate
+    from toolwire._fastparse import ChunkGate
 
     wire = _frames()
     head, _, tail = corpus.frame("@").partition(b"@")

@@ -32,19 +32,19 @@ from typing import Any, Final
 import aiohttp
 from aiohttp import web
 
-from proxy._version import __version__
-from proxy.backends.presets import AUTO
-from proxy.config import BackendConfig, RouteOptions, Timeouts
-from proxy.dev.engine import ENGINE_PACKAGE, Engine, EngineError, find_weights
-from proxy.dev.measure.report import table
-from proxy.formats.families import format_for
-from proxy.registry import FORMATS, Registries, registries
-from proxy.support.conversion import ConfigError
-from proxy.tuning.asking import Ask, Gateway, look_at
-from proxy.tuning.cases import Case, load_cases, own_cases
-from proxy.tuning.report import COLUMNS, row
-from proxy.tuning.scoring import Answer, Figures, mark
-from proxy.tuning.space import FORMATS as USUAL
+from toolwire._version import __version__
+from toolwire.config import BackendConfig, RouteOptions, Timeouts
+from toolwire.extras.bench.report import table
+from toolwire.extras.demo.engine import ENGINE_PACKAGE, Engine, EngineError, find_weights
+from toolwire.extras.tune.asking import Ask, Gateway, look_at
+from toolwire.extras.tune.cases import Case, load_cases, own_cases
+from toolwire.extras.tune.report import COLUMNS, row
+from toolwire.extras.tune.scoring import Answer, Figures, mark
+from toolwire.extras.tune.space import FORMATS as USUAL
+from toolwire.formats.model_families import format_for
+from toolwire.registry import FORMATS, Registries, registries
+from toolwire.support.conversion import ConfigError
+from toolwire.upstream.servers.presets import AUTO
 
 ROOT: Final = Path(__file__).parents[1]
 PAGE: Final = ROOT / "bench" / "models.md"

@@ -1,7 +1,7 @@
 """What validates the schemas that clients send? Measured for docs/adr/0003.
 
 Each case runs in a process of its own, because some of them never end: `fastjsonschema` and `jsonschema-rs` with their
-defaults, and `proxy.schemas.schema`, which puts limits in front of the latter. Prints a table of compile and check
+defaults, and `toolwire.schemas.schema`, which puts limits in front of the latter. Prints a table of compile and check
 times, then how long other threads had to wait, then request bodies.
 
     python -m bench.schema_engines [--seconds 5]
@@ -139,7 +139,7 @@ def _jsonschema_rs(schema: Any) -> Callable[[Any], bool]:
 
 
 def _ours(schema: Any) -> Callable[[Any], bool | str]:
-    from proxy.schemas.schema import compile_schema
+    from toolwire.schemas.schema import compile_schema
 
     compiled = compile_schema(schema)
 
@@ -153,7 +153,7 @@ def _ours(schema: Any) -> Callable[[Any], bool | str]:
 ENGINES: dict[str, Callable[[Any], Callable[[Any], bool | str]]] = {
     "fastjsonschema": _fastjsonschema,
     "jsonschema-rs": _jsonschema_rs,
-    "proxy.schemas.schema": _ours,
+    "toolwire.schemas.schema": _ours,
 }
 
 
@@ -268,9 +268,9 @@ def bodies() -> dict[str, bytes]:
 
 
 async def _stall(body: bytes) -> tuple[float, float, str]:
-    from proxy.config import LimitsConfig
-    from proxy.errors import ClientFault
-    from proxy.ingress.bodies import read_json
+    from toolwire.config import LimitsConfig
+    from toolwire.errors import ClientFault
+    from toolwire.ingress.bodies import read_json
 
     gap, done = 0.0, False
 
@@ -297,7 +297,7 @@ async def _stall(body: bytes) -> tuple[float, float, str]:
 
 
 def show_bodies() -> None:
-    """Parsing at once against `proxy.ingress.bodies`."""
+    """Parsing at once against `toolwire.ingress.bodies`."""
     import orjson
 
     print("\n| body | MiB | orjson.loads | read_json | loop stalled | verdict |\n| --- | --- | --- | --- | --- | --- |")

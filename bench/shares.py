@@ -76,7 +76,7 @@ async def gateway(folder: Path, config: dict[str, Any]) -> AsyncIterator[str]:
     file = folder / "gateway.json"
     file.write_text(json.dumps(config))
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "proxy", "serve", "--config", str(file), "--port", "0", "--log-level", "error"),
+        *(sys.executable, "-m", "toolwire", "serve", "--config", str(file), "--port", "0", "--log-level", "error"),
         stdout=asyncio.subprocess.PIPE,
         env={**os.environ, "STATE_DIRECTORY": str(folder)},
     )

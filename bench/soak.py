@@ -358,7 +358,7 @@ def main() -> int:
             },
         }
         Path(folder, "gateway.yaml").write_text(json.dumps(config))
-        command = [sys.executable, "-m", "proxy", "serve", "--config", f"{folder}/gateway.yaml"]
+        command = [sys.executable, "-m", "toolwire", "serve", "--config", f"{folder}/gateway.yaml"]
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         gateway = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
         try:

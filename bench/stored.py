@@ -23,7 +23,7 @@ from typing import Final
 from bench import budget
 from bench.budget import SHORT
 from bench.inprocess import Gateway, Work
-from proxy.observability.logs import flush_logs, set_up_logging
+from toolwire.observability.logs import flush_logs, set_up_logging
 
 CLIENTS: Final = 32
 REQUESTS: Final = 640

@@ -18,8 +18,8 @@ from yarl import URL
 from bench import corpus
 from bench.measuring import Measure
 from bench.test_gateway import contestant
-from proxy.backends.wire_client import WireClient
-from proxy.config import BackendConfig
+from toolwire.config import BackendConfig
+from toolwire.upstream.client.wire_client import WireClient
 
 REQUESTS: Final = 200
 CONNECTIONS: Final = 8

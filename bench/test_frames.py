@@ -12,14 +12,14 @@ import pytest
 
 from bench import corpus
 from bench.measuring import Measure
-from proxy import _fastparse
-from proxy.events import Delta, Event, Finish
-from proxy.model import Message, ModelRequest, Text
-from proxy.protocols.base import WriteOptions
-from proxy.protocols.chat.reader import ChatReader
-from proxy.protocols.chat.writer import ChatWriter
-from proxy.scan import _pychunk, _pyparse
-from proxy.scanner import open_scanner
+from toolwire import _fastparse
+from toolwire.events import Delta, Event, Finish
+from toolwire.model import Message, ModelRequest, Text
+from toolwire.protocols.base import WriteOptions
+from toolwire.protocols.chat.reader import ChatReader
+from toolwire.protocols.chat.writer import ChatWriter
+from toolwire.scan import _pychunk, _pyparse
+from toolwire.scanner import open_scanner
 
 FRAME_BYTES: Final = 1 << 20
 FRAMES: Final = [corpus.frame(delta) for delta in corpus.prose(2_000)]

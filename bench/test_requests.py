@@ -15,20 +15,20 @@ import pytest
 from bench import corpus
 from bench.measuring import Measure
 from bench.test_scanner import policy
-from proxy.config import LimitsConfig, PromptConfig
-from proxy.formats.sentinel import FORMAT
-from proxy.formats.toolset import KnownTools
-from proxy.ingress.bodies import read_json
-from proxy.model import ModelRequest
-from proxy.observability.logs import flush_logs, set_up_logging
-from proxy.observability.telemetry import ACCESS, Metrics
-from proxy.prompting.prompt import content_key, segment
-from proxy.prompting.transcript import inject
-from proxy.protocols.chat.protocol import ChatProtocol
-from proxy.record import AccessRecord
-from proxy.scan._grammar import Block
-from proxy.schemas.schema import SchemaCache, compile_schema
-from proxy.support.cache import Cache, CacheBudget
+from toolwire.config import LimitsConfig, PromptConfig
+from toolwire.formats.engine.toolset import KnownTools
+from toolwire.formats.families.sentinel import FORMAT
+from toolwire.ingress.bodies import read_json
+from toolwire.model import ModelRequest
+from toolwire.observability.logs import flush_logs, set_up_logging
+from toolwire.observability.telemetry import ACCESS, Metrics
+from toolwire.prompting.prompt import content_key, segment
+from toolwire.prompting.transcript import inject
+from toolwire.protocols.chat.protocol import ChatProtocol
+from toolwire.record import AccessRecord
+from toolwire.scan._grammar import Block
+from toolwire.schemas.schema import SchemaCache, compile_schema
+from toolwire.support.cache import Cache, CacheBudget
 
 CHAT: Final = ChatProtocol()
 ARGUMENTS: Final = '{"city":"S\u00e3o Paulo","unit":"celsius","days":3}'

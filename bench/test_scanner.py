@@ -15,14 +15,14 @@ import pytest
 
 from bench import corpus
 from bench.measuring import Measure
-from proxy.call_policy.policy import CallPolicy
-from proxy.config import LimitsConfig, RouteOptions
-from proxy.dev.measure.contestants import CONTESTANTS, Found, Make, found
-from proxy.dev.measure.corpus import TOOLS, Call, growing, large_call, rendered, small_call
-from proxy.formats.base import ToolFormat
-from proxy.model import ToolChoice
-from proxy.registry import registries
-from proxy.scanner import read_tool
+from toolwire.call_policy.policy import CallPolicy
+from toolwire.config import LimitsConfig, RouteOptions
+from toolwire.extras.bench.contestants import CONTESTANTS, Found, Make, found
+from toolwire.extras.bench.corpus import TOOLS, Call, growing, large_call, rendered, small_call
+from toolwire.formats.base import ToolFormat
+from toolwire.model import ToolChoice
+from toolwire.registry import registries
+from toolwire.scanner import read_tool
 
 NAMES: Final = {
     "compiled": "compiled",
@@ -30,7 +30,7 @@ NAMES: Final = {
     "buffering": "naive, buffering",
     "rescanning": "naive, rescanning",
 }
-"""Contestants of `proxy.dev.measure`, and what they are called in the tables. The first one is what ratios are made
+"""Contestants of `toolwire.extras.bench`, and what they are called in the tables. The first one is what ratios are made
 to."""
 
 TWINS: Final = ("compiled", "python")

@@ -70,7 +70,7 @@ def gateway(upstream: str, workers: int) -> Iterator[Gateway]:
             "store": {"path": f"{folder}/responses.sqlite3"},
         }
         file.write_text(json.dumps(config))
-        command = [sys.executable, "-m", "proxy", "serve", "--config", str(file)]
+        command = [sys.executable, "-m", "toolwire", "serve", "--config", str(file)]
         with subprocess.Popen(
             command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         ) as running:

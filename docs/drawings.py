@@ -4,9 +4,9 @@ Rules:
 
 1. A drawing stands in its page between `<!-- drawn: NAME -->` and `<!-- end of drawing -->`; `docs/generate.py` writes
    it there, a test compares.
-2. What is drawn is in tables. The states are those of `proxy.scan.transitions`, the chain is that of `proxy.config`,
-   the hooks are those that the middlewares define, the arrows are drawn by who imports whom. The steps around the chain
-   stand here, and a test follows a request to see that it takes them.
+2. What is drawn is in tables. The states are those of `toolwire.scan.transitions`, the chain is that of
+   `toolwire.config`, the hooks are those that the middlewares define, the arrows are drawn by who imports whom. The
+   steps around the chain stand here, and a test follows a request to see that it takes them.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from importlib.util import resolve_name
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from proxy.config import DEFAULT_CHAIN
-from proxy.pipeline.middleware import Middleware
-from proxy.registry import MIDDLEWARES
-from proxy.scan._grammar import DONE, STATES
-from proxy.scan.transitions import INSIDE, OUTSIDE, TRANSITIONS
+from toolwire.config import DEFAULT_CHAIN
+from toolwire.pipeline.chain.middleware import Middleware
+from toolwire.registry import MIDDLEWARES
+from toolwire.scan._grammar import DONE, STATES
+from toolwire.scan.transitions import INSIDE, OUTSIDE, TRANSITIONS
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 REGION: Final = re.compile(r"(<!-- drawn: (\w+) -->\n).*?(<!-- end of drawing -->)", re.DOTALL)
@@ -39,34 +39,34 @@ class Step(NamedTuple):
 
 
 IN: Final = (
-    Step("proxy.server.dispatch", "finds the handler of the path"),
-    Step("proxy.pipeline.delivery", "request id, key, boundary of errors"),
-    Step("proxy.ingress.receiving", "reads the body"),
-    Step("proxy.pipeline.routing", "finds the route of the model"),
-    Step("proxy.protocols.chat.request", "reads the body's JSON as a request"),
+    Step("toolwire.server.dispatch", "finds the handler of the path"),
+    Step("toolwire.pipeline.sending.delivery", "request id, key, boundary of errors"),
+    Step("toolwire.ingress.receiving", "reads the body"),
+    Step("toolwire.pipeline.exchange.routing", "finds the route of the model"),
+    Step("toolwire.protocols.chat.request", "reads the body's JSON as a request"),
 )
 ASKED: Final = (
-    Step("proxy.endpoints.attempts", "asks until a server answers"),
-    Step("proxy.endpoints.pool", "picks the server"),
-    Step("proxy.backends.http", "opens an answer"),
-    Step("proxy.protocols.chat.request_writer", "writes the request in the server's protocol"),
-    Step("proxy.backends.wire_client", "sends it, and reads the head of the answer"),
-    Step("proxy.pipeline.reply", "is the answer, not sent yet"),
+    Step("toolwire.upstream.pool.attempts", "asks until a server answers"),
+    Step("toolwire.upstream.pool.pool", "picks the server"),
+    Step("toolwire.upstream.servers.http", "opens an answer"),
+    Step("toolwire.protocols.chat.request_writer", "writes the request in the server's protocol"),
+    Step("toolwire.upstream.client.wire_client", "sends it, and reads the head of the answer"),
+    Step("toolwire.pipeline.chain.reply", "is the answer, not sent yet"),
 )
 OUT: Final = (
-    Step("proxy.pipeline.sending", "sends the reply"),
-    Step("proxy.pipeline.stream_paths", "chooses the stream path"),
-    Step("proxy.backends.http", "gives the bytes of each read"),
-    Step("proxy.endpoints.beginning", "waits until the server has said something"),
-    Step("proxy.pipeline.stream_paths", "takes the bytes"),
-    Step("proxy.protocols.chat.reader", "reads them as events"),
-    Step("proxy.pipeline.chain", "runs what the middlewares declared"),
-    Step("proxy.pipeline.scanning", "shows text to the scanner"),
-    Step("proxy.call_policy.policy", "decides what a block is"),
-    Step("proxy.call_policy.assembly", "makes calls of its fields"),
-    Step("proxy.protocols.chat.writer", "writes the events in the client's protocol"),
-    Step("proxy.pipeline.sending", "writes once per read"),
-    Step("proxy.observability.telemetry", "counts the exchange"),
+    Step("toolwire.pipeline.sending.sending", "sends the reply"),
+    Step("toolwire.pipeline.paths.stream_paths", "chooses the stream path"),
+    Step("toolwire.upstream.servers.http", "gives the bytes of each read"),
+    Step("toolwire.upstream.pool.beginning", "waits until the server has said something"),
+    Step("toolwire.pipeline.paths.stream_paths", "takes the bytes"),
+    Step("toolwire.protocols.chat.reader", "reads them as events"),
+    Step("toolwire.pipeline.chain.chain", "runs what the middlewares declared"),
+    Step("toolwire.pipeline.transforms.scanning", "shows text to the scanner"),
+    Step("toolwire.call_policy.policy", "decides what a block is"),
+    Step("toolwire.call_policy.assembly", "makes calls of its fields"),
+    Step("toolwire.protocols.chat.writer", "writes the events in the client's protocol"),
+    Step("toolwire.pipeline.sending.sending", "writes once per read"),
+    Step("toolwire.observability.telemetry", "counts the exchange"),
 )
 WAY_IN: Final = ("on_request",)
 WAY_OUT: Final = ("declare", "review", "on_event", "on_reply")

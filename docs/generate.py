@@ -18,17 +18,17 @@ import click
 
 from docs import pairs
 from docs.drawings import redrawn
-from proxy.cli import main
-from proxy.config import GatewayConfig
-from proxy.configuration.config_schema import default_of, fields_of, schema
-from proxy.errors import CODES
-from proxy.observability.telemetry import FIELDS, REFUSED, Metrics
-from proxy.pipeline.middleware import Middleware
-from proxy.ratelimit.base import Kind
-from proxy.record import AccessField
-from proxy.registry import CLIENT_PROTOCOLS, MIDDLEWARES, registries
-from proxy.support.conversion import expectation, is_mapping, is_sequence, join, without_none
 from tests.engines import results
+from toolwire.cli import main
+from toolwire.config import GatewayConfig
+from toolwire.configuration.config_schema import default_of, fields_of, schema
+from toolwire.errors import CODES
+from toolwire.observability.telemetry import FIELDS, REFUSED, Metrics
+from toolwire.pipeline.chain.middleware import Middleware
+from toolwire.ratelimit.base import Kind
+from toolwire.record import AccessField
+from toolwire.registry import CLIENT_PROTOCOLS, MIDDLEWARES, registries
+from toolwire.support.conversion import expectation, is_mapping, is_sequence, join, without_none
 
 ROOT = Path(__file__).resolve().parent.parent
 WITH_DRAWINGS = "docs/explanation/how-it-works.md"

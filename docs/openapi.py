@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from proxy.app import create_app
-from proxy.openapi.routes import OPENAPI
+from toolwire.app import create_app
+from toolwire.openapi.routes import OPENAPI
 
 
 def text() -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from proxy.registry import BACKENDS, CLIENT_PROTOCOLS, SERVER_PROTOCOLS, usual_server
+from toolwire.registry import BACKENDS, CLIENT_PROTOCOLS, SERVER_PROTOCOLS, usual_server
 
 NAMES: Final[Mapping[str, str]] = {"chat": "Chat Completions", "responses": "Responses", "messages": "Messages"}
 """Of client protocols."""

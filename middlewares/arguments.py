@@ -22,25 +22,25 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import ClassVar, Final
 
-from proxy.call_policy.candidate import are_gateways
-from proxy.call_policy.coercion import coerce
-from proxy.call_policy.counted import CALL_FIELDS
-from proxy.call_policy.custom import custom_input, free_text
-from proxy.call_policy.ids import CallIds
-from proxy.call_policy.json_calls import settle_arguments
-from proxy.call_policy.near import NearMiss, near_name
-from proxy.call_policy.policy import FailureCode, strict_failure
-from proxy.errors import ModelFault, quote
-from proxy.events import Call, Event, Finish, Kind, text_block
-from proxy.formats.rendering import by_prompt_name, prompt_name
-from proxy.model import ModelRequest, ToolChoice, ToolSpec, ToolUse
-from proxy.pipeline.exchange import Exchange
-from proxy.pipeline.middleware import Middleware, Place
-from proxy.pipeline.reply import Reply
-from proxy.protocols.wire import dump, unfinished
-from proxy.record import AccessField
-from proxy.scan.repair import parses
-from proxy.schemas.schema import SchemaProblem, ToolSchema, ToolSchemas
+from toolwire.call_policy.candidate import are_gateways
+from toolwire.call_policy.coercion import coerce
+from toolwire.call_policy.counted import CALL_FIELDS
+from toolwire.call_policy.custom import custom_input, free_text
+from toolwire.call_policy.ids import CallIds
+from toolwire.call_policy.json_calls import settle_arguments
+from toolwire.call_policy.near import NearMiss, near_name
+from toolwire.call_policy.policy import FailureCode, strict_failure
+from toolwire.errors import ModelFault, quote
+from toolwire.events import Call, Event, Finish, Kind, text_block
+from toolwire.formats.engine.rendering import by_prompt_name, prompt_name
+from toolwire.model import ModelRequest, ToolChoice, ToolSpec, ToolUse
+from toolwire.pipeline.chain.middleware import Middleware, Place
+from toolwire.pipeline.chain.reply import Reply
+from toolwire.pipeline.exchange.exchange import Exchange
+from toolwire.protocols.shared.wire import dump, unfinished
+from toolwire.record import AccessField
+from toolwire.repair.repair import parses
+from toolwire.schemas.schema import SchemaProblem, ToolSchema, ToolSchemas
 
 LOG: Final = logging.getLogger("toolwire.arguments")
 

@@ -28,30 +28,30 @@ from typing import Any, ClassVar, Final, Literal
 
 from aiohttp import web
 
-from proxy.config import GatewayConfig
-from proxy.errors import Cancelled, ClientFault, GatewayError, quote
-from proxy.events import Event, Finish, Start
-from proxy.folding import Folding
-from proxy.model import Message, ModelReply, ReplyChoice, Usage
-from proxy.pipeline.conversations import append, check_room, not_found
-from proxy.pipeline.exchange import EXCHANGE, Exchange
-from proxy.pipeline.growth import read_budget, too_much
-from proxy.pipeline.lane_memory import LANE, LaneMemory
-from proxy.pipeline.middleware import Handler, Middleware
-from proxy.pipeline.reply import Reply
-from proxy.pipeline.served_tools import stand_for_servers
-from proxy.pipeline.stages import Stage
-from proxy.pipeline.stored import CONVERSATIONS, STORE_FAILURES, Conversations, away
-from proxy.pipeline.summarising import Summarising
-from proxy.pipeline.tool_memory import HiddenCalls, hidden_calls, left
-from proxy.protocols.base import TurnForm
-from proxy.protocols.turn import Turn
-from proxy.protocols.wire import dump_in_pieces
-from proxy.record import AccessField
-from proxy.store.base import BudgetExceeded, ReadBudget, StoreUnavailable
-from proxy.store.opening import described
-from proxy.support.bounded_json import count_values
-from proxy.support.offload import OFFLOAD_BYTES, OFFLOAD_MESSAGES, is_large, is_long, offload
+from toolwire.config import GatewayConfig
+from toolwire.errors import Cancelled, ClientFault, GatewayError, quote
+from toolwire.events import Event, Finish, Start
+from toolwire.folding import Folding
+from toolwire.model import Message, ModelReply, ReplyChoice, Usage
+from toolwire.pipeline.chain.middleware import Handler, Middleware
+from toolwire.pipeline.chain.reply import Reply
+from toolwire.pipeline.chain.stages import Stage
+from toolwire.pipeline.conversations.conversations import append, check_room, not_found
+from toolwire.pipeline.conversations.stored import CONVERSATIONS, STORE_FAILURES, Conversations, away
+from toolwire.pipeline.conversations.tool_memory import HiddenCalls, hidden_calls, left
+from toolwire.pipeline.exchange.exchange import EXCHANGE, Exchange
+from toolwire.pipeline.exchange.growth import read_budget, too_much
+from toolwire.pipeline.exchange.served_tools import stand_for_servers
+from toolwire.pipeline.transforms.summarising import Summarising
+from toolwire.pipeline.websocket.lane_memory import LANE, LaneMemory
+from toolwire.protocols.base import TurnForm
+from toolwire.protocols.shared.turn import Turn
+from toolwire.protocols.shared.wire import dump_in_pieces
+from toolwire.record import AccessField
+from toolwire.store.base import BudgetExceeded, ReadBudget, StoreUnavailable
+from toolwire.store.opening import described
+from toolwire.support.bounded_json import count_values
+from toolwire.support.offload import OFFLOAD_BYTES, OFFLOAD_MESSAGES, is_large, is_long, offload
 
 LOG: Final = logging.getLogger("toolwire.conversation")
 

@@ -7,7 +7,7 @@ Rules:
    part of it, unless `tool_loop.expose_server_tools` is set and its protocol has a place for results.
 2. A call belongs to the gateway if it names a tool that the gateway offered; without tools of the client any call does.
    What is not on offer is not run, whatever the source of the tools says: the model is told that it is unknown. What
-   the route forbids (`proxy.pipeline.permission`) is neither offered nor run, approved or not.
+   the route forbids (`toolwire.pipeline.exchange.permission`) is neither offered nor run, approved or not.
 3. Text, reasoning and arguments pass while they come. From the first whole call of the client on an answer waits for
    its own end, because server-side calls run first (R15.9). Then the client's calls are given out, and the exchange is
    over.
@@ -36,25 +36,25 @@ from typing import ClassVar, Final, cast
 
 from aiohttp import web
 
-from proxy.backends.fit_media import IMAGE_OMITTED
-from proxy.call_policy.candidate import are_gateways
-from proxy.errors import BackendFault, ClientFault, GatewayError, quote
-from proxy.events import Delta, Event, Fault, Finish, Open, Start
-from proxy.formats.rendering import prompt_name, result_text
-from proxy.formats.toolset import NAME_BYTES, ToolSet, note, note_of
-from proxy.model import Image, Message, ModelRequest, Text, ToolChoice, ToolResult, ToolSpec, ToolUse
-from proxy.pipeline.exchange import EXCHANGE, Exchange
-from proxy.pipeline.middleware import Handler, Middleware, Place
-from proxy.pipeline.model_turns import LoopState, ModelTurn, Shown
-from proxy.pipeline.reply import Reply
-from proxy.pipeline.served_tools import Key, ServedTools, without_served
-from proxy.pipeline.stages import Batches
-from proxy.pipeline.stored import CONVERSATIONS, STORE_FAILURES, Conversations
-from proxy.pipeline.tool_memory import ToolMemory, keep, keeps, leave, restored
-from proxy.record import AccessField, CounterSpec, ObservedTool
-from proxy.servertools.calls import Trail
-from proxy.servertools.source import NO_TOOLS, CallState, Tools, not_permitted, unknown_tool
-from proxy.support.offload import weight
+from toolwire.call_policy.candidate import are_gateways
+from toolwire.errors import BackendFault, ClientFault, GatewayError, quote
+from toolwire.events import Delta, Event, Fault, Finish, Open, Start
+from toolwire.formats.engine.rendering import prompt_name, result_text
+from toolwire.formats.engine.toolset import NAME_BYTES, ToolSet, note, note_of
+from toolwire.model import Image, Message, ModelRequest, Text, ToolChoice, ToolResult, ToolSpec, ToolUse
+from toolwire.pipeline.chain.middleware import Handler, Middleware, Place
+from toolwire.pipeline.chain.reply import Reply
+from toolwire.pipeline.chain.stages import Batches
+from toolwire.pipeline.conversations.model_turns import LoopState, ModelTurn, Shown
+from toolwire.pipeline.conversations.stored import CONVERSATIONS, STORE_FAILURES, Conversations
+from toolwire.pipeline.conversations.tool_memory import ToolMemory, keep, keeps, leave, restored
+from toolwire.pipeline.exchange.exchange import EXCHANGE, Exchange
+from toolwire.pipeline.exchange.served_tools import Key, ServedTools, without_served
+from toolwire.record import AccessField, CounterSpec, ObservedTool
+from toolwire.servertools.calls import Trail
+from toolwire.servertools.source import NO_TOOLS, CallState, Tools, not_permitted, unknown_tool
+from toolwire.support.offload import weight
+from toolwire.upstream.servers.fit_media import IMAGE_OMITTED
 
 LOG: Final = logging.getLogger("toolwire.tools")
 

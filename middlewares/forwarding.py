@@ -3,8 +3,8 @@
 Sends the client's own bytes when nobody changed the request and the backend speaks the client's protocol (R1.6), or its
 body if that protocol has something to say to it (`ServerSide.own_body`), else the current request, made fit for the
 backend. Which backend that is, and which is asked when it fails, is decided by
-`proxy.endpoints.attempts` and `proxy.endpoints.pool` (R10.5, R10.6). Declares an estimate of the token counts where the
-backend may give none (R11.3).
+`toolwire.upstream.pool.attempts` and `toolwire.upstream.pool.pool` (R10.5, R10.6). Declares an estimate of the token
+counts where the backend may give none (R11.3).
 """
 
 from __future__ import annotations
@@ -15,34 +15,41 @@ from typing import ClassVar
 
 import orjson
 
-from proxy.backends.adapt import adapt, has_client_tool, is_strained, limited, may_be_asked, takes_usual_reasoning
-from proxy.backends.base import TokenCounter
-from proxy.backends.concessions import NONE, Concessions
-from proxy.backends.fit_media import fit_images
-from proxy.backends.tokenizing import BY_SERVER
-from proxy.backends.usage import Estimator
-from proxy.endpoints.attempts import Attempts
-from proxy.endpoints.choices import ChoiceInWords
-from proxy.endpoints.conceding import AllOf, Conceding
-from proxy.endpoints.enforcing import Relaxation
-from proxy.endpoints.pool import WeightedEndpoint
-from proxy.endpoints.wire_attempts import WireAttempts
-from proxy.errors import ClientFault, quote
-from proxy.events import Delta, Event, Finish, Open, changed
-from proxy.model import Message, ModelRequest, Reasoning, Text, ToolUse, Usage, are_plain, replace
-from proxy.pipeline.exchange import Exchange
-from proxy.pipeline.middleware import Middleware
-from proxy.pipeline.renaming import Renaming
-from proxy.pipeline.reply import Counting, Reply
-from proxy.pipeline.routing import Route
-from proxy.pipeline.sealing import ALMOST, DROPPED, Marking, server_name
-from proxy.protocols.client_tools import is_client_tool
-from proxy.protocols.noise import KINDS, LEFT_OUT, NAMELESS, UNKNOWN_END
-from proxy.protocols.opaque import for_server
-from proxy.protocols.wire import dump_in_pieces
-from proxy.record import AccessField, CounterSpec
-from proxy.support.offload import is_large
-from proxy.support.repeated_ids import as_written
+from toolwire.errors import ClientFault, quote
+from toolwire.events import Delta, Event, Finish, Open, changed
+from toolwire.model import Message, ModelRequest, Reasoning, Text, ToolUse, Usage, are_plain, replace
+from toolwire.pipeline.chain.middleware import Middleware
+from toolwire.pipeline.chain.reply import Counting, Reply
+from toolwire.pipeline.exchange.exchange import Exchange
+from toolwire.pipeline.exchange.routing import Route
+from toolwire.pipeline.paths.renaming import Renaming
+from toolwire.pipeline.transforms.sealing import ALMOST, DROPPED, Marking, server_name
+from toolwire.protocols.shared.client_tools import is_client_tool
+from toolwire.protocols.shared.noise import KINDS, LEFT_OUT, NAMELESS, UNKNOWN_END
+from toolwire.protocols.shared.opaque import for_server
+from toolwire.protocols.shared.wire import dump_in_pieces
+from toolwire.record import AccessField, CounterSpec
+from toolwire.support.offload import is_large
+from toolwire.support.repeated_ids import as_written
+from toolwire.upstream.pool.attempts import Attempts
+from toolwire.upstream.pool.choices import ChoiceInWords
+from toolwire.upstream.pool.conceding import AllOf, Conceding
+from toolwire.upstream.pool.enforcing import Relaxation
+from toolwire.upstream.pool.pool import WeightedEndpoint
+from toolwire.upstream.pool.wire_attempts import WireAttempts
+from toolwire.upstream.servers.adapt import (
+    adapt,
+    has_client_tool,
+    is_strained,
+    limited,
+    may_be_asked,
+    takes_usual_reasoning,
+)
+from toolwire.upstream.servers.base import TokenCounter
+from toolwire.upstream.servers.concessions import NONE, Concessions
+from toolwire.upstream.servers.fit_media import fit_images
+from toolwire.upstream.servers.tokenizing import BY_SERVER
+from toolwire.upstream.servers.usage import Estimator
 
 
 class Forwarding(Middleware):

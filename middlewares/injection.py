@@ -4,7 +4,7 @@ On the way in a request with tools becomes one without: a prompt segment teaches
 are written as text (R5). What was taught is noted as the exchange's offer, so that the answer's text is scanned. Where
 the server does tools itself (`Exchange.native`) a request is left alone, and so is one without tools and without tool
 history (R1.6). Where the model's own chat template teaches them (`Exchange.templated`) tools, calls and results stay in
-their fields, and only the policy is written beside (R31.1, `proxy.prompting.beside_template`).
+their fields, and only the policy is written beside (R31.1, `toolwire.prompting.beside_template`).
 """
 
 from __future__ import annotations
@@ -16,30 +16,36 @@ from typing import Any, ClassVar, TypeVar
 
 from aiohttp import web
 
-from proxy.backends.adapt import CLIENTS_OWN, said_in_words, taken_form
-from proxy.backends.presets import FREE_GRAMMARS, GRAMMAR_CONSTRAINTS, PROVEN, SCHEMA_CONSTRAINTS, TAG_CONSTRAINTS
-from proxy.config import PromptConfig
-from proxy.errors import ClientFault
-from proxy.formats.base import ToolFormat, tagged_answer, whole_answer
-from proxy.formats.brackets import reading_brackets
-from proxy.formats.escaping import Escaping
-from proxy.formats.gbnf.grammar import Around, Bounds, Inexpressible
-from proxy.formats.recognition import recognised_markers
-from proxy.formats.rendering import as_taught
-from proxy.formats.restoring import Escapes
-from proxy.formats.toolset import NAME_BYTES, SPEC_BYTES, ToolSet, note, note_of
-from proxy.model import Constraint, ModelRequest, ToolChoice, ToolSpec, are_plain, replace
-from proxy.pipeline.caches import CACHES
-from proxy.pipeline.exchange import Exchange, OfferedTools
-from proxy.pipeline.file_texts import FileTexts
-from proxy.pipeline.middleware import Middleware, Place
-from proxy.pipeline.routing import Route
-from proxy.prompting.beside_template import policy_beside, shown_tools, templated
-from proxy.prompting.prompt import content_key, form_sentence, reminder, segment
-from proxy.prompting.transcript import SYSTEM, Flatten, escaping_of, guarded, has_history, inject, placed
-from proxy.scanner import reasoning_tags
-from proxy.support.cache import Cache, CacheBudget, weight_of
-from proxy.support.offload import is_large, offload
+from toolwire.config import PromptConfig
+from toolwire.errors import ClientFault
+from toolwire.formats.base import ToolFormat, tagged_answer, whole_answer
+from toolwire.formats.engine.brackets import reading_brackets
+from toolwire.formats.engine.escaping import Escaping
+from toolwire.formats.engine.recognition import recognised_markers
+from toolwire.formats.engine.rendering import as_taught
+from toolwire.formats.engine.restoring import Escapes
+from toolwire.formats.engine.toolset import NAME_BYTES, SPEC_BYTES, ToolSet, note, note_of
+from toolwire.formats.gbnf.grammar import Around, Bounds, Inexpressible
+from toolwire.model import Constraint, ModelRequest, ToolChoice, ToolSpec, are_plain, replace
+from toolwire.pipeline.chain.middleware import Middleware, Place
+from toolwire.pipeline.exchange.caches import CACHES
+from toolwire.pipeline.exchange.exchange import Exchange, OfferedTools
+from toolwire.pipeline.exchange.file_texts import FileTexts
+from toolwire.pipeline.exchange.routing import Route
+from toolwire.prompting.beside_template import policy_beside, shown_tools, templated
+from toolwire.prompting.prompt import content_key, form_sentence, reminder, segment
+from toolwire.prompting.transcript import SYSTEM, Flatten, escaping_of, guarded, has_history, inject, placed
+from toolwire.scanner import reasoning_tags
+from toolwire.support.cache import Cache, CacheBudget, weight_of
+from toolwire.support.offload import is_large, offload
+from toolwire.upstream.servers.adapt import CLIENTS_OWN, said_in_words, taken_form
+from toolwire.upstream.servers.presets import (
+    FREE_GRAMMARS,
+    GRAMMAR_CONSTRAINTS,
+    PROVEN,
+    SCHEMA_CONSTRAINTS,
+    TAG_CONSTRAINTS,
+)
 
 T = TypeVar("T")
 

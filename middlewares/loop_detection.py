@@ -13,12 +13,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import ClassVar, Final
 
-from proxy.errors import ClientFault, quote
-from proxy.model import Message, ModelRequest, Text, ToolUse
-from proxy.pipeline.exchange import Exchange
-from proxy.pipeline.middleware import Middleware, Place
-from proxy.pipeline.tool_memory import HiddenCalls
-from proxy.record import AccessField
+from toolwire.errors import ClientFault, quote
+from toolwire.model import Message, ModelRequest, Text, ToolUse
+from toolwire.pipeline.chain.middleware import Middleware, Place
+from toolwire.pipeline.conversations.tool_memory import HiddenCalls
+from toolwire.pipeline.exchange.exchange import Exchange
+from toolwire.record import AccessField
 
 LOG: Final = logging.getLogger("toolwire.loop_detection")
 

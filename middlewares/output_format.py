@@ -12,14 +12,14 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, ClassVar, Final
 
-from proxy.errors import ModelFault
-from proxy.events import BlockKind, Delta, Event, Finish, Kind, Open
-from proxy.pipeline.exchange import Exchange
-from proxy.pipeline.middleware import Middleware, Place
-from proxy.pipeline.reply import Reply
-from proxy.record import AccessField
-from proxy.scan.repair import read_json
-from proxy.schemas.schema import SchemaProblem, compile_schema
+from toolwire.errors import ModelFault
+from toolwire.events import BlockKind, Delta, Event, Finish, Kind, Open
+from toolwire.pipeline.chain.middleware import Middleware, Place
+from toolwire.pipeline.chain.reply import Reply
+from toolwire.pipeline.exchange.exchange import Exchange
+from toolwire.record import AccessField
+from toolwire.repair.repair import read_json
+from toolwire.schemas.schema import SchemaProblem, compile_schema
 
 LOG: Final = logging.getLogger("toolwire.output_format")
 WANTS: Final = Kind.TEXT | Kind.CALL | Kind.EDGES

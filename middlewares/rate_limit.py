@@ -1,5 +1,5 @@
 """Limits on use (R17.9): an exchange is booked before anything is done for it, and corrected when it ends. Its place
-among the requests at the same time it has since before its body was read (`proxy.ratelimit.slots`); it is given back
+among the requests at the same time it has since before its body was read (`toolwire.ratelimit.slots`); it is given back
 here, before the last event goes out.
 
 The gateway puts this middleware first in every chain as soon as anything is limited, so that no chain goes without; a
@@ -17,16 +17,16 @@ from collections.abc import Mapping, Sequence
 
 from aiohttp import web
 
-from proxy.backends.usage import BYTES_PER_TOKEN
-from proxy.errors import GatewayError, ModelFault
-from proxy.events import Delta, Event, Fault, Finish
-from proxy.pipeline.exchange import EXCHANGE, Exchange
-from proxy.pipeline.heads import ADDED_HEADERS
-from proxy.pipeline.middleware import Handler, Middleware, Place
-from proxy.pipeline.reply import Reply
-from proxy.ratelimit.admission import ADMISSION, SLOT, Admission
-from proxy.ratelimit.base import Bound, changes, gives_back
-from proxy.ratelimit.slots import Slot
+from toolwire.errors import GatewayError, ModelFault
+from toolwire.events import Delta, Event, Fault, Finish
+from toolwire.pipeline.chain.middleware import Handler, Middleware, Place
+from toolwire.pipeline.chain.reply import Reply
+from toolwire.pipeline.exchange.exchange import EXCHANGE, Exchange
+from toolwire.pipeline.exchange.heads import ADDED_HEADERS
+from toolwire.ratelimit.admission import ADMISSION, SLOT, Admission
+from toolwire.ratelimit.base import Bound, changes, gives_back
+from toolwire.ratelimit.slots import Slot
+from toolwire.upstream.servers.usage import BYTES_PER_TOKEN
 
 
 class RateLimit(Middleware):

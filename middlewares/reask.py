@@ -11,7 +11,7 @@ the last attempt is the business of `strict_failure` and `choice_miss`, as ever.
 
 Any other answer passes as it comes (`NearMisses`): the first thing in it that a client sees, be it a thought, decides
 that it is the answer. A near miss before that, or in an answer that is not streamed, holds it back from there on; it is
-asked for again unless a good call follows, or the answer shows that it only explains (`proxy.call_policy.near`).
+asked for again unless a good call follows, or the answer shows that it only explains (`toolwire.call_policy.near`).
 
 The next answer after a near miss is held to the tools that were tried (R30.4): the model is told to call them, and a
 server that enforces choices enforces this one (`ModelRequest.enforced_choice`). The prompt stays as it was.
@@ -32,20 +32,20 @@ from typing import ClassVar, Final
 
 from aiohttp.web import StreamResponse
 
-from proxy.backends.usage import added
-from proxy.call_policy.near import NearMiss, stand
-from proxy.config import BadAnswersConfig
-from proxy.errors import GatewayError, ModelFault, quote
-from proxy.events import BlockKind, Delta, Event, Fault, Finish, Opaque, Open, Start, changed
-from proxy.formats.rendering import by_prompt_name
-from proxy.model import Attempt, Message, ModelReply, ModelRequest, Text, ToolChoice, Usage
-from proxy.pipeline.exchange import Exchange
-from proxy.pipeline.middleware import Ask, Middleware, Place
-from proxy.pipeline.reply import Reply
-from proxy.pipeline.stages import Batches, Following, Stage
-from proxy.protocols.wire import dump_in_pieces
-from proxy.record import AccessField, CounterSpec
-from proxy.support.offload import OFFLOAD_BYTES, OFFLOAD_MESSAGES, offload, weight
+from toolwire.call_policy.near import NearMiss, stand
+from toolwire.config import BadAnswersConfig
+from toolwire.errors import GatewayError, ModelFault, quote
+from toolwire.events import BlockKind, Delta, Event, Fault, Finish, Opaque, Open, Start, changed
+from toolwire.formats.engine.rendering import by_prompt_name
+from toolwire.model import Attempt, Message, ModelReply, ModelRequest, Text, ToolChoice, Usage
+from toolwire.pipeline.chain.middleware import Ask, Middleware, Place
+from toolwire.pipeline.chain.reply import Reply
+from toolwire.pipeline.chain.stages import Batches, Following, Stage
+from toolwire.pipeline.exchange.exchange import Exchange
+from toolwire.protocols.shared.wire import dump_in_pieces
+from toolwire.record import AccessField, CounterSpec
+from toolwire.support.offload import OFFLOAD_BYTES, OFFLOAD_MESSAGES, offload, weight
+from toolwire.upstream.servers.usage import added
 
 LOG: Final = logging.getLogger("toolwire.reask")
 

@@ -5,18 +5,18 @@ middleware calls them once more if the first way leads nowhere (docs/adr/0033). 
 `prompt`, `template` and `native`.
 
 Under `text` and `auto` the model's own chat template teaches the tools where a probe has shown that it can
-(`proxy.endpoints.template_probing`, docs/adr/0046), and a request waits `WAIT_S` at most for a probe. Else, under
-`text`, the gateway does all; under `auto`, it goes on as under `hybrid`:
+(`toolwire.upstream.pool.template_probing`, docs/adr/0046), and a request waits `WAIT_S` at most for a probe. Else,
+under `text`, the gateway does all; under `auto`, it goes on as under `hybrid`:
 
 A server is given the tools first. If it refuses them, by its status or at the beginning of its answer, the same request
 goes on as under `mode: prompt`; what it had refused in any case is not learned. If its answer nearly calls, `reask`
 throws it away as it always does, and this asks for the next one in the other way. Under `auto` a model of which nothing
 is known is probed before.
 
-A verdict is kept for each backend and model (`proxy.endpoints.verdicts`) and counts for all clients, so no client's
-request is enough for one against the server: a refusal may follow from what that client sent, and an answer may nearly
-call because its prompt asks for that. Such a request only switches itself; the gateway's own probe then decides for all
-(R33.6).
+A verdict is kept for each backend and model (`toolwire.upstream.pool.verdicts`) and counts for all clients, so no
+client's request is enough for one against the server: a refusal may follow from what that client sent, and an answer
+may nearly call because its prompt asks for that. Such a request only switches itself; the gateway's own probe then
+decides for all (R33.6).
 
 An exchange goes over from the server to the gateway, never back. The servers of a route have to agree: tools are the
 server's business only if none of them needs the gateway.
@@ -35,18 +35,18 @@ from typing import Any, ClassVar, Final
 
 from aiohttp import web
 
-from proxy.backends.upstream_errors import refuses_tools
-from proxy.endpoints.pool import WeightedEndpoint
-from proxy.endpoints.probing import Probed, probe
-from proxy.endpoints.verdicts import MOST, Cause, of_all_tools
-from proxy.errors import GatewayError
-from proxy.events import BlockKind, Event, Fault, Open, Start
-from proxy.model import ModelRequest, ToolResult, ToolUse
-from proxy.pipeline.exchange import EXCHANGE, Exchange, ToolsBy
-from proxy.pipeline.middleware import Handler, Middleware, Place, ask_again
-from proxy.pipeline.reply import Reply
-from proxy.pipeline.stages import Batches
-from proxy.record import AccessField, CounterSpec
+from toolwire.errors import GatewayError
+from toolwire.events import BlockKind, Event, Fault, Open, Start
+from toolwire.model import ModelRequest, ToolResult, ToolUse
+from toolwire.pipeline.chain.middleware import Handler, Middleware, Place, ask_again
+from toolwire.pipeline.chain.reply import Reply
+from toolwire.pipeline.chain.stages import Batches
+from toolwire.pipeline.exchange.exchange import EXCHANGE, Exchange, ToolsBy
+from toolwire.record import AccessField, CounterSpec
+from toolwire.upstream.pool.pool import WeightedEndpoint
+from toolwire.upstream.pool.probing import Probed, probe
+from toolwire.upstream.pool.verdicts import MOST, Cause, of_all_tools
+from toolwire.upstream.servers.upstream_errors import refuses_tools
 
 PROBE_AGAIN_S: Final = 60.0
 """A model that clients' requests put in doubt is probed at most once in so long."""

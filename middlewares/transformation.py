@@ -9,15 +9,16 @@ thoughts in text. Where the server does tools nothing is taught, and calls that 
 unless `calls.recognise` is `taught` (R23.1, R24.1). Arguments are given out while they come only where the client reads
 a stream: in a whole answer nothing is gained by it.
 
-An answer that closes thinking which nothing opened began inside of it: see `proxy.pipeline.unopened`. That is noticed
-wherever a scanner is declared, but where the server does tools.
+An answer that closes thinking which nothing opened began inside of it: see `toolwire.pipeline.reasoning.unopened`. That
+is noticed wherever a scanner is declared, but where the server does tools.
 
-Calls inside of a thought that never closes are noticed in whole answers (`proxy.pipeline.thought_calls`).
+Calls inside of a thought that never closes are noticed in whole answers (`toolwire.pipeline.reasoning.thought_calls`).
 
 Behind the scanner, what was escaped in the prompt is undone where the model copied it, so that whoever works on the
 answer sees what was meant (R5.6a). Where nothing was escaped nothing is declared. Where calls are demanded or enforced,
-an answer ends at the first repeat of one of its calls (`proxy.pipeline.repeats`). And the client's stop sequences are
-applied where the server does not, or would not say which one matched (`proxy.pipeline.stopping`).
+an answer ends at the first repeat of one of its calls (`toolwire.pipeline.transforms.repeats`). And the client's stop
+sequences are applied where the server does not, or would not say which one matched
+(`toolwire.pipeline.transforms.stopping`).
 """
 
 from __future__ import annotations
@@ -27,26 +28,26 @@ from dataclasses import replace
 from functools import partial
 from typing import ClassVar
 
-from proxy.call_policy.counted import CALL_FIELDS
-from proxy.endpoints.attempts import Attempts
-from proxy.events import Open, is_live
-from proxy.formats.base import ToolFormat
-from proxy.formats.rendering import prompt_name
-from proxy.model import ModelRequest, ToolChoice, ToolSpec
-from proxy.pipeline.exchange import Exchange, OfferedTools
-from proxy.pipeline.middleware import Middleware, Place
-from proxy.pipeline.repeats import RepeatStage
-from proxy.pipeline.reply import Reply
-from proxy.pipeline.routing import Route
-from proxy.pipeline.scanners import not_taught
-from proxy.pipeline.scanning import ScanStage
-from proxy.pipeline.stopping import ForeignStops, Stops, StopStage, divided
-from proxy.pipeline.thought_calls import ThoughtCalls
-from proxy.pipeline.undoing import UndoStage
-from proxy.pipeline.unopened import OUTCOMES, Unopened
-from proxy.pipeline.unwrapping import UnwrapStage
-from proxy.record import AccessField, CounterSpec
-from proxy.schemas.schema import ToolSchema, ToolSchemas
+from toolwire.call_policy.counted import CALL_FIELDS
+from toolwire.events import Open, is_live
+from toolwire.formats.base import ToolFormat
+from toolwire.formats.engine.rendering import prompt_name
+from toolwire.model import ModelRequest, ToolChoice, ToolSpec
+from toolwire.pipeline.chain.middleware import Middleware, Place
+from toolwire.pipeline.chain.reply import Reply
+from toolwire.pipeline.exchange.exchange import Exchange, OfferedTools
+from toolwire.pipeline.exchange.routing import Route
+from toolwire.pipeline.reasoning.thought_calls import ThoughtCalls
+from toolwire.pipeline.reasoning.unopened import OUTCOMES, Unopened
+from toolwire.pipeline.transforms.repeats import RepeatStage
+from toolwire.pipeline.transforms.scanners import not_taught
+from toolwire.pipeline.transforms.scanning import ScanStage
+from toolwire.pipeline.transforms.stopping import ForeignStops, Stops, StopStage, divided
+from toolwire.pipeline.transforms.undoing import UndoStage
+from toolwire.pipeline.transforms.unwrapping import UnwrapStage
+from toolwire.record import AccessField, CounterSpec
+from toolwire.schemas.schema import ToolSchema, ToolSchemas
+from toolwire.upstream.pool.attempts import Attempts
 
 
 class Transformation(Middleware):

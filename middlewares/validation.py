@@ -20,14 +20,12 @@ from typing import Any, ClassVar, Final
 
 from aiohttp import web
 
-from proxy.backends.adapt import may_be_asked
-from proxy.backends.fit_media import has_images, refused_images
-from proxy.config import LimitsConfig
-from proxy.errors import ClientFault, quote
-from proxy.events import MAX_CHOICES
-from proxy.formats.rendering import prompt_name
-from proxy.formats.toolset import ToolSet, note, note_of
-from proxy.model import (
+from toolwire.config import LimitsConfig
+from toolwire.errors import ClientFault, quote
+from toolwire.events import MAX_CHOICES
+from toolwire.formats.engine.rendering import prompt_name
+from toolwire.formats.engine.toolset import ToolSet, note, note_of
+from toolwire.model import (
     ModelRequest,
     Opaque,
     ToolChoice,
@@ -38,15 +36,15 @@ from proxy.model import (
     fields_of,
     replace,
 )
-from proxy.pipeline.caches import CACHES
-from proxy.pipeline.exchange import Exchange
-from proxy.pipeline.middleware import Middleware
-from proxy.pipeline.places import Places
-from proxy.protocols.files import CONTENT_TYPES
-from proxy.protocols.served import ServedForm
-from proxy.record import TOLERATED, AccessField, CounterSpec
-from proxy.schemas.lenient import mended
-from proxy.schemas.schema import (
+from toolwire.pipeline.chain.middleware import Middleware
+from toolwire.pipeline.exchange.caches import CACHES
+from toolwire.pipeline.exchange.exchange import Exchange
+from toolwire.pipeline.exchange.places import Places
+from toolwire.protocols.shared.files import CONTENT_TYPES
+from toolwire.protocols.shared.served import ServedForm
+from toolwire.record import TOLERATED, AccessField, CounterSpec
+from toolwire.schemas.lenient import mended
+from toolwire.schemas.schema import (
     NotCompiled,
     SchemaCache,
     SchemaProblem,
@@ -54,9 +52,11 @@ from proxy.schemas.schema import (
     Uncheckable,
     validate_tool_name,
 )
-from proxy.support.cache import CacheBudget, chars_of
-from proxy.support.offload import is_large, offload
-from proxy.tolerances import MANY_TOOLS, MOVED, NO_CALL, REPEATED, TOLERANCES, UNCHECKED
+from toolwire.support.cache import CacheBudget, chars_of
+from toolwire.support.offload import is_large, offload
+from toolwire.tolerances import MANY_TOOLS, MOVED, NO_CALL, REPEATED, TOLERANCES, UNCHECKED
+from toolwire.upstream.servers.adapt import may_be_asked
+from toolwire.upstream.servers.fit_media import has_images, refused_images
 
 LOG: Final = logging.getLogger("toolwire.validation")
 
@@ -304,7 +304,7 @@ def _wants_hosted(exchange: Exchange, request: ModelRequest) -> bool:
 def _check_choice(exchange: Exchange, request: ModelRequest) -> None:
     """R2.18: whatever is named exists, and a call is only demanded if there is something to call. The gateway's own
     tools, which are not in `tools`, count. Where the client names tool servers, nobody knows before they were asked
-    (`proxy.pipeline.served_tools`)."""
+    (`toolwire.pipeline.exchange.served_tools`)."""
     form = _served(exchange)
     if form is not None and form.servers(exchange.body):
         return
@@ -470,7 +470,7 @@ def _without_call(call_id: str, places: Places, index: int, number: int | None) 
 
 def _check_items(exchange: Exchange, request: ModelRequest) -> None:
     """Counts and logs parts that neither the gateway nor the server knows, which are left out (R8.2). Files are not
-    among them: the model is told of those (`proxy.backends.fit_files`)."""
+    among them: the model is told of those (`toolwire.upstream.servers.fit_files`)."""
     wire, form = exchange.route.pool.protocol, _served(exchange)
     foreign = [
         part

@@ -3,7 +3,7 @@
 The public names of the package, which the package `toolwire` gives as well: what middlewares receive and return, what
 starts the server, and the scanner. They are loaded when first used, so that `import proxy` does nothing else: a program
 that only scans text never imports the server. OpenAI's own tool objects, some of which have the same names, are in
-`proxy.openai_types`.
+`toolwire.openai_types`.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ._version import __version__
+from toolwire._version import __version__
 
 if TYPE_CHECKING:
-    from .app import create_app
-    from .config import GatewayConfig, MiddlewareConfig, RouteOptions
-    from .configuration.settings import load
-    from .errors import BackendFault, ClientFault, GatewayError, ModelFault
-    from .events import BlockKind, Call, Close, Delta, Event, Fault, Finish, Kind, Open, Start
-    from .folding import fold, unfold
-    from .model import (
+    from toolwire.app import create_app
+    from toolwire.config import GatewayConfig, MiddlewareConfig, RouteOptions
+    from toolwire.configuration.settings import load
+    from toolwire.errors import BackendFault, ClientFault, GatewayError, ModelFault
+    from toolwire.events import BlockKind, Call, Close, Delta, Event, Fault, Finish, Kind, Open, Start
+    from toolwire.folding import fold, unfold
+    from toolwire.model import (
         FinishReason,
         Image,
         Message,
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
         ToolUse,
         Usage,
     )
-    from .pipeline.exchange import EXCHANGE, Exchange
-    from .pipeline.middleware import Handler, Middleware, Place
-    from .pipeline.reply import Reply
-    from .record import AccessField, CounterSpec
-    from .scanner import open_scanner
-    from .schemas.schema import validate_tool_name, validate_tool_schema
-    from .testing import run_chain
+    from toolwire.pipeline.chain.middleware import Handler, Middleware, Place
+    from toolwire.pipeline.chain.reply import Reply
+    from toolwire.pipeline.exchange.exchange import EXCHANGE, Exchange
+    from toolwire.record import AccessField, CounterSpec
+    from toolwire.scanner import open_scanner
+    from toolwire.schemas.schema import validate_tool_name, validate_tool_schema
+    from toolwire.testing import run_chain
 
 _HOME = {
     "app": ("create_app",),

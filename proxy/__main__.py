@@ -1,6 +1,6 @@
-"""`python -m proxy` is `toolwire`."""
+"""`python -m toolwire` is `toolwire`."""
 
-from .cli import main
+from toolwire.cli import main
 
 if __name__ == "__main__":
     main(prog_name="toolwire")

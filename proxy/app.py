@@ -15,62 +15,62 @@ from typing import Any, Final
 import orjson
 from aiohttp import web
 
-from ._version import __version__
-from .backends.base import Backend
-from .backends.http import HttpBackend
-from .config import GatewayConfig, MiddlewareConfig
-from .configuration.checks import effective_routes, has_limits
-from .configuration.settings import load, read_section
-from .endpoints.health import HEALTH, Health
-from .endpoints.pool import Endpoint, pool_of
-from .endpoints.template_probing import TemplateProbes
-from .endpoints.verdicts import Verdicts
-from .fastparse import IMPLEMENTATION
-from .formats.toolset import KnownTools
-from .ingress.auth import Keys
-from .ingress.budget import BODY_BUDGET, BodyBudget
-from .ingress.liveness import LIVENESS, LivenessMonitors
-from .ingress.receiving import later
-from .ingress.turns import Turns
-from .observability.telemetry import Metrics
-from .openapi import routes as openapi
-from .pipeline.admitting import CONFIG as CONFIG
-from .pipeline.background import BACKGROUND, Background
-from .pipeline.caches import CACHES
-from .pipeline.compacting import Compacting
-from .pipeline.cors import Cors
-from .pipeline.counting import Counting
-from .pipeline.delivery import ALIVE, API_KEY, CLIENTS, READY, Delivery, boundary
-from .pipeline.heads import OWN_MIDDLEWARES, set_common, timed
-from .pipeline.middleware import Middleware, MiddlewareRunner, compose, instantiate
-from .pipeline.model_list import STARTED, list_models, show_model, started_now
-from .pipeline.passing_on import passing
-from .pipeline.permission import Permission
-from .pipeline.plain import PlainMiddlewareRunner
-from .pipeline.routing import ROUTER, Route, Router
-from .pipeline.sealing import sealed_of
-from .pipeline.shared_resources import SHARED, SharedResources
-from .pipeline.sockets import SOCKETS, Sockets
-from .pipeline.stored import CONVERSATIONS, Conversations
-from .protocols.base import ClientSide
-from .ratelimit.admission import ADMISSION, Admission
-from .ratelimit.base import Ledger
-from .ratelimit.opening import counting, make_ledger
-from .record import Observe
-from .registry import MIDDLEWARES, Registries, load_attribute, registries
-from .servertools.joined import source_of
-from .servertools.mcp.from_clients import ClientServers
-from .servertools.source import ToolSource
-from .startup.chains import chain_of, kind_of
-from .startup.introduction import introduction
-from .startup.names import check_names
-from .startup.passed import passed_paths
-from .startup.template_use import begin_template_probes
-from .store.opening import make_store
-from .support.cache import CacheBudget
-from .support.collecting import COLLECTING, Collecting
-from .support.conversion import ConfigError
-from .support.seals import Seals, shared_secret
+from toolwire._version import __version__
+from toolwire.config import GatewayConfig, MiddlewareConfig
+from toolwire.configuration.checks import effective_routes, has_limits
+from toolwire.configuration.settings import load, read_section
+from toolwire.extras.mcp.from_clients import ClientServers
+from toolwire.fastparse import IMPLEMENTATION
+from toolwire.formats.engine.toolset import KnownTools
+from toolwire.ingress.auth import Keys
+from toolwire.ingress.budget import BODY_BUDGET, BodyBudget
+from toolwire.ingress.liveness import LIVENESS, LivenessMonitors
+from toolwire.ingress.receiving import later
+from toolwire.ingress.turns import Turns
+from toolwire.observability.telemetry import Metrics
+from toolwire.openapi import routes as openapi
+from toolwire.pipeline.chain.middleware import Middleware, MiddlewareRunner, compose, instantiate
+from toolwire.pipeline.chain.passing_on import passing
+from toolwire.pipeline.chain.plain import PlainMiddlewareRunner
+from toolwire.pipeline.conversations.background import BACKGROUND, Background
+from toolwire.pipeline.conversations.compacting import Compacting
+from toolwire.pipeline.conversations.stored import CONVERSATIONS, Conversations
+from toolwire.pipeline.exchange.caches import CACHES
+from toolwire.pipeline.exchange.heads import OWN_MIDDLEWARES, set_common, timed
+from toolwire.pipeline.exchange.permission import Permission
+from toolwire.pipeline.exchange.routing import ROUTER, Route, Router
+from toolwire.pipeline.exchange.shared_resources import SHARED, SharedResources
+from toolwire.pipeline.handlers.admitting import CONFIG as CONFIG
+from toolwire.pipeline.handlers.counting import Counting
+from toolwire.pipeline.handlers.model_list import STARTED, list_models, show_model, started_now
+from toolwire.pipeline.sending.cors import Cors
+from toolwire.pipeline.sending.delivery import ALIVE, API_KEY, CLIENTS, READY, Delivery, boundary
+from toolwire.pipeline.transforms.sealing import sealed_of
+from toolwire.pipeline.websocket.sockets import SOCKETS, Sockets
+from toolwire.protocols.base import ClientSide
+from toolwire.ratelimit.admission import ADMISSION, Admission
+from toolwire.ratelimit.base import Ledger
+from toolwire.ratelimit.opening import counting, make_ledger
+from toolwire.record import Observe
+from toolwire.registry import MIDDLEWARES, Registries, load_attribute, registries
+from toolwire.servertools.joined import source_of
+from toolwire.servertools.source import ToolSource
+from toolwire.startup.chains import chain_of, kind_of
+from toolwire.startup.introduction import introduction
+from toolwire.startup.names import check_names
+from toolwire.startup.passed import passed_paths
+from toolwire.startup.template_use import begin_template_probes
+from toolwire.store.opening import make_store
+from toolwire.support.cache import CacheBudget
+from toolwire.support.collecting import COLLECTING, Collecting
+from toolwire.support.conversion import ConfigError
+from toolwire.support.seals import Seals, shared_secret
+from toolwire.upstream.pool.health import HEALTH, Health
+from toolwire.upstream.pool.pool import Endpoint, pool_of
+from toolwire.upstream.pool.template_probing import TemplateProbes
+from toolwire.upstream.pool.verdicts import Verdicts
+from toolwire.upstream.servers.base import Backend
+from toolwire.upstream.servers.http import HttpBackend
 
 METRICS: Final = web.AppKey("toolwire.metrics", Metrics)
 SERVER_TOOLS: Final = web.AppKey("toolwire.server_tools", ToolSource)
@@ -88,7 +88,7 @@ PREFIXES: Final = ("/v1", "")
 """Before the paths of protocols."""
 
 WHOEVER_SERVES: Final = {"auto_decompress": False, "lingering_time": 0.0}
-"""What aiohttp's server must not do with bodies: inflate them (see `proxy.ingress.receiving`), and read on what was
+"""What aiohttp's server must not do with bodies: inflate them (see `toolwire.ingress.receiving`), and read on what was
 refused."""
 
 
@@ -167,7 +167,7 @@ def create_app(
 
     inspector = None
     if config.inspect.on:
-        from .inspector.opening import Inspector
+        from toolwire.extras.inspector.opening import Inspector
 
         inspector = Inspector(config, plugins, shared, router, cells=metrics.cells.path, keyed=bool(keys))
     app = web.Application(
@@ -291,8 +291,8 @@ async def _closing_caches(app: web.Application) -> AsyncIterator[None]:
 
 
 def _hop_name(metrics: Metrics) -> str:
-    """How the gateway calls itself among others (`proxy.backends.hops`): all its workers alike, which share the folder
-    of their counts."""
+    """How the gateway calls itself among others (`toolwire.upstream.servers.hops`): all its workers alike, which share
+    the folder of their counts."""
     cells = metrics.cells.path
     return secrets.token_hex(8) if cells is None else sha256(str(cells.parent).encode()).hexdigest()[:16]
 
@@ -331,14 +331,14 @@ def _configured_observers(
 ) -> Iterator[Observe]:
     """Those of what is switched on. They are imported only then."""
     if config.telemetry.on:
-        from .observability.otlp import EXPORTING, Exporting
+        from toolwire.extras.otel.otlp import EXPORTING, Exporting
 
         settings = (config.telemetry, config.backends)
         make = partial(Exporting, *settings)
         yield shared.take(EXPORTING, settings, make, Exporting.close).begin
     if config.capture.keep:
-        from .capture.recorder import CaptureFolder, Captures
-        from .capture.routes import CAPTURES, add_routes
+        from toolwire.extras.capture.recorder import CaptureFolder, Captures
+        from toolwire.extras.capture.routes import CAPTURES, add_routes
 
         cells = metrics.cells.path
         folder = None if cells is None else cells.parent / "captures"

@@ -9,7 +9,8 @@ Rules of this module (guarded: a change here needs a decision record, see docs/a
 3. `folding.fold` and `folding.unfold` are inverse: a whole reply is a stream that arrived at once, so there is one
    path.
 4. Events are immutable by convention. They are plain slotted classes because they are built once per token.
-5. An `extra` is that of `proxy.model` (its rule 3): a writer looks at the fields of its own protocol and at no others.
+5. An `extra` is that of `toolwire.model` (its rule 3): a writer looks at the fields of its own protocol and at no
+   others.
 
 Block edges exist because Responses and Messages need them; guessing them later is where arguments get lost.
 """
@@ -19,8 +20,8 @@ from __future__ import annotations
 from enum import Enum, Flag, auto
 from typing import Any, ClassVar, Literal
 
-from .errors import GatewayError
-from .model import EMPTY, CallKind, Extra, FinishReason, ToolUse, Usage, lasting, merged
+from toolwire.errors import GatewayError
+from toolwire.model import EMPTY, CallKind, Extra, FinishReason, ToolUse, Usage, lasting, merged
 
 BlockStatus = Literal["complete", "truncated"]
 
@@ -39,7 +40,7 @@ class BlockKind(Enum):
 
 
 class Kind(Flag):
-    """Which events a middleware's `on_event` must see; see `proxy.pipeline.middleware`."""
+    """Which events a middleware's `on_event` must see; see `toolwire.pipeline.chain.middleware`."""
 
     NONE = 0
     TEXT = auto()
@@ -142,7 +143,7 @@ class Close(Event):
 
 
 class Finish(Event):
-    """The answer ended. `reason` is the backend's word for choice 0 (`proxy.model.FinishReason`, or any other),
+    """The answer ended. `reason` is the backend's word for choice 0 (`toolwire.model.FinishReason`, or any other),
     `others` those of further choices; writers map them to their protocol and put `tool_calls` where a call was made
     (R7.4). `extra`: unmodelled top-level fields; `choices`: the `extra` of each answer, as in `ReplyChoice`, or nothing
     if none has any."""

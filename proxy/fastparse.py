@@ -9,23 +9,23 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Literal
 
-from .scan._grammar import FrameTooLarge
+from toolwire.scan._grammar import FrameTooLarge
 
 IMPLEMENTATION: Literal["compiled", "python"]
 
 if TYPE_CHECKING or os.environ.get("TOOLWIRE_NO_EXTENSIONS"):
-    from .scan._pychunk import ChunkGate
-    from .scan._pyguard import SecretGuard
-    from .scan._pyparse import CallScanner, SseFramer, are_plain
+    from toolwire.scan._pychunk import ChunkGate
+    from toolwire.scan._pyguard import SecretGuard
+    from toolwire.scan._pyparse import CallScanner, SseFramer, are_plain
 
     IMPLEMENTATION = "python"
 else:
     try:
-        from ._fastparse import CallScanner, ChunkGate, SecretGuard, SseFramer, are_plain
+        from toolwire._fastparse import CallScanner, ChunkGate, SecretGuard, SseFramer, are_plain
     except ModuleNotFoundError:  # not built; one that was built and does not load must fail loudly
-        from .scan._pychunk import ChunkGate
-        from .scan._pyguard import SecretGuard
-        from .scan._pyparse import CallScanner, SseFramer, are_plain
+        from toolwire.scan._pychunk import ChunkGate
+        from toolwire.scan._pyguard import SecretGuard
+        from toolwire.scan._pyparse import CallScanner, SseFramer, are_plain
 
         IMPLEMENTATION = "python"
     else:

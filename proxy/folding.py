@@ -1,11 +1,11 @@
-"""A whole reply as events, and events as a whole reply: there is one path for both (rule 3 of `proxy.events`)."""
+"""A whole reply as events, and events as a whole reply: there is one path for both (rule 3 of `toolwire.events`)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from .events import (
+from toolwire.events import (
     MAX_CHOICES,
     BlockKind,
     Call,
@@ -20,7 +20,7 @@ from .events import (
     StreamGrammarError,
     extra_of,
 )
-from .model import (
+from toolwire.model import (
     COMMON,
     EMPTY,
     Extra,
@@ -36,8 +36,8 @@ from .model import (
     merged,
     replace,
 )
-from .model import Opaque as OpaquePart
-from .support.bounded_json import is_json
+from toolwire.model import Opaque as OpaquePart
+from toolwire.support.bounded_json import is_json
 
 
 def _part(opened: Open, text: str, extra: Extra) -> Part | None:

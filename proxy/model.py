@@ -97,8 +97,9 @@ _OF_STREAM: Final = frozenset({"logprobs", "stop_sequence", "completed_at", "sou
 COMMON: Final = _OF_STREAM | {"server", "call"}
 """Words that may stand in an `extra` beside the names of protocols: `logprobs` (of an answer or a delta, in Chat's
 form), `stop_sequence` (of an answer), `completed_at` (of a reply, Unix seconds), `source` and `live` (of a call that
-was found in text, see `proxy.events.Open`), `server` (of reasoning and calls: the only server to which their opaque
-fields may go back) and `call` (of reasoning: the `extra` of the call that follows), see `proxy.protocols.opaque`."""
+was found in text, see `toolwire.events.Open`), `server` (of reasoning and calls: the only server to which their opaque
+fields may go back) and `call` (of reasoning: the `extra` of the call that follows), see
+`toolwire.protocols.shared.opaque`."""
 
 
 def fields_of(extra: Extra, protocol: str) -> Mapping[str, Any]:

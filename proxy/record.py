@@ -1,5 +1,5 @@
-"""What happened in one exchange, and who looks on while it happens: traces (`proxy.observability.tracing`) and captures
-(`proxy.capture.recorder`).
+"""What happened in one exchange, and who looks on while it happens: traces (`toolwire.extras.otel.tracing`) and
+captures (`toolwire.extras.capture.recorder`).
 
 Rules:
 
@@ -17,10 +17,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from .config import RouteConfig, RouteOptions
-from .errors import GatewayError
-from .events import Event
-from .model import ModelRequest
+from toolwire.config import RouteConfig, RouteOptions
+from toolwire.errors import GatewayError
+from toolwire.events import Event
+from toolwire.model import ModelRequest
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 LOG: Final = logging.getLogger("toolwire.tolerated")
 
 TOLERATED: Final = "tolerated"
-"""The field under which tolerances are counted, each with its name as the label (`proxy.tolerances`)."""
+"""The field under which tolerances are counted, each with its name as the label (`toolwire.tolerances`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class AccessRecord:
         self.labelled[name, label] = self.labelled.get((name, label), 0) + 1
 
     def tolerate(self, name: str, detail: str, request_id: str) -> None:
-        """Say once that something odd in the request was tolerated: `name` is one of `proxy.tolerances`, `detail` is
+        """Say once that something odd in the request was tolerated: `name` is one of `toolwire.tolerances`, `detail` is
         for the log."""
         if (TOLERATED, name) in self.labelled:
             return

@@ -17,12 +17,12 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final, Generic, TypeVar, cast
 
-from .backends.base import Backend
-from .config import DEFAULT_CHAIN, ON_DEMAND, BackendConfig, LimitsConfig
-from .formats.base import ToolFormat
-from .protocols.base import ClientSide, ServerSide
-from .protocols.sides import ClientSides
-from .support.conversion import ConfigError, suggestion
+from toolwire.config import DEFAULT_CHAIN, ON_DEMAND, BackendConfig, LimitsConfig
+from toolwire.formats.base import ToolFormat
+from toolwire.protocols.base import ClientSide, ServerSide
+from toolwire.protocols.sides import ClientSides
+from toolwire.support.conversion import ConfigError, suggestion
+from toolwire.upstream.servers.base import Backend
 
 T = TypeVar("T")
 
@@ -38,98 +38,98 @@ MIDDLEWARES: Final[Mapping[str, str]] = {
 """A built-in middleware stands in the module of its name, and its class has that name."""
 
 FORMATS: Final[Mapping[str, str]] = {
-    "sentinel": "proxy.formats.sentinel:FORMAT",
-    "hermes": "proxy.formats.hermes:FORMAT",
-    "fenced_json": "proxy.formats.fenced_json:FORMAT",
-    "bare_json": "proxy.formats.bare_json:FORMAT",
-    "auto": "proxy.formats.auto:FORMAT",
-    "apertus": "proxy.formats.json_tags:APERTUS",
-    "apriel": "proxy.formats.json_tags:APRIEL",
-    "beam": "proxy.formats.harmony:BEAM",
-    "cohere": "proxy.formats.json_tags:COHERE",
-    "cwm": "proxy.formats.cwm:FORMAT",
-    "deepseek_v3": "proxy.formats.deepseek:V3",
-    "deepseek_v31": "proxy.formats.deepseek:V31",
-    "deepseek_v32": "proxy.formats.dsml:V32",
-    "deepseek_v4": "proxy.formats.dsml:V4",
-    "deepseek_v41": "proxy.formats.dsml:V41",
-    "dots_llm": "proxy.formats.invoke:DOTS",
-    "ernie": "proxy.formats.json_tags:ERNIE",
-    "functionary": "proxy.formats.messages:FUNCTIONARY",
-    "functionary_v31": "proxy.formats.messages:FUNCTIONARY_V31",
-    "functiongemma": "proxy.formats.gemma:FUNCTIONGEMMA",
-    "gemma4": "proxy.formats.gemma:GEMMA4",
-    "gigachat": "proxy.formats.json_tags:GIGACHAT",
-    "gigachat35": "proxy.formats.dsml:GIGACHAT35",
-    "glm45": "proxy.formats.glm:GLM45",
-    "glm47": "proxy.formats.glm:GLM47",
-    "granite": "proxy.formats.json_tags:GRANITE",
-    "harmony": "proxy.formats.harmony:FORMAT",
-    "hunyuan": "proxy.formats.json_tags:HUNYUAN",
-    "hunyuan3": "proxy.formats.glm:HUNYUAN3",
-    "hunyuan4": "proxy.formats.glm:HUNYUAN4",
-    "hyperclovax": "proxy.formats.json_tags:HYPERCLOVAX",
-    "inkling": "proxy.formats.messages:INKLING",
-    "internlm": "proxy.formats.json_tags:INTERNLM",
-    "iquest": "proxy.formats.glm:IQUEST",
-    "iquest_coder": "proxy.formats.glm:IQUEST_CODER",
-    "jamba": "proxy.formats.json_tags:JAMBA",
-    "k2_horizon": "proxy.formats.glm:K2_HORIZON",
-    "kimi_k2": "proxy.formats.kimi:K2",
-    "kimi_k3": "proxy.formats.kimi:K3",
-    "lfm2": "proxy.formats.pythonic:LFM2",
-    "llama3_json": "proxy.formats.json_tags:LLAMA3_JSON",
-    "llm_jp": "proxy.formats.harmony:LLM_JP",
-    "longcat": "proxy.formats.json_tags:LONGCAT",
-    "mimo": "proxy.formats.qwen:MIMO",
-    "minicpm5": "proxy.formats.invoke:MINICPM5",
-    "minimax_m1": "proxy.formats.json_tags:MINIMAX_M1",
-    "minimax_m2": "proxy.formats.invoke:MINIMAX_M2",
-    "minimax_m3": "proxy.formats.minimax:M3",
-    "mistral": "proxy.formats.mistral:FORMAT",
-    "mistral_v3": "proxy.formats.mistral:V3",
-    "muse": "proxy.formats.invoke:MUSE",
-    "nemotron": "proxy.formats.json_tags:NEMOTRON",
-    "olmo3": "proxy.formats.pythonic:OLMO3",
-    "openpangu": "proxy.formats.pythonic:OPENPANGU",
-    "phi4_mini": "proxy.formats.json_tags:PHI4_MINI",
-    "plamo3": "proxy.formats.plamo:FORMAT",
-    "pythonic": "proxy.formats.pythonic:PYTHONIC",
-    "qwen3_coder": "proxy.formats.qwen:QWEN3_CODER",
-    "sarashina": "proxy.formats.pythonic:SARASHINA",
-    "seed_oss": "proxy.formats.qwen:SEED_OSS",
-    "solar_open2": "proxy.formats.glm:SOLAR_OPEN2",
-    "step3": "proxy.formats.invoke:STEP3",
-    "step_audio2": "proxy.formats.json_tags:STEP_AUDIO2",
-    "telechat4": "proxy.formats.glm:TELECHAT4",
-    "trinity": "proxy.formats.hermes:TRINITY",
-    "ui_tars": "proxy.formats.pythonic:UI_TARS",
-    "xlam": "proxy.formats.json_tags:XLAM",
+    "sentinel": "toolwire.formats.families.sentinel:FORMAT",
+    "hermes": "toolwire.formats.families.hermes:FORMAT",
+    "fenced_json": "toolwire.formats.families.fenced_json:FORMAT",
+    "bare_json": "toolwire.formats.families.bare_json:FORMAT",
+    "auto": "toolwire.formats.families.auto:FORMAT",
+    "apertus": "toolwire.formats.families.json_tags:APERTUS",
+    "apriel": "toolwire.formats.families.json_tags:APRIEL",
+    "beam": "toolwire.formats.families.harmony:BEAM",
+    "cohere": "toolwire.formats.families.json_tags:COHERE",
+    "cwm": "toolwire.formats.families.cwm:FORMAT",
+    "deepseek_v3": "toolwire.formats.families.deepseek:V3",
+    "deepseek_v31": "toolwire.formats.families.deepseek:V31",
+    "deepseek_v32": "toolwire.formats.families.dsml:V32",
+    "deepseek_v4": "toolwire.formats.families.dsml:V4",
+    "deepseek_v41": "toolwire.formats.families.dsml:V41",
+    "dots_llm": "toolwire.formats.families.invoke:DOTS",
+    "ernie": "toolwire.formats.families.json_tags:ERNIE",
+    "functionary": "toolwire.formats.families.messages:FUNCTIONARY",
+    "functionary_v31": "toolwire.formats.families.messages:FUNCTIONARY_V31",
+    "functiongemma": "toolwire.formats.families.gemma:FUNCTIONGEMMA",
+    "gemma4": "toolwire.formats.families.gemma:GEMMA4",
+    "gigachat": "toolwire.formats.families.json_tags:GIGACHAT",
+    "gigachat35": "toolwire.formats.families.dsml:GIGACHAT35",
+    "glm45": "toolwire.formats.families.glm:GLM45",
+    "glm47": "toolwire.formats.families.glm:GLM47",
+    "granite": "toolwire.formats.families.json_tags:GRANITE",
+    "harmony": "toolwire.formats.families.harmony:FORMAT",
+    "hunyuan": "toolwire.formats.families.json_tags:HUNYUAN",
+    "hunyuan3": "toolwire.formats.families.glm:HUNYUAN3",
+    "hunyuan4": "toolwire.formats.families.glm:HUNYUAN4",
+    "hyperclovax": "toolwire.formats.families.json_tags:HYPERCLOVAX",
+    "inkling": "toolwire.formats.families.messages:INKLING",
+    "internlm": "toolwire.formats.families.json_tags:INTERNLM",
+    "iquest": "toolwire.formats.families.glm:IQUEST",
+    "iquest_coder": "toolwire.formats.families.glm:IQUEST_CODER",
+    "jamba": "toolwire.formats.families.json_tags:JAMBA",
+    "k2_horizon": "toolwire.formats.families.glm:K2_HORIZON",
+    "kimi_k2": "toolwire.formats.families.kimi:K2",
+    "kimi_k3": "toolwire.formats.families.kimi:K3",
+    "lfm2": "toolwire.formats.families.pythonic:LFM2",
+    "llama3_json": "toolwire.formats.families.json_tags:LLAMA3_JSON",
+    "llm_jp": "toolwire.formats.families.harmony:LLM_JP",
+    "longcat": "toolwire.formats.families.json_tags:LONGCAT",
+    "mimo": "toolwire.formats.families.qwen:MIMO",
+    "minicpm5": "toolwire.formats.families.invoke:MINICPM5",
+    "minimax_m1": "toolwire.formats.families.json_tags:MINIMAX_M1",
+    "minimax_m2": "toolwire.formats.families.invoke:MINIMAX_M2",
+    "minimax_m3": "toolwire.formats.families.minimax:M3",
+    "mistral": "toolwire.formats.families.mistral:FORMAT",
+    "mistral_v3": "toolwire.formats.families.mistral:V3",
+    "muse": "toolwire.formats.families.invoke:MUSE",
+    "nemotron": "toolwire.formats.families.json_tags:NEMOTRON",
+    "olmo3": "toolwire.formats.families.pythonic:OLMO3",
+    "openpangu": "toolwire.formats.families.pythonic:OPENPANGU",
+    "phi4_mini": "toolwire.formats.families.json_tags:PHI4_MINI",
+    "plamo3": "toolwire.formats.families.plamo:FORMAT",
+    "pythonic": "toolwire.formats.families.pythonic:PYTHONIC",
+    "qwen3_coder": "toolwire.formats.families.qwen:QWEN3_CODER",
+    "sarashina": "toolwire.formats.families.pythonic:SARASHINA",
+    "seed_oss": "toolwire.formats.families.qwen:SEED_OSS",
+    "solar_open2": "toolwire.formats.families.glm:SOLAR_OPEN2",
+    "step3": "toolwire.formats.families.invoke:STEP3",
+    "step_audio2": "toolwire.formats.families.json_tags:STEP_AUDIO2",
+    "telechat4": "toolwire.formats.families.glm:TELECHAT4",
+    "trinity": "toolwire.formats.families.hermes:TRINITY",
+    "ui_tars": "toolwire.formats.families.pythonic:UI_TARS",
+    "xlam": "toolwire.formats.families.json_tags:XLAM",
     # Other names of some of them (R6.12).
-    "dsml": "proxy.formats.dsml:V32",
-    "gemma": "proxy.formats.gemma:GEMMA4",
-    "llama3": "proxy.formats.json_tags:LLAMA3_JSON",
-    "qwen_xml": "proxy.formats.qwen:QWEN3_CODER",
+    "dsml": "toolwire.formats.families.dsml:V32",
+    "gemma": "toolwire.formats.families.gemma:GEMMA4",
+    "llama3": "toolwire.formats.families.json_tags:LLAMA3_JSON",
+    "qwen_xml": "toolwire.formats.families.qwen:QWEN3_CODER",
 }
 
 CLIENT_PROTOCOLS: Final[Mapping[str, str]] = {
-    "chat": "proxy.protocols.chat.protocol:ChatProtocol",
-    "responses": "proxy.protocols.responses.protocol:ResponsesProtocol",
-    "messages": "proxy.protocols.messages.protocol:MessagesProtocol",
+    "chat": "toolwire.protocols.chat.protocol:ChatProtocol",
+    "responses": "toolwire.protocols.responses.protocol:ResponsesProtocol",
+    "messages": "toolwire.protocols.messages.protocol:MessagesProtocol",
 }
 """The first one's words are for clients that cannot be told apart."""
 
 SERVER_PROTOCOLS: Final[Mapping[str, str]] = {
-    "openai_chat": "proxy.protocols.chat.protocol:ChatProtocol",
-    "openai_completions": "proxy.protocols.completions:CompletionsProtocol",
-    "openai_responses": "proxy.protocols.responses.protocol:ResponsesProtocol",
-    "anthropic_messages": "proxy.protocols.messages.protocol:MessagesProtocol",
+    "openai_chat": "toolwire.protocols.chat.protocol:ChatProtocol",
+    "openai_completions": "toolwire.protocols.completions.completions:CompletionsProtocol",
+    "openai_responses": "toolwire.protocols.responses.protocol:ResponsesProtocol",
+    "anthropic_messages": "toolwire.protocols.messages.protocol:MessagesProtocol",
 }
 """By kind of backend: each is one, over HTTP."""
 
 BACKENDS: Final[Mapping[str, str]] = {
-    "codex_app_server": "proxy.backends.codex_app.backend:CodexAppBackend",
-    "mock": "proxy.backends.mock:MockBackend",
+    "codex_app_server": "toolwire.extras.codex_app.backend:CodexAppBackend",
+    "mock": "toolwire.upstream.servers.mock:MockBackend",
 }
 """Kinds of backends besides."""
 
@@ -230,7 +230,7 @@ class BackendRegistry(Registry[BackendFactory]):
 
 
 def _over_http(protocol: Callable[[], ServerSide], name: str, config: BackendConfig, limits: LimitsConfig) -> Backend:
-    from .backends.http import HttpBackend  # here: who has only other ones needs no client
+    from toolwire.upstream.servers.http import HttpBackend  # here: who has only other ones needs no client
 
     try:
         wire = protocol().configured(config)
@@ -249,8 +249,8 @@ def _servers() -> Registry[Callable[[], ServerSide]]:
 
 @dataclass(frozen=True, slots=True)
 class Registries:
-    """The registries of one application. A middleware is whatever `proxy.pipeline.middleware.instantiate` takes; a
-    protocol is a class, or whatever else gives one when it is called without arguments."""
+    """The registries of one application. A middleware is whatever `toolwire.pipeline.chain.middleware.instantiate`
+    takes; a protocol is a class, or whatever else gives one when it is called without arguments."""
 
     middlewares: Registry[Any]
     formats: Registry[ToolFormat]

@@ -12,19 +12,19 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from .call_policy.policy import CallPolicy
-from .config import CallsConfig, LimitsConfig, ReasoningConfig, RouteOptions
-from .errors import ClientFault, quote
-from .fastparse import CallScanner
-from .formats.base import ToolFormat
-from .formats.markers import any_of
-from .formats.recognition import recognising
-from .model import ModelRequest, ToolChoice, ToolSpec
-from .registry import registries
-from .scan._grammar import SPACE, Grammar
-from .scan._grammar import CallPolicy as AnyPolicy
-from .scan._plan import Plan, plan
-from .scan.loose_head import BRACKETS, WORDS
+from toolwire.call_policy.policy import CallPolicy
+from toolwire.config import CallsConfig, LimitsConfig, ReasoningConfig, RouteOptions
+from toolwire.errors import ClientFault, quote
+from toolwire.fastparse import CallScanner
+from toolwire.formats.base import ToolFormat
+from toolwire.formats.engine.markers import any_of
+from toolwire.formats.engine.recognition import recognising
+from toolwire.model import ModelRequest, ToolChoice, ToolSpec
+from toolwire.registry import registries
+from toolwire.scan._grammar import SPACE, Grammar
+from toolwire.scan._grammar import CallPolicy as AnyPolicy
+from toolwire.scan._plan import Plan, plan
+from toolwire.scan.loose_head import BRACKETS, WORDS
 
 PRINTED_BEGINS: Final = (
     "{",
@@ -63,7 +63,7 @@ def open_scanner(
     with an empty list (or `choice` none) nothing is a call. `options` are those of a route; default: its defaults, but
     that nothing is read but `format`. Calls in other forms are read as `options.calls.recognise` says where tools are
     known. `count` is called with the name of each counter, see `CallPolicy`. `scanner` is the twin to use; default: the
-    one that `proxy.fastparse` chose. Raises `ConfigError` for an unknown format, `ClientFault` for a tool without a
+    one that `toolwire.fastparse` chose. Raises `ConfigError` for an unknown format, `ClientFault` for a tool without a
     name.
     """
     chosen = registries().formats.get(format) if isinstance(format, str) else format

@@ -1,4 +1,4 @@
-"""What a stream of events is, said by a machine (rule 1 of `proxy.events`), and when two are the same (rule 2).
+"""What a stream of events is, said by a machine (rule 1 of `toolwire.events`), and when two are the same (rule 2).
 
 For tests and `toolwire replay`: too slow for every request.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
-from .events import (
+from toolwire.events import (
     BlockKind,
     Close,
     Delta,

@@ -6,7 +6,7 @@ A chain, asserted on its wire output:
     assert answer.status == 200 and answer.json()["choices"][0]["message"]["content"] == "HELLO"
 
 `run_chain` puts the names (or the middleware objects themselves) in front of `forwarding`; give a `GatewayConfig` to
-run anything else. The script language is that of `proxy.backends.mock`.
+run anything else. The script language is that of `toolwire.upstream.servers.mock`.
 
 A server, for what only happens on sockets:
 
@@ -30,11 +30,19 @@ from typing import Any, Final
 import orjson
 from aiohttp.test_utils import TestClient, TestServer
 
-from .backends.mock import MockBackend, MockSource
-from .config import BackendConfig, GatewayConfig, LimitsConfig, MiddlewareConfig, RetryConfig, RouteOptions, StoreConfig
-from .model import ModelRequest
-from .record import BackendObserver
-from .registry import Registries, registries
+from toolwire.config import (
+    BackendConfig,
+    GatewayConfig,
+    LimitsConfig,
+    MiddlewareConfig,
+    RetryConfig,
+    RouteOptions,
+    StoreConfig,
+)
+from toolwire.model import ModelRequest
+from toolwire.record import BackendObserver
+from toolwire.registry import Registries, registries
+from toolwire.upstream.servers.mock import MockBackend, MockSource
 
 TAKING: Final = 5
 """Turns of the event loop that asyncio takes between accepting a connection and telling its server: one that closes
@@ -44,7 +52,7 @@ lets them pass, or a connection is left that nobody closes."""
 
 
 class ScriptedBackend(MockBackend):
-    """A `MockBackend` that remembers what it was asked. `replies` are turns; see `proxy.backends.mock`."""
+    """A `MockBackend` that remembers what it was asked. `replies` are turns; see `toolwire.upstream.servers.mock`."""
 
     def __init__(self, replies: Sequence[Any] = (), *, name: str = "scripted", **capabilities: Any) -> None:
         super().__init__(name, BackendConfig(kind="mock", script=list(replies), **capabilities), LimitsConfig())
@@ -108,7 +116,7 @@ async def run_chain(
     each a name, a dotted path, a `MiddlewareConfig`, or a middleware object; `forwarding` is added. `body` without
     `model` gets one. `options` are the route's, for a list; by default no request is repeated.
     """
-    from .app import create_app  # only here: the server below is of use to programs without a gateway, too
+    from toolwire.app import create_app  # only here: the server below is of use to programs without a gateway, too
 
     scripted = backend if backend is not None else ScriptedBackend(replies)
     plugins = plugins if plugins is not None else registries()

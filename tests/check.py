@@ -31,7 +31,7 @@ from pathlib import Path, PurePosixPath
 ROOT = Path(__file__).parents[1]
 SOURCES = ("proxy", "middlewares", "tests", "examples")
 CORE = ("tests/unit", "tests/parse", "tests/protocols", "tests/chain")
-COMPILED = "proxy._fastparse"
+COMPILED = "toolwire._fastparse"
 PARTS = "proxy/scan/parts/"
 """Modules that are compiled as well, for `COMPILED`."""
 SECONDS = 75

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 from hypothesis import strategies as st
 
-from proxy.testing import chunk
+from toolwire.testing import chunk
 
 WORDS = st.sampled_from(
     [

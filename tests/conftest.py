@@ -37,7 +37,7 @@ def _import_frozen() -> None:
 
     dataclasses.dataclass = dataclass
     try:
-        from proxy import model
+        from toolwire import model
     finally:
         dataclasses.dataclass = plain
     for value in vars(model).values():

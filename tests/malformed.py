@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from proxy.model import ToolSpec
+from toolwire.model import ToolSpec
 
 Json = Any
 

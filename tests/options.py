@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, Final
 
-from proxy.config import RouteOptions
+from toolwire.config import RouteOptions
 
 _SECTION_OF: Final = {
     inner.name: section.name

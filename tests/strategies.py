@@ -7,8 +7,8 @@ import re
 
 from hypothesis import strategies as st
 
-from proxy.events import BlockKind, Close, Delta, Event, Finish, Open, Start
-from proxy.model import (
+from toolwire.events import BlockKind, Close, Delta, Event, Finish, Open, Start
+from toolwire.model import (
     COMMON,
     EMPTY,
     Attempt,
@@ -47,7 +47,7 @@ uses = st.builds(ToolUse, call_ids, names, arguments)
 protocol_names = st.sampled_from(["chat", "messages", "responses"])
 fields = st.dictionaries(st.sampled_from(["x_a", "x_b"]), json_objects, min_size=1, max_size=2)
 extras = st.just(EMPTY) | st.dictionaries(protocol_names, fields, max_size=2)
-"""What protocols say beside, see rule 3 of `proxy.model`."""
+"""What protocols say beside, see rule 3 of `toolwire.model`."""
 
 
 def _merge_texts(parts: list[object]) -> tuple[object, ...]:

@@ -15,7 +15,7 @@ In the gateway's configuration::
 
 from __future__ import annotations
 
-from proxy.formats.base import VERBATIM, BlockSyntax, Branch, Grammar, Layout, Tagged, written
+from toolwire.formats.base import VERBATIM, BlockSyntax, Branch, Grammar, Layout, Tagged, written
 
 # What is read. After the opener come nodes; at each, a literal and what stands behind it decide where to go on.
 GRAMMAR = Grammar(

@@ -18,8 +18,13 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final
 
-from ..scan._grammar import SPACE, Block, BlockSyntax, Field, ValueKind
-from ..scan.literals import (
+from toolwire.call_policy.elements import Element, element_value, read_elements, text_value
+from toolwire.call_policy.json_calls import TextArguments, json_calls, quick_call, read_nearly
+from toolwire.call_policy.lines import is_line, line_call
+from toolwire.call_policy.tags import key_of, name_of, unframed
+from toolwire.call_policy.untyped import ParameterTypes, Types, kind_of_value, typed_value
+from toolwire.call_policy.written import Arguments, Settled, Unreadable, Written, object_text
+from toolwire.repair.literals import (
     MAX_VALUES,
     PythonCall,
     braces_value,
@@ -29,13 +34,8 @@ from ..scan.literals import (
     python_value,
     without_wrapping,
 )
-from ..scan.repair import RepairKind, parses, read_json, skip_space
-from .elements import Element, element_value, read_elements, text_value
-from .json_calls import TextArguments, json_calls, quick_call, read_nearly
-from .lines import is_line, line_call
-from .tags import key_of, name_of, unframed
-from .untyped import ParameterTypes, Types, kind_of_value, typed_value
-from .written import Arguments, Settled, Unreadable, Written, object_text
+from toolwire.repair.repair import RepairKind, parses, read_json, skip_space
+from toolwire.scan._grammar import SPACE, Block, BlockSyntax, Field, ValueKind
 
 MAX_PIECES: Final = 2 * MAX_VALUES
 """A block with more fields, keys and values alike, is malformed."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from ..scan._grammar import SPACE
-from .call_words import (
+from toolwire.call_policy.call_words import (
     A_WORD,
     BEHIND_NAME,
     CALLISH,
@@ -23,8 +22,9 @@ from .call_words import (
     is_framing,
     past_space,
 )
-from .markup import Tag, tag_at
-from .written import Written
+from toolwire.call_policy.markup import Tag, tag_at
+from toolwire.call_policy.written import Written
+from toolwire.scan._grammar import SPACE
 
 OPENED: Final = (("<|open|>", "<"), ("<|close|>", "</"), ("<|sep|>", ">"))
 """Tokens that stand for the brackets of tags."""

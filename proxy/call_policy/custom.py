@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from ..scan.repair import read_json
-from .json_calls import read_nearly
+from toolwire.call_policy.json_calls import read_nearly
+from toolwire.repair.repair import read_json
 
 _ATTEMPT: Final = re.compile(r"""\s*\{\s*["']?input["']?\s*:""")
 """It was meant to be the object that is taught."""

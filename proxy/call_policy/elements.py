@@ -16,9 +16,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from ..scan._grammar import SPACE
-from ..scan.literals import MAX_VALUES, json_string
-from .untyped import ParameterTypes, Types, typed_value
+from toolwire.call_policy.untyped import ParameterTypes, Types, typed_value
+from toolwire.repair.literals import MAX_VALUES, json_string
+from toolwire.scan._grammar import SPACE
 
 MAX_DEPTH: Final = 100
 """Nesting beyond which arguments count as malformed."""

@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from ..model import Message, ToolResult, ToolUse
-from ..support.repeated_ids import numbered
+from toolwire.model import Message, ToolResult, ToolUse
+from toolwire.support.repeated_ids import numbered
 
 LONGEST_ID: Final = 256
 """A longer call id that a model wrote is not handed on: it would not be taken back."""

@@ -28,12 +28,21 @@ from typing import Any, Final, Literal
 
 import orjson
 
-from ..formats.keys import ARGUMENTS, METADATA, NAMES, WRAPPERS
-from ..scan._grammar import SPACE, BlockSyntax, valid_text
-from ..scan.repair import MAX_DEPTH, RepairKind, compact_json, parses, read_json, read_value, repair_json, skip_space
-from ..support.duplicate_keys import each_key_once
-from .untyped import ParameterTypes
-from .written import Arguments, Settled, Unreadable, Written, object_text
+from toolwire.call_policy.untyped import ParameterTypes
+from toolwire.call_policy.written import Arguments, Settled, Unreadable, Written, object_text
+from toolwire.formats.engine.keys import ARGUMENTS, METADATA, NAMES, WRAPPERS
+from toolwire.repair.repair import (
+    MAX_DEPTH,
+    RepairKind,
+    compact_json,
+    parses,
+    read_json,
+    read_value,
+    repair_json,
+    skip_space,
+)
+from toolwire.scan._grammar import SPACE, BlockSyntax, valid_text
+from toolwire.support.duplicate_keys import each_key_once
 
 _COMBINED: Final = frozenset(("$ref", "allOf", "anyOf", "oneOf"))
 

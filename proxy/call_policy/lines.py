@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
-from ..scan._grammar import SPACE, BlockSyntax
-from ..scan.literals import json_string
-from ..scan.repair import parses, read_json
-from .untyped import ParameterTypes, typed_value
-from .written import Settled, Written, object_text
+from toolwire.call_policy.untyped import ParameterTypes, typed_value
+from toolwire.call_policy.written import Settled, Written, object_text
+from toolwire.repair.literals import json_string
+from toolwire.repair.repair import parses, read_json
+from toolwire.scan._grammar import SPACE, BlockSyntax
 
 _NAMED: Final = re.compile(r"[ \t\r\n]*(?:function>[ \t\r\n]*)?([\w.:/-]+)(?:>|(?=[ \t\r\n])|\Z)[ \t\r\n]*")
 """The name: behind the word that stands for every tool, or in its place."""

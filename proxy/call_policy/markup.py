@@ -17,10 +17,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from ..scan._grammar import SPACE
-from ..scan.literals import QUOTE_TOKEN, json_string
-from ..scan.repair import MAX_DEPTH, read_value
-from .untyped import Types, typed_value
+from toolwire.call_policy.untyped import Types, typed_value
+from toolwire.repair.literals import QUOTE_TOKEN, json_string
+from toolwire.repair.repair import MAX_DEPTH, read_value
+from toolwire.scan._grammar import SPACE
 
 _TAG: Final = re.compile(
     r"""[<‹]((?:[^<>‹›\n"]|"(?:[^"\n<>]|<[|｜][^"\n<>]{0,40}>){0,200}"){1,200})[>›]|\[([A-Za-z_/]{2,40})\]"""

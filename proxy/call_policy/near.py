@@ -23,15 +23,15 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
-from ..formats.keys import ARGUMENTS, METADATA, NAMES
-from ..model import ToolSpec
-from ..scan._grammar import FENCE, SPACE, BlockSyntax, Field
-from ..scan.repair import read_json
-from .assembly import PythonArguments
-from .candidate import Names
-from .json_calls import JsonArguments, MemberArguments
-from .tags import name_of
-from .written import Written
+from toolwire.call_policy.assembly import PythonArguments
+from toolwire.call_policy.candidate import Names
+from toolwire.call_policy.json_calls import JsonArguments, MemberArguments
+from toolwire.call_policy.tags import name_of
+from toolwire.call_policy.written import Written
+from toolwire.formats.engine.keys import ARGUMENTS, METADATA, NAMES
+from toolwire.model import ToolSpec
+from toolwire.repair.repair import read_json
+from toolwire.scan._grammar import FENCE, SPACE, BlockSyntax, Field
 
 NAME_CHARS: Final = 256
 """A name that is longer is nobody's."""

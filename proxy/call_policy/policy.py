@@ -26,22 +26,31 @@ from dataclasses import replace
 from functools import partial
 from typing import Final, Literal
 
-from ..config import BadAnswersConfig, LimitsConfig, RouteOptions
-from ..errors import GatewayError, ModelFault, quote
-from ..formats.recognition import BARE
-from ..formats.rendering import prompt_parameters
-from ..model import CallKind, ToolChoice, ToolSpec
-from ..scan._grammar import AS_TEXT, DROPPED, Block, BlockSyntax, Decision, Field, Found, ValueKind, Why
-from ..scan.repair import REPAIR_KINDS, compact_json
-from .assembly import Assembly, assemble, begun, begun_member, member
-from .candidate import Candidate, Names, names_on_offer, settled
-from .heads import is_object, is_only_a_name, reading_on_offer
-from .ids import CallIds
-from .json_calls import raw_arguments, settle_arguments
-from .near import NearMiss, is_marked, is_template, means_call, misfit, near_name, recites, unreadable
-from .recognised import RECITED, Recogniser, Schemas, Unrecognised, checker
-from .untyped import ParameterTypes
-from .written import Written
+from toolwire.call_policy.assembly import Assembly, assemble, begun, begun_member, member
+from toolwire.call_policy.candidate import Candidate, Names, names_on_offer, settled
+from toolwire.call_policy.heads import is_object, is_only_a_name, reading_on_offer
+from toolwire.call_policy.ids import CallIds
+from toolwire.call_policy.json_calls import raw_arguments, settle_arguments
+from toolwire.call_policy.near import (
+    NearMiss,
+    is_marked,
+    is_template,
+    means_call,
+    misfit,
+    near_name,
+    recites,
+    unreadable,
+)
+from toolwire.call_policy.recognised import RECITED, Recogniser, Schemas, Unrecognised, checker
+from toolwire.call_policy.untyped import ParameterTypes
+from toolwire.call_policy.written import Written
+from toolwire.config import BadAnswersConfig, LimitsConfig, RouteOptions
+from toolwire.errors import GatewayError, ModelFault, quote
+from toolwire.formats.engine.recognition import BARE
+from toolwire.formats.engine.rendering import prompt_parameters
+from toolwire.model import CallKind, ToolChoice, ToolSpec
+from toolwire.repair.repair import REPAIR_KINDS, compact_json
+from toolwire.scan._grammar import AS_TEXT, DROPPED, Block, BlockSyntax, Decision, Field, Found, ValueKind, Why
 
 __all__ = ["CallPolicy", "FailureCode", "settle_arguments", "strict_failure"]
 
@@ -93,7 +102,7 @@ class _Rejected(Exception):
 
 
 class CallPolicy:
-    """Decides about the blocks of one answer, in order of appearance: the `CallPolicy` of `proxy.scan._grammar`.
+    """Decides about the blocks of one answer, in order of appearance: the `CallPolicy` of `toolwire.scan._grammar`.
 
     `tools` and `choice` say which names may be called; with `tools` None any name may and nothing is strict. Without
     `parallel` everything after the first call is dropped (R2.19). `count` is called with the name of a counter:
@@ -148,8 +157,8 @@ class CallPolicy:
         self._recogniser: Recogniser | None = None  # until a block is found in a form that was not taught
 
     def block(self, block: Block) -> Decision:
-        """See `proxy.scan._grammar.CallPolicy`. A block whose closer is missing is a call only if the rest is complete
-        (R6.8)."""
+        """See `toolwire.scan._grammar.CallPolicy`. A block whose closer is missing is a call only if the rest is
+        complete (R6.8)."""
         if block.syntax.untaught:
             return self._untaught(block)
         if block.opened is not None:
@@ -172,11 +181,11 @@ class CallPolicy:
 
     @property
     def callable_names(self) -> tuple[str, ...]:
-        """See `proxy.scan._grammar.CallPolicy`."""
+        """See `toolwire.scan._grammar.CallPolicy`."""
         return self._offered.callable
 
     def may_call(self, name: str, untaught: bool) -> bool:
-        """See `proxy.scan._grammar.CallPolicy`. Whoever runs all tools answers for any name (rule 6)."""
+        """See `toolwire.scan._grammar.CallPolicy`. Whoever runs all tools answers for any name (rule 6)."""
         known, allowed, *_, gateways = self._offered
         if allowed is None or (gateways and not untaught):
             return True
@@ -184,11 +193,11 @@ class CallPolicy:
 
     @property
     def strict(self) -> bool:
-        """See `proxy.scan._grammar.CallPolicy`."""
+        """See `toolwire.scan._grammar.CallPolicy`."""
         return self._offered.strict
 
     def opening(self, syntax: BlockSyntax, pieces: tuple[tuple[Field, str], ...]) -> Found | None:
-        """See `proxy.scan._grammar.CallPolicy`. Not for a strict tool, one that takes free text, or where calls are
+        """See `toolwire.scan._grammar.CallPolicy`. Not for a strict tool, one that takes free text, or where calls are
         compared."""
         options = self._calls
         most = self._limits.calls_per_response if self._parallel else 1
@@ -210,15 +219,15 @@ class CallPolicy:
         return Found(tool.name, call_id, "", namespace=tool.namespace)
 
     def argument(self, syntax: BlockSyntax, opened: Found, key: str, value: str) -> str:
-        """See `proxy.scan._grammar.CallPolicy`."""
+        """See `toolwire.scan._grammar.CallPolicy`."""
         return member(syntax, key, value, self._parameters)
 
     def value_kind(self, syntax: BlockSyntax, opened: Found, key: str, begun: str) -> tuple[str, ValueKind]:
-        """See `proxy.scan._grammar.CallPolicy`."""
+        """See `toolwire.scan._grammar.CallPolicy`."""
         return begun_member(syntax, key, begun, self._parameters)
 
     def withdrawn(self, opened: Found) -> GatewayError:
-        """See `proxy.scan._grammar.CallPolicy`."""
+        """See `toolwire.scan._grammar.CallPolicy`."""
         self._count("withdrawn_calls")
         detail = f"The model's call of {quote(opened.name)} is malformed: it did not end as it began."
         return ModelFault(detail, code="malformed_tool_arguments")
@@ -245,7 +254,7 @@ class CallPolicy:
         return self._refuse(self._unreadable(detail, reason, syntax, "" if why == "oversize" else body, ended=False))
 
     def broken(self, syntax: BlockSyntax, begun: str) -> None:
-        """See `proxy.scan._grammar.CallPolicy`."""
+        """See `toolwire.scan._grammar.CallPolicy`."""
         if self.recognises:
             self._note_untaught(unreadable(_BROKEN, syntax, begun, self._offered, cut=True))
 

@@ -25,11 +25,8 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ..formats.keys import ARGUMENTS, METADATA, NAMES, WRAPPERS
-from ..scan._grammar import FENCE, SPACE
-from ..scan.repair import MAX_REPAIRED_VALUES, has_more_values
-from .call_text import CallText
-from .call_words import (
+from toolwire.call_policy.call_text import CallText
+from toolwire.call_policy.call_words import (
     BEFORE_ARGUMENTS,
     BEFORE_OBJECT,
     BOTH,
@@ -52,11 +49,14 @@ from .call_words import (
     past_space,
     types_in,
 )
-from .json_calls import TextArguments
-from .markup import Tag, Unreadable, Value, next_tag, read_json_like, read_members, tag_at
-from .tags import unframed
-from .untyped import STRING, ParameterTypes, Types, typed_value
-from .written import Written, object_text
+from toolwire.call_policy.json_calls import TextArguments
+from toolwire.call_policy.markup import Tag, Unreadable, Value, next_tag, read_json_like, read_members, tag_at
+from toolwire.call_policy.tags import unframed
+from toolwire.call_policy.untyped import STRING, ParameterTypes, Types, typed_value
+from toolwire.call_policy.written import Written, object_text
+from toolwire.formats.engine.keys import ARGUMENTS, METADATA, NAMES, WRAPPERS
+from toolwire.repair.repair import MAX_REPAIRED_VALUES, has_more_values
+from toolwire.scan._grammar import FENCE, SPACE
 
 MAX_STARTS: Final = 4
 """How many lines of a text are tried as the first one of its calls."""

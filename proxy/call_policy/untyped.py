@@ -19,9 +19,9 @@ from copy import copy
 from typing import Any, Final, Self
 from urllib.parse import unquote
 
-from ..scan._grammar import SPACE, ValueKind
-from ..scan.literals import json_string, python_value
-from ..scan.repair import NUMBER, compact_json, parses
+from toolwire.repair.literals import json_string, python_value
+from toolwire.repair.repair import NUMBER, compact_json, parses
+from toolwire.scan._grammar import SPACE, ValueKind
 
 Types = frozenset[str]
 """Names of JSON Schema types."""

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from ..scan.literals import json_string
-from ..scan.repair import RepairKind
+from toolwire.repair.literals import json_string
+from toolwire.repair.repair import RepairKind
 
 
 class Settled(NamedTuple):

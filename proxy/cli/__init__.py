@@ -12,8 +12,8 @@ from typing import Any
 
 import click
 
-from . import bench, check, completion, demo, doctor, init, inspect, keys, replay, serve, tools, tune
-from .common import legible_errors, say
+from toolwire.cli import bench, check, completion, demo, doctor, init, inspect, keys, replay, serve, tools, tune
+from toolwire.cli.common import legible_errors, say
 
 
 def _version(context: click.Context, parameter: click.Parameter, wanted: bool) -> None:
@@ -21,8 +21,8 @@ def _version(context: click.Context, parameter: click.Parameter, wanted: bool) -
         return
     import aiohttp
 
-    from .._version import __version__
-    from ..fastparse import IMPLEMENTATION
+    from toolwire._version import __version__
+    from toolwire.fastparse import IMPLEMENTATION
 
     say(f"toolwire {__version__}")
     say(f"scanner: {IMPLEMENTATION}")

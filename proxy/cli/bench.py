@@ -8,23 +8,23 @@ from typing import Any, BinaryIO, TextIO
 
 import click
 
-from .common import FORMATS, chunkings, chunks_of, formats, reported, say
+from toolwire.cli.common import FORMATS, chunkings, chunks_of, formats, reported, say
 
 
 def _case(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
-    from ..dev.measure.command import unknown_case
+    from toolwire.extras.bench.command import unknown_case
 
     return _known(values, unknown_case(values) if values else None)
 
 
 def _contestant(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
-    from ..dev.measure.command import unknown_contestant
+    from toolwire.extras.bench.command import unknown_contestant
 
     return _known(values, unknown_contestant(values) if values else None)
 
 
 def _contestants(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    from ..dev.measure.contestants import CONTESTANTS
+    from toolwire.extras.bench.contestants import CONTESTANTS
 
     return [name for name in CONTESTANTS if name.startswith(incomplete)]
 
@@ -137,8 +137,8 @@ def parse(
     Each is measured only after it has found the right calls. Prints tables; the exit status is 1 if nobody could be
     measured or one of the scanner's twins found something else.
     """
-    from ..dev.measure.command import formats_of, run
-    from ..dev.measure.parse import Plan
+    from toolwire.extras.bench.command import formats_of, run
+    from toolwire.extras.bench.parse import Plan
 
     if chunks == "recorded" and file is None:
         raise click.UsageError("--chunks recorded is for a recording: give --input FILE.")
@@ -177,8 +177,8 @@ def gateway(file: str | None, format_: str | None, requests: int, json_file: Tex
     The gateway as it is configured stands in front of a model server that answers by script; requests go directly and
     through it in turns. A configuration's first route is measured; no backend of it is contacted.
     """
-    from ..configuration.settings import load
-    from ..dev.measure.command import run_gateway
+    from toolwire.configuration.settings import load
+    from toolwire.extras.bench.command import run_gateway
 
     overrides = {"defaults.format": format_, "backends.*.url": None if file else "http://127.0.0.1"}
     with reported():

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
-from .common import USUAL_FILE, reported, say, usual_file
-from .tools import list_tools
+from toolwire.cli.common import USUAL_FILE, reported, say, usual_file
+from toolwire.cli.tools import list_tools
 
 
 @click.command("check")
@@ -28,17 +28,17 @@ def command(file: str | None, schema: bool, probe: bool) -> None:
     mistake, or a source of tools that cannot be used. What is wrong with the machine and the servers says `toolwire
     doctor`."""
     if schema:
-        from ..configuration.first_file import schema_text
+        from toolwire.configuration.first_file import schema_text
 
         say(schema_text(), nl=False)
         return
     file = file or usual_file("checking")
     if file is None:
         raise click.UsageError(f"Say which FILE. There is no {USUAL_FILE} here (`toolwire init` writes one).")
-    from ..configuration.positions import with_lines
-    from ..registry import registries
-    from ..startup.description import describe
-    from ..startup.examination import examined
+    from toolwire.configuration.positions import with_lines
+    from toolwire.registry import registries
+    from toolwire.startup.description import describe
+    from toolwire.startup.examination import examined
 
     with reported():
         config, mistakes = examined(file, registries())
@@ -48,7 +48,7 @@ def command(file: str | None, schema: bool, probe: bool) -> None:
         say(f"{file}: valid")
         say(describe(config, registries()))
         if probe:
-            from ..startup.probed import probed
+            from toolwire.startup.probed import probed
 
             for line in probed(config, registries()):
                 say(line)

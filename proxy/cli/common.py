@@ -9,8 +9,8 @@ from typing import Final
 
 import click
 
-from ..support.conversion import ConfigError
-from ..support.legible import visible, visible_json, visible_lines
+from toolwire.support.conversion import ConfigError
+from toolwire.support.legible import visible, visible_json, visible_lines
 
 FORMATS: Final = "sentinel, auto, hermes, mistral and others (docs/reference/formats.md), or a plug-in's name"
 """For the help of `--format`."""
@@ -56,7 +56,7 @@ def legible_errors() -> Iterator[None]:
 @contextmanager
 def reported() -> Iterator[None]:
     """A mistake in a configuration or a recording ends the program with status 1 and no traceback."""
-    from ..capture.recording import RecordingError
+    from toolwire.extras.capture.recording import RecordingError
 
     try:
         yield
@@ -66,7 +66,7 @@ def reported() -> Iterator[None]:
 
 def formats(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """For the shell: formats that begin so, plug-ins' as well."""
-    from ..registry import registries
+    from toolwire.registry import registries
 
     try:
         return [name for name in registries().formats.names() if name.startswith(incomplete)]
@@ -76,7 +76,7 @@ def formats(context: click.Context, parameter: click.Parameter, incomplete: str)
 
 def presets(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """For the shell: presets that begin so."""
-    from ..backends.presets import AUTO, PRESETS
+    from toolwire.upstream.servers.presets import AUTO, PRESETS
 
     return [name for name in (AUTO, *PRESETS) if name.startswith(incomplete)]
 
@@ -87,7 +87,7 @@ def chunkings(context: click.Context, parameter: click.Parameter, incomplete: st
 
 
 def chunks_of(context: click.Context, parameter: click.Parameter, value: str | None) -> str | int | None:
-    """A `proxy.capture.recording.Chunks`."""
+    """A `toolwire.extras.capture.recording.Chunks`."""
     if value is None or value in CHUNKS:
         return value
     if value.isdecimal() and int(value) > 0:

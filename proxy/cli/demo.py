@@ -15,6 +15,6 @@ import click
 )
 def command(once: bool, host: str, port: int) -> None:
     """Start a small real model with the gateway in front of it and show one tool call from both sides."""
-    from ..dev.demo import run
+    from toolwire.extras.demo.demo import run
 
     sys.exit(run(host=host, port=port, once=once))

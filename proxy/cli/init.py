@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from .common import USUAL_FILE, say
+from toolwire.cli.common import USUAL_FILE, say
 
 
 @click.command("init")
@@ -14,7 +14,7 @@ from .common import USUAL_FILE, say
 def command(file: Path) -> None:
     """Write a commented example configuration to FILE (default: toolwire.yaml), and beside it toolwire.schema.json, by
     which editors with a YAML language server complete and check it. An existing file is left alone."""
-    from ..configuration.first_file import write_first_file
+    from toolwire.configuration.first_file import write_first_file
 
     try:
         schema = write_first_file(file)

@@ -6,7 +6,7 @@ from typing import BinaryIO
 
 import click
 
-from .common import reported, say
+from toolwire.cli.common import reported, say
 
 
 @click.command("inspect")
@@ -18,8 +18,8 @@ def command(file: BinaryIO, port: int) -> None:
     FILE is a capture of a gateway: the page's own download, or `GET /admin/captures/ID`; - reads standard input.
     Nothing is sent anywhere. Ctrl-C ends it. A running gateway shows its exchanges with `toolwire serve --inspect`.
     """
-    from ..capture.files import is_capture, read_capture
-    from ..inspector.offline import offline, show
+    from toolwire.extras.capture.files import is_capture, read_capture
+    from toolwire.extras.inspector.offline import offline, show
 
     content = file.read()
     with reported():

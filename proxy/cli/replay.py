@@ -7,7 +7,7 @@ from typing import Any, BinaryIO
 
 import click
 
-from .common import FORMATS, chunkings, chunks_of, formats, reported, say, say_json
+from toolwire.cli.common import FORMATS, chunkings, chunks_of, formats, reported, say, say_json
 
 
 @click.command("replay")
@@ -39,9 +39,9 @@ def command(file: BinaryIO, format_: str | None, chunks: Any, as_json: bool) -> 
     reads standard input. At the end stand the calls, and whether they come out the same however the recording is cut;
     of a capture also, whether the client would get the same answer again. If not, which is a bug, the exit status is 1.
     """
-    from ..capture.files import is_capture, read_capture
-    from ..dev.replay import Summary, show, show_json
-    from ..dev.replay_capture import Outcome, show_capture
+    from toolwire.extras.capture.files import is_capture, read_capture
+    from toolwire.extras.replay.replay import Summary, show, show_json
+    from toolwire.extras.replay.replay_capture import Outcome, show_capture
 
     recording, found, outcome = file.read(), Summary(), Outcome()
     with reported():

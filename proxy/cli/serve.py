@@ -7,7 +7,7 @@ from functools import partial
 
 import click
 
-from .common import FORMATS, USUAL_FILE, formats, presets, reported, usual_file
+from toolwire.cli.common import FORMATS, USUAL_FILE, formats, presets, reported, usual_file
 
 MODES = ("prompt", "template", "text", "native", "hybrid", "auto")
 
@@ -62,8 +62,8 @@ def command(
     Flags win over TOOLWIRE_... variables, these over the file. With a file, --backend, --backend-key and --preset are
     for its only backend, or the one called `default`; --format and --mode set `defaults`, which a route may override.
     """
-    from ..configuration.settings import has_backends, is_set, load
-    from ..server.serving import serve as run
+    from toolwire.configuration.settings import has_backends, is_set, load
+    from toolwire.server.serving import serve as run
 
     if not (backend or file or has_backends()):
         file = usual_file("using")

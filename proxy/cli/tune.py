@@ -8,7 +8,7 @@ from typing import TextIO
 
 import click
 
-from .common import formats, presets, reported, say
+from toolwire.cli.common import formats, presets, reported, say
 
 
 @click.command("tune")
@@ -124,8 +124,8 @@ def command(
     for the better half, and so on. What comes out is a table, and with --write a configuration that `toolwire serve`
     runs. Ctrl-C ends it and keeps what was measured (exit status 130).
     """
-    from ..tuning.asking import Ask
-    from ..tuning.command import Plan, command_line, run
+    from toolwire.extras.tune.asking import Ask
+    from toolwire.extras.tune.command import Plan, command_line, run
 
     ask = Ask(choice=choice, max_tokens=max_tokens, temperature=temperature, seed=seed, timeout_s=timeout)
     plan = Plan(

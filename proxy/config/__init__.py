@@ -1,5 +1,5 @@
 """What can be configured: frozen dataclasses, their defaults and their meaning. Loading is in
-`proxy.configuration.settings`.
+`toolwire.configuration.settings`.
 
 Rules of this package:
 
@@ -9,43 +9,43 @@ Rules of this package:
 3. Times are seconds (`_s`), sizes are bytes (`_bytes`), unless the name says otherwise.
 """
 
-from .backend import BackendConfig as BackendConfig
-from .backend import BreakerConfig as BreakerConfig
-from .backend import CodexConfig as CodexConfig
-from .backend import Pool as Pool
-from .backend import Timeouts as Timeouts
-from .chain import DEFAULT_CHAIN as DEFAULT_CHAIN
-from .chain import ON_DEMAND as ON_DEMAND
-from .chain import MiddlewareConfig as MiddlewareConfig
-from .chain import default_chain as default_chain
-from .documented import doc as doc
-from .gateway import GatewayConfig as GatewayConfig
-from .keeping import BackgroundConfig as BackgroundConfig
-from .keeping import CaptureConfig as CaptureConfig
-from .keeping import InspectConfig as InspectConfig
-from .keeping import McpServerConfig as McpServerConfig
-from .keeping import StoreConfig as StoreConfig
-from .keeping import TelemetryConfig as TelemetryConfig
-from .keeping import ToolsConfig as ToolsConfig
-from .listening import AuthConfig as AuthConfig
-from .listening import CorsConfig as CorsConfig
-from .listening import KeyConfig as KeyConfig
-from .listening import LimitsConfig as LimitsConfig
-from .listening import RateLimit as RateLimit
-from .listening import RateLimitsConfig as RateLimitsConfig
-from .listening import ServerConfig as ServerConfig
-from .listening import WebsocketConfig as WebsocketConfig
-from .options import BadAnswersConfig as BadAnswersConfig
-from .options import CallsConfig as CallsConfig
-from .options import DecodingConfig as DecodingConfig
-from .options import LoopDetectConfig as LoopDetectConfig
-from .options import PromptConfig as PromptConfig
-from .options import ReasoningConfig as ReasoningConfig
-from .options import RequestsConfig as RequestsConfig
-from .options import ResponsesConfig as ResponsesConfig
-from .options import RetryConfig as RetryConfig
-from .options import RouteOptions as RouteOptions
-from .options import ToolLoopConfig as ToolLoopConfig
-from .options import UsageConfig as UsageConfig
-from .route import EndpointConfig as EndpointConfig
-from .route import RouteConfig as RouteConfig
+from toolwire.config.backend import BackendConfig as BackendConfig
+from toolwire.config.backend import BreakerConfig as BreakerConfig
+from toolwire.config.backend import CodexConfig as CodexConfig
+from toolwire.config.backend import Pool as Pool
+from toolwire.config.backend import Timeouts as Timeouts
+from toolwire.config.chain import DEFAULT_CHAIN as DEFAULT_CHAIN
+from toolwire.config.chain import ON_DEMAND as ON_DEMAND
+from toolwire.config.chain import MiddlewareConfig as MiddlewareConfig
+from toolwire.config.chain import default_chain as default_chain
+from toolwire.config.documented import doc as doc
+from toolwire.config.gateway import GatewayConfig as GatewayConfig
+from toolwire.config.keeping import BackgroundConfig as BackgroundConfig
+from toolwire.config.keeping import CaptureConfig as CaptureConfig
+from toolwire.config.keeping import InspectConfig as InspectConfig
+from toolwire.config.keeping import McpServerConfig as McpServerConfig
+from toolwire.config.keeping import StoreConfig as StoreConfig
+from toolwire.config.keeping import TelemetryConfig as TelemetryConfig
+from toolwire.config.keeping import ToolsConfig as ToolsConfig
+from toolwire.config.listening import AuthConfig as AuthConfig
+from toolwire.config.listening import CorsConfig as CorsConfig
+from toolwire.config.listening import KeyConfig as KeyConfig
+from toolwire.config.listening import LimitsConfig as LimitsConfig
+from toolwire.config.listening import RateLimit as RateLimit
+from toolwire.config.listening import RateLimitsConfig as RateLimitsConfig
+from toolwire.config.listening import ServerConfig as ServerConfig
+from toolwire.config.listening import WebsocketConfig as WebsocketConfig
+from toolwire.config.options import BadAnswersConfig as BadAnswersConfig
+from toolwire.config.options import CallsConfig as CallsConfig
+from toolwire.config.options import DecodingConfig as DecodingConfig
+from toolwire.config.options import LoopDetectConfig as LoopDetectConfig
+from toolwire.config.options import PromptConfig as PromptConfig
+from toolwire.config.options import ReasoningConfig as ReasoningConfig
+from toolwire.config.options import RequestsConfig as RequestsConfig
+from toolwire.config.options import ResponsesConfig as ResponsesConfig
+from toolwire.config.options import RetryConfig as RetryConfig
+from toolwire.config.options import RouteOptions as RouteOptions
+from toolwire.config.options import ToolLoopConfig as ToolLoopConfig
+from toolwire.config.options import UsageConfig as UsageConfig
+from toolwire.config.route import EndpointConfig as EndpointConfig
+from toolwire.config.route import RouteConfig as RouteConfig

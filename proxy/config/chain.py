@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from .documented import doc
+from toolwire.config.documented import doc
 
 DEFAULT_CHAIN: tuple[str, ...] = (
     "conversation",

@@ -5,13 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .backend import BackendConfig
-from .chain import MiddlewareConfig, default_chain
-from .documented import doc
-from .keeping import BackgroundConfig, CaptureConfig, InspectConfig, StoreConfig, TelemetryConfig, ToolsConfig
-from .listening import AuthConfig, CorsConfig, LimitsConfig, RateLimitsConfig, ServerConfig, WebsocketConfig
-from .options import RouteOptions
-from .route import RouteConfig
+from toolwire.config.backend import BackendConfig
+from toolwire.config.chain import MiddlewareConfig, default_chain
+from toolwire.config.documented import doc
+from toolwire.config.keeping import (
+    BackgroundConfig,
+    CaptureConfig,
+    InspectConfig,
+    StoreConfig,
+    TelemetryConfig,
+    ToolsConfig,
+)
+from toolwire.config.listening import (
+    AuthConfig,
+    CorsConfig,
+    LimitsConfig,
+    RateLimitsConfig,
+    ServerConfig,
+    WebsocketConfig,
+)
+from toolwire.config.options import RouteOptions
+from toolwire.config.route import RouteConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from .documented import doc
+from toolwire.config.documented import doc
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

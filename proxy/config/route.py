@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from .chain import MiddlewareConfig
-from .documented import doc
-from .listening import RateLimit
-from .options import RouteOptions
+from toolwire.config.chain import MiddlewareConfig
+from toolwire.config.documented import doc
+from toolwire.config.listening import RateLimit
+from toolwire.config.options import RouteOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """What the types of the configuration cannot say: bounds, names that exist, templates, keys, who can reach the port.
 
 Needs nothing but the configuration, and looks at the files that it names. Names of plug-ins, and what they say:
-`proxy.startup`.
+`toolwire.startup`.
 
 Sources: R5.4 (templates), R17.2 (messages), R17.8 (keys).
 """
@@ -17,17 +17,17 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from ..backends.connections import check_header
-from ..backends.mock import read_script
-from ..config import BackendConfig, CorsConfig, GatewayConfig, PromptConfig, RouteConfig, RouteOptions
-from ..ingress.auth import ApiKey, key_mistakes, owner_of, read_keys
-from ..prompting.prompt import check_template
-from ..registry import SERVER_PROTOCOLS, usual_server
-from ..support.conversion import ConfigError, join, suggestion
-from ..support.plainyaml import read_yaml
-from ..support.processes import NO_TOOLS, has_groups
-from .mcp_checks import mcp_mistakes
-from .mistakes import Mistakes
+from toolwire.config import BackendConfig, CorsConfig, GatewayConfig, PromptConfig, RouteConfig, RouteOptions
+from toolwire.configuration.mcp_checks import mcp_mistakes
+from toolwire.configuration.mistakes import Mistakes
+from toolwire.ingress.auth import ApiKey, key_mistakes, owner_of, read_keys
+from toolwire.prompting.prompt import check_template
+from toolwire.registry import SERVER_PROTOCOLS, usual_server
+from toolwire.support.conversion import ConfigError, join, suggestion
+from toolwire.support.plainyaml import read_yaml
+from toolwire.support.processes import NO_TOOLS, has_groups
+from toolwire.upstream.client.connections import check_header
+from toolwire.upstream.servers.mock import read_script
 
 SECRET_CHARS: Final = 32
 """A shorter secret could be guessed."""

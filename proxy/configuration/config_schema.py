@@ -1,4 +1,4 @@
-"""The JSON Schema of the configuration file, made from the dataclasses of `proxy.config`: for editors, and for the
+"""The JSON Schema of the configuration file, made from the dataclasses of `toolwire.config`: for editors, and for the
 docs.
 
 It is shipped as `proxy/configuration/config.schema.json`; a test compares. It checks form only: names of plug-ins,
@@ -11,10 +11,10 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any, Final, cast, get_args, get_origin
 
-from ..config import GatewayConfig
-from ..support.conversion import hints_of, is_mapping, is_sequence, join, options_of, to_mapping, without_none
-from .checks import BOUNDS
-from .settings import SHORTHAND
+from toolwire.config import GatewayConfig
+from toolwire.configuration.checks import BOUNDS
+from toolwire.configuration.settings import SHORTHAND
+from toolwire.support.conversion import hints_of, is_mapping, is_sequence, join, options_of, to_mapping, without_none
 
 EXPANSION: Final = {"type": "string", "pattern": r"\$\{"}
 """A text with `${NAME}` may stand for any scalar."""

@@ -26,7 +26,7 @@ def schema_text() -> str:
 
 def shipped(name: str) -> str:
     """A file that comes with this package."""
-    return resources.files("proxy.configuration").joinpath(name).read_text("utf-8")
+    return resources.files("toolwire.configuration").joinpath(name).read_text("utf-8")
 
 
 def write_first_file(path: Path) -> Path:

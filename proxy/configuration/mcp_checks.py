@@ -8,8 +8,8 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 from urllib.parse import urlsplit
 
-from ..config import McpServerConfig, ToolsConfig
-from ..support.locations import Permitted
+from toolwire.config import McpServerConfig, ToolsConfig
+from toolwire.support.locations import Permitted
 
 INSTALL: Final = "pip install 'toolwire[mcp]'"
 SDK: Final = 2

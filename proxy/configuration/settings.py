@@ -3,7 +3,7 @@
 Rules of this module:
 
 1. `load` reads the configuration file and the files that it names, and nothing else. Nothing is imported: names of
-   formats, backends and middlewares are looked up by `proxy.startup.names.check_names`, which needs the registries.
+   formats, backends and middlewares are looked up by `toolwire.startup.names.check_names`, which needs the registries.
 2. `${NAME}` and `${NAME:-default}` work in every text of the file; `$${` is a literal `${`. A default also stands in
    for an empty variable.
 3. Every key has a variable, `TOOLWIRE_` and the path joined by `__`: `TOOLWIRE_SERVER__PORT`,
@@ -23,7 +23,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from ..config import (
+from toolwire.config import (
     CaptureConfig,
     EndpointConfig,
     GatewayConfig,
@@ -33,10 +33,10 @@ from ..config import (
     RouteConfig,
     RouteOptions,
 )
-from ..support.conversion import ConfigError, EnvText, Rules, from_mapping, join
-from ..support.plainyaml import parse_yaml, read_yaml
-from .checks import value_mistakes
-from .mistakes import Mistakes
+from toolwire.configuration.checks import value_mistakes
+from toolwire.configuration.mistakes import Mistakes
+from toolwire.support.conversion import ConfigError, EnvText, Rules, from_mapping, join
+from toolwire.support.plainyaml import parse_yaml, read_yaml
 
 T = TypeVar("T")
 

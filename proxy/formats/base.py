@@ -11,21 +11,21 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, Final, Protocol
 
-from ..model import ToolResult, ToolSpec, ToolUse
-from ..scan._grammar import BlockSyntax, Branch, Grammar
-from .escaping import Escaping
-from .gbnf.grammar import STANDARD, Around, Bounds, Inexpressible, answer_grammar
-from .gbnf.tags import structural_tag
-from .layout import FUNCTION, Layout, Tagged
-from .listing import Listing
-from .markers import MarkerSet
-from .reading_back import Fields, fields_of
-from .rendering import prompt_name, prompt_parameters
-from .restoring import Escapes
-from .results import TOOL_RESPONSE, ResultForm
-from .templates import ALL, tokens
-from .values import Syntax
-from .words import COMMON, Words, words_of
+from toolwire.formats.engine.escaping import Escaping
+from toolwire.formats.engine.layout import FUNCTION, Layout, Tagged
+from toolwire.formats.engine.listing import Listing
+from toolwire.formats.engine.markers import MarkerSet
+from toolwire.formats.engine.reading_back import Fields, fields_of
+from toolwire.formats.engine.rendering import prompt_name, prompt_parameters
+from toolwire.formats.engine.restoring import Escapes
+from toolwire.formats.engine.results import TOOL_RESPONSE, ResultForm
+from toolwire.formats.engine.templates import ALL, tokens
+from toolwire.formats.engine.values import Syntax
+from toolwire.formats.engine.words import COMMON, Words, words_of
+from toolwire.formats.gbnf.grammar import STANDARD, Around, Bounds, Inexpressible, answer_grammar
+from toolwire.formats.gbnf.tags import structural_tag
+from toolwire.model import ToolResult, ToolSpec, ToolUse
+from toolwire.scan._grammar import BlockSyntax, Branch, Grammar
 
 __all__ = [
     "VERBATIM",
@@ -43,7 +43,7 @@ __all__ = [
 
 class AnswerGrammar(Protocol):
     """Makes the grammar of an answer that calls one of the tools, or several if `parallel`, with nothing around the
-    calls. Raises `proxy.formats.gbnf.grammar.Inexpressible` if there is no such grammar."""
+    calls. Raises `toolwire.formats.gbnf.grammar.Inexpressible` if there is no such grammar."""
 
     def __call__(self, tools: Sequence[ToolSpec], parallel: bool, bounds: Bounds = ...) -> str: ...
 

@@ -1,7 +1,7 @@
 """Request bodies: from bytes to a JSON object, without stopping the event loop.
 
-Values and nesting are bounded by `limits.json_values` and `limits.json_depth` (`proxy.support.bounded_json`). A large
-body is read in a thread.
+Values and nesting are bounded by `limits.json_values` and `limits.json_depth` (`toolwire.support.bounded_json`). A
+large body is read in a thread.
 
 A body with a key that occurs twice in one object is refused: the gateway, a middleware and the model server could each
 read another one of the two. NUL in strings is fine. Lone surrogates, invalid UTF-8, NaN and Infinity are errors.
@@ -14,12 +14,20 @@ from typing import Any, Final
 
 import orjson
 
-from ..config import LimitsConfig
-from ..errors import ClientFault, quote
-from ..formats.toolset import TOOLS_KEY, KnownTools
-from ..support.bounded_json import LARGE_BYTES, BoundExceeded, Bounds, DuplicateKey, MalformedJson, is_deep, loads
-from ..support.duplicate_keys import duplicate_key, has_duplicates
-from ..support.offload import OFFLOAD_BYTES, offload
+from toolwire.config import LimitsConfig
+from toolwire.errors import ClientFault, quote
+from toolwire.formats.engine.toolset import TOOLS_KEY, KnownTools
+from toolwire.support.bounded_json import (
+    LARGE_BYTES,
+    BoundExceeded,
+    Bounds,
+    DuplicateKey,
+    MalformedJson,
+    is_deep,
+    loads,
+)
+from toolwire.support.duplicate_keys import duplicate_key, has_duplicates
+from toolwire.support.offload import OFFLOAD_BYTES, offload
 
 _HINT: Final = "Send one JSON object in UTF-8."
 

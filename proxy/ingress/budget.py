@@ -20,8 +20,8 @@ from typing import Final, Protocol
 
 from aiohttp import web
 
-from ..errors import ClientFault, GatewayError, Unavailable
-from ..support.allocator import GivingBack
+from toolwire.errors import ClientFault, GatewayError, Unavailable
+from toolwire.support.allocator import GivingBack
 
 OPTION: Final = "limits.total_body_bytes"
 GIVE_BACK_BYTES: Final = 64 * 1024 * 1024
@@ -46,7 +46,7 @@ class BodyBudget:
         self.held: dict[str, int] = {}
         """By account, if there are several."""
         self.inflating = asyncio.Lock()
-        """Held for one step of inflating a body: see `proxy.ingress.receiving`."""
+        """Held for one step of inflating a body: see `toolwire.ingress.receiving`."""
         self.limit = limit
         self.fair = fair
         self.cells, self.place = gauge

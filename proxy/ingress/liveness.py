@@ -11,7 +11,7 @@ from typing import Final
 
 from aiohttp import web
 
-from ..errors import GatewayError
+from toolwire.errors import GatewayError
 
 TICK_S: Final = 0.1
 """How often a running exchange looks whether its client is still there (R10.7 asks for one second)."""

@@ -5,12 +5,12 @@ Rules of this module:
 1. Nothing is read, and nobody is told to send (`100 Continue`), before the head has been found right: `Delivery` comes
    here last.
 2. A compressed body is inflated here and not by aiohttp, which would do it as the bytes come: before a key was looked
-   at, without a pause, and also what a refused request still sends. One step (`proxy.support.codings`) is taken in a
+   at, without a pause, and also what a refused request still sends. One step (`toolwire.support.codings`) is taken in a
    turn of the event loop, whoever it is for: many bodies at once take longer, and the others who are served wait for
    one step only.
-3. Every byte counts against `limits.total_body_bytes` as it comes (`proxy.ingress.budget`), and what came out of a
+3. Every byte counts against `limits.total_body_bytes` as it comes (`toolwire.ingress.budget`), and what came out of a
    compressed body also against `limits.body_bytes`.
-4. Who is refused with a body that has not come is not listened to any more: see `proxy.pipeline.heads`.
+4. Who is refused with a body that has not come is not listened to any more: see `toolwire.pipeline.exchange.heads`.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from typing import Final
 from aiohttp import web
 from aiohttp.http import HttpVersion11
 
-from ..errors import ClientFault
-from ..support.bounded_json import LARGE_BYTES
-from ..support.codings import Decoder, coding_of, supported
-from .budget import BodyShare
-from .liveness import INTERIM
+from toolwire.errors import ClientFault
+from toolwire.ingress.budget import BodyShare
+from toolwire.ingress.liveness import INTERIM
+from toolwire.support.bounded_json import LARGE_BYTES
+from toolwire.support.codings import Decoder, coding_of, supported
 
 BODY_RATE: Final = 16 * 1024
 """Bytes a second: a body that comes as fast as this is never too slow."""

@@ -1,5 +1,5 @@
 """Forms of log lines: `key=value` for people who search, JSON for machines. The one for a terminal is in
-`proxy.observability.terminal`.
+`toolwire.observability.terminal`.
 
 A record may carry `extra={"fields": {...}}`: they become keys of the JSON object, or `key=value` at the end of the
 text.
@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import orjson
 
-from ..support.legible import visible_json, visible_lines
+from toolwire.support.legible import visible_json, visible_lines
 
 Entry = tuple[float, str, str, str, Mapping[str, Any], str]
 """What a line says: Unix time in seconds, level, logger, message, fields, traceback."""

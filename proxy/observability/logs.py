@@ -11,8 +11,8 @@ import traceback
 from collections.abc import Mapping
 from typing import Any, Final, Literal, TextIO
 
-from .log_forms import Entry, JsonFormatter, LineFormatter, TextFormatter, fields_of
-from .terminal import TerminalFormatter, takes_colours
+from toolwire.observability.log_forms import Entry, JsonFormatter, LineFormatter, TextFormatter, fields_of
+from toolwire.observability.terminal import TerminalFormatter, takes_colours
 
 LogFormat = Literal["auto", "text", "json"]
 """`auto`: lines for people where the stream is a terminal, else `text`."""
@@ -128,5 +128,5 @@ def set_up_logging(form: LogFormat, level: str, stream: TextIO | None = None) ->
     stream = stream or sys.stderr
     handler = LineHandler(stream, _formatter(form, stream))
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
-    # It says again and again that a collector is away. `proxy.observability.otlp` says it once.
+    # It says again and again that a collector is away. `toolwire.extras.otel.otlp` says it once.
     logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)

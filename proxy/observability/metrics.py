@@ -9,7 +9,7 @@ Rules of this module:
 3. One process writes a file, any may read it. A series is written before the header says that it is there.
 4. Not for threads: one event loop counts.
 
-What is read from here becomes a page in `proxy.observability.exposition`.
+What is read from here becomes a page in `toolwire.observability.exposition`.
 """
 
 from __future__ import annotations

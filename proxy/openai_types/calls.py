@@ -8,9 +8,9 @@ from typing import Any, ClassVar, Self
 
 import orjson
 
-from ..model import ToolUse
-from ..protocols.wire import dump
-from ..support.decoding import Fields, Wire
+from toolwire.model import ToolUse
+from toolwire.protocols.shared.wire import dump
+from toolwire.support.decoding import Fields, Wire
 
 
 class ToolCallFunction(Wire):

@@ -3,11 +3,11 @@
 Rules of this module:
 
 1. What is served is in the document, and nothing else is: it is made from the routes of the application. A part
-   (`proxy.openapi.parts`) only says what a path is about. A path of which no part says anything, as that of a plug-in
-   without one, is there all the same.
+   (`toolwire.openapi.parts`) only says what a path is about. A path of which no part says anything, as that of a
+   plug-in without one, is there all the same.
 2. Of a path that is served with `/v1` and without, the one with `/v1` is in the document; of one that the configuration
    names (`server.pass_through`) the one that is written there.
-3. Errors come from the table of codes (`proxy.errors`), with the status that the protocol gives them.
+3. Errors come from the table of codes (`toolwire.errors`), with the status that the protocol gives them.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
-from .._version import __version__
-from ..backends.client_ids import HEADER as CLIENT_ID
-from ..errors import CODES, GatewayError
-from ..pipeline.heads import TOKENIZER, USAGE_SOURCE
-from ..protocols.base import Allowance, ClientSide
-from ..protocols.openai import TIME_HEADER
-from ..protocols.passed import VERSION, PassedProtocol
-from ..protocols.sides import owns
-from .parts import OWN, OWN_WORDS, SCHEMAS, Json, Part, read_part
+from toolwire._version import __version__
+from toolwire.errors import CODES, GatewayError
+from toolwire.openapi.parts import OWN, OWN_WORDS, SCHEMAS, Json, Part, read_part
+from toolwire.pipeline.exchange.heads import TOKENIZER, USAGE_SOURCE
+from toolwire.protocols.base import Allowance, ClientSide
+from toolwire.protocols.shared.openai import TIME_HEADER
+from toolwire.protocols.shared.passed import VERSION, PassedProtocol
+from toolwire.protocols.sides import owns
+from toolwire.upstream.servers.client_ids import HEADER as CLIENT_ID
 
 UNKNOWN: Final = "Nothing more is known here of what is sent and answered."
 """Stands at a path of which no part says anything."""

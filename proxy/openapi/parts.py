@@ -1,7 +1,7 @@
 """The parts of the document that lie in files: one for each protocol, and the gateway's own.
 
 A part is an OpenAPI document as far as it is that protocol's alone: `tags`, `paths` below the base URL, and
-`components.schemas`. What all answers have in common (errors, headers, keys) is added by `proxy.openapi.document`.
+`components.schemas`. What all answers have in common (errors, headers, keys) is added by `toolwire.openapi.document`.
 Under `x-toolwire` stands what OpenAPI has no word for:
 
 - `requests`: names, and the files of the schemas by which requests are checked, beside the part. They are in the
@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import orjson
 
-OWN: Final = "proxy.openapi:gateway_api.json"
+OWN: Final = "toolwire.openapi:gateway_api.json"
 """The gateway's own part."""
 OWN_WORDS: Final = "x-toolwire"
 SCHEMAS: Final = "#/components/schemas/"

@@ -12,10 +12,10 @@ from typing import Final
 import orjson
 from aiohttp import web
 
-from ..pipeline.delivery import CLIENTS
-from ..protocols.passed import PassedProtocol
-from .document import Endpoint, Served, document
-from .parts import Json
+from toolwire.openapi.document import Endpoint, Served, document
+from toolwire.openapi.parts import Json
+from toolwire.pipeline.sending.delivery import CLIENTS
+from toolwire.protocols.shared.passed import PassedProtocol
 
 PATH: Final = "/openapi.json"
 

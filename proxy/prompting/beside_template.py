@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..config import PromptConfig
-from ..formats.base import ToolFormat, escaping_for
-from ..formats.restoring import Escapes
-from ..model import Message, ModelRequest, Part, Text, ToolChoice, ToolResult, ToolSpec, replace
-from .prompt import MAY, NEVER, policy
-from .transcript import SYSTEM, Placement, TranscriptWriter, completed
+from toolwire.config import PromptConfig
+from toolwire.formats.base import ToolFormat, escaping_for
+from toolwire.formats.engine.restoring import Escapes
+from toolwire.model import Message, ModelRequest, Part, Text, ToolChoice, ToolResult, ToolSpec, replace
+from toolwire.prompting.prompt import MAY, NEVER, policy
+from toolwire.prompting.transcript import SYSTEM, Placement, TranscriptWriter, completed
 
 
 def policy_beside(request: ModelRequest, tool_format: ToolFormat, prompt: PromptConfig) -> str:

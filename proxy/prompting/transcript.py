@@ -21,19 +21,19 @@ from functools import lru_cache
 from itertools import groupby
 from typing import Final, Literal
 
-from ..call_policy.ids import is_given
-from ..formats.base import ToolFormat, earlier_calls, escaping_for
-from ..formats.brackets import MARKERS as BRACKET_MARKERS
-from ..formats.brackets import RESULTS as BRACKET_RESULTS
-from ..formats.brackets import attribute as bracket_attribute
-from ..formats.brackets import is_word
-from ..formats.escaping import SLICE_CHARS, Escaping, Markup, Pieces
-from ..formats.layout import plain_name
-from ..formats.longjson import compact
-from ..formats.rendering import is_json_object, prompt_name, taught_arguments
-from ..formats.restoring import Escapes
-from ..formats.results import told_text
-from ..model import (
+from toolwire.call_policy.ids import is_given
+from toolwire.formats.base import ToolFormat, earlier_calls, escaping_for
+from toolwire.formats.engine.brackets import MARKERS as BRACKET_MARKERS
+from toolwire.formats.engine.brackets import RESULTS as BRACKET_RESULTS
+from toolwire.formats.engine.brackets import attribute as bracket_attribute
+from toolwire.formats.engine.brackets import is_word
+from toolwire.formats.engine.escaping import SLICE_CHARS, Escaping, Markup, Pieces
+from toolwire.formats.engine.layout import plain_name
+from toolwire.formats.engine.longjson import compact
+from toolwire.formats.engine.rendering import is_json_object, prompt_name, taught_arguments
+from toolwire.formats.engine.restoring import Escapes
+from toolwire.formats.engine.results import told_text
+from toolwire.model import (
     Attempt,
     Image,
     Message,
@@ -149,7 +149,7 @@ def turn_escaping(markers: frozenset[str]) -> Escaping:
 
 def is_silent(message: Message, wire: str | None) -> bool:
     """Whether nothing that a message holds can be said to a model that only reads text, behind a backend of the
-    protocol `wire` (`proxy.backends.fit_messages.fit_parts`)."""
+    protocol `wire` (`toolwire.upstream.servers.fit_messages.fit_parts`)."""
     for part in message.parts:
         foreign = isinstance(part, Opaque) and part.protocol != wire
         if not (foreign or (isinstance(part, Reasoning) and not part.text)):

@@ -1,7 +1,7 @@
 """What a protocol is: one wire form of requests and answers, read and written in one place.
 
 It has two halves, which meet in the model: `ClientSide` is how clients speak to the gateway, `ServerSide` how the
-gateway speaks to model servers. A protocol may have one of them only. Both are found by name (`proxy.registry`);
+gateway speaks to model servers. A protocol may have one of them only. Both are found by name (`toolwire.registry`);
 nothing outside of this folder knows one by its name (docs/adr/0024).
 
 Rules:
@@ -20,18 +20,18 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any, Final, Literal, Protocol, runtime_checkable
 
-from ..config import BackendConfig, ResponsesConfig
-from ..errors import GatewayError
-from ..events import BlockKind, Event
-from ..model import EMPTY, Message, ModelReply, ModelRequest, Opaque, ToolUse, Usage, dataclass
-from . import openai
-from .conversation_form import ConversationForm
-from .mending import Mending
-from .noise import Note, unnoted
-from .numbers import MAX_CHOICES
-from .served import ServedForm
-from .turn import Turn
-from .wire import load
+from toolwire.config import BackendConfig, ResponsesConfig
+from toolwire.errors import GatewayError
+from toolwire.events import BlockKind, Event
+from toolwire.model import EMPTY, Message, ModelReply, ModelRequest, Opaque, ToolUse, Usage, dataclass
+from toolwire.protocols.shared import openai
+from toolwire.protocols.shared.conversation_form import ConversationForm
+from toolwire.protocols.shared.mending import Mending
+from toolwire.protocols.shared.noise import Note, unnoted
+from toolwire.protocols.shared.numbers import MAX_CHOICES
+from toolwire.protocols.shared.served import ServedForm
+from toolwire.protocols.shared.turn import Turn
+from toolwire.protocols.shared.wire import load
 
 KEEPALIVE: Final = b": keep-alive\n\n"
 """A comment in a stream of server-sent events: it shows life and means nothing (R6.14)."""
@@ -124,9 +124,9 @@ class TurnForm(Protocol):
     """How a protocol whose clients leave their history to the server (R12) names the turns of a conversation, and shows
     them. What has a value here need not be said by who inherits.
 
-    A turn is read in the model's words (`proxy.protocols.turn`), so whoever goes on from it may speak another protocol.
-    What the protocol shows of a turn and messages do not say it keeps in the turn's `extra`; Responses keeps all in its
-    own words (`said`). `body` is always a client's parsed JSON, an item one entry of what it said or got.
+    A turn is read in the model's words (`toolwire.protocols.shared.turn`), so whoever goes on from it may speak another
+    protocol. What the protocol shows of a turn and messages do not say it keeps in the turn's `extra`; Responses keeps
+    all in its own words (`said`). `body` is always a client's parsed JSON, an item one entry of what it said or got.
     """
 
     previous: str
@@ -308,7 +308,7 @@ class ClientSide(Protocol):
     opaque_on_calls: bool = False
     """A call has a place for an opaque text (`carried_call`); else reasoning stands before it that holds one."""
     api: str | None = None
-    """Its part of `/openapi.json`, a file: `package:folder/file.json` (`proxy.openapi.parts`). Without one its paths
+    """Its part of `/openapi.json`, a file: `package:folder/file.json` (`toolwire.openapi.parts`). Without one its paths
     are in the document, but not what is sent there."""
 
     def read_request(self, body: Mapping[str, Any], raw: bytes) -> ModelRequest:

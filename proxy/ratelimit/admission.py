@@ -16,16 +16,16 @@ from typing import Final, Literal
 
 from aiohttp import web
 
-from ..backends.usage import BYTES_PER_TOKEN, IMAGE_TOKENS
-from ..config import GatewayConfig, RateLimit, RouteConfig
-from ..errors import ClientFault, GatewayError, Unavailable, quote, retry_after
-from ..ingress.auth import ApiKey
-from ..ingress.liveness import LivenessMonitor
-from ..model import Image, ModelRequest, Part, ToolResult
-from ..protocols.base import Allowance, ClientSide
-from ..protocols.openai import duration
-from .base import WINDOW_S, Bound, Kind, Ledger, LedgerUnavailable, Scope, Verdict, wait_s
-from .slots import Arrivals, Slot
+from toolwire.config import GatewayConfig, RateLimit, RouteConfig
+from toolwire.errors import ClientFault, GatewayError, Unavailable, quote, retry_after
+from toolwire.ingress.auth import ApiKey
+from toolwire.ingress.liveness import LivenessMonitor
+from toolwire.model import Image, ModelRequest, Part, ToolResult
+from toolwire.protocols.base import Allowance, ClientSide
+from toolwire.protocols.shared.openai import duration
+from toolwire.ratelimit.base import WINDOW_S, Bound, Kind, Ledger, LedgerUnavailable, Scope, Verdict, wait_s
+from toolwire.ratelimit.slots import Arrivals, Slot
+from toolwire.upstream.servers.usage import BYTES_PER_TOKEN, IMAGE_TOKENS
 
 ANONYMOUS: Final = "anonymous"
 """Account of all clients together where no key is needed."""

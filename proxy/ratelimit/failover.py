@@ -20,8 +20,8 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
-from .base import RENEW_S, Bound, Change, Ledger, LedgerUnavailable, Verdict, changes, gives_back
-from .memory import MemoryLedger
+from toolwire.ratelimit.base import RENEW_S, Bound, Change, Ledger, LedgerUnavailable, Verdict, changes, gives_back
+from toolwire.ratelimit.memory import MemoryLedger
 
 T = TypeVar("T")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from .base import Bound, Change, Ledger, Verdict, fits
+from toolwire.ratelimit.base import Bound, Change, Ledger, Verdict, fits
 
 
 class MemoryLedger(Ledger):

@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final
 
-from ..support.redis_client import FAILURES, RedisClient, Script, described
-from ..support.redis_url import read_url
-from .base import LEASE_S, ROUNDING, WINDOW_S, Bound, Change, Ledger, LedgerUnavailable, Verdict
+from toolwire.ratelimit.base import LEASE_S, ROUNDING, WINDOW_S, Bound, Change, Ledger, LedgerUnavailable, Verdict
+from toolwire.support.redis_client import FAILURES, RedisClient, Script, described
+from toolwire.support.redis_url import read_url
 
 LAYOUT: Final = 1
 """Part of each key: gateways with different layouts on one server do not count together."""

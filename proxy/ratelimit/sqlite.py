@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
-from ..support.sqlite_thread import SqliteThread, write_ahead
-from .base import LEASE_S, Bound, Change, Ledger, LedgerUnavailable, Verdict, fits
+from toolwire.ratelimit.base import LEASE_S, Bound, Change, Ledger, LedgerUnavailable, Verdict, fits
+from toolwire.support.sqlite_thread import SqliteThread, write_ahead
 
 T = TypeVar("T")
 

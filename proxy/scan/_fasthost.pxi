@@ -1,7 +1,7 @@
 # Where calls go out that are given out while they come: part of `_fastparse.pyx`, the twin of `_pyhost.py`.
 
 cdef class LiveHost:
-    """See `proxy.scan.live.Host`."""
+    """See `toolwire.scan.live.Host`."""
 
     cdef Buffer _buffer
     cdef Output _output
@@ -17,14 +17,14 @@ cdef class LiveHost:
         return self._buffer.span(start, stop)
 
     def live_open(self, call):
-        """See `proxy.scan.live.Host`."""
+        """See `toolwire.scan.live.Host`."""
         self._prose.edge()
         return self._output.open_call(call, None)
 
     def live_say(self, block, str text):
-        """See `proxy.scan.live.Host`."""
+        """See `toolwire.scan.live.Host`."""
         self._output.say_argument(block, text)
 
     def live_close(self, block, status):
-        """See `proxy.scan.live.Host`."""
+        """See `toolwire.scan.live.Host`."""
         self._output.events.append(Close(block, status))

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final, Literal, Protocol
 
-from ..errors import GatewayError
-from ..model import CallKind
+from toolwire.errors import GatewayError
+from toolwire.model import CallKind
 
 BLOCK_BYTES: Final = 1024 * 1024
 """Default bound of one block, tags included, in bytes of UTF-8 (`limits.block_bytes`)."""

@@ -10,7 +10,18 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Final
 
-from ._grammar import END, LITERAL_BYTES, MAX_FIRSTS, Anchor, BlockSyntax, Branch, Field, Grammar, Node, Read
+from toolwire.scan._grammar import (
+    END,
+    LITERAL_BYTES,
+    MAX_FIRSTS,
+    Anchor,
+    BlockSyntax,
+    Branch,
+    Field,
+    Grammar,
+    Node,
+    Read,
+)
 
 NOTHING: Final = 0
 WORD: Final = 1

@@ -6,15 +6,15 @@ from __future__ import annotations
 
 from typing import Literal
 
-from ..events import Close
-from ._grammar import Found
-from ._pybuffer import Buffer
-from ._pyoutput import Output
-from ._pyprose import Prose
+from toolwire.events import Close
+from toolwire.scan._grammar import Found
+from toolwire.scan._pybuffer import Buffer
+from toolwire.scan._pyoutput import Output
+from toolwire.scan._pyprose import Prose
 
 
 class LiveHost:
-    """See `proxy.scan.live.Host`."""
+    """See `toolwire.scan.live.Host`."""
 
     def __init__(self, buffer: Buffer, output: Output, prose: Prose) -> None:
         self._buffer = buffer
@@ -26,14 +26,14 @@ class LiveHost:
         return self._buffer.span(start, stop)
 
     def live_open(self, call: Found) -> int:
-        """See `proxy.scan.live.Host`."""
+        """See `toolwire.scan.live.Host`."""
         self._prose.edge()
         return self._output.open_call(call, None)
 
     def live_say(self, block: int, text: str) -> None:
-        """See `proxy.scan.live.Host`."""
+        """See `toolwire.scan.live.Host`."""
         self._output.say_argument(block, text)
 
     def live_close(self, block: int, status: Literal["complete", "truncated"]) -> None:
-        """See `proxy.scan.live.Host`."""
+        """See `toolwire.scan.live.Host`."""
         self._output.events.append(Close(block, status))

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..events import BlockKind, BlockStatus, Close, Delta, Event, Open
-from ._grammar import REASONING, SPACE, TEXT, Found
-from .blocks import opening
+from toolwire.events import BlockKind, BlockStatus, Close, Delta, Event, Open
+from toolwire.scan._grammar import REASONING, SPACE, TEXT, Found
+from toolwire.scan.blocks import opening
 
 
 class Blanks:

@@ -33,9 +33,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from ..errors import GatewayError
-from ..events import Event, Fault
-from ._grammar import (
+from toolwire.errors import GatewayError
+from toolwire.events import Event, Fault
+from toolwire.scan._grammar import (
     AS_TEXT,
     BLOCK_BYTES,
     DONE,
@@ -47,17 +47,28 @@ from ._grammar import (
     only,
     valid_text,
 )
-from ._plan import Opener, Plan, plan
-from ._pyblock import FRAMING, NONE, OPEN, WHOLE, BlockReader
-from ._pybuffer import Buffer
-from ._pyhost import LiveHost
-from ._pyoutput import Output
-from ._pyprose import Prose
-from ._pysse import SseFramer, are_plain
-from .blocks import as_text, dropped, ended
-from .decoding import DeltaDecoder
-from .live import LiveCalls
-from .surroundings import ALONE, FENCE, FRAMED, GOES_ON, HEADS, IS_CALL, IS_TEXT, NEXT_BLOCK, Read, Surroundings
+from toolwire.scan._plan import Opener, Plan, plan
+from toolwire.scan._pyblock import FRAMING, NONE, OPEN, WHOLE, BlockReader
+from toolwire.scan._pybuffer import Buffer
+from toolwire.scan._pyhost import LiveHost
+from toolwire.scan._pyoutput import Output
+from toolwire.scan._pyprose import Prose
+from toolwire.scan._pysse import SseFramer, are_plain
+from toolwire.scan.blocks import as_text, dropped, ended
+from toolwire.scan.decoding import DeltaDecoder
+from toolwire.scan.live import LiveCalls
+from toolwire.scan.surroundings import (
+    ALONE,
+    FENCE,
+    FRAMED,
+    GOES_ON,
+    HEADS,
+    IS_CALL,
+    IS_TEXT,
+    NEXT_BLOCK,
+    Read,
+    Surroundings,
+)
 
 __all__ = ["CallScanner", "SseFramer", "are_plain"]
 

@@ -7,14 +7,24 @@ from __future__ import annotations
 
 from typing import Final
 
-from ._grammar import FENCE, REASONING, SPACE, TEXT, WORD_BYTES, CallPolicy
-from ._plan import TICK, Marker, Opener, Plan
-from ._pybuffer import Buffer
-from ._pyoutput import Output
-from .loose_head import loose_words
-from .parts.quoting import Quoting
-from .surroundings import ALONE, CODE, GOES_ON, IS_CALL, LAST_BYTES, MARKS, STRING, Surroundings, behind_info
-from .surroundings import FENCE as IN_FENCE
+from toolwire.scan._grammar import FENCE, REASONING, SPACE, TEXT, WORD_BYTES, CallPolicy
+from toolwire.scan._plan import TICK, Marker, Opener, Plan
+from toolwire.scan._pybuffer import Buffer
+from toolwire.scan._pyoutput import Output
+from toolwire.scan.loose_head import loose_words
+from toolwire.scan.parts.quoting import Quoting
+from toolwire.scan.surroundings import (
+    ALONE,
+    CODE,
+    GOES_ON,
+    IS_CALL,
+    LAST_BYTES,
+    MARKS,
+    STRING,
+    Surroundings,
+    behind_info,
+)
+from toolwire.scan.surroundings import FENCE as IN_FENCE
 
 _SPACE: Final = SPACE.encode()
 _NEWLINE: Final = ord("\n")

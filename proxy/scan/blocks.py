@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
-from ..events import BlockKind, Open
-from ._grammar import AS_TEXT, DROPPED, Block, BlockSyntax, Decision, Field, Found
+from toolwire.events import BlockKind, Open
+from toolwire.scan._grammar import AS_TEXT, DROPPED, Block, BlockSyntax, Decision, Field, Found
 
 Piece = tuple[Field, int, int]
 """A field, and between which offsets of the block it stands."""

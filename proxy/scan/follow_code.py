@@ -17,10 +17,24 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from ._pystring import CODE_STRING, PLAIN_TEXT
-from .follower import COLON, ITEM, KEY, LONGEST, NAME, NEXT, SPACE, START, STUCK, TEXT, VALUE, WORD, Follower
-from .literals import ESCAPE, SCALAR, json_string, scalar, unescape
-from .repair import MAX_DEPTH
+from toolwire.repair.literals import ESCAPE, SCALAR, json_string, scalar, unescape
+from toolwire.repair.repair import MAX_DEPTH
+from toolwire.scan._pystring import CODE_STRING, PLAIN_TEXT
+from toolwire.scan.follower import (
+    COLON,
+    ITEM,
+    KEY,
+    LONGEST,
+    NAME,
+    NEXT,
+    SPACE,
+    START,
+    STUCK,
+    TEXT,
+    VALUE,
+    WORD,
+    Follower,
+)
 
 _SPACES: Final = " \t\r\n"
 _CALLEE: Final = re.compile(r"[\w.-]+")

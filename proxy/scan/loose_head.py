@@ -18,7 +18,7 @@ from collections.abc import Collection
 from functools import lru_cache
 from typing import Final
 
-from ._grammar import SPACE
+from toolwire.scan._grammar import SPACE
 
 HEAD_CHARS: Final = 320
 """The name of a tool stands within so many characters, or nowhere."""

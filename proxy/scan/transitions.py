@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from ._grammar import BODY, BROKEN, DONE, HELD, KEY, LEAD, REASONING, TAIL, TEXT
+from toolwire.scan._grammar import BODY, BROKEN, DONE, HELD, KEY, LEAD, REASONING, TAIL, TEXT
 
 OUTSIDE: Final = (TEXT, REASONING)
 """Where an answer begins, inside reasoning if it is `preopened`, and where it goes on behind a block."""

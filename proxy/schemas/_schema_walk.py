@@ -23,7 +23,7 @@ from urllib.parse import unquote
 
 import orjson
 
-from ..errors import quote
+from toolwire.errors import quote
 
 Path = tuple[str | int, ...]
 

@@ -10,7 +10,7 @@ Rules:
    the bounds are dropped where that only makes the schema laxer; `strict` schemas are refused.
 4. An error names the place: `SchemaProblem.path` from the schema's root, and the path in the arguments for a check.
 
-Formats are not asserted, and neither are some patterns (`proxy.schemas.patterns`). Source: R3.4, R3.6, R3.9, R3.10,
+Formats are not asserted, and neither are some patterns (`toolwire.schemas.patterns`). Source: R3.4, R3.6, R3.9, R3.10,
 R33.1; the choice of the engine: docs/adr/0003.
 """
 
@@ -28,11 +28,21 @@ from urllib.parse import quote as percent_encoded
 import jsonschema_rs
 import orjson
 
-from ..config import LimitsConfig
-from ..errors import quote
-from ..support.cache import Cache, CacheBudget, chars_of, weight_of
-from ._schema_walk import BUDGET, Graph, Node, SchemaProblem, Uncheckable, depth_of, json_text, path_text, private_copy
-from .patterns import LINEAR, settle_patterns
+from toolwire.config import LimitsConfig
+from toolwire.errors import quote
+from toolwire.schemas._schema_walk import (
+    BUDGET,
+    Graph,
+    Node,
+    SchemaProblem,
+    Uncheckable,
+    depth_of,
+    json_text,
+    path_text,
+    private_copy,
+)
+from toolwire.schemas.patterns import LINEAR, settle_patterns
+from toolwire.support.cache import Cache, CacheBudget, chars_of, weight_of
 
 __all__ = [
     "NotCompiled",

@@ -3,7 +3,7 @@ overstep.
 
 aiohttp bounds the fields of a request's head and the time between two requests. Added here are the number of
 connections, the size of a whole head, the time for it, clients that do not take their answer, and answers in the
-gateway's own form. The time for a body is kept where bodies are read (`proxy.ingress.receiving`).
+gateway's own form. The time for a body is kept where bodies are read (`toolwire.ingress.receiving`).
 
 Rules of this module:
 
@@ -16,7 +16,7 @@ Rules of this module:
 4. Bodies that arrive together are read in turns: at most `READS_AT_ONCE` reads of `READ_BYTES` in one iteration of the
    event loop, whoever sends them. A slow or small request takes no turn.
 5. A client may end its side of the connection when it has asked, and gets its answer; that it is still there is for
-   `proxy.ingress.liveness` to find out.
+   `toolwire.ingress.liveness` to find out.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from aiohttp import web
 from aiohttp.http import HttpVersion10, HttpVersion11, RawRequestMessage
 from aiohttp.http_exceptions import HttpProcessingError
 
-from ..config import LimitsConfig, ServerConfig
-from ..errors import ClientFault, Defect, GatewayError, Unavailable, quote
-from ..ingress.turns import Turns
-from ..observability.logs import log_fields
-from ..observability.metrics import Counter, Gauge
-from ..pipeline.heads import request_id
-from ..protocols.wire import dump
-from .descriptors import files_allowed, room
-from .farewell import LINGER_S, Refusal, answer, malformed
-from .parsing import SLICE_BYTES, SlicingHandler
+from toolwire.config import LimitsConfig, ServerConfig
+from toolwire.errors import ClientFault, Defect, GatewayError, Unavailable, quote
+from toolwire.ingress.turns import Turns
+from toolwire.observability.logs import log_fields
+from toolwire.observability.metrics import Counter, Gauge
+from toolwire.pipeline.exchange.heads import request_id
+from toolwire.protocols.shared.wire import dump
+from toolwire.server.descriptors import files_allowed, room
+from toolwire.server.farewell import LINGER_S, Refusal, answer, malformed
+from toolwire.server.parsing import SLICE_BYTES, SlicingHandler
 
 LOG: Final = logging.getLogger("toolwire.clients")
 
@@ -265,7 +265,7 @@ class ClientConnection(SlicingHandler):
         """The client says no more; whether it may wait for an answer, because it has asked.
 
         With HTTP/1.0 it may not: there is no way to find out whether it is still there (see
-        `proxy.ingress.liveness`)."""
+        `toolwire.ingress.liveness`)."""
         waiter = self._waiter
         newest = self.newest
         if self.is_websocket or newest is None or (waiter is not None and not waiter.done()):

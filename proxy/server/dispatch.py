@@ -15,8 +15,8 @@ from typing import Final
 from aiohttp import web
 from aiohttp.http import HttpVersion11
 
-from ..pipeline.routing import Handler
-from .clients import check_head
+from toolwire.pipeline.exchange.routing import Handler
+from toolwire.server.clients import check_head
 
 MATCH: Final = "_match_info"
 """Where aiohttp keeps the match of a request: nothing public sets it."""

@@ -5,8 +5,8 @@ Rules of this module:
 1. A request is answered from its first byte to its last by the application that was current when it came. One that was
    replaced ends, with all that it holds, after its last answer, however long that takes.
 2. Another takes its place only once it runs. Whatever fails before changes nothing.
-3. What outlives a configuration is handed on (`proxy.pipeline.shared_resources`). Where the gateway listens is not
-   exchanged.
+3. What outlives a configuration is handed on (`toolwire.pipeline.exchange.shared_resources`). Where the gateway listens
+   is not exchanged.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from ..config import GatewayConfig
-from ..configuration.checks import check_values
-from ..endpoints.health import HEALTH
-from ..errors import GatewayError
-from ..ingress.liveness import LIVENESS, LivenessMonitors
-from ..observability.logs import change_logging
-from ..observability.telemetry import Metrics
-from ..pipeline.background import BACKGROUND
-from ..pipeline.delivery import CLIENTS
-from ..registry import registries
-from ..startup.chains import told
-from ..startup.circles import leading_back
-from ..support.conversion import ConfigError
-from .clients import ClientServer, usual
-from .descriptors import log_room
-from .dispatch import Dispatch
+from toolwire.config import GatewayConfig
+from toolwire.configuration.checks import check_values
+from toolwire.errors import GatewayError
+from toolwire.ingress.liveness import LIVENESS, LivenessMonitors
+from toolwire.observability.logs import change_logging
+from toolwire.observability.telemetry import Metrics
+from toolwire.pipeline.conversations.background import BACKGROUND
+from toolwire.pipeline.sending.delivery import CLIENTS
+from toolwire.registry import registries
+from toolwire.server.clients import ClientServer, usual
+from toolwire.server.descriptors import log_room
+from toolwire.server.dispatch import Dispatch
+from toolwire.startup.chains import told
+from toolwire.startup.circles import leading_back
+from toolwire.support.conversion import ConfigError
+from toolwire.upstream.pool.health import HEALTH
 
 LOG: Final = logging.getLogger("toolwire.serving")
 

@@ -13,13 +13,13 @@ from typing import Any
 
 from aiohttp import web
 
-from ..app import BACKENDS
-from ..backends.http import HttpBackend
-from ..backends.wire_client import WireClient
-from ..backends.wire_connection import Connection
-from ..config import GatewayConfig
-from ..observability.telemetry import Metrics
-from .hosting import AppFactory, Host
+from toolwire.app import BACKENDS
+from toolwire.config import GatewayConfig
+from toolwire.observability.telemetry import Metrics
+from toolwire.server.hosting import AppFactory, Host
+from toolwire.upstream.client.wire_client import WireClient
+from toolwire.upstream.client.wire_connection import Connection
+from toolwire.upstream.servers.http import HttpBackend
 
 Answer = Callable[[bytes], Sequence[bytes]]
 """What a model server sends for the bytes of a request, by read."""

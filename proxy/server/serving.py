@@ -1,4 +1,4 @@
-"""Runs the gateway: sockets, signals, graceful end. One process here; several are `proxy.server.workers`.
+"""Runs the gateway: sockets, signals, graceful end. One process here; several are `toolwire.server.workers`.
 
 Rules of this module:
 
@@ -8,7 +8,7 @@ Rules of this module:
    answer. For `server.shutdown_delay_s` more connections are taken, so that whoever balances load can see it; then
    none, and what runs may go on for `server.shutdown_grace_s`. What still runs then is told (`shutting_down`), and has
    `LAST_S` to say it. A second signal ends it at once.
-3. SIGHUP has the configuration read anew (`proxy.server.hosting`). What runs goes on; a bad file changes nothing.
+3. SIGHUP has the configuration read anew (`toolwire.server.hosting`). What runs goes on; a bad file changes nothing.
 4. Exit status: 0 after a graceful end, 1 if it could not start or was cut short.
 """
 
@@ -32,18 +32,18 @@ from typing import Final
 
 from aiohttp import web
 
-from ..config import GatewayConfig
-from ..errors import Unavailable
-from ..observability.logs import flush_logs, set_up_logging
-from ..observability.telemetry import Metrics
-from ..startup.circles import leading_back
-from ..support.conversion import ConfigError
-from ..support.legible import visible_lines
-from .clients import bound_unsent
-from .descriptors import ACCEPTED_AT_ONCE, Shortage, allow_files, log_room
-from .hosting import AppFactory, Host, reread, settle_memory
-from .notify import READY, STOPPING, notify, reloading
-from .starting import tell
+from toolwire.config import GatewayConfig
+from toolwire.errors import Unavailable
+from toolwire.observability.logs import flush_logs, set_up_logging
+from toolwire.observability.telemetry import Metrics
+from toolwire.server.clients import bound_unsent
+from toolwire.server.descriptors import ACCEPTED_AT_ONCE, Shortage, allow_files, log_room
+from toolwire.server.hosting import AppFactory, Host, reread, settle_memory
+from toolwire.server.notify import READY, STOPPING, notify, reloading
+from toolwire.server.starting import tell
+from toolwire.startup.circles import leading_back
+from toolwire.support.conversion import ConfigError
+from toolwire.support.legible import visible_lines
 
 LOG: Final = logging.getLogger("toolwire.serving")
 
@@ -76,7 +76,7 @@ def serve(
     """Serve until a signal comes; the exit status.
 
     `load` reads the configuration anew when SIGHUP comes (without it SIGHUP is ignored). `create` makes the application
-    (default: `proxy.app.create_app`), in every worker. `announce` gets the one line with the base URL (default:
+    (default: `toolwire.app.create_app`), in every worker. `announce` gets the one line with the base URL (default:
     standard output).
     """
     server = config.server
@@ -87,7 +87,7 @@ def serve(
     log_room(config.limits.connections)
     if create is None:
         tell(config)
-        import_module("proxy.app")  # before there are workers, so that they start fast and share the memory
+        import_module("toolwire.app")  # before there are workers, so that they start fast and share the memory
         create = gateway
     announce = announce or _print
     share = server.workers > 1
@@ -119,7 +119,7 @@ def serve(
 
     try:
         if share:
-            from .workers import Supervisor
+            from toolwire.server.workers import Supervisor
 
             return Supervisor(config, create, sockets, ready, load).run()
         return run(config, create, sockets, Metrics(), ready=ready, load=load)
@@ -215,7 +215,7 @@ def run(
     """
 
     async def main() -> None:
-        from .rehearsal import rehearse
+        from toolwire.server.rehearsal import rehearse
 
         host = Host(create, metrics, speaks=looks, prepare=rehearse if create is gateway else None)
         await _Serving(config, host, load, listen, looks).run(sockets, ready)
@@ -429,7 +429,7 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 def gateway(config: GatewayConfig, metrics: Metrics, before: web.Application | None) -> web.Application:
     """The gateway's own application."""
-    from ..app import create_app
+    from toolwire.app import create_app
 
     return create_app(config, metrics=metrics, before=before)
 

@@ -6,12 +6,12 @@ import logging
 import os
 from typing import Final
 
-from ..config import GatewayConfig
-from ..configuration.mistakes import Mistakes
-from ..fastparse import IMPLEMENTATION
-from ..registry import registries
-from ..startup.chains import told
-from ..startup.useless import useless
+from toolwire.config import GatewayConfig
+from toolwire.configuration.mistakes import Mistakes
+from toolwire.fastparse import IMPLEMENTATION
+from toolwire.registry import registries
+from toolwire.startup.chains import told
+from toolwire.startup.useless import useless
 
 LOG: Final = logging.getLogger("toolwire.serving")
 

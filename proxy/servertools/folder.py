@@ -25,15 +25,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from ..config import ToolsConfig
-from ..errors import quote
-from ..formats.toolset import ToolSet
-from .calls import Calls
-from .definition import NotTried, ServerTool, ToolModuleError
-from .loading import Loaded, LoadState, load
-from .pool import Generation, Pool
-from .source import Tools
-from .worker.sources import MAX_BYTES, MAX_FILES, Snapshot, read
+from toolwire.config import ToolsConfig
+from toolwire.errors import quote
+from toolwire.formats.engine.toolset import ToolSet
+from toolwire.servertools.calls import Calls
+from toolwire.servertools.definition import NotTried, ServerTool, ToolModuleError
+from toolwire.servertools.loading import Loaded, LoadState, load
+from toolwire.servertools.pool import Generation, Pool
+from toolwire.servertools.source import Tools
+from toolwire.servertools.worker.sources import MAX_BYTES, MAX_FILES, Snapshot, read
 
 LOG: Final = logging.getLogger("toolwire.tools")
 

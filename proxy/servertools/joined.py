@@ -18,13 +18,13 @@ from functools import partial
 from operator import is_
 from typing import Any, Final
 
-from ..config import ToolsConfig
-from ..errors import quote
-from ..formats.toolset import ToolSet
-from ..model import ToolUse
-from .folder import ToolFolder
-from .mcp.server import McpServer
-from .source import Enter, Result, Tools, ToolSource, unknown_tool
+from toolwire.config import ToolsConfig
+from toolwire.errors import quote
+from toolwire.extras.mcp.server import McpServer
+from toolwire.formats.engine.toolset import ToolSet
+from toolwire.model import ToolUse
+from toolwire.servertools.folder import ToolFolder
+from toolwire.servertools.source import Enter, Result, Tools, ToolSource, unknown_tool
 
 LOG: Final = logging.getLogger("toolwire.tools")
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
-from .definition import ServerTool, read_tools
-from .pool import Generation
+from toolwire.servertools.definition import ServerTool, read_tools
+from toolwire.servertools.pool import Generation
 
 
 class LoadState(Enum):

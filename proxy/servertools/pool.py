@@ -21,13 +21,13 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final
 
-from ..config import ToolsConfig
-from ..support.legible import visible
-from .definition import TIMED_OUT, Declared, NotTried, ToolModuleError
-from .process import Ended, WorkerProcess
-from .source import Result
-from .worker.sources import Snapshot
-from .worker.values import NotDeclarable, decode
+from toolwire.config import ToolsConfig
+from toolwire.servertools.definition import TIMED_OUT, Declared, NotTried, ToolModuleError
+from toolwire.servertools.process import Ended, WorkerProcess
+from toolwire.servertools.source import Result
+from toolwire.servertools.worker.sources import Snapshot
+from toolwire.servertools.worker.values import NotDeclarable, decode
+from toolwire.support.legible import visible
 
 LOG: Final = logging.getLogger("toolwire.tools")
 

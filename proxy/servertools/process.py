@@ -24,11 +24,11 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from ..config import ToolsConfig
-from ..support.environment import INHERITED, INTERPRETER
-from .printed import Printed, PrintedPipe
-from .worker import frames, guardian
-from .worker.sources import Snapshot, sent
+from toolwire.config import ToolsConfig
+from toolwire.servertools.printed import Printed, PrintedPipe
+from toolwire.servertools.worker import frames, guardian
+from toolwire.servertools.worker.sources import Snapshot, sent
+from toolwire.support.environment import INHERITED, INTERPRETER
 
 LOG: Final = logging.getLogger("toolwire.tools")
 

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import orjson
 
-from ..schemas.schema import SchemaProblem, ToolSchema, compile_schema
+from toolwire.schemas.schema import SchemaProblem, ToolSchema, compile_schema
 
 _OTHERS: Final = ("additionalProperties", "unevaluatedProperties", "patternProperties")
 

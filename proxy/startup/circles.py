@@ -1,7 +1,7 @@
 """Backends whose address is the gateway's own: it would ask itself, and that one itself, until nothing is left.
 
 What cannot be seen by the address (a proxy in between, another gateway that asks this one) ends at run time, see
-`proxy.backends.hops`.
+`toolwire.upstream.servers.hops`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Final
 from urllib.parse import urlsplit
 
-from ..config import GatewayConfig
+from toolwire.config import GatewayConfig
 
 LOOKUP_S: Final = 1.0
 """The start does not wait longer for the addresses of a name."""

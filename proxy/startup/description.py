@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from typing import Final
 from urllib.parse import urlsplit
 
-from ..config import EndpointConfig, GatewayConfig, RateLimit, RouteConfig
-from ..configuration.checks import effective_routes, has_limits
-from ..formats.families import format_for
-from ..ingress.auth import Keys
-from ..registry import Registries
-from .chains import chain_of, told
+from toolwire.config import EndpointConfig, GatewayConfig, RateLimit, RouteConfig
+from toolwire.configuration.checks import effective_routes, has_limits
+from toolwire.formats.model_families import format_for
+from toolwire.ingress.auth import Keys
+from toolwire.registry import Registries
+from toolwire.startup.chains import chain_of, told
 
 CONTROL_TOKEN: Final = re.compile(r"<[|｜]|\[[A-Z_]+\]")
 """What a format's instructions hold if it is written in control tokens of its model, and not just in words of its

@@ -6,13 +6,13 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from ..config import GatewayConfig
-from ..configuration.mistakes import Mistakes
-from ..configuration.settings import examine
-from ..registry import Registries
-from .circles import leading_back
-from .names import name_mistakes
-from .useless import idle_parts, useless
+from toolwire.config import GatewayConfig
+from toolwire.configuration.mistakes import Mistakes
+from toolwire.configuration.settings import examine
+from toolwire.registry import Registries
+from toolwire.startup.circles import leading_back
+from toolwire.startup.names import name_mistakes
+from toolwire.startup.useless import idle_parts, useless
 
 
 def examined(

@@ -11,17 +11,17 @@ from typing import Final
 
 from yarl import URL
 
-from ..backends.identity import ENGINES, Identity, Served
-from ..backends.presets import AUTO, PROVEN, preset_of
-from ..config import RouteOptions
-from ..endpoints.pool import Endpoint
-from ..errors import quote
-from ..formats import auto
-from ..formats.base import ToolFormat
-from ..pipeline.routing import Route
-from .description import CONTROL_TOKEN
-from .enforceable import why_not
-from .template_use import use_of_template
+from toolwire.config import RouteOptions
+from toolwire.errors import quote
+from toolwire.formats.base import ToolFormat
+from toolwire.formats.families import auto
+from toolwire.pipeline.exchange.routing import Route
+from toolwire.startup.description import CONTROL_TOKEN
+from toolwire.startup.enforceable import why_not
+from toolwire.startup.template_use import use_of_template
+from toolwire.upstream.pool.pool import Endpoint
+from toolwire.upstream.servers.identity import ENGINES, Identity, Served
+from toolwire.upstream.servers.presets import AUTO, PROVEN, preset_of
 
 SHOWN: Final = 4
 """So many models, and routes, are named."""

@@ -7,16 +7,16 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from ..backends.base import Backend
-from ..config import GatewayConfig, RouteConfig
-from ..configuration.checks import effective_routes
-from ..endpoints.pool import Endpoint, WeightedEndpoint, pool_of
-from ..endpoints.probing import Probed, probe
-from ..endpoints.template_probing import WORDS as TEMPLATE_WORDS
-from ..endpoints.template_probing import probe_template
-from ..errors import GatewayError, quote
-from ..registry import Registries
-from .template_use import format_of_served
+from toolwire.config import GatewayConfig, RouteConfig
+from toolwire.configuration.checks import effective_routes
+from toolwire.errors import GatewayError, quote
+from toolwire.registry import Registries
+from toolwire.startup.template_use import format_of_served
+from toolwire.upstream.pool.pool import Endpoint, WeightedEndpoint, pool_of
+from toolwire.upstream.pool.probing import Probed, probe
+from toolwire.upstream.pool.template_probing import WORDS as TEMPLATE_WORDS
+from toolwire.upstream.pool.template_probing import probe_template
+from toolwire.upstream.servers.base import Backend
 
 WORDS: Final = {
     "called": "it called the tool by itself (`mode: native`)",

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ..endpoints.pool import Endpoint
-from ..endpoints.template_probing import WORDS
-from ..formats.base import ToolFormat
-from ..formats.families import format_for
-from ..pipeline.routing import Route
-from ..registry import Registries
+from toolwire.formats.base import ToolFormat
+from toolwire.formats.model_families import format_for
+from toolwire.pipeline.exchange.routing import Route
+from toolwire.registry import Registries
+from toolwire.upstream.pool.pool import Endpoint
+from toolwire.upstream.pool.template_probing import WORDS
 
 MODES = ("template", "text", "auto")
 """Under these a chat template may teach tools."""

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from ..config import GatewayConfig
-from ..configuration.checks import effective_routes
-from ..configuration.mistakes import Mistakes
-from ..ingress.auth import read_keys
-from ..registry import Registries
-from .chains import useless_chains
-from .enforceable import unenforceable
+from toolwire.config import GatewayConfig
+from toolwire.configuration.checks import effective_routes
+from toolwire.configuration.mistakes import Mistakes
+from toolwire.ingress.auth import read_keys
+from toolwire.registry import Registries
+from toolwire.startup.chains import useless_chains
+from toolwire.startup.enforceable import unenforceable
 
 _ANY: Final = "\0"
 """Stands in a model's name for whatever a glob leaves open."""

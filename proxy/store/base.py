@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from typing import Literal, Protocol
 
-from ..protocols.turn import Turn
+from toolwire.protocols.shared.turn import Turn
 
 Change = Callable[[Turn | None], Turn | None]
 """Makes of a turn that is there, or None, the one to put in its place; None: nothing is put."""

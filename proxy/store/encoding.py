@@ -2,8 +2,8 @@
 
 Rules:
 
-1. What a turn looks like as JSON is said in `proxy.protocols.stored_form`. Half a character comes back as U+FFFD, as
-   the client saw it.
+1. What a turn looks like as JSON is said in `toolwire.protocols.shared.stored_form`. Half a character comes back as
+   U+FFFD, as the client saw it.
 2. A turn of more than `max_turn_bytes` is refused (`TurnTooLarge`), never cut.
 3. The key is a hash of owner and id together: a turn cannot be found, counted or guessed without its owner, and
    whatever a client sends as an id (any length, any characters) is a valid look-up that finds nothing.
@@ -16,12 +16,12 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import Any, Final
 
-from ..protocols.stored_form import UnknownForm, read_turn, write_turn
-from ..protocols.turn import Turn
-from ..protocols.wire import dump, dump_in_pieces, load
-from ..support.bounded_json import count_values
-from ..support.offload import OFFLOAD_BYTES, is_long, offload
-from .base import ReadBudget, StoreUnavailable
+from toolwire.protocols.shared.stored_form import UnknownForm, read_turn, write_turn
+from toolwire.protocols.shared.turn import Turn
+from toolwire.protocols.shared.wire import dump, dump_in_pieces, load
+from toolwire.store.base import ReadBudget, StoreUnavailable
+from toolwire.support.bounded_json import count_values
+from toolwire.support.offload import OFFLOAD_BYTES, is_long, offload
 
 MAX_TURNS: Final = 10_000
 """Turns that a store holds if nothing else is said (R12.1)."""

@@ -24,12 +24,12 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from hashlib import sha1
 from typing import Any, Final, TypeVar
 
-from ..protocols.turn import Turn
-from ..support.offload import OFFLOAD_BYTES, offload
-from ..support.redis_client import FAILURES, RedisClient, Script, Server, described
-from ..support.redis_url import read_url
-from .base import Change, ReadBudget, ResponseStore, StoreUnavailable
-from .encoding import MAX_TURN_BYTES, MAX_TURNS, check_bounds, decoded, encoded, key_of, living_until
+from toolwire.protocols.shared.turn import Turn
+from toolwire.store.base import Change, ReadBudget, ResponseStore, StoreUnavailable
+from toolwire.store.encoding import MAX_TURN_BYTES, MAX_TURNS, check_bounds, decoded, encoded, key_of, living_until
+from toolwire.support.offload import OFFLOAD_BYTES, offload
+from toolwire.support.redis_client import FAILURES, RedisClient, Script, Server, described
+from toolwire.support.redis_url import read_url
 
 T = TypeVar("T")
 
@@ -42,7 +42,7 @@ AT_ONCE: Final = 500
 """The server does nothing else while a script runs."""
 LAYOUT: Final = 1
 """Of the keys, and part of each: gateways with different layouts on one server do not see each other's turns. What a
-key holds says its form itself (`proxy.protocols.stored_form`), so it may change under the same layout."""
+key holds says its form itself (`toolwire.protocols.shared.stored_form`), so it may change under the same layout."""
 
 _DROP: Final = """
 local order, expiry, last, owners, puts, whose = unpack(KEYS, 1, 6)
@@ -189,8 +189,8 @@ return {size, texts}
 
 
 class RedisStore(ResponseStore):
-    """Turns in the server at `url` (`proxy.support.redis_url` has its forms), at most `max_turns`, and of one owner at
-    most `max_turns_per_owner`, under keys that begin with `prefix`.
+    """Turns in the server at `url` (`toolwire.support.redis_url` has its forms), at most `max_turns`, and of one owner
+    at most `max_turns_per_owner`, under keys that begin with `prefix`.
 
     `timeout_s` bounds each wait: for a connection, for its opening, for an answer. `replicas` must know a change before
     it has been made; None: all that could take over, where Sentinels or a cluster know them, else none. There a call

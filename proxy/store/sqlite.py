@@ -27,10 +27,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
-from ..protocols.turn import Turn
-from ..support.sqlite_thread import SqliteThread, write_ahead
-from .base import Change, ReadBudget, ResponseStore, StoreUnavailable
-from .encoding import MAX_TURN_BYTES, MAX_TURNS, check_bounds, decode, encode, key_of, living_until
+from toolwire.protocols.shared.turn import Turn
+from toolwire.store.base import Change, ReadBudget, ResponseStore, StoreUnavailable
+from toolwire.store.encoding import MAX_TURN_BYTES, MAX_TURNS, check_bounds, decode, encode, key_of, living_until
+from toolwire.support.sqlite_thread import SqliteThread, write_ahead
 
 T = TypeVar("T")
 

@@ -25,7 +25,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 import orjson
 
-from .duplicate_keys import count_keys, duplicate_key
+from toolwire.support.duplicate_keys import count_keys, duplicate_key
 
 PIECE_BYTES: Final = 64 * 1024
 """Size of a piece and of a slice of a string: the parser needs less than 5 ms for it."""

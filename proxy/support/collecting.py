@@ -12,7 +12,7 @@ from typing import Final
 
 from aiohttp import web
 
-from .offload import offload
+from toolwire.support.offload import offload
 
 HUGE_VALUES: Final = 4096
 """Objects in a body that make it such a one."""

@@ -1,5 +1,5 @@
-"""How the values of `proxy.openai_types` are taken out of JSON: one field at a time, each with a check and a path for
-its error."""
+"""How the values of `toolwire.openai_types` are taken out of JSON: one field at a time, each with a check and a path
+for its error."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Self, TypeVar
 
 import orjson
 
-from ..errors import quote
+from toolwire.errors import quote
 
 T = TypeVar("T")
 

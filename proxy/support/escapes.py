@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from .pieces import matches, places_of
+from toolwire.support.pieces import matches, places_of
 
 DEPTH: Final = 3
 """Escapes of escapes are undone this many times. Each time costs as much as the first search."""

@@ -3,7 +3,7 @@ served meanwhile.
 
 The interpreter gives every thread its turn between two steps of Python, but not inside of one. So nothing that is
 called this way may give megabytes at once to a function that keeps the interpreter: see
-`proxy.protocols.wire.dump_in_pieces`.
+`toolwire.protocols.shared.wire.dump_in_pieces`.
 
 A thread that is busy gives the interpreter up after 5 ms (`sys.getswitchinterval`; 0.5 ms under `toolwire serve`), so
 the event loop may wait that long for each of them, after each call to the system. There are only `THREADS` for such
@@ -23,7 +23,7 @@ from operator import attrgetter
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
-from ..model import (
+from toolwire.model import (
     Attempt,
     Image,
     Message,

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from .linear import reason_of
+from toolwire.support.linear import reason_of
 
 LONGEST: Final = 8192
 """Characters that a match may have at most."""

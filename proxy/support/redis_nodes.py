@@ -25,7 +25,7 @@ from redis.crc import key_slot
 from redis.exceptions import ConnectionError as CannotConnect
 from redis.exceptions import RedisError, ResponseError
 
-from .redis_url import Address, RedisUrl
+from toolwire.support.redis_url import Address, RedisUrl
 
 ASKED: Final = 5
 """Nodes of a cluster that are asked at once."""

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from proxy.backends.http import HttpBackend, HttpSource
-from proxy.backends.wire_client import WireClient
-from proxy.config import BackendConfig, LimitsConfig
-from proxy.errors import GatewayError
-from proxy.events import Event, Fault
-from proxy.model import Message, ModelRequest, Text
-from proxy.registry import usual_server
-from proxy.stream_grammar import check
-from proxy.testing import Upstream
+from toolwire.config import BackendConfig, LimitsConfig
+from toolwire.errors import GatewayError
+from toolwire.events import Event, Fault
+from toolwire.model import Message, ModelRequest, Text
+from toolwire.registry import usual_server
+from toolwire.stream_grammar import check
+from toolwire.testing import Upstream
+from toolwire.upstream.client.wire_client import WireClient
+from toolwire.upstream.servers.http import HttpBackend, HttpSource
 
 SSE = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 

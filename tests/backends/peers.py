@@ -17,12 +17,12 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from yarl import URL
 
-from proxy.backends.wire_answer import WireAnswer
-from proxy.backends.wire_client import WireClient
-from proxy.config import BackendConfig
-from proxy.errors import BackendFault
-from proxy.testing import TAKING
 from tests.waiting import until
+from toolwire.config import BackendConfig
+from toolwire.errors import BackendFault
+from toolwire.testing import TAKING
+from toolwire.upstream.client.wire_answer import WireAnswer
+from toolwire.upstream.client.wire_client import WireClient
 
 OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = OK + b"Content-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"

@@ -8,17 +8,10 @@ from typing import Any
 import jsonschema
 import pytest
 
-from proxy.backends.adapt import adapt
-from proxy.backends.base import Capabilities
-from proxy.backends.constraints import call_schema
-from proxy.backends.fit_media import IMAGE_OMITTED
-from proxy.backends.fit_messages import CONTINUE
-from proxy.backends.identity import Identity
-from proxy.backends.presets import PRESETS, capabilities
-from proxy.config import BackendConfig
-from proxy.errors import ClientFault
-from proxy.formats.rendering import CUSTOM_PARAMETERS
-from proxy.model import (
+from toolwire.config import BackendConfig
+from toolwire.errors import ClientFault
+from toolwire.formats.engine.rendering import CUSTOM_PARAMETERS
+from toolwire.model import (
     Constraint,
     Image,
     Message,
@@ -32,9 +25,16 @@ from proxy.model import (
     ToolSpec,
     ToolUse,
 )
-from proxy.protocols.chat.protocol import ChatProtocol
-from proxy.protocols.messages.protocol import MessagesProtocol
-from proxy.protocols.responses.protocol import ResponsesProtocol
+from toolwire.protocols.chat.protocol import ChatProtocol
+from toolwire.protocols.messages.protocol import MessagesProtocol
+from toolwire.protocols.responses.protocol import ResponsesProtocol
+from toolwire.upstream.servers.adapt import adapt
+from toolwire.upstream.servers.base import Capabilities
+from toolwire.upstream.servers.constraints import call_schema
+from toolwire.upstream.servers.fit_media import IMAGE_OMITTED
+from toolwire.upstream.servers.fit_messages import CONTINUE
+from toolwire.upstream.servers.identity import Identity
+from toolwire.upstream.servers.presets import PRESETS, capabilities
 
 
 def say(role: Any, text: str, **more: Any) -> Message:

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.backends import usage
-from proxy.backends.sessions import PIECE_BYTES, BodyInPieces
-from proxy.backends.usage import _text_pieces
+from toolwire.upstream.client.sessions import PIECE_BYTES, BodyInPieces
+from toolwire.upstream.servers import usage
+from toolwire.upstream.servers.usage import _text_pieces
 
 
 class Writer:

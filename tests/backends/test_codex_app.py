@@ -13,21 +13,21 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.backends.codex_app.answer import Turn, read_usage
-from proxy.backends.codex_app.asking import RESERVED, named, question, transcript
-from proxy.backends.codex_app.stdio import ProcessTransport
-from proxy.backends.codex_app.transport import Broken
-from proxy.backends.private import NOTHING
-from proxy.config import CodexConfig
-from proxy.configuration.settings import load
-from proxy.errors import GatewayError
-from proxy.events import Event, Finish, Start
-from proxy.folding import fold
-from proxy.model import Image, Message, ModelRequest, Text, ToolResult, ToolSpec, ToolUse
-from proxy.stream_grammar import check
-from proxy.support.conversion import ConfigError
-from proxy.support.environment import environment
-from proxy.support.lines import HEAD_BYTES, LineSplitter, TooLarge
+from toolwire.config import CodexConfig
+from toolwire.configuration.settings import load
+from toolwire.errors import GatewayError
+from toolwire.events import Event, Finish, Start
+from toolwire.extras.codex_app.answer import Turn, read_usage
+from toolwire.extras.codex_app.asking import RESERVED, named, question, transcript
+from toolwire.extras.codex_app.stdio import ProcessTransport
+from toolwire.extras.codex_app.transport import Broken
+from toolwire.folding import fold
+from toolwire.model import Image, Message, ModelRequest, Text, ToolResult, ToolSpec, ToolUse
+from toolwire.stream_grammar import check
+from toolwire.support.conversion import ConfigError
+from toolwire.support.environment import environment
+from toolwire.support.lines import HEAD_BYTES, LineSplitter, TooLarge
+from toolwire.upstream.servers.private import NOTHING
 
 # --- lines ------------------------------------------------------------------------------------------------------------
 
@@ -66,8 +66,8 @@ def test_of_a_line_that_is_too_large_only_its_head_is_kept() -> None:
 
 async def test_a_process_that_does_not_read_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is held for it is bounded; and it is killed in the end."""
-    monkeypatch.setattr("proxy.backends.codex_app.stdio.GRACE_S", 0.1)
-    monkeypatch.setattr("proxy.backends.codex_app.stdio.MOST_UNSENT", 1_000_000)
+    monkeypatch.setattr("toolwire.extras.codex_app.stdio.GRACE_S", 0.1)
+    monkeypatch.setattr("toolwire.extras.codex_app.stdio.MOST_UNSENT", 1_000_000)
     code = (
         "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('on', flush=True); time.sleep(600)"
     )

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from proxy.backends.codex_app.answer import Turn
-from proxy.backends.private import NOTHING
-from proxy.errors import GatewayError
-from proxy.events import Event, Start
-from proxy.folding import fold
-from proxy.model import Part, Reasoning, Text, ToolUse
-from proxy.stream_grammar import check
+from toolwire.errors import GatewayError
+from toolwire.events import Event, Start
+from toolwire.extras.codex_app.answer import Turn
+from toolwire.folding import fold
+from toolwire.model import Part, Reasoning, Text, ToolUse
+from toolwire.stream_grammar import check
+from toolwire.upstream.servers.private import NOTHING
 
 Item = dict[str, Any]
 

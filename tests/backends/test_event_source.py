@@ -17,22 +17,22 @@ import orjson
 import pytest
 from aiohttp.test_utils import TestServer
 
-from proxy.backends.base import Backend, Capabilities, EventSource, WireSource
-from proxy.backends.private import Private
-from proxy.config import BackendConfig, BreakerConfig, RetryConfig
-from proxy.endpoints.attempts import Attempts
-from proxy.endpoints.pool import Endpoint, EndpointPool, WeightedEndpoint
-from proxy.errors import BackendFault, ClientFault, GatewayError
-from proxy.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start
-from proxy.folding import fold
-from proxy.model import Message, ModelReply, ModelRequest, Text, Usage
-from proxy.pipeline.reply import Reply
-from proxy.record import AccessRecord, BackendObserver
-from proxy.registry import registries
-from proxy.testing import WireAnswer
 from tests.e2e.agent import block
 from tests.e2e.conftest import CHAT, USER, function, post, read_config, serving
 from tests.waiting import GUARD_S
+from toolwire.config import BackendConfig, BreakerConfig, RetryConfig
+from toolwire.errors import BackendFault, ClientFault, GatewayError
+from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start
+from toolwire.folding import fold
+from toolwire.model import Message, ModelReply, ModelRequest, Text, Usage
+from toolwire.pipeline.chain.reply import Reply
+from toolwire.record import AccessRecord, BackendObserver
+from toolwire.registry import registries
+from toolwire.testing import WireAnswer
+from toolwire.upstream.pool.attempts import Attempts
+from toolwire.upstream.pool.pool import Endpoint, EndpointPool, WeightedEndpoint
+from toolwire.upstream.servers.base import Backend, Capabilities, EventSource, WireSource
+from toolwire.upstream.servers.private import Private
 
 RESPONSES = "/v1/responses"
 QUICK = {"backoff_s": 0.001, "attempts": 2}

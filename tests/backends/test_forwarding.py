@@ -10,23 +10,23 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
-from middlewares.forwarding import Forwarding
-from proxy.backends.usage import count_bytes
-from proxy.config import LimitsConfig, RouteConfig
-from proxy.endpoints.pool import EndpointPool
-from proxy.errors import ClientFault, GatewayError
-from proxy.events import Delta, Finish
-from proxy.folding import fold
-from proxy.formats import sentinel
-from proxy.model import Message, ModelRequest, Text, Usage
-from proxy.pipeline.exchange import EXCHANGE, Exchange
-from proxy.pipeline.reply import Reply
-from proxy.pipeline.routing import Route
-from proxy.protocols.chat.protocol import ChatProtocol
-from proxy.record import AccessRecord
-from proxy.testing import Say, ScriptedBackend, Upstream
 from tests.backends.conftest import Connect
 from tests.options import route_options
+from toolwire.config import LimitsConfig, RouteConfig
+from toolwire.errors import ClientFault, GatewayError
+from toolwire.events import Delta, Finish
+from toolwire.folding import fold
+from toolwire.formats.families import sentinel
+from toolwire.middlewares.forwarding import Forwarding
+from toolwire.model import Message, ModelRequest, Text, Usage
+from toolwire.pipeline.chain.reply import Reply
+from toolwire.pipeline.exchange.exchange import EXCHANGE, Exchange
+from toolwire.pipeline.exchange.routing import Route
+from toolwire.protocols.chat.protocol import ChatProtocol
+from toolwire.record import AccessRecord
+from toolwire.testing import Say, ScriptedBackend, Upstream
+from toolwire.upstream.pool.pool import EndpointPool
+from toolwire.upstream.servers.usage import count_bytes
 
 CHAT = ChatProtocol()
 

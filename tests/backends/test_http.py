@@ -8,18 +8,18 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.backends.http import HttpBackend, base_url
-from proxy.config import BackendConfig, GatewayConfig, LimitsConfig, Timeouts
-from proxy.configuration.checks import check_values
-from proxy.errors import BackendFault, GatewayError
-from proxy.events import Fault, Finish
-from proxy.folding import fold
-from proxy.model import Usage
-from proxy.registry import usual_server
-from proxy.support.conversion import ConfigError
-from proxy.testing import Answer, Raw, Refuse, Say, Upstream, chunk, frame
 from tests.backends.conftest import SSE, Connect, Reading, ask, bytes_of, events_of, fault_of, http_chunk
 from tests.waiting import GUARD_S
+from toolwire.config import BackendConfig, GatewayConfig, LimitsConfig, Timeouts
+from toolwire.configuration.checks import check_values
+from toolwire.errors import BackendFault, GatewayError
+from toolwire.events import Fault, Finish
+from toolwire.folding import fold
+from toolwire.model import Usage
+from toolwire.registry import usual_server
+from toolwire.support.conversion import ConfigError
+from toolwire.testing import Answer, Raw, Refuse, Say, Upstream, chunk, frame
+from toolwire.upstream.servers.http import HttpBackend, base_url
 
 # --- what is sent ---------------------------------------------------------------------------------------------------
 

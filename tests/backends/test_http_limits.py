@@ -6,15 +6,15 @@ import asyncio
 
 import pytest
 
-from proxy.backends.http import HttpBackend, HttpSource
-from proxy.backends.wire_client import WireClient
-from proxy.config import Pool, Timeouts
-from proxy.errors import BackendFault, GatewayError
-from proxy.events import Finish
-from proxy.folding import fold
-from proxy.testing import Answer, Raw, Refuse, Say, Upstream, chunk, frame
 from tests.backends.conftest import SSE, Connect, Reading, ask, bytes_of, events_of, fault_of, http_chunk
 from tests.waiting import GUARD_S
+from toolwire.config import Pool, Timeouts
+from toolwire.errors import BackendFault, GatewayError
+from toolwire.events import Finish
+from toolwire.folding import fold
+from toolwire.testing import Answer, Raw, Refuse, Say, Upstream, chunk, frame
+from toolwire.upstream.client.wire_client import WireClient
+from toolwire.upstream.servers.http import HttpBackend, HttpSource
 
 
 async def overdue(backend: HttpBackend) -> GatewayError:

@@ -10,13 +10,13 @@ import jsonschema
 import orjson
 import pytest
 
-from proxy.backends.mock import MockBackend, example_value, read_script
-from proxy.config import BackendConfig, LimitsConfig
-from proxy.errors import GatewayError
-from proxy.events import Delta, Event, Fault
-from proxy.folding import fold
-from proxy.model import Message, ModelRequest, Reasoning, Role, Text, ToolResult, ToolSpec, ToolUse, Usage
-from proxy.stream_grammar import check
+from toolwire.config import BackendConfig, LimitsConfig
+from toolwire.errors import GatewayError
+from toolwire.events import Delta, Event, Fault
+from toolwire.folding import fold
+from toolwire.model import Message, ModelRequest, Reasoning, Role, Text, ToolResult, ToolSpec, ToolUse, Usage
+from toolwire.stream_grammar import check
+from toolwire.upstream.servers.mock import MockBackend, example_value, read_script
 
 
 def mock(script: Any = None, **config: Any) -> MockBackend:

@@ -16,11 +16,11 @@ from typing import Any, Final
 
 import pytest
 
-from proxy.backends import wire_client
-from proxy.backends.wire_client import SETTLE_S, WireClient
-from proxy.config import BackendConfig, Pool
 from tests.backends.peers import CHUNKED, LIMIT, OK, Peer, Step, ask, chunked, post, sized
 from tests.waiting import until
+from toolwire.config import BackendConfig, Pool
+from toolwire.upstream.client import wire_client
+from toolwire.upstream.client.wire_client import SETTLE_S, WireClient
 
 MOST_DELAY_S: Final = 0.05
 REQUESTS: Final = 160

@@ -14,26 +14,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.backends.leaks import MOST_FIELDS, Leaks, check_reply, check_whole, leaks_of
-from proxy.backends.private import HIDDEN, NOTHING, Private, forms, part_size, private_of
-from proxy.backends.upstream_errors import MAX_MESSAGE_CHARS, clean, cleaned, hidden, read_refusal
-from proxy.config import BackendConfig, LimitsConfig, RouteOptions
-from proxy.errors import BackendFault
-from proxy.events import BlockKind, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
-from proxy.formats import sentinel
-from proxy.model import ModelReply, ReplyChoice, Text, ToolChoice, ToolSpec, ToolUse
-from proxy.pipeline.chain import Chain
-from proxy.pipeline.exchange import OfferedTools
-from proxy.pipeline.passing import PassThrough
-from proxy.pipeline.relay import Relay
-from proxy.pipeline.scanning import ScanStage
-from proxy.pipeline.stream_paths import FastPath, StreamPath, Transcode
-from proxy.protocols.base import WriteOptions
-from proxy.protocols.chat.protocol import ChatProtocol
-from proxy.protocols.chat.reader import ChatReader
-from proxy.protocols.chat.writer import ChatWriter
-from proxy.testing import chunk, frame, read_frames
 from tests.unit.test_stream_paths import REQUEST
+from toolwire.config import BackendConfig, LimitsConfig, RouteOptions
+from toolwire.errors import BackendFault
+from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
+from toolwire.formats.families import sentinel
+from toolwire.model import ModelReply, ReplyChoice, Text, ToolChoice, ToolSpec, ToolUse
+from toolwire.pipeline.chain.chain import Chain
+from toolwire.pipeline.exchange.exchange import OfferedTools
+from toolwire.pipeline.paths.passing import PassThrough
+from toolwire.pipeline.paths.relay import Relay
+from toolwire.pipeline.paths.stream_paths import FastPath, StreamPath, Transcode
+from toolwire.pipeline.transforms.scanning import ScanStage
+from toolwire.protocols.base import WriteOptions
+from toolwire.protocols.chat.protocol import ChatProtocol
+from toolwire.protocols.chat.reader import ChatReader
+from toolwire.protocols.chat.writer import ChatWriter
+from toolwire.testing import chunk, frame, read_frames
+from toolwire.upstream.servers.leaks import MOST_FIELDS, Leaks, check_reply, check_whole, leaks_of
+from toolwire.upstream.servers.private import HIDDEN, NOTHING, Private, forms, part_size, private_of
+from toolwire.upstream.servers.upstream_errors import MAX_MESSAGE_CHARS, clean, cleaned, hidden, read_refusal
 
 KEY = "Upstream/Key+0123456789-abcdefghij"
 OTHER = "other.token~9876543210"

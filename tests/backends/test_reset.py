@@ -11,10 +11,10 @@ from contextlib import asynccontextmanager
 import pytest
 from yarl import URL
 
-from proxy.backends.wire_client import WireClient
-from proxy.config import BackendConfig
-from proxy.errors import BackendFault
 from tests.backends.peers import OK
+from toolwire.config import BackendConfig
+from toolwire.errors import BackendFault
+from toolwire.upstream.client.wire_client import WireClient
 
 STREAM = b"data: 1\n\n"
 

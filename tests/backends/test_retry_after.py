@@ -10,12 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.backends.retry_after import LONGEST_S, as_header, as_headers, retry_after_ms, retry_after_s, wait_s
-from proxy.backends.upstream_errors import read_refusal
-from proxy.errors import ClientFault, GatewayError
-from proxy.testing import Raw, Upstream
 from tests.e2e.conftest import USER, post, serving, upstream_config
 from tests.waiting import GUARD_S
+from toolwire.errors import ClientFault, GatewayError
+from toolwire.testing import Raw, Upstream
+from toolwire.upstream.servers.retry_after import (
+    LONGEST_S,
+    as_header,
+    as_headers,
+    retry_after_ms,
+    retry_after_s,
+    wait_s,
+)
+from toolwire.upstream.servers.upstream_errors import read_refusal
 
 PAST = "Sun, 06 Nov 1994 08:49:37 GMT"
 

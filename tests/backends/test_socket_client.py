@@ -13,12 +13,12 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from proxy.configuration.settings import load
-from proxy.support.conversion import ConfigError
 from tests.e2e.conftest import post, read_config, serving
 from tests.e2e.responses_answers import read_events
 from tests.e2e.sockets import connected, said
 from tests.waiting import GUARD_S
+from toolwire.configuration.settings import load
+from toolwire.support.conversion import ConfigError
 
 Turn = Callable[[web.WebSocketResponse[Any], dict[str, Any]], Awaitable[None]]
 

@@ -13,16 +13,16 @@ from typing import Any
 import jsonschema
 import pytest
 
-from proxy.backends.adapt import adapt
-from proxy.backends.base import Capabilities
-from proxy.backends.presets import PRESETS
-from proxy.formats.base import ToolFormat, tagged_answer
-from proxy.formats.gbnf.grammar import Inexpressible
-from proxy.formats.rendering import as_taught
-from proxy.model import Constraint, Message, ModelRequest, Text, ToolSpec, ToolUse
-from proxy.protocols.chat.protocol import ChatProtocol
 from tests.formats.cases import FORMATS, every_format
 from tests.formats.sampler import Acceptor, Grammar
+from toolwire.formats.base import ToolFormat, tagged_answer
+from toolwire.formats.engine.rendering import as_taught
+from toolwire.formats.gbnf.grammar import Inexpressible
+from toolwire.model import Constraint, Message, ModelRequest, Text, ToolSpec, ToolUse
+from toolwire.protocols.chat.protocol import ChatProtocol
+from toolwire.upstream.servers.adapt import adapt
+from toolwire.upstream.servers.base import Capabilities
+from toolwire.upstream.servers.presets import PRESETS
 
 STRINGS = {"type": "array", "items": {"type": "string"}}
 

@@ -9,12 +9,12 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from proxy.config import BackendConfig, GatewayConfig, MiddlewareConfig, RouteOptions
-from proxy.events import Delta, Event, Kind
-from proxy.pipeline.exchange import Exchange
-from proxy.pipeline.middleware import Handler, Middleware
-from proxy.testing import Answer, Raw, Refuse, Say, ScriptedBackend, Upstream, run_chain
 from tests.waiting import GUARD_S
+from toolwire.config import BackendConfig, GatewayConfig, MiddlewareConfig, RouteOptions
+from toolwire.events import Delta, Event, Kind
+from toolwire.pipeline.chain.middleware import Handler, Middleware
+from toolwire.pipeline.exchange.exchange import Exchange
+from toolwire.testing import Answer, Raw, Refuse, Say, ScriptedBackend, Upstream, run_chain
 
 ASK = {"messages": [{"role": "user", "content": "hi"}]}
 

@@ -12,10 +12,10 @@ import orjson
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
-from proxy.app import create_app
-from proxy.config import BackendConfig, GatewayConfig, MiddlewareConfig
-from proxy.testing import Answer, Raw, Refuse, Say, Upstream, chunk, frame, read_frames
 from tests.waiting import GUARD_S
+from toolwire.app import create_app
+from toolwire.config import BackendConfig, GatewayConfig, MiddlewareConfig
+from toolwire.testing import Answer, Raw, Refuse, Say, Upstream, chunk, frame, read_frames
 
 PATH = "/v1/chat/completions"
 ASK = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}

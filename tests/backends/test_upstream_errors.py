@@ -5,10 +5,10 @@ from __future__ import annotations
 import orjson
 import pytest
 
-from proxy.backends.private import Private
-from proxy.backends.upstream_errors import MAX_MESSAGE_CHARS, clean, cleaned, read_refusal
-from proxy.errors import BackendFault, ClientFault
-from proxy.protocols import openai
+from toolwire.errors import BackendFault, ClientFault
+from toolwire.protocols.shared import openai
+from toolwire.upstream.servers.private import Private
+from toolwire.upstream.servers.upstream_errors import MAX_MESSAGE_CHARS, clean, cleaned, read_refusal
 
 
 def said(message: str, **more: object) -> bytes:

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-import proxy.backends.usage as usage
-from proxy.backends.usage import Estimator, cached_file, count_bytes, pieces, request_texts
-from proxy.model import Image, Message, ModelRequest, Text, ToolResult, ToolSpec, ToolUse
+import toolwire.upstream.servers.usage as usage
 from tests.waiting import GUARD_S
+from toolwire.model import Image, Message, ModelRequest, Text, ToolResult, ToolSpec, ToolUse
+from toolwire.upstream.servers.usage import Estimator, cached_file, count_bytes, pieces, request_texts
 
 
 @pytest.fixture

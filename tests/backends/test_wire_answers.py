@@ -13,8 +13,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from proxy.backends.wire_answer import INBOX_BYTES, WireAnswer
-from proxy.backends.wire_connection import (
+from tests.backends.peers import CHUNKED, LIMIT, OK, Peer, Step, chunked, sized
+from toolwire.config import Pool, Timeouts
+from toolwire.errors import BackendFault
+from toolwire.upstream.client.wire_answer import INBOX_BYTES, WireAnswer
+from toolwire.upstream.client.wire_connection import (
     FIRST_READ_BYTES,
     HEAD_BYTES,
     LEAST_READ_BYTES,
@@ -22,9 +25,6 @@ from proxy.backends.wire_connection import (
     READ_BYTES,
     Connection,
 )
-from proxy.config import Pool, Timeouts
-from proxy.errors import BackendFault
-from tests.backends.peers import CHUNKED, LIMIT, OK, Peer, Step, chunked, sized
 
 BODY = b'{"id":"x","choices":[{"message":{"content":"gr\xc3\xbc\xc3\x9fe"}}]}'
 STREAM = [b": hi\n\n", b'data: {"a":1}\n\n', b"data: [DONE]\n\n"]
@@ -152,7 +152,7 @@ async def test_a_read_is_as_large_as_it_takes_few_milliseconds_for(monkeypatch: 
     def clock() -> float:
         return now
 
-    monkeypatch.setattr("proxy.backends.wire_connection.perf_counter", clock)
+    monkeypatch.setattr("toolwire.upstream.client.wire_connection.perf_counter", clock)
     reads = Reads()
     connection = reads.connection
 

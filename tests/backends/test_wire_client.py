@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from yarl import URL
 
-from proxy.backends.wire_answer import WireAnswer
-from proxy.backends.wire_client import WireClient
-from proxy.config import BackendConfig, Pool, Timeouts
-from proxy.errors import BackendFault
 from tests.backends.peers import CHUNKED, LIMIT, Peer, ask, chunked, fault_of, post, self_signed, sized, vigilant
 from tests.waiting import GUARD_S, until
+from toolwire.config import BackendConfig, Pool, Timeouts
+from toolwire.errors import BackendFault
+from toolwire.upstream.client.wire_answer import WireAnswer
+from toolwire.upstream.client.wire_client import WireClient
 
 # --- reuse ----------------------------------------------------------------------------------------------------------
 

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from yarl import URL
 
-from proxy.backends.wire_client import WireClient
-from proxy.backends.wire_proxy import proxy_for
-from proxy.config import BackendConfig, Timeouts
-from proxy.errors import BackendFault
 from tests.backends.peers import CHUNKED, LIMIT, Peer, chunked, self_signed, sized
+from toolwire.config import BackendConfig, Timeouts
+from toolwire.errors import BackendFault
+from toolwire.upstream.client.wire_client import WireClient
+from toolwire.upstream.client.wire_proxy import proxy_for
 
 CONNECTED = b"HTTP/1.1 200 Connection established\r\nVia: p\r\n\r\n"
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from yarl import URL
 
-from proxy.backends.wire_client import PIECE_BYTES, WireClient, request_head
-from proxy.config import BackendConfig, Timeouts
-from proxy.errors import BackendFault
 from tests.backends.peers import CHUNKED, LIMIT, OK, Peer, ask, chunked, fault_of, post, self_signed, sized, vigilant
+from toolwire.config import BackendConfig, Timeouts
+from toolwire.errors import BackendFault
+from toolwire.upstream.client.wire_client import PIECE_BYTES, WireClient, request_head
 
 # --- TLS ------------------------------------------------------------------------------------------------------------
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from proxy.config import ToolsConfig
-from proxy.servertools.definition import Declared
-from proxy.servertools.source import Result
-from proxy.servertools.worker.answers import raised, said
-from proxy.servertools.worker.sources import Snapshot
+from toolwire.config import ToolsConfig
+from toolwire.servertools.definition import Declared
+from toolwire.servertools.source import Result
+from toolwire.servertools.worker.answers import raised, said
+from toolwire.servertools.worker.sources import Snapshot
 
 
 class Here:
@@ -46,4 +46,4 @@ class Here:
 
 @pytest.fixture(autouse=True)
 def tools_run_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.servertools.folder.Pool", Here)
+    monkeypatch.setattr("toolwire.servertools.folder.Pool", Here)

@@ -7,7 +7,7 @@ from typing import Any
 
 from aiohttp import web
 
-from proxy.pipeline.middleware import Handler
+from toolwire.pipeline.chain.middleware import Handler
 
 
 async def undecorated(request: web.Request, handler: Handler) -> web.StreamResponse:

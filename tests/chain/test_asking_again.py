@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from proxy import EXCHANGE, Middleware, Reply
-from proxy.model import Message, Text
-from proxy.pipeline.exchange import Exchange
-from proxy.pipeline.middleware import Ask, Handler
-from proxy.pipeline.stages import Batches
-from proxy.testing import run_chain
+from toolwire import EXCHANGE, Middleware, Reply
+from toolwire.model import Message, Text
+from toolwire.pipeline.chain.middleware import Ask, Handler
+from toolwire.pipeline.chain.stages import Batches
+from toolwire.pipeline.exchange.exchange import Exchange
+from toolwire.testing import run_chain
 
 CALL = '<tool_call>{"name":"look","arguments":"{}"}</tool_call>'
 BODY: dict[str, Any] = {

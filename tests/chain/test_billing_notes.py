@@ -7,10 +7,10 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.protocols.messages.protocol import MessagesProtocol
-from proxy.protocols.messages.request_writer import write_request
-from proxy.testing import ScriptedBackend, run_chain
 from tests.e2e.conftest import read_config
+from toolwire.protocols.messages.protocol import MessagesProtocol
+from toolwire.protocols.messages.request_writer import write_request
+from toolwire.testing import ScriptedBackend, run_chain
 
 NOTE = {"type": "text", "text": "x-anthropic-billing-header: cc_version=2.1.330; cch=0a1b2;"}
 RULES = {"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}

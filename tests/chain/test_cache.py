@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from middlewares.cache import Cache, CacheOptions
-from proxy.config import BackendConfig, MiddlewareConfig, RetryConfig, RouteOptions
-from proxy.registry import registries
-from proxy.testing import ScriptedBackend, WireAnswer, run_chain
 from tests.e2e.conftest import CHAT, post, read_config, serving
 from tests.waiting import GUARD_S
+from toolwire.config import BackendConfig, MiddlewareConfig, RetryConfig, RouteOptions
+from toolwire.extras.middlewares.cache import Cache, CacheOptions
+from toolwire.registry import registries
+from toolwire.testing import ScriptedBackend, WireAnswer, run_chain
 
 SAID = [{"role": "user", "content": "hi"}]
 CHAT_BODY: dict[str, Any] = {"messages": SAID, "temperature": 0}

@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from proxy.config import MiddlewareConfig
-from proxy.model import ModelRequest, Opaque, ToolSpec, ToolUse
-from proxy.pipeline.exchange import Exchange
-from proxy.pipeline.middleware import Middleware
-from proxy.pipeline.permission import Permission
-from proxy.protocols.tool_names import brought_by, brought_by_server, names_of, names_of_item
-from proxy.support.conversion import ConfigError
-from proxy.testing import ScriptedBackend, run_chain
 from tests.chain.test_tool_filter import ASK, NATIVE, SERVER_SIDE, TOOLS, filtered
 from tests.e2e.conftest import read_config
 from tests.waiting import GUARD_S
+from toolwire.config import MiddlewareConfig
+from toolwire.model import ModelRequest, Opaque, ToolSpec, ToolUse
+from toolwire.pipeline.chain.middleware import Middleware
+from toolwire.pipeline.exchange.exchange import Exchange
+from toolwire.pipeline.exchange.permission import Permission
+from toolwire.protocols.shared.tool_names import brought_by, brought_by_server, names_of, names_of_item
+from toolwire.support.conversion import ConfigError
+from toolwire.testing import ScriptedBackend, run_chain
 
 STREAMED = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 DENY = {"deny": ["delete_*", "disk__*", "web_search", "shell"]}

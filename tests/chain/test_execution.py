@@ -14,19 +14,19 @@ from aiohttp.test_utils import TestClient, TestServer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from proxy.app import create_app
-from proxy.config import GatewayConfig
-from proxy.configuration.settings import load
-from proxy.formats.toolset import ToolSet
-from proxy.model import ModelRequest, Text, ToolResult, ToolSpec, ToolUse
-from proxy.openai_types import ChatResponse, ToolCallAccumulator
-from proxy.pipeline.tool_memory import is_marked
-from proxy.registry import registries
-from proxy.servertools.folder import ToolFolder
-from proxy.servertools.source import CallState, Enter, Result, Tools
-from proxy.testing import ScriptedBackend, WireAnswer, run_chain
 from tests.options import in_sections
 from tests.waiting import GUARD_S
+from toolwire.app import create_app
+from toolwire.config import GatewayConfig
+from toolwire.configuration.settings import load
+from toolwire.formats.engine.toolset import ToolSet
+from toolwire.model import ModelRequest, Text, ToolResult, ToolSpec, ToolUse
+from toolwire.openai_types import ChatResponse, ToolCallAccumulator
+from toolwire.pipeline.conversations.tool_memory import is_marked
+from toolwire.registry import registries
+from toolwire.servertools.folder import ToolFolder
+from toolwire.servertools.source import CallState, Enter, Result, Tools
+from toolwire.testing import ScriptedBackend, WireAnswer, run_chain
 
 MODULE = """
 def _tool(name, **properties):

@@ -15,18 +15,18 @@ from typing import Any
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
-import middlewares.execution
-import proxy.pipeline.tool_memory
-from proxy.app import create_app
-from proxy.backends.mock import MockSource
-from proxy.configuration.settings import load
-from proxy.model import ModelRequest
-from proxy.pipeline.stored import CONVERSATIONS
-from proxy.registry import registries
-from proxy.testing import ScriptedBackend, read_frames
+import toolwire.middlewares.execution
+import toolwire.pipeline.conversations.tool_memory
 from tests.chain.test_execution import ADD, LOOK, MODULE, prompt, told, turn
 from tests.options import in_sections
 from tests.waiting import GUARD_S
+from toolwire.app import create_app
+from toolwire.configuration.settings import load
+from toolwire.model import ModelRequest
+from toolwire.pipeline.conversations.stored import CONVERSATIONS
+from toolwire.registry import registries
+from toolwire.testing import ScriptedBackend, read_frames
+from toolwire.upstream.servers.mock import MockSource
 
 RESPONSES = "/v1/responses"
 BIG = {"a": 70_000_000_000, "b": 1}
@@ -202,15 +202,15 @@ async def test_at_a_limit_what_was_run_is_kept(gate: Any, limit: Any) -> None:
 
 async def test_when_the_time_is_up_what_was_run_is_kept(gate: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr(middlewares.execution, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    run = middlewares.execution.Loop._execute
+    monkeypatch.setattr(toolwire.middlewares.execution, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    run = toolwire.middlewares.execution.Loop._execute
 
     async def slowly(self: Any, *calls: Any) -> Any:
         results = await run(self, *calls)
         now[0] += 1000.0
         return results
 
-    monkeypatch.setattr(middlewares.execution.Loop, "_execute", slowly)
+    monkeypatch.setattr(toolwire.middlewares.execution.Loop, "_execute", slowly)
     async with gate([turn("prompt", "One.", ADD), "Bye."]) as g:
         first = await g.ask(input="Good morning.")
         assert len(g.backend.requests) == 1
@@ -294,7 +294,7 @@ async def test_they_are_no_calls_of_the_client(gate: Any, ids: str) -> None:
 async def test_the_latest_rounds_are_kept_as_far_as_there_is_room(
     gate: Any, client: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(proxy.pipeline.tool_memory, "MAX_CHARS", 40)
+    monkeypatch.setattr(toolwire.pipeline.conversations.tool_memory, "MAX_CHARS", 40)
     script = [
         *(turn("prompt", "", ("add", {"a": n, "b": 1000})) for n in (1, 2, 3)),
         turn("prompt", "Now you.", ("look", {})) if client else "So.",

@@ -16,14 +16,14 @@ from aiohttp.test_utils import TestClient, TestServer
 from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
 
-from proxy.app import create_app
-from proxy.backends.mock import Turn
-from proxy.configuration.settings import load
-from proxy.model import ModelRequest
-from proxy.registry import registries
-from proxy.testing import ScriptedBackend, WireAnswer
 from tests.e2e.conftest import CHAT, USER, function
 from tests.strategies import cuts
+from toolwire.app import create_app
+from toolwire.configuration.settings import load
+from toolwire.model import ModelRequest
+from toolwire.registry import registries
+from toolwire.testing import ScriptedBackend, WireAnswer
+from toolwire.upstream.servers.mock import Turn
 
 TOOLS = [function("read_file", path="string"), function("list_files"), function("odd-Name_1", a="integer")]
 STRICT = [function("read_file", strict=True, path="string"), *TOOLS[1:]]

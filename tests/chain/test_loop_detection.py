@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from proxy.configuration.settings import load
-from proxy.registry import registries
-from proxy.startup.description import describe
-from proxy.testing import WireAnswer, run_chain
+from toolwire.configuration.settings import load
+from toolwire.registry import registries
+from toolwire.startup.description import describe
+from toolwire.testing import WireAnswer, run_chain
 
 LOOK = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
 

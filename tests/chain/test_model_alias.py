@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from middlewares.model_alias import ModelAliasOptions
-from proxy.config import MiddlewareConfig, RouteOptions
-from proxy.testing import Say, Upstream, run_chain
 from tests.e2e.conftest import CHAT, post, serving, upstream_config
+from toolwire.config import MiddlewareConfig, RouteOptions
+from toolwire.extras.middlewares.model_alias import ModelAliasOptions
+from toolwire.testing import Say, Upstream, run_chain
 
 ALIAS = MiddlewareConfig(use="model_alias", options={"models": {"gpt-4o-mini": "small", "gpt-*": "large"}})
 SAID = [{"role": "user", "content": "hi"}]

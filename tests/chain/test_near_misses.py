@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-import proxy.pipeline.stream_paths
-import proxy.scanner
-from proxy import fastparse
-from proxy.model import Image, Message, ModelRequest, Text, ToolChoice
-from proxy.scan import _pychunk, _pyparse
-from proxy.testing import run_chain
+import toolwire.pipeline.paths.stream_paths
+import toolwire.scanner
 from tests.chain.test_reask import CHAT, GOOD, PATHS, USED, WAYS, Turns, ask, body, calls, config, says, told
+from toolwire import fastparse
+from toolwire.model import Image, Message, ModelRequest, Text, ToolChoice
+from toolwire.scan import _pychunk, _pyparse
+from toolwire.testing import run_chain
 
 TWINS = pytest.mark.parametrize(
     ("scanner", "gate"),
@@ -58,8 +58,8 @@ SOFT: dict[str, Any] = {"mode": "prompt", "strict": False}
 async def test_a_near_miss_is_asked_again(
     path: str, stream: bool, text: str, why: str, scanner: Any, gate: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(proxy.scanner, "CallScanner", scanner)
-    monkeypatch.setattr(proxy.pipeline.stream_paths, "ChunkGate", gate)
+    monkeypatch.setattr(toolwire.scanner, "CallScanner", scanner)
+    monkeypatch.setattr(toolwire.pipeline.paths.stream_paths, "ChunkGate", gate)
     seen, backend = await ask([says(text), calls("prompt", GOOD)], path, stream=stream, **SOFT)
     assert (seen.status, seen.text, seen.calls, seen.usage) == (200, "", [GOOD], (20, 6))
     (role, wrote), (other, said) = told(backend.requests[1])

@@ -13,17 +13,17 @@ from typing import Any, ClassVar
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
-from proxy.app import create_app
-from proxy.config import DEFAULT_CHAIN, ON_DEMAND, GatewayConfig
-from proxy.configuration.settings import load
-from proxy.model import ModelRequest
-from proxy.pipeline.exchange import Exchange
-from proxy.pipeline.middleware import Middleware, Place
-from proxy.record import AccessField, CounterSpec
-from proxy.registry import MIDDLEWARES, Registries, registries
-from proxy.startup.chains import chain_of, told
-from proxy.startup.names import check_names
-from proxy.support.conversion import ConfigError
+from toolwire.app import create_app
+from toolwire.config import DEFAULT_CHAIN, ON_DEMAND, GatewayConfig
+from toolwire.configuration.settings import load
+from toolwire.model import ModelRequest
+from toolwire.pipeline.chain.middleware import Middleware, Place
+from toolwire.pipeline.exchange.exchange import Exchange
+from toolwire.record import AccessField, CounterSpec
+from toolwire.registry import MIDDLEWARES, Registries, registries
+from toolwire.startup.chains import chain_of, told
+from toolwire.startup.names import check_names
+from toolwire.support.conversion import ConfigError
 
 ROOT = Path(__file__).parents[2]
 SHOUTED = "toolwire_shouted_total"

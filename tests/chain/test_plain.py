@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 from aiohttp import StreamReader, web
 
-from proxy import ClientFault, GatewayError, Middleware, Reply
-from proxy.errors import BackendFault
-from proxy.pipeline.exchange import EXCHANGE
-from proxy.pipeline.middleware import Handler
-from proxy.support.conversion import ConfigError
-from proxy.testing import WireAnswer, run_chain
 from tests.waiting import GUARD_S
+from toolwire import ClientFault, GatewayError, Middleware, Reply
+from toolwire.errors import BackendFault
+from toolwire.pipeline.chain.middleware import Handler
+from toolwire.pipeline.exchange.exchange import EXCHANGE
+from toolwire.support.conversion import ConfigError
+from toolwire.testing import WireAnswer, run_chain
 
 USER = [{"role": "user", "content": "hi"}]
 TOOLS = [{"type": "function", "function": {"name": "look"}}]
@@ -117,7 +117,7 @@ async def test_it_may_have_any_form_that_aiohttp_calls(form: str, stream: bool) 
 
 
 async def test_it_is_found_by_dotted_path_with_options_and_of_an_object() -> None:
-    from proxy.config import MiddlewareConfig
+    from toolwire.config import MiddlewareConfig
 
     here = "tests.chain.plain_examples"
     chain = [
@@ -742,7 +742,7 @@ async def test_the_head_of_a_stream_that_fails_at_its_first_event_is_kept() -> N
             def fail(event: Any) -> Any:
                 raise BackendFault("It broke.")
 
-            from proxy.events import Kind
+            from toolwire.events import Kind
 
             reply.map(fail, Kind.EDGES)
 
@@ -759,9 +759,9 @@ async def test_the_head_of_a_stream_that_fails_at_its_first_event_is_kept() -> N
 async def test_a_conversation_is_kept_whatever_was_made_of_the_answer(outside: bool) -> None:
     from aiohttp.test_utils import TestClient, TestServer
 
-    from proxy.app import create_app
-    from proxy.config import DEFAULT_CHAIN
-    from proxy.configuration.settings import load
+    from toolwire.app import create_app
+    from toolwire.config import DEFAULT_CHAIN
+    from toolwire.configuration.settings import load
 
     here = "tests.chain.plain_examples:shouting"
     at = DEFAULT_CHAIN.index("conversation") + (0 if outside else 1)

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from middlewares.prompt_guard import PromptGuardOptions
-from proxy.config import MiddlewareConfig
-from proxy.testing import WireAnswer, run_chain
 from tests.options import route_options
+from toolwire.config import MiddlewareConfig
+from toolwire.extras.middlewares.prompt_guard import PromptGuardOptions
+from toolwire.testing import WireAnswer, run_chain
 
 TOOL = {"type": "function", "name": "look", "description": "x" * 500}
 

@@ -10,12 +10,12 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.backends.mock import Turn
-from proxy.config import GatewayConfig
-from proxy.configuration.settings import load
-from proxy.model import ModelRequest, Text
-from proxy.testing import ScriptedBackend, WireAnswer, run_chain
 from tests.options import in_sections
+from toolwire.config import GatewayConfig
+from toolwire.configuration.settings import load
+from toolwire.model import ModelRequest, Text
+from toolwire.testing import ScriptedBackend, WireAnswer, run_chain
+from toolwire.upstream.servers.mock import Turn
 
 CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
 SCHEMA = {

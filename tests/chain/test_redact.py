@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from middlewares.redact import RedactOptions
-from proxy.config import MiddlewareConfig, RouteOptions
-from proxy.testing import WireAnswer, run_chain
 from tests.strategies import cuts
+from toolwire.config import MiddlewareConfig, RouteOptions
+from toolwire.extras.middlewares.redact import RedactOptions
+from toolwire.testing import WireAnswer, run_chain
 
 MAIL = "ada@example.org"
 PATHS = pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses"])

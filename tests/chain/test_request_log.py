@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from proxy.config import AuthConfig, BackendConfig, GatewayConfig, KeyConfig, MiddlewareConfig, StoreConfig
-from proxy.support.conversion import ConfigError
-from proxy.testing import run_chain
+from toolwire.config import AuthConfig, BackendConfig, GatewayConfig, KeyConfig, MiddlewareConfig, StoreConfig
+from toolwire.support.conversion import ConfigError
+from toolwire.testing import run_chain
 
 CHAIN = ("validation", "arguments", "transformation", "injection", "forwarding")
 SECRET = "sk-proj-abcdefghijklmnopqrstuvwxyz0123"

@@ -15,16 +15,16 @@ from aiohttp.test_utils import TestClient, TestServer
 from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
 
-from proxy.app import create_app
-from proxy.backends.mock import Turn
-from proxy.configuration.settings import load
-from proxy.registry import registries
-from proxy.testing import WireAnswer
 from tests.chain.test_laws import OPTIONS, STRICT, TOOLS, OneTurn, answers
 from tests.chain.test_laws import of_whole as of_chat
 from tests.e2e.conftest import CHAT, USER, function
 from tests.e2e.responses_answers import PUBLISHED, RESPONSES, Said, of_stream, of_whole, outline
 from tests.strategies import apart
+from toolwire.app import create_app
+from toolwire.configuration.settings import load
+from toolwire.registry import registries
+from toolwire.testing import WireAnswer
+from toolwire.upstream.servers.mock import Turn
 
 ROUTES: dict[str, dict[str, Any]] = {
     **OPTIONS,

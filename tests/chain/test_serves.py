@@ -7,10 +7,10 @@ from typing import ClassVar
 import pytest
 from aiohttp import web
 
-from proxy import Exchange, Middleware, Reply
-from proxy.model import ModelRequest
-from proxy.pipeline.middleware import Handler
-from proxy.testing import run_chain
+from toolwire import Exchange, Middleware, Reply
+from toolwire.model import ModelRequest
+from toolwire.pipeline.chain.middleware import Handler
+from toolwire.testing import run_chain
 
 CHAT = {"messages": [{"role": "user", "content": "hi"}]}
 RESPONSES = {"input": "hi"}

@@ -19,7 +19,6 @@ from typing import Any
 import pytest
 from aiohttp.test_utils import TestServer
 
-from proxy.testing import Say, Upstream
 from tests.clients import setup_pages
 from tests.clients.conftest import NOWHERE, execute
 from tests.clients.npm import HEAVY, HERE, install
@@ -27,6 +26,7 @@ from tests.clients.task import LOST, MODES, Call, turn
 from tests.e2e.agent import block
 from tests.e2e.conftest import Gateway, serving, upstream_config
 from tests.e2e.reasoning_servers import SERVERS, Anthropic, DeepSeek, OpenAI, Server, before
+from toolwire.testing import Say, Upstream
 
 TASK = "Put the word of word.txt into greeting.txt."
 WORD = 'pamplemousse-7 ü "quoted" </tool_call>'

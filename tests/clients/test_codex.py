@@ -18,13 +18,13 @@ from typing import Any
 import pytest
 from aiohttp.test_utils import TestServer
 
-from proxy.testing import Upstream
 from tests.clients.conftest import execute
 from tests.clients.npm import install
 from tests.clients.recorder import RECORDER
 from tests.clients.task import MODES, turn
 from tests.e2e.conftest import Gateway, serving
 from tests.e2e.reasoning_servers import SERVERS, Server, before
+from toolwire.testing import Upstream
 
 TASK = "Put the word of word.txt into greeting.txt and make a note.\n"
 WORD = "pamplemousse-7 ü\n"

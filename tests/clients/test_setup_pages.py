@@ -6,10 +6,10 @@ import json
 import re
 from pathlib import Path
 
-from proxy.dev.demo import client_lines
 from tests.clients.npm import HERE
 from tests.clients.setup_pages import ADDRESS, PAGES
 from tests.docs.pages import read
+from toolwire.extras.demo.demo import client_lines
 
 TABLE = Path("docs/how-to/clients.md")
 ROW = re.compile(r"^\|.*\| `([^`]+)`( \(\w+\))? \| ([\d.a-z]+) \|", re.MULTILINE)

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from proxy.testing import Say, Upstream
 from tests.clients.conftest import Node
 from tests.clients.task import CALLS, FINAL, MODES, SAID, STEPS, script
 from tests.e2e.conftest import Gateway, serving, upstream_config
 from tests.e2e.reasoning_servers import SERVERS, Anthropic, Gemini, OpenAI, OpenRouter, Server, before
 from tests.toolservers.scripted import configuration, turn
 from tests.toolservers.serving import tool_server
+from toolwire.testing import Say, Upstream
 
 UNSAID = (OpenRouter, Anthropic, OpenAI, Gemini)
 """Servers whose reasoning `@ai-sdk/openai-compatible` does not bring back: it knows no `reasoning_details`, and brings

@@ -7,8 +7,8 @@ import json
 from collections.abc import Iterator
 from typing import Any, Final
 
-from proxy.formats.base import ToolFormat
-from proxy.model import ToolSpec, ToolUse
+from toolwire.formats.base import ToolFormat
+from toolwire.model import ToolSpec, ToolUse
 
 
 def _tool(name: str, **parameters: str) -> ToolSpec:

@@ -12,12 +12,12 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from proxy import __version__
-from proxy.config import GatewayConfig
-from proxy.configuration.settings import load
-from proxy.observability.telemetry import Metrics
 from tests.deploy.chart import Chart, Failed, objects
 from tests.optional import GO, HELM
+from toolwire import __version__
+from toolwire.config import GatewayConfig
+from toolwire.configuration.settings import load
+from toolwire.observability.telemetry import Metrics
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "helm" / "toolwire"
 CHART = Chart(FOLDER)

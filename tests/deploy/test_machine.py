@@ -15,10 +15,10 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from proxy.cli import main
-from proxy.config import GatewayConfig
-from proxy.configuration.settings import load
 from tests.optional import SYSTEMD, SYSTEMD_OFFLINE
+from toolwire.cli import main
+from toolwire.config import GatewayConfig
+from toolwire.configuration.settings import load
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

@@ -15,9 +15,9 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from proxy.testing import Refuse, Say, Upstream
 from tests.deploy.chart import Chart, Failed
 from tests.e2e.conftest import USER, function, post, serving, upstream_config
+from toolwire.testing import Refuse, Say, Upstream
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "deploy" / "helm" / "toolwire"

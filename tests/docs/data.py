@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterator
 from typing import Any, Final
 
-from proxy import validate_tool_schema
-from proxy.errors import CODES, GatewayError
-from proxy.protocols.request_schema import RequestSchema
+from toolwire import validate_tool_schema
+from toolwire.errors import CODES, GatewayError
+from toolwire.protocols.shared.request_schema import RequestSchema
 
 SCHEMAS: Final = {
     "/chat/completions": "chat_request",

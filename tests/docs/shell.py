@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import click
 
-from proxy.cli import main
+from toolwire.cli import main
 
 ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 

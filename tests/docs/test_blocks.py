@@ -22,16 +22,16 @@ import yaml
 from aiohttp.test_utils import TestClient, TestServer
 
 from docs.drawings import REGION
-from proxy.app import create_app
-from proxy.configuration.settings import load
-from proxy.registry import registries
-from proxy.support.conversion import ConfigError
-from proxy.tuning.cases import load_cases
 from tests.docs.data import documents, faults, request_faults
 from tests.docs.pages import FENCE, PAGES, ROOT, Block, blocks, pages_with, read, write_files
 from tests.inspector.browser import Gateway
 from tests.optional import NODE, program
 from tests.waiting import GUARD_S
+from toolwire.app import create_app
+from toolwire.configuration.settings import load
+from toolwire.extras.tune.cases import load_cases
+from toolwire.registry import registries
+from toolwire.support.conversion import ConfigError
 
 KINDS: Final = {
     "sh": {"client", ""},

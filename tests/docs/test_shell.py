@@ -17,13 +17,13 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
-from proxy.app import create_app
-from proxy.configuration.settings import load
-from proxy.support.conversion import ConfigError
 from tests.docs.data import request_faults
 from tests.docs.pages import PAGES, ROOT, blocks, pages_with, read
 from tests.docs.shell import Command, parsed, simple_commands
 from tests.optional import BASH, program
+from toolwire.app import create_app
+from toolwire.configuration.settings import load
+from toolwire.support.conversion import ConfigError
 
 GATEWAY: Final = "127.0.0.1:8080"
 ELSEWHERE: Final = frozenset(

@@ -15,13 +15,13 @@ import pytest
 import pytest_asyncio
 from aiohttp.test_utils import TestServer
 
-from proxy.app import create_app
-from proxy.config import GatewayConfig
-from proxy.configuration.settings import load
-from proxy.dev.engine import Engine, find_weights
-from proxy.registry import Registries
-from proxy.testing import TAKING, WireAnswer
 from tests.options import in_sections
+from toolwire.app import create_app
+from toolwire.config import GatewayConfig
+from toolwire.configuration.settings import load
+from toolwire.extras.demo.engine import Engine, find_weights
+from toolwire.registry import Registries
+from toolwire.testing import TAKING, WireAnswer
 
 CHAT = "/v1/chat/completions"
 USER: list[dict[str, Any]] = [{"role": "user", "content": "hi"}]

@@ -11,13 +11,13 @@ from typing import Any
 
 from aiohttp import web
 
-from proxy.app import create_app
-from proxy.config import GatewayConfig
-from proxy.ingress.budget import BODY_BUDGET
-from proxy.observability.telemetry import Metrics
-from proxy.server.clients import bound_unsent
-from proxy.server.hosting import Host
 from tests.e2e.conftest import CHAT, read_config
+from toolwire.app import create_app
+from toolwire.config import GatewayConfig
+from toolwire.ingress.budget import BODY_BUDGET
+from toolwire.observability.telemetry import Metrics
+from toolwire.server.clients import bound_unsent
+from toolwire.server.hosting import Host
 
 BODY = b'{"model":"m","messages":[{"role":"user","content":"hi"}]}'
 STREAMED = b'{"model":"m","stream":true,"messages":[{"role":"user","content":"hi"}]}'

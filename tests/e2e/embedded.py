@@ -14,12 +14,12 @@ import openai
 import pytest
 from aiohttp import web
 
-import proxy
-from proxy.app import create_app
-from proxy.config import GatewayConfig
-from proxy.dev import demo
-from proxy.dev.engine import ENGINE_PACKAGE, INSTALL_ENGINE, INSTALL_WEIGHTS, WEIGHTS_PACKAGE
-from proxy.pipeline.middleware import Middleware
+import toolwire
+from toolwire.app import create_app
+from toolwire.config import GatewayConfig
+from toolwire.extras.demo import demo
+from toolwire.extras.demo.engine import ENGINE_PACKAGE, INSTALL_ENGINE, INSTALL_WEIGHTS, WEIGHTS_PACKAGE
+from toolwire.pipeline.chain.middleware import Middleware
 
 MISSING = [name for name in (ENGINE_PACKAGE, WEIGHTS_PACKAGE) if importlib.util.find_spec(name) is None]
 with_model = [
@@ -57,7 +57,7 @@ QUESTION: Any = {"role": "user", "content": demo.QUESTION}
 @asynccontextmanager
 async def served(config: GatewayConfig, *middlewares: Middleware) -> AsyncIterator[openai.AsyncOpenAI]:
     """A client of a gateway that knows these middlewares by their names."""
-    plugins = proxy.registry.registries()
+    plugins = toolwire.registry.registries()
     for middleware in middlewares:
         plugins.middlewares.register(middleware.name, middleware)
     runner = web.AppRunner(create_app(config, plugins=plugins))

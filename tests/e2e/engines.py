@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from proxy.testing import Answer, Asked, Refuse
+from toolwire.testing import Answer, Asked, Refuse
 
 
 def page(value: Any, status: int = 200) -> Answer:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from proxy.testing import WireAnswer
 from tests.e2e.conftest import CHAT
 from tests.protocols.messages_wires import accumulate
+from toolwire.testing import WireAnswer
 
 RESPONSES = "/v1/responses"
 MESSAGES = "/v1/messages"

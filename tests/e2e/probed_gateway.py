@@ -17,7 +17,7 @@ from typing import Any
 
 from aiohttp import web
 
-from proxy.app import create_app
+from toolwire.app import create_app
 
 TICK_S = 0.001
 

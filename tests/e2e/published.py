@@ -7,8 +7,8 @@ from typing import Any
 
 from aiohttp import web
 
-from proxy import ClientFault
-from proxy.pipeline.middleware import Handler
+from toolwire import ClientFault
+from toolwire.pipeline.chain.middleware import Handler
 
 
 def forwarded() -> Any:

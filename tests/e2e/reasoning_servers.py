@@ -9,11 +9,11 @@ from typing import Any
 
 from aiohttp.test_utils import TestServer
 
-from proxy.config import GatewayConfig
-from proxy.testing import Answer, Asked, Upstream
 from tests.e2e.conftest import CHAT, post, read_config
 from tests.e2e.meaning import MESSAGES, RESPONSES
 from tests.protocols import messages_wires, responses_wires
+from toolwire.config import GatewayConfig
+from toolwire.testing import Answer, Asked, Upstream
 
 SSE = {"Content-Type": "text/event-stream"}
 JSON = {"Content-Type": "application/json"}

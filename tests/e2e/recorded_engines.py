@@ -9,9 +9,9 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.testing import Answer, Asked, Refuse
 from tests.e2e.engines import page
 from tests.protocols.published import SHARED
+from toolwire.testing import Answer, Asked, Refuse
 
 RECORDED = SHARED / "engines"
 VLLM = "vllm-0.32.0-plain"

@@ -9,10 +9,10 @@ from typing import Any
 
 from aiohttp.test_utils import TestServer
 
-from proxy.testing import WireAnswer
 from tests.e2e.conftest import post
 from tests.protocols.published import SHARED
 from tests.protocols.responses_wires import accumulate, check_event, check_resource, text_of
+from toolwire.testing import WireAnswer
 
 RESPONSES = "/v1/responses"
 TERMINAL = ("response.completed", "response.incomplete", "response.failed")

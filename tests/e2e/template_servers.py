@@ -10,8 +10,8 @@ from typing import Any
 
 import orjson
 
-from proxy.testing import Answer, Asked, Refuse, Script, Upstream
 from tests.e2e.engines import Engine, llamacpp, page, sglang, vllm
+from toolwire.testing import Answer, Asked, Refuse, Script, Upstream
 
 QWEN = "Qwen/Qwen2.5-Coder-0.5B-Instruct"
 PROBE_CALL = '<tool_call>\n{"name": "report_ready", "arguments": {"ready": true}}\n</tool_call>'

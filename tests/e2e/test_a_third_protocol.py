@@ -11,20 +11,20 @@ import aiohttp
 import orjson
 import pytest
 
-from proxy import registry
-from proxy.errors import BackendFault
-from proxy.events import Fault, Finish, Open
-from proxy.folding import fold, unfold
-from proxy.model import ModelReply, ModelRequest, ReplyChoice, Text, ToolUse, Usage
-from proxy.protocols.base import WriteOptions
-from proxy.registry import Registries, registries
-from proxy.stream_grammar import check
-from proxy.support.conversion import ConfigError
-from proxy.testing import Answer, Asked, Refuse, Say, Upstream, WireAnswer
 from tests.e2e.agent import block
 from tests.e2e.conftest import CHAT, USER, function, post, read_config, serving, upstream_config
 from tests.e2e.edge import running
 from tests.protocols.tiny import TinyProtocol
+from toolwire import registry
+from toolwire.errors import BackendFault
+from toolwire.events import Fault, Finish, Open
+from toolwire.folding import fold, unfold
+from toolwire.model import ModelReply, ModelRequest, ReplyChoice, Text, ToolUse, Usage
+from toolwire.protocols.base import WriteOptions
+from toolwire.registry import Registries, registries
+from toolwire.stream_grammar import check
+from toolwire.support.conversion import ConfigError
+from toolwire.testing import Answer, Asked, Refuse, Say, Upstream, WireAnswer
 
 TINY = "/v1/tiny"
 SAY = [{"who": "user", "text": "hi"}]

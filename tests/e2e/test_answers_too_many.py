@@ -14,14 +14,14 @@ import orjson
 import pytest
 from aiohttp.test_utils import TestServer
 
-from proxy.backends import wire_client
-from proxy.folding import unfold
-from proxy.model import ModelReply, ModelRequest, ReplyChoice, Text, Usage
-from proxy.protocols.base import ServerSide, WriteOptions
-from proxy.registry import SERVER_PROTOCOLS, load_attribute
-from proxy.testing import TAKING
 from tests.e2e.conftest import CHAT, post, serving, upstream_config
 from tests.e2e.meaning import MESSAGES, RESPONSES, meant
+from toolwire.folding import unfold
+from toolwire.model import ModelReply, ModelRequest, ReplyChoice, Text, Usage
+from toolwire.protocols.base import ServerSide, WriteOptions
+from toolwire.registry import SERVER_PROTOCOLS, load_attribute
+from toolwire.testing import TAKING
+from toolwire.upstream.client import wire_client
 
 ASKING = 4
 ROUNDS = 4

@@ -8,20 +8,20 @@ from typing import Any
 
 import pytest
 
-from proxy.config import DEFAULT_CHAIN, GatewayConfig
-from proxy.errors import ModelFault
-from proxy.events import Call, Event, Kind
-from proxy.model import ToolUse
-from proxy.pipeline.exchange import Exchange
-from proxy.pipeline.middleware import Middleware
-from proxy.registry import registries
-from proxy.testing import Say, Upstream
 from tests.corpus.cases import Case
 from tests.e2e.agent import block
 from tests.e2e.conftest import USER, Gateway, function, post, read_config, sdk
 from tests.e2e.responses_answers import of_stream
 from tests.e2e.test_formats import RESPONSES, chat_parts, chat_stream_parts, fits, response_parts, sample, wanted
 from tests.e2e.test_responses_faults import check_failed, stored
+from toolwire.config import DEFAULT_CHAIN, GatewayConfig
+from toolwire.errors import ModelFault
+from toolwire.events import Call, Event, Kind
+from toolwire.model import ToolUse
+from toolwire.pipeline.chain.middleware import Middleware
+from toolwire.pipeline.exchange.exchange import Exchange
+from toolwire.registry import registries
+from toolwire.testing import Say, Upstream
 
 WRITE = function("write", path="string", text="string")
 STRICT = function("note", strict=True, text="string")

@@ -10,12 +10,12 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.ingress.budget import BodyShare
-from proxy.testing import Answer, Asked, Say, Upstream
 from tests.e2e.conftest import CHAT
 from tests.e2e.edge import BODY, Gateway, Start, answered
 from tests.e2e.test_compressed import refused
 from tests.waiting import GUARD_S, until
+from toolwire.ingress.budget import BodyShare
+from toolwire.testing import Answer, Asked, Say, Upstream
 
 MIB = 1024 * 1024
 KEYS = {"auth": {"keys": ["slow", "other", "third"]}}

@@ -18,16 +18,16 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from openai.types.responses import Response
 
-from proxy.app import create_app
-from proxy.model import ModelRequest
-from proxy.pipeline.background import BACKGROUND
-from proxy.pipeline.stored import CONVERSATIONS
-from proxy.record import AccessRecord, BackendObserver, ExchangeObserver, ReadRequest
-from proxy.testing import Answer, Refuse, Say, Upstream, chunk, frame
 from tests.e2e.conftest import Gateway, read_config, sdk, upstream_config
 from tests.e2e.test_conversation import client
 from tests.store.redis_server import GROUPS
 from tests.waiting import GUARD_S
+from toolwire.app import create_app
+from toolwire.model import ModelRequest
+from toolwire.pipeline.conversations.background import BACKGROUND
+from toolwire.pipeline.conversations.stored import CONVERSATIONS
+from toolwire.record import AccessRecord, BackendObserver, ExchangeObserver, ReadRequest
+from toolwire.testing import Answer, Refuse, Say, Upstream, chunk, frame
 
 RESPONSES = "/v1/responses"
 END = [frame(chunk({}, "stop")), b"data: [DONE]\n\n"]

@@ -15,10 +15,10 @@ import openai
 import pytest
 from openai.types.responses import Response
 
-from proxy.testing import Answer, Upstream
 from tests.e2e.processes import Process, running
 from tests.e2e.test_background import END, word
 from tests.waiting import GUARD_S
+from toolwire.testing import Answer, Upstream
 
 pytestmark = pytest.mark.skipif(not hasattr(socket, "SO_REUSEPORT"), reason="several workers need SO_REUSEPORT")
 

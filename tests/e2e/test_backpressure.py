@@ -17,14 +17,14 @@ from typing import Any, overload
 
 import pytest
 
-from proxy.config import GatewayConfig
-from proxy.events import Event, Kind
-from proxy.pipeline.exchange import Exchange
-from proxy.pipeline.middleware import Middleware
-from proxy.testing import Answer, Asked, Step, Upstream, chunk, frame
 from tests.e2e.conftest import CHAT, USER, function, read_config
 from tests.e2e.edge import Gateway, head, running
 from tests.waiting import GUARD_S, until
+from toolwire.config import GatewayConfig
+from toolwire.events import Event, Kind
+from toolwire.pipeline.chain.middleware import Middleware
+from toolwire.pipeline.exchange.exchange import Exchange
+from toolwire.testing import Answer, Asked, Step, Upstream, chunk, frame
 
 MB = 1024 * 1024
 SENT_BYTES = 200 * MB
@@ -175,7 +175,7 @@ LIMITED: dict[str, tuple[str, dict[str, Any], Callable[[], Flood], dict[str, Any
 @pytest.mark.parametrize("name", LIMITED)
 async def test_what_has_to_be_kept_is_limited(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     path, body, make, sections = LIMITED[name]
-    monkeypatch.setattr("proxy.pipeline.mapping.HELD_CHARS", 2 * MB)
+    monkeypatch.setattr("toolwire.pipeline.chain.mapping.HELD_CHARS", 2 * MB)
     flood = make()
     limits = {"stream_bytes": 4 * MB, "frame_bytes": MB}
     async with (

@@ -14,8 +14,8 @@ import orjson
 import pytest
 from aiohttp.test_utils import TestServer
 
-from proxy.testing import Answer, Asked, Say, Upstream, chunk, frame
 from tests.e2e.conftest import USER, Gateway, function, post, upstream_config
+from toolwire.testing import Answer, Asked, Say, Upstream, chunk, frame
 
 TURNS = 4
 READ = function("read_file", path="string")

@@ -17,16 +17,16 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.capture.files import Captured, Entry, is_capture, read_capture, write_capture
-from proxy.capture.recorder import MEMORY_BYTES, CaptureFolder
-from proxy.capture.recording import RecordingError
-from proxy.capture.redaction import Redaction
-from proxy.cli import main
-from proxy.config import CaptureConfig
-from proxy.dev.reproduction import reproduced, settled
-from proxy.testing import Refuse, Say, Upstream
 from tests.e2e.conftest import CHAT, function, post, read_config, serving, upstream_config
 from tests.waiting import GUARD_S
+from toolwire.cli import main
+from toolwire.config import CaptureConfig
+from toolwire.extras.capture.files import Captured, Entry, is_capture, read_capture, write_capture
+from toolwire.extras.capture.recorder import MEMORY_BYTES, CaptureFolder
+from toolwire.extras.capture.recording import RecordingError
+from toolwire.extras.capture.redaction import Redaction
+from toolwire.extras.replay.reproduction import reproduced, settled
+from toolwire.testing import Refuse, Say, Upstream
 
 RESPONSES = "/v1/responses"
 KEY = "sk-a-key-of-the-gateway-itself"

@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.config import GatewayConfig
-from proxy.errors import ClientFault
-from proxy.model import Message, ModelRequest, Text, ToolResult, ToolUse
-from proxy.protocols.chat_templates import TEMPLATES, template_for
-from proxy.protocols.completions import CompletionsProtocol
-from proxy.protocols.jinja_template import JinjaTemplate
-from proxy.support.conversion import ConfigError
-from proxy.testing import Answer, Asked, Upstream
 from tests.e2e.conftest import function, post, read_config, serving, upstream_config
 from tests.e2e.test_messages_backend import JSON, SSE
+from toolwire.config import GatewayConfig
+from toolwire.errors import ClientFault
+from toolwire.model import Message, ModelRequest, Text, ToolResult, ToolUse
+from toolwire.protocols.completions.chat_templates import TEMPLATES, template_for
+from toolwire.protocols.completions.completions import CompletionsProtocol
+from toolwire.protocols.completions.jinja_template import JinjaTemplate
+from toolwire.support.conversion import ConfigError
+from toolwire.testing import Answer, Asked, Upstream
 
 CHATML = """{%- for message in messages %}
 {{- '<|im_start|>' + message.role + '\\n' + message.content | trim + '<|im_end|>' + '\\n' }}

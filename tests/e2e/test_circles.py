@@ -15,12 +15,12 @@ from typing import Any
 import aiohttp
 import pytest
 
-from proxy.backends.hops import HEADER
-from proxy.testing import TAKING, Asked, Say, Upstream
 from tests.e2e.conftest import CHAT, USER, Gateway, post, read_config
 from tests.e2e.processes import ROOT, Process, running
 from tests.e2e.responses_answers import RESPONSES
 from tests.waiting import GUARD_S
+from toolwire.testing import TAKING, Asked, Say, Upstream
+from toolwire.upstream.servers.hops import HEADER
 
 OTHER = "0123456789abcdef"
 
@@ -40,7 +40,7 @@ async def started(folder: Path, config: Mapping[str, Any]) -> tuple[int, str]:
     process.file.write_text(json.dumps(config))
     with process.log_file.open("wb") as log:
         child = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "proxy", "serve", "--config", str(file)),
+            *(sys.executable, "-m", "toolwire", "serve", "--config", str(file)),
             stdout=log, stderr=log, cwd=ROOT,
         )  # fmt: skip
     async with asyncio.timeout(GUARD_S):

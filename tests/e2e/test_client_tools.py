@@ -9,11 +9,6 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession
 
-from proxy.folding import unfold
-from proxy.model import ModelReply, ModelRequest, ReplyChoice, Text, ToolUse, Usage
-from proxy.protocols.base import WriteOptions
-from proxy.protocols.chat.protocol import ChatProtocol
-from proxy.testing import Answer, Asked, Upstream, WireAnswer
 from tests.e2e.agent import block
 from tests.e2e.conftest import CHAT, USER, mock_config, post, serving, upstream_config
 from tests.e2e.meaning import MESSAGES as MESSAGES_PATH
@@ -22,6 +17,11 @@ from tests.e2e.test_messages_backend import OPTIONS as MESSAGES_OPTIONS
 from tests.protocols.messages_wires import MESSAGES
 from tests.protocols.messages_wires import accumulate as add_up
 from tests.protocols.responses_wires import RESPONSES, accumulate, options
+from toolwire.folding import unfold
+from toolwire.model import ModelReply, ModelRequest, ReplyChoice, Text, ToolUse, Usage
+from toolwire.protocols.base import WriteOptions
+from toolwire.protocols.chat.protocol import ChatProtocol
+from toolwire.testing import Answer, Asked, Upstream, WireAnswer
 
 both = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 SHELL = {"type": "shell", "environment": {"type": "local"}}

@@ -11,11 +11,11 @@ from typing import Any, cast
 
 import pytest
 
-from proxy.server.clients import REFUSALS, ClientConnection
-from proxy.testing import Answer, Say, Upstream, chunk, frame
 from tests.e2e.conftest import CHAT
 from tests.e2e.edge import BODY, STREAMED, Start, answered, check, head
 from tests.waiting import GUARD_S, until
+from toolwire.server.clients import REFUSALS, ClientConnection
+from toolwire.testing import Answer, Say, Upstream, chunk, frame
 
 # --- time -----------------------------------------------------------------------------------------------------------
 
@@ -182,7 +182,7 @@ async def test_too_many_connections(start: Start) -> None:
 
 
 async def test_those_that_are_refused_are_few_as_well(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.server.clients.REFUSALS", 3)
+    monkeypatch.setattr("toolwire.server.clients.REFUSALS", 3)
     assert REFUSALS > 3
     gateway = await start(limits={"connections": 0})
     async with asyncio.timeout(GUARD_S), AsyncExitStack() as stack:

@@ -413,7 +413,7 @@ async def test_a_tool_that_the_client_runs(codex: Start, stream: bool) -> None:
 
 async def test_native_on_a_server_without_raw_items(codex: Start, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """An older one says of a call only that it wants it run."""
-    monkeypatch.setattr("proxy.backends.codex_app.backend.CALLS_S", 0.01)
+    monkeypatch.setattr("toolwire.extras.codex_app.backend.CALLS_S", 0.01)
     turn = [{"call": ["c1", "read_file", '{"path": "a.txt"}'], "old": True}, {"wait": True}]
     up = await codex(turn, way=way, mode="native")
     assert outline(of_whole(await ask(up.server, tools=TOOLS)))[0][:2] == ("call", "read_file")

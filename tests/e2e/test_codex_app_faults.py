@@ -16,12 +16,12 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from proxy.testing import WireAnswer
 from tests import codex_double
 from tests.e2e.conftest import CHAT, post, serving, upstream_config
 from tests.e2e.responses_answers import ask, of_stream, of_whole, outline
 from tests.e2e.test_codex_app import TOOLS, USAGE, WAYS, Codex, Start, codex, way
 from tests.waiting import GUARD_S, runs, until
+from toolwire.testing import WireAnswer
 
 __all__ = ["codex", "way"]
 
@@ -60,7 +60,7 @@ async def gone(pid: int) -> None:
 @pytest.mark.parametrize("method", ["initialize", "thread/start", "turn/start"])
 async def test_overload_is_waited_out(codex: Start, way: str, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Some tries with pauses, before anything is said; no try of the route is used up."""
-    monkeypatch.setattr("proxy.backends.codex_app.backend.PAUSE_S", 0.01)
+    monkeypatch.setattr("toolwire.extras.codex_app.backend.PAUSE_S", 0.01)
     up = await codex(["Hello."], way=way, script={"refuse": {method: [OVERLOADED] * 3}})
     assert text_of(await chat(up)) == "Hello."
     assert len(up.told(method)) == 4
@@ -70,7 +70,7 @@ async def test_overload_is_waited_out(codex: Start, way: str, method: str, monke
 async def test_overload_that_does_not_end(
     codex: Start, way: str, stream: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("proxy.backends.codex_app.backend.PAUSE_S", 0.001)
+    monkeypatch.setattr("toolwire.extras.codex_app.backend.PAUSE_S", 0.001)
     up = await codex(["Hello."], way=way, script={"refuse": {"turn/start": [OVERLOADED] * 50}})
     answer = await chat(up, stream=stream)
     assert (answer.status, error_of(answer, stream=stream)) == (503, ("server_error", "overloaded"))
@@ -274,8 +274,8 @@ async def test_a_process_that_never_shakes_hands(
     codex: Start, before: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first one; its successor does."""
-    monkeypatch.setattr("proxy.backends.codex_app.stdio.GRACE_S", 0.1)
-    monkeypatch.setattr("proxy.backends.codex_app.backend.STARTING_S", 0.5)
+    monkeypatch.setattr("toolwire.extras.codex_app.stdio.GRACE_S", 0.1)
+    monkeypatch.setattr("toolwire.extras.codex_app.backend.STARTING_S", 0.5)
     limits = {"connect_s": 0.5} if "hang" in before else {}
     up = await codex(["Hello."], script={"before": [{**before, "once": 1}]}, backend={"timeouts": limits})
     first = await chat(up)
@@ -315,13 +315,13 @@ async def test_ready(codex: Start, way: str) -> None:
 
 async def test_a_process_that_hangs_in_a_turn(codex: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """The time limit ends the request; that it does not answer when it is to stop ends the process."""
-    monkeypatch.setattr("proxy.backends.codex_app.rpc.ANSWER_S", 0.3)
-    monkeypatch.setattr("proxy.backends.codex_app.stdio.GRACE_S", 0.1)
+    monkeypatch.setattr("toolwire.extras.codex_app.rpc.ANSWER_S", 0.3)
+    monkeypatch.setattr("toolwire.extras.codex_app.stdio.GRACE_S", 0.1)
     up = await codex(["1", {"hang": True}], ["Hello."], backend={"timeouts": {"idle_s": 0.2}})
     answer = await chat(up)
     assert (answer.status, error_of(answer, stream=False)[1]) == (504, "upstream_timeout")
     await up.until(lambda: len(up.processes()) >= 2)
-    monkeypatch.setattr("proxy.backends.codex_app.rpc.ANSWER_S", GUARD_S)
+    monkeypatch.setattr("toolwire.extras.codex_app.rpc.ANSWER_S", GUARD_S)
     await answered(up)
     await gone(up.processes()[0]["started"])
 
@@ -490,7 +490,7 @@ async def test_a_redirect_is_not_followed(status: int) -> None:
 
 async def test_no_process_is_left_behind(codex: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that hangs is killed."""
-    monkeypatch.setattr("proxy.backends.codex_app.stdio.GRACE_S", 0.1)
+    monkeypatch.setattr("toolwire.extras.codex_app.stdio.GRACE_S", 0.1)
     up = await codex(["1", {"hang": True}])
     async with aiohttp.ClientSession() as session:
         body = {"model": "m", "messages": [{"role": "user", "content": "one"}], "stream": True}
@@ -515,7 +515,7 @@ async def test_the_process_ends_with_the_gateway(tmp_path: Path, how: signal.Sig
     command = codex_double.behind_pipes({}, tmp_path)
     file.write_text(GATEWAY.format(command=command))
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "proxy", "serve", "--config", str(file), stdout=asyncio.subprocess.DEVNULL
+        sys.executable, "-m", "toolwire", "serve", "--config", str(file), stdout=asyncio.subprocess.DEVNULL
     )
     try:
         await until(lambda: any(line.get("method") == "initialized" for line in codex_double.read(log)))

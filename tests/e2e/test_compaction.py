@@ -7,13 +7,13 @@ from typing import Any
 import aiohttp
 import pytest
 
-from proxy.errors import CODES
-from proxy.protocols.responses.compaction import KEPT_BYTES, REQUEST
-from proxy.protocols.responses.summaries import sealed
-from proxy.testing import Say, Upstream
 from tests.e2e.conftest import Gateway, post, sdk, upstream_config
 from tests.e2e.responses_answers import RESPONSES, tool
 from tests.protocols.published import validator
+from toolwire.errors import CODES
+from toolwire.protocols.responses.compaction import KEPT_BYTES, REQUEST
+from toolwire.protocols.responses.summaries import sealed
+from toolwire.testing import Say, Upstream
 
 COMPACT = f"{RESPONSES}/compact"
 READ = tool("read_file", path="string")

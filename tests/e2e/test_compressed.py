@@ -17,13 +17,13 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from proxy.app import create_app
-from proxy.ingress import receiving
-from proxy.support.codings import PIECE_BYTES, Decoder
-from proxy.testing import Answer, Asked, Say, Upstream
 from tests.e2e.conftest import CHAT, Gateway, mock_config, post, read_config
 from tests.e2e.edge import BODY, Start, answered, check, head
 from tests.waiting import GUARD_S, until
+from toolwire.app import create_app
+from toolwire.ingress import receiving
+from toolwire.support.codings import PIECE_BYTES, Decoder
+from toolwire.testing import Answer, Asked, Say, Upstream
 
 MIB = 1024 * 1024
 KEYS = {"auth": {"keys": ["right"]}}

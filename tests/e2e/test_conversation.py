@@ -15,15 +15,15 @@ import aiohttp
 import pytest
 from aiohttp.test_utils import TestServer
 
-from proxy.pipeline.exchange import Exchange
-from proxy.pipeline.middleware import Middleware
-from proxy.pipeline.reply import Reply
-from proxy.pipeline.stages import Batches
-from proxy.pipeline.stored import CONVERSATIONS
-from proxy.store.base import StoreUnavailable
-from proxy.testing import Answer, Say, Upstream, chunk, frame
 from tests.e2e.conftest import Gateway, read_config, upstream_config
 from tests.waiting import GUARD_S
+from toolwire.pipeline.chain.middleware import Middleware
+from toolwire.pipeline.chain.reply import Reply
+from toolwire.pipeline.chain.stages import Batches
+from toolwire.pipeline.conversations.stored import CONVERSATIONS
+from toolwire.pipeline.exchange.exchange import Exchange
+from toolwire.store.base import StoreUnavailable
+from toolwire.testing import Answer, Say, Upstream, chunk, frame
 
 RESPONSES = "/v1/responses"
 CALL = '<tool_call>{"name":"look","arguments":"{\\"at\\":\\"sky\\"}"}</tool_call>'
@@ -223,7 +223,7 @@ async def test_another_process_cancels_it(gateway: Gateway, tmp_path: Path) -> N
 
 async def test_what_nobody_makes_any_more_is_cancelled(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its process was killed, so nobody will end it."""
-    monkeypatch.setattr("proxy.pipeline.stored.CANCEL_S", 0.1)
+    monkeypatch.setattr("toolwire.pipeline.conversations.stored.CANCEL_S", 0.1)
     server = await gateway(script=["Hello."])
     async with client(server) as session:
         made = await ask(session, input="hi")

@@ -14,11 +14,11 @@ import pytest
 from aiohttp.test_utils import TestServer
 from openai.types.conversations import Conversation, ConversationDeletedResource, ConversationItemList
 
-from proxy.pipeline.stored import CONVERSATIONS
-from proxy.testing import Answer, Asked, Say, Upstream
 from tests.e2e.conftest import Gateway, read_config, sdk
 from tests.e2e.test_conversation import CALL, LOOK, client, texts
 from tests.store.redis_server import GROUPS
+from toolwire.pipeline.conversations.stored import CONVERSATIONS
+from toolwire.testing import Answer, Asked, Say, Upstream
 
 CONVS = "/v1/conversations"
 

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from proxy.formats import hermes
-from proxy.formats.base import ToolFormat
-from proxy.formats.templates import ALL
-from proxy.model import ToolUse
-from proxy.testing import Answer, Asked, Say, Upstream
 from tests.e2e.conftest import Gateway, function, post, upstream_config
 from tests.e2e.test_formats import RESPONSES, chat_parts, chat_stream_parts, response_parts
 from tests.formats.cases import FORMATS, every_format
+from toolwire.formats.base import ToolFormat
+from toolwire.formats.engine.templates import ALL
+from toolwire.formats.families import hermes
+from toolwire.model import ToolUse
+from toolwire.testing import Answer, Asked, Say, Upstream
 
 TOOLS = [
     function("read_file", path="string"),

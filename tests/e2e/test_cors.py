@@ -10,8 +10,8 @@ import aiohttp
 import pytest
 from aiohttp.test_utils import TestServer
 
-from proxy.support.conversion import ConfigError
 from tests.e2e.conftest import CHAT, USER, read_config, serving
+from toolwire.support.conversion import ConfigError
 
 PAGE = "https://chat.example.org"
 KEY = {"Authorization": "Bearer secret"}

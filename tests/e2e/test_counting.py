@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from proxy.testing import Answer, Asked, Refuse, Say, Upstream
 from tests.e2e.conftest import USER, function, post, serving, upstream_config
 from tests.protocols.messages_wires import frames
+from toolwire.testing import Answer, Asked, Refuse, Say, Upstream
 
 PATH = "/v1/messages/count_tokens"
 RESPONSES = "/v1/responses/input_tokens"
@@ -169,6 +169,6 @@ async def test_what_it_cannot_count_of_one_request_says_nothing_of_others(monkey
         assert [await source("hi"), await source("poison"), await source("hi")] == ["backend", "estimate", "backend"]
     async with Upstream([counts]) as up, serving(upstream_config(up.url)) as server:
         assert [await source("poison"), await source("hi")] == ["estimate", "estimate"]
-    monkeypatch.setattr("proxy.backends.http.COUNT_AGAIN_S", 0.0)
+    monkeypatch.setattr("toolwire.upstream.servers.http.COUNT_AGAIN_S", 0.0)
     async with Upstream([counts]) as up, serving(upstream_config(up.url)) as server:
         assert [await source("poison"), await source("hi")] == ["estimate", "backend"]

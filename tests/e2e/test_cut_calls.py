@@ -8,11 +8,11 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.config import GatewayConfig
-from proxy.testing import Answer, Asked, Upstream, frame
 from tests.e2e.conftest import CHAT, post, serving, upstream_config
 from tests.e2e.meaning import MESSAGES, RESPONSES, meant
 from tests.e2e.test_messages_backend import BODIES, JSON, SSE
+from toolwire.config import GatewayConfig
+from toolwire.testing import Answer, Asked, Upstream, frame
 
 KINDS = {CHAT: "openai_chat", MESSAGES: "anthropic_messages", RESPONSES: "openai_responses"}
 WHOLE = '{"path": "a"}'

@@ -8,9 +8,9 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.config import GatewayConfig
-from proxy.testing import Answer, Asked, Say, Upstream
 from tests.e2e.conftest import CHAT, USER, Gateway, function, post, read_config
+from toolwire.config import GatewayConfig
+from toolwire.testing import Answer, Asked, Say, Upstream
 
 RESPONSES, MESSAGES = "/v1/responses", "/v1/messages"
 READ = function("read_file", path="string")

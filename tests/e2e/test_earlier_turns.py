@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from proxy.protocols.responses.summaries import REQUEST
-from proxy.testing import Say, Upstream
 from tests.e2e.conftest import Gateway, post, upstream_config
 from tests.e2e.responses_answers import RESPONSES, tool
+from toolwire.protocols.responses.summaries import REQUEST
+from toolwire.testing import Say, Upstream
 
 LOOK = tool("look", at="string")
 SEARCH = {"type": "tool_search", "execution": "client", "parameters": {"type": "object", "properties": {}}}

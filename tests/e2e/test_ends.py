@@ -9,15 +9,15 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.model import FinishReason
-from proxy.protocols.ends import ERROR, MEANS, TOLD, meaning
-from proxy.testing import Answer, Asked, Say, Upstream, WireAnswer, frame
 from tests.e2e.conftest import CHAT, Gateway, function, post, serving, upstream_config
 from tests.e2e.meaning import MESSAGES, RESPONSES, meant
 from tests.e2e.test_cut_calls import SERVERS, WHOLE, asking, behind, end_of
 from tests.e2e.test_messages_backend import BODIES, JSON, SSE
 from tests.e2e.test_unconstrained import ask, calls, constrained
 from tests.e2e.test_unconstrained import config as llamacpp
+from toolwire.model import FinishReason
+from toolwire.protocols.shared.ends import ERROR, MEANS, TOLD, meaning
+from toolwire.testing import Answer, Asked, Say, Upstream, WireAnswer, frame
 
 STOP, LENGTH, FILTERED = FinishReason.STOP, FinishReason.LENGTH, FinishReason.CONTENT_FILTER
 WORDS: dict[str, dict[str, str]] = {

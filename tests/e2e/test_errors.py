@@ -19,19 +19,19 @@ import openai
 import pytest
 from aiohttp import web
 
-from proxy.config import DEFAULT_CHAIN
-from proxy.errors import CODES
-from proxy.events import Event, Kind
-from proxy.model import ModelRequest
-from proxy.pipeline.delivery import ALIVE, READY
-from proxy.pipeline.exchange import Exchange
-from proxy.pipeline.middleware import Handler, Middleware
-from proxy.registry import registries
-from proxy.testing import Refuse, Say, Upstream, WireAnswer
 from tests.e2e.agent import block
 from tests.e2e.conftest import CHAT, USER, Gateway, function, post, read_config, sdk
 from tests.protocols.test_chat_request import BAD
 from tests.waiting import GUARD_S
+from toolwire.config import DEFAULT_CHAIN
+from toolwire.errors import CODES
+from toolwire.events import Event, Kind
+from toolwire.model import ModelRequest
+from toolwire.pipeline.chain.middleware import Handler, Middleware
+from toolwire.pipeline.exchange.exchange import Exchange
+from toolwire.pipeline.sending.delivery import ALIVE, READY
+from toolwire.registry import registries
+from toolwire.testing import Refuse, Say, Upstream, WireAnswer
 
 READ = function("read_file", path="string")
 STRICT = function("read_file", strict=True, path="string")

@@ -18,16 +18,16 @@ import orjson
 import pytest
 
 from docs.pairs import ENDS, OUTCOMES, modes_of
-from proxy.events import BlockKind, Delta, Open, Start
-from proxy.folding import unfold
-from proxy.model import ModelReply, ModelRequest, ReplyChoice, Text, ToolUse, Usage
-from proxy.protocols.base import ServerSide, WriteOptions
-from proxy.registry import BACKENDS, CLIENT_PROTOCOLS, SERVER_PROTOCOLS, usual_server
-from proxy.testing import Answer, Asked, Refuse, Upstream, WireAnswer
 from tests import codex_double
 from tests.e2e.agent import block
 from tests.e2e.conftest import CHAT, function, post, read_config, serving
 from tests.e2e.meaning import MESSAGES, RESPONSES, failed, meant
+from toolwire.events import BlockKind, Delta, Open, Start
+from toolwire.folding import unfold
+from toolwire.model import ModelReply, ModelRequest, ReplyChoice, Text, ToolUse, Usage
+from toolwire.protocols.base import ServerSide, WriteOptions
+from toolwire.registry import BACKENDS, CLIENT_PROTOCOLS, SERVER_PROTOCOLS, usual_server
+from toolwire.testing import Answer, Asked, Refuse, Upstream, WireAnswer
 
 PATHS: Final = {"chat": CHAT, "responses": RESPONSES, "messages": MESSAGES}
 NAMES: Final = {path: name for name, path in PATHS.items()}

@@ -14,16 +14,16 @@ import pytest
 from aiohttp.http import StreamWriter
 from aiohttp.test_utils import TestServer
 
-from proxy.config import LimitsConfig
-from proxy.ingress.budget import BODY_BUDGET, BodyShare
-from proxy.pipeline.stored import CONVERSATIONS
-from proxy.protocols import wire
-from proxy.protocols.wire import PIECE_CHARS
-from proxy.support.offload import OFFLOAD_BYTES, THREADS
-from proxy.testing import Say, Upstream
 from tests.e2e.conftest import CHAT, USER, Gateway, function, post, upstream_config
 from tests.e2e.test_conversation import RESPONSES, ask, client, get
 from tests.e2e.test_item_references import refer
+from toolwire.config import LimitsConfig
+from toolwire.ingress.budget import BODY_BUDGET, BodyShare
+from toolwire.pipeline.conversations.stored import CONVERSATIONS
+from toolwire.protocols.shared import wire
+from toolwire.protocols.shared.wire import PIECE_CHARS
+from toolwire.support.offload import OFFLOAD_BYTES, THREADS
+from toolwire.testing import Say, Upstream
 
 READ = function("read_file", path="string")
 NEAR = '<tool_call>{"name":"red_file","arguments":{"path":"a"}}</tool_call>'
@@ -155,14 +155,14 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[str]]:
         monkeypatch.setattr(holder, name, watched)
 
     for place in (
-        "proxy.store.encoding.decode",
-        "proxy.protocols.responses.turns:ResponsesTurns.going_on",
-        "proxy.protocols.responses.turns:ResponsesTurns.finished",
-        "proxy.protocols.responses.turns:ResponsesTurns.shown",
-        "proxy.pipeline.responses._page",
-        "middlewares.injection.inject",
-        "middlewares.reask._in_words",
-        "proxy.prompting.transcript:TranscriptWriter.talk",
+        "toolwire.store.encoding.decode",
+        "toolwire.protocols.responses.turns:ResponsesTurns.going_on",
+        "toolwire.protocols.responses.turns:ResponsesTurns.finished",
+        "toolwire.protocols.responses.turns:ResponsesTurns.shown",
+        "toolwire.pipeline.conversations.responses._page",
+        "toolwire.middlewares.injection.inject",
+        "toolwire.middlewares.reask._in_words",
+        "toolwire.prompting.transcript:TranscriptWriter.talk",
     ):
         watch(place)
     return seen
@@ -236,7 +236,7 @@ async def test_a_page_is_made_of_its_own_items(
     gateway: Gateway, threads: dict[str, set[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[int] = []
-    from proxy.protocols.responses import turns
+    from toolwire.protocols.responses import turns
 
     real = turns.listed
 

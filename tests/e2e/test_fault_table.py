@@ -22,12 +22,12 @@ import orjson
 import pytest
 from aiohttp.test_utils import TestServer
 
-from proxy.app import METRICS
-from proxy.testing import Answer, Asked, Raw, Refuse, Say, Script, Upstream, WireAnswer, chunk, frame
 from tests.e2e.conftest import CHAT, USER, function, post, serving, upstream_config
 from tests.e2e.responses_answers import RESPONSES, read_events
 from tests.e2e.test_faults import UNUSED, leaving_nothing
 from tests.waiting import GUARD_S
+from toolwire.app import METRICS
+from toolwire.testing import Answer, Asked, Raw, Refuse, Say, Script, Upstream, WireAnswer, chunk, frame
 
 TOOL = function("read_file", path="string")
 FLAT = {"type": "function", **TOOL["function"]}

@@ -18,9 +18,9 @@ import openai
 import pytest
 from aiohttp.test_utils import TestServer
 
-from proxy.testing import Answer, Raw, Refuse, Say, Script, Upstream, WireAnswer, chunk, frame
 from tests.e2e.conftest import CHAT, USER, Gateway, function, post, sdk, serving, upstream_config
 from tests.waiting import GUARD_S, until
+from toolwire.testing import Answer, Raw, Refuse, Say, Script, Upstream, WireAnswer, chunk, frame
 
 TOOLS = [function("read_file", path="string")]
 CALL = '<tool_call>{"name":"read_file","arguments":"{\\"path\\":\\"a\\"}"}</tool_call>'

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 from aiohttp.test_utils import TestServer
 
-from proxy.configuration.settings import load
-from proxy.testing import Answer, Upstream, chunk, frame
 from tests.e2e.conftest import USER, post, serving
 from tests.protocols.published import SHARED
+from toolwire.configuration.settings import load
+from toolwire.testing import Answer, Upstream, chunk, frame
 
 OUTPUTS = SHARED / "field" / "outputs.json"
 PIECE = 3

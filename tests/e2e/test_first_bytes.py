@@ -15,13 +15,13 @@ from typing import Any, cast
 import pytest
 from aiohttp import web
 
-from proxy.ingress.liveness import INTERIM, LivenessMonitor
-from proxy.server.clients import ClientConnection
-from proxy.server.parsing import SLICE_BYTES
-from proxy.testing import Answer, Asked, Say, Upstream, chunk, frame
 from tests.e2e.conftest import CHAT
 from tests.e2e.edge import BODY, STREAMED, Gateway, Start, answered, check, head
 from tests.waiting import GUARD_S, until
+from toolwire.ingress.liveness import INTERIM, LivenessMonitor
+from toolwire.server.clients import ClientConnection
+from toolwire.server.parsing import SLICE_BYTES
+from toolwire.testing import Answer, Asked, Say, Upstream, chunk, frame
 
 KEYS = {"auth": {"keys": ["right", "other"]}}
 HEALTH = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -382,7 +382,7 @@ async def test_a_client_that_will_say_no_more_is_asked_rarely(monkeypatch: pytes
     client = Client()
     request: Any = type("R", (), {"transport": client, "protocol": client, "writer": type("W", (), {"output_size": 0})})
     now = 100.0
-    monkeypatch.setattr("proxy.ingress.liveness.time.monotonic", lambda: now)
+    monkeypatch.setattr("toolwire.ingress.liveness.time.monotonic", lambda: now)
     monitor = LivenessMonitor(cast(web.Request, request), 10.0, set())
     monitor._task = None
     asked = {}

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from proxy.registry import registries
-from proxy.startup.description import describe
-from proxy.testing import Say, Upstream, WireAnswer
 from tests.e2e.conftest import USER, Gateway, function, post, upstream_config
+from toolwire.registry import registries
+from toolwire.startup.description import describe
+from toolwire.testing import Say, Upstream, WireAnswer
 
 READ = function("read_file", path="string")
 CALL = {"id": "x1", "type": "function", "function": {"name": "read_file", "arguments": '{"path":"a"}'}}

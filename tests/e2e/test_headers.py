@@ -10,9 +10,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from proxy.testing import Refuse, Say, Upstream
 from tests.e2e.conftest import CHAT, USER, Gateway, function, post, read_config, sdk, upstream_config
 from tests.waiting import GUARD_S
+from toolwire.testing import Refuse, Say, Upstream
 
 MINE = "x-client-request-id"
 TIME = "openai-processing-ms"

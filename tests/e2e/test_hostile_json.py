@@ -11,13 +11,13 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.backends.model_list import MOST_MODELS, read_model_list
-from proxy.errors import BackendFault
-from proxy.protocols.wire import MAX_CONTAINERS, MAX_VALUES
-from proxy.support.bounded_json import PIECE_BYTES
-from proxy.support.offload import OFFLOAD_BYTES
-from proxy.testing import Answer, Upstream, WireAnswer, frame
 from tests.e2e.conftest import CHAT, USER, function, post, serving, upstream_config
+from toolwire.errors import BackendFault
+from toolwire.protocols.shared.wire import MAX_CONTAINERS, MAX_VALUES
+from toolwire.support.bounded_json import PIECE_BYTES
+from toolwire.support.offload import OFFLOAD_BYTES
+from toolwire.testing import Answer, Upstream, WireAnswer, frame
+from toolwire.upstream.servers.model_list import MOST_MODELS, read_model_list
 
 JSON = {"Content-Type": "application/json"}
 SSE = {"Content-Type": "text/event-stream"}

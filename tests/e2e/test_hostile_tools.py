@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from middlewares.validation import Validation
-from proxy.pipeline.caches import CACHES
-from proxy.schemas import schema as schemas
-from proxy.testing import Say, Upstream
 from tests.e2e.conftest import CHAT, USER, post, serving, upstream_config
 from tests.unit.hostile_entries import MIB, pattern_schema
+from toolwire.middlewares.validation import Validation
+from toolwire.pipeline.exchange.caches import CACHES
+from toolwire.schemas import schema as schemas
+from toolwire.testing import Say, Upstream
 
 MESSAGES = "/v1/messages"
 RESPONSES = "/v1/responses"

@@ -11,8 +11,8 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.pipeline.exchange import Exchange
 from tests.e2e import edge
+from toolwire.pipeline.exchange.exchange import Exchange
 
 LONG = 300_000
 CONNECTIONS = 5

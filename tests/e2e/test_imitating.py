@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from proxy.formats.base import ToolFormat
-from proxy.model import ToolUse
-from proxy.testing import Answer, Asked, Say, Upstream
 from tests.e2e.conftest import Gateway, function, post, upstream_config
 from tests.e2e.test_copying import in_pieces
 from tests.e2e.test_formats import RESPONSES, chat_parts, chat_stream_parts, response_parts
 from tests.formats.cases import every_format
+from toolwire.formats.base import ToolFormat
+from toolwire.model import ToolUse
+from toolwire.testing import Answer, Asked, Say, Upstream
 
 TOOLS = [
     function("look", at="string"),

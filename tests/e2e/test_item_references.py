@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from middlewares.conversation import MAX_REFERRED
-from proxy.protocols.responses.ids import derived_id, new_response_id
-from proxy.testing import Say, Upstream
 from tests.e2e.conftest import Gateway, post, upstream_config
 from tests.e2e.test_conversation import CALL, LOOK, RESPONSES, ask, client, get, texts
+from toolwire.middlewares.conversation import MAX_REFERRED
+from toolwire.protocols.responses.ids import derived_id, new_response_id
+from toolwire.testing import Say, Upstream
 
 
 def refer(*items: Any) -> list[dict[str, str]]:

@@ -13,18 +13,18 @@ from uuid import uuid4
 import pytest
 from aiohttp.test_utils import TestServer
 
-from proxy.errors import GatewayError
-from proxy.events import Event, Start
-from proxy.model import Message, ModelReply
-from proxy.protocols.base import Route, StreamWriter, TurnForm, WriteOptions
-from proxy.protocols.turn import Turn
-from proxy.protocols.wire import dump
-from proxy.registry import registries
-from proxy.store.encoding import key_of
-from proxy.testing import Answer, Say, Upstream
 from tests.e2e.conftest import Gateway, serving, upstream_config
 from tests.e2e.test_conversation import LOOK, ask, client, get, texts
 from tests.protocols.tiny import TinyProtocol, TinyWriter
+from toolwire.errors import GatewayError
+from toolwire.events import Event, Start
+from toolwire.model import Message, ModelReply
+from toolwire.protocols.base import Route, StreamWriter, TurnForm, WriteOptions
+from toolwire.protocols.shared.turn import Turn
+from toolwire.protocols.shared.wire import dump
+from toolwire.registry import registries
+from toolwire.store.encoding import key_of
+from toolwire.testing import Answer, Say, Upstream
 
 KEPT = Path(__file__).parents[1] / "store" / "kept"
 TINY = "/v1/tiny"
@@ -146,7 +146,7 @@ class RememberingTiny(TinyProtocol):
     """Tells its clients how an answer is called."""
 
     turns = TinyTurns()
-    routes = (Route("GET", "/tiny/{id}", "proxy.pipeline.responses:read"),)
+    routes = (Route("GET", "/tiny/{id}", "toolwire.pipeline.conversations.responses:read"),)
 
     def writer(self, options: WriteOptions) -> StreamWriter:
         return NamingWriter()

@@ -15,9 +15,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from proxy.testing import Answer, Asked, Say, Upstream
 from tests.e2e.processes import running
 from tests.waiting import GUARD_S
+from toolwire.testing import Answer, Asked, Say, Upstream
 
 pytestmark = pytest.mark.skipif(not hasattr(socket, "SO_REUSEPORT"), reason="several workers need SO_REUSEPORT")
 

@@ -15,21 +15,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.call_policy.policy import CallPolicy
-from proxy.config import LimitsConfig, RouteOptions
-from proxy.errors import Unavailable
-from proxy.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start
-from proxy.ingress.liveness import LIVENESS
-from proxy.model import ToolChoice, ToolSpec
-from proxy.pipeline import scanning
-from proxy.pipeline.chain import Chain
-from proxy.pipeline.exchange import OfferedTools
-from proxy.pipeline.scanning import ScanStage
-from proxy.registry import registries
-from proxy.support.offload import OFFLOAD_BYTES
-from proxy.testing import Say, Upstream
 from tests.e2e.conftest import CHAT, function, post, serving, upstream_config
 from tests.waiting import until
+from toolwire.call_policy.policy import CallPolicy
+from toolwire.config import LimitsConfig, RouteOptions
+from toolwire.errors import Unavailable
+from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start
+from toolwire.ingress.liveness import LIVENESS
+from toolwire.model import ToolChoice, ToolSpec
+from toolwire.pipeline.chain.chain import Chain
+from toolwire.pipeline.exchange.exchange import OfferedTools
+from toolwire.pipeline.transforms import scanning
+from toolwire.pipeline.transforms.scanning import ScanStage
+from toolwire.registry import registries
+from toolwire.support.offload import OFFLOAD_BYTES
+from toolwire.testing import Say, Upstream
 
 TOOL: Final = function("write", text="string")
 TEXT: Final = "lorem ipsum\n" * (2 * OFFLOAD_BYTES // 12)

@@ -10,10 +10,10 @@ from typing import Any
 import aiohttp
 import pytest
 
-from proxy.testing import Answer, Asked, Refuse, Say, Upstream
 from tests.e2e.conftest import post, read_config, serving
 from tests.e2e.test_taught_together import PARSE, READ, TAUGHT, asks, bearer, no_objects
 from tests.e2e.test_tool_mode import NAMED
+from toolwire.testing import Answer, Asked, Refuse, Say, Upstream
 
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
 PICTURE = {"messages": [{"role": "user", "content": [{"type": "text", "text": "hi"}, IMAGE]}]}

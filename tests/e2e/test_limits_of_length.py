@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.testing import Say, Upstream
 from tests.e2e.conftest import USER, Gateway, function, post, upstream_config
+from toolwire.testing import Say, Upstream
 
 WHOLE = '<tool_call>{"name":"look","arguments":"{}"}</tool_call>'
 UNCLOSED = WHOLE.removesuffix("</tool_call>")

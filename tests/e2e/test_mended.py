@@ -10,9 +10,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from proxy.config import GatewayConfig
 from tests.e2e.conftest import USER, Gateway, function, post, read_config
 from tests.e2e.responses_answers import of_stream
+from toolwire.config import GatewayConfig
 
 RESPONSES = "/v1/responses"
 ADD = function("add", a="integer", b="integer", note="string")

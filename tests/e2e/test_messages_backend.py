@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from proxy.config import GatewayConfig
-from proxy.folding import unfold
-from proxy.model import EMPTY, ModelReply, ModelRequest, Reasoning, ReplyChoice, Text, ToolUse, Usage, scoped
-from proxy.protocols.base import WriteOptions
-from proxy.testing import Answer, Asked, Refuse, Say, Upstream
 from tests.e2e.agent import block
 from tests.e2e.conftest import CHAT, USER, function, post, serving, upstream_config
 from tests.e2e.meaning import MESSAGES as PATH
 from tests.e2e.meaning import RESPONSES, meant
 from tests.protocols.messages_wires import MESSAGES, accumulate, captured_requests, frame, frames
 from tests.protocols.published import SHARED
+from toolwire.config import GatewayConfig
+from toolwire.folding import unfold
+from toolwire.model import EMPTY, ModelReply, ModelRequest, Reasoning, ReplyChoice, Text, ToolUse, Usage, scoped
+from toolwire.protocols.base import WriteOptions
+from toolwire.testing import Answer, Asked, Refuse, Say, Upstream
 
 SSE = {"Content-Type": "text/event-stream"}
 JSON = {"Content-Type": "application/json"}

@@ -19,11 +19,11 @@ import pytest
 from aiohttp.test_utils import TestServer
 from anthropic import AsyncAnthropic
 
-from proxy.testing import Refuse, Say, Upstream
 from tests.e2e.agent import block
 from tests.e2e.conftest import NO_TLS, Gateway, mock_config, post, read_config, serving, upstream_config
 from tests.protocols.messages_wires import accumulate, frames, validator
 from tests.waiting import GUARD_S
+from toolwire.testing import Refuse, Say, Upstream
 
 PATH = "/v1/messages"
 USER: list[Any] = [{"role": "user", "content": "hi"}]

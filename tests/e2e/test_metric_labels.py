@@ -11,12 +11,12 @@ import pytest
 from aiohttp.test_utils import TestServer
 from prometheus_client.parser import text_string_to_metric_families
 
-from proxy.app import create_app
-from proxy.observability.metrics import NONE, OTHER
-from proxy.pipeline.routing import ROUTER
-from proxy.testing import Answer, Refuse, Say, Upstream
 from tests.e2e.conftest import USER, Gateway, function, post, read_config
 from tests.waiting import GUARD_S
+from toolwire.app import create_app
+from toolwire.observability.metrics import NONE, OTHER
+from toolwire.pipeline.exchange.routing import ROUTER
+from toolwire.testing import Answer, Refuse, Say, Upstream
 
 JSON = {"Content-Type": "application/json"}
 LISTED = Answer([orjson.dumps({"object": "list", "data": [{"id": "served-a"}, {"id": "served-b"}]})], headers=JSON)

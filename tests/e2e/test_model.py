@@ -20,8 +20,6 @@ import openai
 import pytest
 import pytest_asyncio
 
-from proxy.dev import demo
-from proxy.dev.engine import Engine
 from tests.e2e.embedded import (
     NAMED,
     QUESTION,
@@ -34,6 +32,8 @@ from tests.e2e.embedded import (
     tool,
     with_model,
 )
+from toolwire.extras.demo import demo
+from toolwire.extras.demo.engine import Engine
 
 pytestmark = with_model
 
@@ -202,7 +202,7 @@ async def test_markers_in_text_from_outside_do_not_disturb_a_demanded_call(
 
 # --- the command ----------------------------------------------------------------------------------------------------
 
-COMMAND = [sys.executable, "-m", "proxy", "demo", "--port", "0"]
+COMMAND = [sys.executable, "-m", "toolwire", "demo", "--port", "0"]
 ROOT = Path(__file__).parents[2]
 
 
@@ -217,7 +217,7 @@ def test_the_demo_shows_one_call_and_ends() -> None:
 
 
 SILENT = """
-from proxy.dev import demo
+from toolwire.extras import demo
 
 async def shows_nothing(running):
     pass

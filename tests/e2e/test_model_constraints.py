@@ -12,7 +12,11 @@ import openai
 import pytest
 import pytest_asyncio
 
-from proxy.config import (
+from tests.e2e.embedded import QUESTION, TIMER, WEATHER, ask, fitting, in_one_loop, served, tool, with_model
+from tests.formats.sampler import Acceptor, Grammar
+from tests.formats.toolsets import CODING, OFFICE
+from tests.options import route_options
+from toolwire.config import (
     DEFAULT_CHAIN,
     BackendConfig,
     GatewayConfig,
@@ -22,20 +26,16 @@ from proxy.config import (
     ServerConfig,
     StoreConfig,
 )
-from proxy.dev.engine import Engine
-from proxy.events import Delta, Event, Kind
-from proxy.formats.base import whole_answer
-from proxy.formats.gbnf.grammar import Around
-from proxy.formats.gbnf.rules import MAX_REPEAT
-from proxy.model import Constraint, ModelRequest
-from proxy.pipeline.exchange import Exchange
-from proxy.pipeline.middleware import Middleware
-from proxy.registry import registries
-from proxy.scanner import reasoning_tags
-from tests.e2e.embedded import QUESTION, TIMER, WEATHER, ask, fitting, in_one_loop, served, tool, with_model
-from tests.formats.sampler import Acceptor, Grammar
-from tests.formats.toolsets import CODING, OFFICE
-from tests.options import route_options
+from toolwire.events import Delta, Event, Kind
+from toolwire.extras.demo.engine import Engine
+from toolwire.formats.base import whole_answer
+from toolwire.formats.gbnf.grammar import Around
+from toolwire.formats.gbnf.rules import MAX_REPEAT
+from toolwire.model import Constraint, ModelRequest
+from toolwire.pipeline.chain.middleware import Middleware
+from toolwire.pipeline.exchange.exchange import Exchange
+from toolwire.registry import registries
+from toolwire.scanner import reasoning_tags
 
 pytestmark = with_model
 

@@ -13,11 +13,11 @@ import openai
 import orjson
 import pytest
 
-from proxy.testing import Answer, Refuse, Say, Script, Upstream
 from tests.e2e.conftest import CHAT, USER, Gateway, post, read_config, sdk, wait_for_servers
 from tests.e2e.processes import running
 from tests.e2e.responses_answers import RESPONSES
 from tests.waiting import GUARD_S, until
+from toolwire.testing import Answer, Refuse, Say, Script, Upstream
 
 
 @pytest.fixture(autouse=True)

@@ -9,15 +9,15 @@ import aiohttp
 import orjson
 import pytest
 
-from proxy.backends.hops import HOPS, LOOP
-from proxy.backends.identity import Identity
-from proxy.config import BackendConfig
-from proxy.endpoints import model_names
-from proxy.endpoints.model_names import ALONE, FRESH_S, MOST, STALE_S, ModelNames
-from proxy.endpoints.pool import Endpoint
-from proxy.errors import BackendFault, GatewayError
-from proxy.testing import Answer, Upstream
 from tests.e2e.conftest import read_config, serving
+from toolwire.config import BackendConfig
+from toolwire.errors import BackendFault, GatewayError
+from toolwire.testing import Answer, Upstream
+from toolwire.upstream.pool import model_names
+from toolwire.upstream.pool.model_names import ALONE, FRESH_S, MOST, STALE_S, ModelNames
+from toolwire.upstream.pool.pool import Endpoint
+from toolwire.upstream.servers.hops import HOPS, LOOP
+from toolwire.upstream.servers.identity import Identity
 
 JSON = {"Content-Type": "application/json"}
 
@@ -244,7 +244,7 @@ async def test_clients_share_what_a_server_says_and_each_key_sees_its_routes(mon
 @pytest.mark.parametrize("path", ["/ready", "/v1/models", "/v1/models/m"])
 async def test_without_a_key_nobody_can_have_a_server_asked_often(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model_names, "FRESH_S", 3600.0)  # so that however slow this machine is, it stays fresh
-    monkeypatch.setattr("proxy.endpoints.health.FRESH_S", 3600.0)
+    monkeypatch.setattr("toolwire.upstream.pool.health.FRESH_S", 3600.0)
     async with Upstream() as up:
         config = read_config({"backends": {"up": {"url": up.url, "identify_s": 0}}})
         async with serving(config) as server, aiohttp.ClientSession() as session:

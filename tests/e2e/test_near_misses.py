@@ -10,14 +10,14 @@ import aiohttp
 import orjson
 import pytest
 
-import proxy.pipeline.stream_paths
-import proxy.scanner
-from proxy import fastparse
-from proxy.scan import _pychunk, _pyparse
-from proxy.testing import Answer, Refuse, Say, Upstream, chunk, frame
+import toolwire.pipeline.paths.stream_paths
+import toolwire.scanner
 from tests.e2e.conftest import CHAT, USER, Gateway, function, post, sdk, upstream_config
 from tests.e2e.responses_answers import of_stream
 from tests.waiting import GUARD_S
+from toolwire import fastparse
+from toolwire.scan import _pychunk, _pyparse
+from toolwire.testing import Answer, Refuse, Say, Upstream, chunk, frame
 
 RESPONSES = "/v1/responses"
 READ = function("read_file", path="string")
@@ -32,8 +32,10 @@ PATHS = pytest.mark.parametrize("path", [CHAT, RESPONSES], ids=["chat", "respons
 def twin(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both scanners."""
     python = request.param == "python"
-    monkeypatch.setattr(proxy.scanner, "CallScanner", _pyparse.CallScanner if python else fastparse.CallScanner)
-    monkeypatch.setattr(proxy.pipeline.stream_paths, "ChunkGate", _pychunk.ChunkGate if python else fastparse.ChunkGate)
+    monkeypatch.setattr(toolwire.scanner, "CallScanner", _pyparse.CallScanner if python else fastparse.CallScanner)
+    monkeypatch.setattr(
+        toolwire.pipeline.paths.stream_paths, "ChunkGate", _pychunk.ChunkGate if python else fastparse.ChunkGate
+    )
 
 
 def body(path: str, *, stream: bool) -> dict[str, Any]:

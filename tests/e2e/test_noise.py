@@ -9,12 +9,12 @@ import aiohttp
 import orjson
 import pytest
 
-from proxy.testing import Answer, Asked, Upstream
 from tests.e2e.conftest import CHAT, post, serving, upstream_config
 from tests.e2e.meaning import MESSAGES, RESPONSES
 from tests.e2e.test_cut_calls import KINDS, SERVERS, WHOLE, asking
 from tests.e2e.test_messages_backend import BODIES, SSE
 from tests.e2e.test_unconstrained import metric
+from toolwire.testing import Answer, Asked, Upstream
 
 ODD: dict[str, bytes] = {
     "comment": b"data: : keepalive\n\n",

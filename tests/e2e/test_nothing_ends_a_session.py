@@ -11,14 +11,14 @@ from typing import Any, Final, NamedTuple
 import orjson
 import pytest
 
-from proxy.folding import unfold
-from proxy.model import ModelReply, ModelRequest, ReplyChoice, Text, ToolUse, Usage
-from proxy.protocols.base import WriteOptions
-from proxy.registry import usual_server
-from proxy.testing import Answer, Asked, Refuse, Upstream, WireAnswer
 from tests.e2e.agent import block
 from tests.e2e.conftest import CHAT, post, read_config, serving
 from tests.e2e.meaning import MESSAGES, RESPONSES, meant
+from toolwire.folding import unfold
+from toolwire.model import ModelReply, ModelRequest, ReplyChoice, Text, ToolUse, Usage
+from toolwire.protocols.base import WriteOptions
+from toolwire.registry import usual_server
+from toolwire.testing import Answer, Asked, Refuse, Upstream, WireAnswer
 
 PATHS: Final = {"chat": CHAT, "responses": RESPONSES, "messages": MESSAGES}
 PIXEL: Final = "data:image/png;base64,iVBORw0KGgo="

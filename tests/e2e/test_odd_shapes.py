@@ -12,10 +12,10 @@ from typing import Any, Final
 import orjson
 import pytest
 
-from proxy.testing import Answer, Asked, Upstream, chunk, frame
 from tests.e2e.conftest import CHAT, post, serving
 from tests.e2e.meaning import MESSAGES, RESPONSES, failed, meant
 from tests.e2e.test_cut_calls import asking, behind, event
+from toolwire.testing import Answer, Asked, Upstream, chunk, frame
 
 SSE: Final = {"Content-Type": "text/event-stream"}
 JSON: Final = {"Content-Type": "application/json"}

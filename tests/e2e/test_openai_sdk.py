@@ -18,10 +18,10 @@ import pytest
 from openai import AsyncOpenAI
 from pydantic import BaseModel
 
-from proxy.testing import Say, Upstream
 from tests.e2e.agent import block
 from tests.e2e.conftest import USER, Gateway, function, mock_config, post, read_config, sdk, serving
 from tests.protocols.published import validator
+from toolwire.testing import Say, Upstream
 
 READ = function("read_file", path="string")
 WRITE = function("write_file", path="string", content="string")

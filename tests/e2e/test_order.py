@@ -8,10 +8,10 @@ from typing import Any
 import aiohttp
 import pytest
 
-from proxy.testing import Say, Upstream, read_frames
 from tests.e2e.agent import block
 from tests.e2e.conftest import CHAT, USER, Gateway, function, sdk, upstream_config
 from tests.waiting import GUARD_S
+from toolwire.testing import Say, Upstream, read_frames
 
 TOOLS = [function("read_file", path="string"), function("list_files")]
 CALL = block("read_file", {"path": "a.txt"})

@@ -7,8 +7,8 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.testing import Say, Upstream
 from tests.e2e.conftest import USER, Gateway, function, post, upstream_config
+from toolwire.testing import Say, Upstream
 
 SCHEMA = {
     "type": "object",

@@ -9,12 +9,12 @@ import aiohttp
 import orjson
 import pytest
 
-from proxy.app import create_app
-from proxy.support.conversion import ConfigError
-from proxy.testing import Answer, Raw, Refuse, Upstream, WireAnswer, frame
 from tests.e2e.conftest import mock_config, post, read_config, sdk, serving, upstream_config
 from tests.e2e.test_messages_backend import JSON, SSE
 from tests.waiting import GUARD_S
+from toolwire.app import create_app
+from toolwire.support.conversion import ConfigError
+from toolwire.testing import Answer, Raw, Refuse, Upstream, WireAnswer, frame
 
 VECTORS = {
     "object": "list",

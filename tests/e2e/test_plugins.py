@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from proxy.config import DEFAULT_CHAIN
-from proxy.support.conversion import ConfigError
 from tests.e2e.agent import block
 from tests.e2e.conftest import USER, Gateway, function, post, read_config
+from toolwire.config import DEFAULT_CHAIN
+from toolwire.support.conversion import ConfigError
 
 ORIGIN = "https://chat.example"
 TOOLS = [function("read_file", path="string")]

@@ -14,13 +14,13 @@ import pytest
 from aiohttp import ClientSession, web
 from aiohttp.test_utils import TestClient, TestServer
 
-from proxy.app import create_app
-from proxy.config import DEFAULT_CHAIN, GatewayConfig
-from proxy.pipeline.middleware import Handler
-from proxy.testing import Answer, Say, Upstream, WireAnswer, read_frames
 from tests.e2e.agent import block
 from tests.e2e.conftest import CHAT, USER, Gateway, function, post, read_config, serving, upstream_config
 from tests.waiting import GUARD_S
+from toolwire.app import create_app
+from toolwire.config import DEFAULT_CHAIN, GatewayConfig
+from toolwire.pipeline.chain.middleware import Handler
+from toolwire.testing import Answer, Say, Upstream, WireAnswer, read_frames
 
 pytestmark = pytest.mark.filterwarnings("ignore::aiohttp.web_exceptions.NotAppKeyWarning")  # some keep theirs by name
 

@@ -13,16 +13,16 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from proxy.pipeline.delivery import ALIVE, READY
-from proxy.pipeline.middleware import Middleware
-from proxy.ratelimit.admission import ADMISSION, ANONYMOUS
-from proxy.ratelimit.base import Bound, LedgerUnavailable
-from proxy.ratelimit.memory import MemoryLedger
-from proxy.registry import registries
-from proxy.testing import Answer, Refuse, Say, Upstream, WireAnswer
 from tests.e2e.conftest import CHAT, USER, Gateway, function, post, read_config, sdk, serving, upstream_config
 from tests.ratelimit.conftest import Clock
 from tests.waiting import GUARD_S, until
+from toolwire.pipeline.chain.middleware import Middleware
+from toolwire.pipeline.sending.delivery import ALIVE, READY
+from toolwire.ratelimit.admission import ADMISSION, ANONYMOUS
+from toolwire.ratelimit.base import Bound, LedgerUnavailable
+from toolwire.ratelimit.memory import MemoryLedger
+from toolwire.registry import registries
+from toolwire.testing import Answer, Refuse, Say, Upstream, WireAnswer
 
 RESPONSES = "/v1/responses"
 ENDPOINTS: tuple[tuple[str, Mapping[str, Any]], ...] = ((CHAT, {"messages": USER}), (RESPONSES, {"input": "hi"}))
@@ -35,7 +35,7 @@ MINUTE = {"requests_per_min": 60, "tokens_per_min": 6000}
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """Moved by hand."""
     clock = Clock()
-    monkeypatch.setattr("proxy.ratelimit.opening.MemoryLedger", lambda: MemoryLedger(now=clock))
+    monkeypatch.setattr("toolwire.ratelimit.opening.MemoryLedger", lambda: MemoryLedger(now=clock))
     return clock
 
 
@@ -363,7 +363,7 @@ async def test_counts_that_are_away_refuse_what_is_limited_if_so_configured(
         async def book(self, *_: Any) -> Any:
             raise LedgerUnavailable("the Redis server cannot be reached")
 
-    monkeypatch.setattr("proxy.ratelimit.opening.MemoryLedger", Away)
+    monkeypatch.setattr("toolwire.ratelimit.opening.MemoryLedger", Away)
     server = await gateway(
         read_config(
             {

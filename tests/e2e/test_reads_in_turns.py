@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from proxy.server.clients import READ_BYTES, READS_AT_ONCE, ClientConnection
-from proxy.server.farewell import Refusal
 from tests.e2e.edge import Gateway, Start, answered, head
 from tests.unit.test_turns import Passes
 from tests.waiting import GUARD_S, until
+from toolwire.server.clients import READ_BYTES, READS_AT_ONCE, ClientConnection
+from toolwire.server.farewell import Refusal
 
 CLIENTS = 12
 BODY = json.dumps({"model": "m", "messages": [{"role": "user", "content": "x" * 12 * READ_BYTES}]}).encode()

@@ -8,9 +8,9 @@ from typing import Any
 import aiohttp
 import orjson
 
-from proxy.testing import Answer, Say, Upstream
 from tests.e2e.conftest import CHAT, USER, Gateway, function, upstream_config
 from tests.waiting import GUARD_S
+from toolwire.testing import Answer, Say, Upstream
 
 SETTINGS: dict[str, Any] = {"server": {"keepalive_s": 0.01}, "defaults": {"reask": 1}}
 

@@ -9,11 +9,6 @@ from typing import Any
 
 import pytest
 
-from proxy.app import SEALS, create_app
-from proxy.config import GatewayConfig
-from proxy.support.conversion import ConfigError
-from proxy.support.seals import BEGINNING, PAYLOAD_BYTES
-from proxy.testing import Upstream
 from tests.e2e.agent import block
 from tests.e2e.conftest import post, read_config, serving
 from tests.e2e.meaning import RESPONSES
@@ -39,6 +34,11 @@ from tests.e2e.reasoning_servers import (
     thought,
 )
 from tests.protocols import responses_wires
+from toolwire.app import SEALS, create_app
+from toolwire.config import GatewayConfig
+from toolwire.support.conversion import ConfigError
+from toolwire.support.seals import BEGINNING, PAYLOAD_BYTES
+from toolwire.testing import Upstream
 
 SECRET = "0123456789abcdef0123456789abcdef"
 both = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])

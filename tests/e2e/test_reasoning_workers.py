@@ -13,9 +13,9 @@ from typing import Any, cast
 import pytest
 from aiohttp.test_utils import TestServer
 
-from proxy.testing import Upstream
 from tests.e2e.processes import running
 from tests.e2e.reasoning_servers import SAID, DeepSeek, ResponsesClient
+from toolwire.testing import Upstream
 
 pytestmark = pytest.mark.skipif(not hasattr(socket, "SO_REUSEPORT"), reason="several workers need SO_REUSEPORT")
 

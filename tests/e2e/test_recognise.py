@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 import aiohttp
 import pytest
 
-from proxy.capture.files import read_capture
-from proxy.config import GatewayConfig
-from proxy.testing import Answer, Upstream, chunk, frame
 from tests.e2e.conftest import USER, Gateway, function, mock_config, post, read_config, upstream_config
 from tests.e2e.responses_answers import of_stream
 from tests.e2e.test_capture import captured_of
 from tests.e2e.test_copying import in_pieces
+from toolwire.config import GatewayConfig
+from toolwire.extras.capture.files import read_capture
+from toolwire.testing import Answer, Upstream, chunk, frame
 
 RESPONSES = "/v1/responses"
 ADD = function("add", a="integer", b="integer")

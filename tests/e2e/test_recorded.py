@@ -17,10 +17,10 @@ from aiohttp.test_utils import TestClient, TestServer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.app import create_app
-from proxy.testing import Answer, Asked, Say, Upstream, chunk, frame
 from tests.e2e.conftest import CHAT, Gateway, mock_config, post, read_config, upstream_config
 from tests.protocols.published import SHARED, captured_chat_requests, validator
+from toolwire.app import create_app
+from toolwire.testing import Answer, Asked, Say, Upstream, chunk, frame
 
 RECORDED = captured_chat_requests()
 SSE = {"Content-Type": "text/event-stream"}

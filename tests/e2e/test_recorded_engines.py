@@ -6,9 +6,6 @@ from typing import Any
 
 import pytest
 
-from proxy.model import ToolUse
-from proxy.pipeline.routing import ROUTER
-from proxy.testing import Answer, Say, Upstream
 from tests.e2e.conftest import USER, Gateway, post, read_config, serving, upstream_config, wait_for_servers
 from tests.e2e.engines import models, page
 from tests.e2e.recorded_engines import LLAMACPP, SGLANG, SMG, TRANSFORMERS, VLLM, VLLM_ROUTER, answered, pages
@@ -16,6 +13,9 @@ from tests.e2e.test_stop_sequences import text_of
 from tests.e2e.test_tool_mode import says
 from tests.protocols.messages_wires import accumulate
 from tests.protocols.wires import frame
+from toolwire.model import ToolUse
+from toolwire.pipeline.exchange.routing import ROUTER
+from toolwire.testing import Answer, Say, Upstream
 
 both = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 MESSAGES = "/v1/messages"

@@ -17,10 +17,10 @@ from tests.waiting import GUARD_S
 
 pytest.importorskip("redis")
 
-from proxy.testing import Answer, Asked, Say, Upstream
 from tests.e2e.processes import running
 from tests.optional import REDIS
 from tests.store.redis_server import WatchedGroup, started
+from toolwire.testing import Answer, Asked, Say, Upstream
 
 pytestmark = pytest.mark.needs(REDIS)
 

@@ -11,12 +11,12 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.config import GatewayConfig
-from proxy.testing import Answer, Upstream
 from tests.e2e.conftest import read_config
 from tests.e2e.edge import Gateway, head, running
 from tests.e2e.test_backpressure import KEPT_BYTES, MB, SYSTEM_BYTES, Flood, ask, config, stands_still, traced, unread
 from tests.waiting import GUARD_S, until
+from toolwire.config import GatewayConfig
+from toolwire.testing import Answer, Upstream
 
 JSON = {"Content-Type": "application/json"}
 PATHS = {

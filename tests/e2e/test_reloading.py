@@ -14,17 +14,17 @@ from typing import Any
 import aiohttp
 import pytest
 
-from proxy.testing import Say, Upstream, read_frames
 from tests.e2e.conftest import USER
 from tests.e2e.processes import Process, closed, running
 from tests.e2e.test_faults import UNUSED
 from tests.waiting import GUARD_S, until
+from toolwire.testing import Say, Upstream, read_frames
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="signals, and looking at processes")
 
 WORDS = [f"w{number} " for number in range(20)]
 PLUGIN = """
-from proxy.pipeline.middleware import Middleware
+from toolwire.pipeline.chain.middleware import Middleware
 class Broken(Middleware):
     async def start(self, app):
         raise OSError("no such device")

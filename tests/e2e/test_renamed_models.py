@@ -12,8 +12,8 @@ from aiohttp.test_utils import TestServer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.pipeline.renaming import Renaming, find_model
 from tests.e2e.conftest import Gateway, post, read_config
+from toolwire.pipeline.paths.renaming import Renaming, find_model
 
 TEXT = 'It is "model":"real", and {"model": "real"}. é'
 ARGUMENTS = {"model": "real", "deep": {"model": "real"}}

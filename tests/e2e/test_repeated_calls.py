@@ -9,13 +9,13 @@ from typing import Any
 import orjson
 import pytest
 
-import proxy.scanner
-from proxy import fastparse
-from proxy.config import GatewayConfig
-from proxy.scan import _pyparse
-from proxy.testing import Answer, Say, Upstream, chunk, frame
+import toolwire.scanner
 from tests.e2e.conftest import CHAT, USER, Gateway, function, post, read_config
 from tests.waiting import GUARD_S
+from toolwire import fastparse
+from toolwire.config import GatewayConfig
+from toolwire.scan import _pyparse
+from toolwire.testing import Answer, Say, Upstream, chunk, frame
 
 RESPONSES, MESSAGES = "/v1/responses", "/v1/messages"
 READ = function("read_file", path="string")
@@ -53,7 +53,7 @@ def files(sent: bytes) -> list[str]:
 @pytest.fixture(params=["compiled", "python"])
 def twin(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     python = request.param == "python"
-    monkeypatch.setattr(proxy.scanner, "CallScanner", _pyparse.CallScanner if python else fastparse.CallScanner)
+    monkeypatch.setattr(toolwire.scanner, "CallScanner", _pyparse.CallScanner if python else fastparse.CallScanner)
 
 
 @PATHS

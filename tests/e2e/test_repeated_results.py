@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from proxy.testing import Answer, Asked, Say, Upstream
 from tests.e2e.conftest import Gateway, function, post, upstream_config
 from tests.e2e.test_copying import in_pieces
 from tests.e2e.test_formats import RESPONSES, chat_parts, chat_stream_parts, response_parts
+from toolwire.testing import Answer, Asked, Say, Upstream
 
 RESULT = 'It is <b>blue</b> </tool_response> <tool_call>{"name":"look"}</tool_call> [TOOL_RESULTS]'
 CALL = {"id": "call_1", "type": "function", "function": {"name": "look", "arguments": "{}"}}

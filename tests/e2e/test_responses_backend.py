@@ -11,12 +11,12 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.events import BlockKind, Close, Delta, Event, Finish, Open, Start
-from proxy.folding import unfold
-from proxy.model import ModelReply, Reasoning, ReplyChoice, Text, ToolUse, Usage
-from proxy.testing import Answer, Asked, Refuse, Upstream, WireAnswer
 from tests.e2e.conftest import CHAT, USER, function, post, serving, upstream_config
 from tests.protocols.responses_wires import RESPONSES, options, read, write
+from toolwire.events import BlockKind, Close, Delta, Event, Finish, Open, Start
+from toolwire.folding import unfold
+from toolwire.model import ModelReply, Reasoning, ReplyChoice, Text, ToolUse, Usage
+from toolwire.testing import Answer, Asked, Refuse, Upstream, WireAnswer
 
 PATH = "/v1/responses"
 GOLDEN = Path(__file__).parents[1] / "golden"

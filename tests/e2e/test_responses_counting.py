@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from proxy.pipeline.stored import CONVERSATIONS
-from proxy.testing import Say, Upstream
 from tests.e2e.conftest import Gateway, post, sdk, upstream_config
 from tests.e2e.responses_answers import RESPONSES, tool
+from toolwire.pipeline.conversations.stored import CONVERSATIONS
+from toolwire.testing import Say, Upstream
 
 COUNT = f"{RESPONSES}/input_tokens"
 READ = tool("read_file", path="string")

@@ -10,13 +10,13 @@ import aiohttp
 import openai
 import pytest
 
-from proxy.errors import CODES
-from proxy.testing import Answer, Say, Upstream, WireAnswer
 from tests.e2e.agent import block
 from tests.e2e.conftest import Gateway, post, read_config, sdk, serving, upstream_config
 from tests.e2e.responses_answers import PUBLISHED, RESPONSES, ask, of_stream, of_whole, outline, tool
 from tests.e2e.test_errors import Case, check, gateway_config, nested
 from tests.protocols.test_responses_request import BAD, CALL, OUTPUT, USER, without
+from toolwire.errors import CODES
+from toolwire.testing import Answer, Say, Upstream, WireAnswer
 
 READ = tool("read_file", path="string")
 STRICT = tool("read_file", strict=True, path="string")

@@ -15,13 +15,6 @@ import pytest
 from aiohttp.test_utils import TestServer
 from openai.types.responses import ResponseErrorEvent
 
-from proxy.errors import CODES
-from proxy.events import Event, Kind
-from proxy.pipeline.exchange import Exchange
-from proxy.pipeline.middleware import Middleware
-from proxy.pipeline.stored import CONVERSATIONS
-from proxy.registry import registries
-from proxy.testing import Answer, Refuse, Say, Script, Upstream, WireAnswer, chunk, frame
 from tests.e2e.agent import block
 from tests.e2e.conftest import Gateway, post, read_config, sdk, serving, upstream_config
 from tests.e2e.responses_answers import (
@@ -49,6 +42,13 @@ from tests.e2e.test_faults import (
 )
 from tests.e2e.test_responses_wire import calling, native
 from tests.waiting import GUARD_S
+from toolwire.errors import CODES
+from toolwire.events import Event, Kind
+from toolwire.pipeline.chain.middleware import Middleware
+from toolwire.pipeline.conversations.stored import CONVERSATIONS
+from toolwire.pipeline.exchange.exchange import Exchange
+from toolwire.registry import registries
+from toolwire.testing import Answer, Refuse, Say, Script, Upstream, WireAnswer, chunk, frame
 
 READ = tool("read_file", path="string")
 STRICT = tool("read_file", strict=True, path="string")

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from proxy.testing import Answer, Say, Upstream, WireAnswer, chunk, frame
 from tests.e2e.conftest import CHAT, USER, function, post, serving, upstream_config
+from toolwire.testing import Answer, Say, Upstream, WireAnswer, chunk, frame
 
 RESPONSES = "/v1/responses"
 BOTH = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])

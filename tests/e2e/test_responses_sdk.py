@@ -17,12 +17,12 @@ from openai import AsyncOpenAI
 from openai.types.responses import Response
 from pydantic import BaseModel
 
-from proxy.testing import Answer, Say, Upstream, chunk, frame
 from tests.clients.conftest import gateway as gateway
 from tests.clients.conftest import plain_gateway as plain_gateway
 from tests.clients.task import ASK, CALLS, FINAL, MODES, SAID, STEPS, Files, script
 from tests.e2e.agent import block
 from tests.e2e.conftest import Gateway, read_config, sdk, upstream_config
+from toolwire.testing import Answer, Say, Upstream, chunk, frame
 
 TERMINAL = ("response.completed", "response.incomplete", "response.failed")
 

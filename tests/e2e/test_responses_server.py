@@ -13,16 +13,16 @@ import orjson
 import pytest
 from aiohttp.test_utils import TestServer
 
-from proxy.config import GatewayConfig
-from proxy.folding import unfold
-from proxy.model import ModelReply, Reasoning, ReplyChoice, Text, ToolUse, Usage, scoped
-from proxy.testing import Answer, Asked, Refuse, Upstream, WireAnswer
 from tests.e2e.agent import block
 from tests.e2e.conftest import CHAT, function, post, serving, upstream_config
 from tests.e2e.meaning import CLIENTS, MESSAGES, RESPONSES, ended, failed, meant
 from tests.protocols.published import SHARED, captured_responses_requests
 from tests.protocols.responses_wires import RESPONSES as WIRE
 from tests.protocols.responses_wires import frame, options, write
+from toolwire.config import GatewayConfig
+from toolwire.folding import unfold
+from toolwire.model import ModelReply, Reasoning, ReplyChoice, Text, ToolUse, Usage, scoped
+from toolwire.testing import Answer, Asked, Refuse, Upstream, WireAnswer
 
 SSE = {"Content-Type": "text/event-stream"}
 JSON = {"Content-Type": "application/json"}

@@ -14,11 +14,11 @@ import jsonschema_rs
 import orjson
 import pytest
 
-from proxy.testing import Answer, Asked, Say, Upstream, chunk, frame
 from tests.e2e.agent import block
 from tests.e2e.conftest import Gateway, mock_config, post, upstream_config
 from tests.e2e.responses_answers import PUBLISHED, RESPONSES, Said, ask, of_stream, of_whole, outline, tool
 from tests.protocols.published import SHARED, captured_responses_requests, published_schema, validator
+from toolwire.testing import Answer, Asked, Say, Upstream, chunk, frame
 
 READ = tool("read_file", path="string")
 WRITE = tool("write_file", path="string", content="string")

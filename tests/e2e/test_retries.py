@@ -17,11 +17,11 @@ import aiohttp
 import pytest
 from aiohttp.test_utils import TestServer
 
-from proxy.config import GatewayConfig
-from proxy.pipeline.routing import ROUTER
-from proxy.testing import Answer, Asked, Raw, Refuse, Say, Script, Upstream, WireAnswer, chunk, frame
 from tests.e2e.conftest import CHAT, USER, Gateway, function, post, read_config
 from tests.waiting import GUARD_S
+from toolwire.config import GatewayConfig
+from toolwire.pipeline.exchange.routing import ROUTER
+from toolwire.testing import Answer, Asked, Raw, Refuse, Say, Script, Upstream, WireAnswer, chunk, frame
 
 TOOLS = [function("read_file", path="string")]
 SSE = {"Content-Type": "text/event-stream"}

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from proxy.model import Text
-from proxy.testing import Asked, Say, Upstream
 from tests.e2e.conftest import CHAT, USER, function, post, serving, upstream_config
 from tests.e2e.test_tool_mode import says
+from toolwire.model import Text
+from toolwire.testing import Asked, Say, Upstream
 
 MESSAGES, RESPONSES = "/v1/messages", "/v1/responses"
 OBJECT = {"type": "json_object"}

@@ -15,10 +15,10 @@ import openai
 import pytest
 from aiohttp.test_utils import TestServer
 
-from proxy.app import SERVER_TOOLS
-from proxy.testing import Answer, Say, Upstream, chunk, frame
 from tests.e2e.conftest import CHAT, USER, function, post, sdk, serving, upstream_config
 from tests.waiting import GUARD_S, until
+from toolwire.app import SERVER_TOOLS
+from toolwire.testing import Answer, Say, Upstream, chunk, frame
 
 MODULE = """
 import pathlib, time

@@ -7,11 +7,11 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.model import Text
-from proxy.testing import Answer, Asked, Say, Upstream
 from tests.e2e.conftest import CHAT, USER, function, post, serving, upstream_config
 from tests.e2e.test_messages_backend import JSON, SSE
 from tests.e2e.test_tool_mode import says
+from toolwire.model import Text
+from toolwire.testing import Answer, Asked, Say, Upstream
 
 both = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 FOUR = ["#1", "#2", "#3", "#4"]

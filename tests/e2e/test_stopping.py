@@ -15,12 +15,12 @@ from typing import Any
 import aiohttp
 import pytest
 
-from proxy.protocols.responses.protocol import ResponsesProtocol
-from proxy.store.sqlite import SqliteStore
-from proxy.testing import Say, Upstream, read_frames
 from tests.e2e.conftest import USER
 from tests.e2e.processes import Process, closed, running, until_status
 from tests.waiting import GUARD_S
+from toolwire.protocols.responses.protocol import ResponsesProtocol
+from toolwire.store.sqlite import SqliteStore
+from toolwire.testing import Say, Upstream, read_frames
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals")
 
@@ -293,7 +293,7 @@ async def test_a_tool_that_is_being_run_is_ended_as_well(tmp_path: Path) -> None
 
 HANGS = """
 import asyncio, time
-from proxy.pipeline.middleware import Middleware
+from toolwire.pipeline.chain.middleware import Middleware
 class Hangs(Middleware):
     async def on_request(self, exchange, request):
         await asyncio.to_thread(time.sleep, 3600)
@@ -321,7 +321,7 @@ async def test_a_thread_that_does_not_end_does_not_hold_up_the_process(tmp_path:
 STREAMS_ITSELF = """
 import asyncio
 from aiohttp import web
-from proxy.pipeline.middleware import Middleware
+from toolwire.pipeline.chain.middleware import Middleware
 class Streams(Middleware):
     async def __call__(self, request, handler):
         response = web.StreamResponse()

@@ -11,14 +11,14 @@ import aiohttp
 import pytest
 from aiohttp.test_utils import TestServer
 
-from proxy.app import create_app
-from proxy.registry import registries
-from proxy.startup.description import describe
-from proxy.startup.names import check_names
-from proxy.support.conversion import ConfigError
-from proxy.testing import Answer, Raw, Refuse, Say, Upstream
 from tests.e2e.conftest import CHAT, USER, Gateway, function, post, read_config, wait_for_servers
 from tests.waiting import GUARD_S
+from toolwire.app import create_app
+from toolwire.registry import registries
+from toolwire.startup.description import describe
+from toolwire.startup.names import check_names
+from toolwire.support.conversion import ConfigError
+from toolwire.testing import Answer, Raw, Refuse, Say, Upstream
 
 ASK: dict[str, Any] = {"messages": USER}
 

@@ -10,12 +10,12 @@ from typing import Any, Final
 
 import pytest
 
-from proxy.config import GatewayConfig
-from proxy.model import ToolUse
-from proxy.testing import Answer, Asked, Refuse, Say, Upstream, WireAnswer
 from tests.e2e.conftest import function, post, read_config, serving
 from tests.e2e.test_tool_mode import NAMED, NO_OBJECT, REFUSALS, SSE, WRITTEN, refusing, says, tools_shown
 from tests.waiting import until
+from toolwire.config import GatewayConfig
+from toolwire.model import ToolUse
+from toolwire.testing import Answer, Asked, Refuse, Say, Upstream, WireAnswer
 
 TOGETHER: Final = 8
 KEYS: Final = [f"key-{number}" for number in range(TOGETHER)]

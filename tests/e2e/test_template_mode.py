@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from proxy.config import GatewayConfig
-from proxy.prompting.prompt import MAY, NEVER
-from proxy.support.conversion import ConfigError
-from proxy.testing import Refuse, Upstream
 from tests.e2e.conftest import CHAT, USER, function, post, serving, upstream_config
 from tests.e2e.meaning import MESSAGES, RESPONSES, meant
 from tests.e2e.template_servers import KINDS, QWEN, TemplateServer, upstream
 from tests.e2e.test_messages_backend import BODIES
+from toolwire.config import GatewayConfig
+from toolwire.prompting.prompt import MAY, NEVER
+from toolwire.support.conversion import ConfigError
+from toolwire.testing import Refuse, Upstream
 
 READ, WRITE = function("read", path="string"), function("write", path="string", text="string")
 CALL = '<tool_call>\n{"name": "read", "arguments": {"path": "a"}}\n</tool_call>'

@@ -14,19 +14,19 @@ import pytest
 from aiohttp.test_utils import TestServer
 from click.testing import CliRunner
 
-from proxy.app import create_app
-from proxy.cli import main
-from proxy.config import GatewayConfig
-from proxy.endpoints import template_probing
-from proxy.observability.metrics import SharedCounters
-from proxy.observability.telemetry import Metrics
-from proxy.testing import Answer, Asked, Refuse, Upstream
 from tests.e2e.conftest import CHAT, USER, function, post, read_config, serving, wait_for_servers
 from tests.e2e.engines import ollama
 from tests.e2e.meaning import meant
 from tests.e2e.template_servers import KINDS, QWEN, TemplateServer, upstream
 from tests.e2e.test_tool_mode import get
 from tests.waiting import GUARD_S
+from toolwire.app import create_app
+from toolwire.cli import main
+from toolwire.config import GatewayConfig
+from toolwire.observability.metrics import SharedCounters
+from toolwire.observability.telemetry import Metrics
+from toolwire.testing import Answer, Asked, Refuse, Upstream
+from toolwire.upstream.pool import template_probing
 
 READ = function("read", path="string")
 CALL = '<tool_call>\n{"name": "read", "arguments": {"path": "a"}}\n</tool_call>'
@@ -38,7 +38,7 @@ kinds = pytest.mark.parametrize("kind", KINDS)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A slow machine is no server that says nothing, and no probe that takes too long."""
     wait_for_servers(monkeypatch, 60)
-    monkeypatch.setattr("middlewares.tool_mode.WAIT_S", 60.0)
+    monkeypatch.setattr("toolwire.middlewares.tool_mode.WAIT_S", 60.0)
 
 
 def asking(
@@ -138,7 +138,7 @@ async def test_requests_that_arrive_together_and_under_other_names_lead_to_one_p
 
 
 async def test_a_request_does_not_wait_long_for_a_probe(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("middlewares.tool_mode.WAIT_S", 0.01)
+    monkeypatch.setattr("toolwire.middlewares.tool_mode.WAIT_S", 0.01)
     server, going = TemplateServer("vllm", CALL), asyncio.Event()
 
     def answer(asked: Asked) -> Answer:

@@ -14,23 +14,23 @@ import pytest
 from aiohttp.test_utils import TestServer
 from click.testing import CliRunner
 
-from proxy.app import create_app
-from proxy.cli import main
-from proxy.config import GatewayConfig
-from proxy.configuration.mistakes import Mistakes
-from proxy.endpoints.verdicts import Verdicts
-from proxy.folding import unfold
-from proxy.model import ModelReply, ModelRequest, ReplyChoice, Text, ToolUse, Usage
-from proxy.observability.metrics import SharedCounters
-from proxy.observability.telemetry import Metrics
-from proxy.protocols.base import ServerSide, WriteOptions
-from proxy.registry import SERVER_PROTOCOLS, load_attribute, registries
-from proxy.startup.names import name_mistakes
-from proxy.support.conversion import ConfigError
-from proxy.testing import Answer, Asked, Refuse, Say, Upstream
 from tests.e2e.conftest import CHAT, USER, function, post, read_config, serving, upstream_config
 from tests.e2e.test_messages_backend import BODIES, JSON, SSE, meant
 from tests.waiting import GUARD_S
+from toolwire.app import create_app
+from toolwire.cli import main
+from toolwire.config import GatewayConfig
+from toolwire.configuration.mistakes import Mistakes
+from toolwire.folding import unfold
+from toolwire.model import ModelReply, ModelRequest, ReplyChoice, Text, ToolUse, Usage
+from toolwire.observability.metrics import SharedCounters
+from toolwire.observability.telemetry import Metrics
+from toolwire.protocols.base import ServerSide, WriteOptions
+from toolwire.registry import SERVER_PROTOCOLS, load_attribute, registries
+from toolwire.startup.names import name_mistakes
+from toolwire.support.conversion import ConfigError
+from toolwire.testing import Answer, Asked, Refuse, Say, Upstream
+from toolwire.upstream.pool.verdicts import Verdicts
 
 READ = function("read", path="string")
 WRITTEN = '<tool_call>{"name":"read","arguments":{"path":"a"}}</tool_call>'
@@ -450,7 +450,7 @@ def test_verdicts_of_another_server_do_not_count() -> None:
 
 
 def test_verdicts_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.endpoints.verdicts.MOST", 3)
+    monkeypatch.setattr("toolwire.upstream.pool.verdicts.MOST", 3)
     verdicts = Verdicts(tmp_path / "verdicts", clock=lambda: 0.0)
     for number in range(5):
         verdicts.keep("up", f"m{number}", "prompt", "refused", 10 + number)

@@ -17,12 +17,12 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from proxy.app import create_app
-from proxy.record import ObservedTool
-from proxy.support.conversion import ConfigError
-from proxy.testing import Refuse, Say, Upstream
 from tests.e2e.conftest import function, mock_config, post, read_config, serving, upstream_config
 from tests.waiting import GUARD_S, until
+from toolwire.app import create_app
+from toolwire.record import ObservedTool
+from toolwire.support.conversion import ConfigError
+from toolwire.testing import Refuse, Say, Upstream
 
 pytest.importorskip("opentelemetry.sdk")
 pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
@@ -36,7 +36,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from proxy.observability.tracing import Tracing
+from toolwire.extras.otel.tracing import Tracing
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 PARENT = "b7ad6b7169203331"
@@ -389,6 +389,6 @@ async def test_off_by_default() -> None:
 
 
 def test_a_missing_extra_is_said_when_the_configuration_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.startup.names._installed", lambda package: False)
+    monkeypatch.setattr("toolwire.startup.names._installed", lambda package: False)
     with pytest.raises(ConfigError, match=r"pip install 'toolwire\[otel\]'"):
         create_app({"backends": {"m": {"kind": "mock"}}, "telemetry": {"otel": True}})

@@ -15,8 +15,15 @@ from typing import Any
 
 import pytest
 
-from proxy.dev.engine import ENGINE_PACKAGE, INSTALL_ENGINE, INSTALL_WEIGHTS, WEIGHTS_PACKAGE, Engine, find_weights
 from tests.waiting import GUARD_S
+from toolwire.extras.demo.engine import (
+    ENGINE_PACKAGE,
+    INSTALL_ENGINE,
+    INSTALL_WEIGHTS,
+    WEIGHTS_PACKAGE,
+    Engine,
+    find_weights,
+)
 
 ROOT = Path(__file__).parents[2]
 TIGHT = {
@@ -26,7 +33,7 @@ TIGHT = {
     "additionalProperties": False,
 }
 """Leaves a small model no room to ramble."""
-COMMAND = [sys.executable, "-m", "proxy"]
+COMMAND = [sys.executable, "-m", "toolwire"]
 MISSING = [name for name in (ENGINE_PACKAGE, WEIGHTS_PACKAGE) if importlib.util.find_spec(name) is None]
 pytestmark = [
     pytest.mark.model,

@@ -11,10 +11,10 @@ import aiohttp
 import orjson
 import pytest
 
-from proxy.config import GatewayConfig
-from proxy.testing import Answer, Asked, Refuse, Say, Script, Upstream, WireAnswer
 from tests.e2e.conftest import USER, Gateway, function, post, read_config
 from tests.waiting import GUARD_S
+from toolwire.config import GatewayConfig
+from toolwire.testing import Answer, Asked, Refuse, Say, Script, Upstream, WireAnswer
 
 READ = function("read_file", path="string")
 WRITE = function("write_file", path="string", content="string")

@@ -10,9 +10,9 @@ import aiohttp
 import pytest
 from aiohttp.test_utils import TestServer
 
-from proxy.testing import Say, Upstream, WireAnswer
 from tests.e2e.conftest import CHAT, USER, function, post, serving, upstream_config
 from tests.e2e.test_responses_over_chat import said as of_responses
+from toolwire.testing import Say, Upstream, WireAnswer
 
 RESPONSES = "/v1/responses"
 BOTH = pytest.mark.parametrize("path", [CHAT, RESPONSES], ids=["chat", "responses"])

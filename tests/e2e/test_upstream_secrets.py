@@ -13,12 +13,12 @@ import aiohttp
 import orjson
 import pytest
 
-from proxy.capture.files import read_capture
-from proxy.testing import Answer, Asked, Refuse, Script, Upstream, WireAnswer, chunk, frame, listing
 from tests.e2e.conftest import CHAT, function, post, read_config, serving
 from tests.e2e.responses_answers import RESPONSES
 from tests.e2e.test_capture import captured_of
 from tests.waiting import GUARD_S
+from toolwire.extras.capture.files import read_capture
+from toolwire.testing import Answer, Asked, Refuse, Script, Upstream, WireAnswer, chunk, frame, listing
 
 KEY = "Zq3v9Kx81LmN02pQrStU4w/6"
 HEADER_KEY = "a-token-in-a-header-0042"

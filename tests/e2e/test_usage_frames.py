@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from proxy.testing import Answer, Asked, Upstream, chunk, frame
 from tests.e2e.conftest import CHAT, function, post, serving, upstream_config
 from tests.e2e.test_messages_backend import SSE
+from toolwire.testing import Answer, Asked, Upstream, chunk, frame
 
 COUNTS = {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}
 WHEN = ("asked", "unasked", "null first", "in every chunk", "in every chunk if asked", "in the last chunk", "never")

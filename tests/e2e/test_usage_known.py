@@ -8,9 +8,9 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.testing import Answer, Asked, Upstream, chunk, frame
 from tests.e2e.conftest import CHAT, post, serving, upstream_config
 from tests.e2e.test_messages_backend import BODIES, JSON, SSE
+from toolwire.testing import Answer, Asked, Upstream, chunk, frame
 
 RESPONSES, MESSAGES = "/v1/responses", "/v1/messages"
 SAID = "Some words that are said here."

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from proxy.testing import Answer, Upstream, chunk, frame
 from tests.e2e.conftest import sdk, serving, upstream_config
 from tests.e2e.sockets import connected, said
 from tests.waiting import GUARD_S
+from toolwire.testing import Answer, Upstream, chunk, frame
 
 
 async def test_it_outlives_its_connection() -> None:

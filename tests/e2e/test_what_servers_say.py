@@ -14,14 +14,14 @@ import aiohttp
 import orjson
 import pytest
 
-from proxy.dev.engine import ENGINE_PACKAGE, WEIGHTS_PACKAGE, find_weights
-from proxy.dev.engine import Engine as RealEngine
-from proxy.pipeline.routing import ROUTER
-from proxy.testing import Answer, Asked, Raw, Refuse, Say, Upstream, listing
 from tests.e2e.conftest import CHAT, USER, Gateway, function, post, read_config, sdk, wait_for_servers
 from tests.e2e.engines import EVERY, Engine, llamacpp, lmstudio, models, ollama, page, sglang, tgi, vllm
 from tests.e2e.processes import running
 from tests.waiting import GUARD_S
+from toolwire.extras.demo.engine import ENGINE_PACKAGE, WEIGHTS_PACKAGE, find_weights
+from toolwire.extras.demo.engine import Engine as RealEngine
+from toolwire.pipeline.exchange.routing import ROUTER
+from toolwire.testing import Answer, Asked, Raw, Refuse, Say, Upstream, listing
 
 WEATHER = function("get_weather", city="string")
 CALL: dict[str, Any] = {"messages": USER, "tools": [WEATHER], "tool_choice": "required"}

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from proxy.testing import Answer, Say, Upstream, frame
 from tests.e2e.conftest import CHAT, USER, Gateway, function, post, read_config, upstream_config
 from tests.e2e.responses_answers import RESPONSES
+from toolwire.testing import Answer, Say, Upstream, frame
 
 URL = "data:image/png;base64,AA=="
 SEEN = {

@@ -13,10 +13,10 @@ from typing import Any
 import aiohttp
 import pytest
 
-from proxy.testing import Say, Upstream
 from tests.e2e.conftest import CHAT, USER, post, serving, upstream_config
 from tests.e2e.processes import running
 from tests.waiting import GUARD_S, runs, until
+from toolwire.testing import Say, Upstream
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="forks and signals")
 

@@ -10,9 +10,9 @@ from typing import Any, Final, Literal
 import jsonschema
 import orjson
 
-from proxy.testing import WireAnswer, read_frames
 from tests.openapi.documents import conforms
 from tests.protocols import messages_wires, responses_wires
+from toolwire.testing import WireAnswer, read_frames
 
 Protocol = Literal["chat", "messages", "responses"]
 PROTOCOLS: Final[tuple[Protocol, ...]] = ("chat", "messages", "responses")

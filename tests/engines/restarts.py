@@ -9,9 +9,9 @@ from typing import Final
 import aiohttp
 import orjson
 
-from proxy.testing import WireAnswer
 from tests.engines.asking import COUNT, HELLO, PATHS, PROTOCOLS, Ask, Protocol, Seen, read
 from tests.engines.suite import Broken, Missing, Run, expect, situation
+from toolwire.testing import WireAnswer
 
 FIRST_TOKEN: Final = {"chat": b'"content":"1', "messages": b"text_delta", "responses": b"output_text.delta"}
 PAUSE_S: Final = 1.0

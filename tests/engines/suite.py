@@ -18,10 +18,10 @@ from typing import Any, Final
 import aiohttp
 import orjson
 
-from proxy.testing import WireAnswer
 from tests.e2e.processes import Process, running
 from tests.engines.asking import PATHS, Ask, Seen, Tool, misfit, read, wrong_call
 from tests.engines.tap import Tap, Tapped
+from toolwire.testing import WireAnswer
 
 PATIENCE_S: Final = 600.0
 """The longest that a situation may take. Engines on a busy machine write two tokens a second."""

@@ -11,7 +11,7 @@ import aiohttp
 import orjson
 from aiohttp import web
 
-from proxy.testing import read_frames
+from toolwire.testing import read_frames
 
 
 @dataclass(slots=True)

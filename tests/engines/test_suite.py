@@ -11,7 +11,6 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.testing import Answer, Asked, Refuse, Say, Upstream
 from tests.e2e.conftest import serving, upstream_config
 from tests.engines import results
 from tests.engines.asking import (
@@ -32,6 +31,7 @@ from tests.engines.suite import SITUATIONS, EngineBroken, Missing, Run, Server, 
 from tests.engines.tap import Tap
 from tests.protocols import responses_wires
 from tests.protocols.wires import chunk
+from toolwire.testing import Answer, Asked, Refuse, Say, Upstream
 
 ONE_CALL = '<tool_call>{"name":"get_weather","arguments":{"city":"Paris"}}</tool_call>'
 JSON = {"Content-Type": "application/json"}

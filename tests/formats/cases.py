@@ -8,20 +8,20 @@ from typing import Any, Final
 
 import pytest
 
-from proxy.call_policy.policy import CallPolicy
-from proxy.config import LimitsConfig
-from proxy.events import Finish, Start
-from proxy.fastparse import CallScanner
-from proxy.folding import fold
-from proxy.formats.base import ToolFormat, escaping_for, escaping_in_calls
-from proxy.formats.escaping import Escaping
-from proxy.formats.layout import Tagged
-from proxy.formats.syntaxes import FUNCTION_STOPS
-from proxy.formats.values import Number, Syntax, read_object
-from proxy.model import Part, ToolChoice, ToolResult, ToolSpec, ToolUse
-from proxy.registry import FORMATS as PATHS
-from proxy.registry import registries
 from tests.options import route_options
+from toolwire.call_policy.policy import CallPolicy
+from toolwire.config import LimitsConfig
+from toolwire.events import Finish, Start
+from toolwire.fastparse import CallScanner
+from toolwire.folding import fold
+from toolwire.formats.base import ToolFormat, escaping_for, escaping_in_calls
+from toolwire.formats.engine.escaping import Escaping
+from toolwire.formats.engine.layout import Tagged
+from toolwire.formats.engine.syntaxes import FUNCTION_STOPS
+from toolwire.formats.engine.values import Number, Syntax, read_object
+from toolwire.model import Part, ToolChoice, ToolResult, ToolSpec, ToolUse
+from toolwire.registry import FORMATS as PATHS
+from toolwire.registry import registries
 
 
 def inside(tool_format: ToolFormat, written: str, result: ToolResult) -> str:

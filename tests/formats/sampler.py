@@ -1,4 +1,4 @@
-"""A reader of the GBNF that `proxy.formats.gbnf` writes: a random writer of texts that such a grammar allows, and an
+"""A reader of the GBNF that `toolwire.formats.gbnf` writes: a random writer of texts that such a grammar allows, and an
 acceptor that says whether it allows a given one.
 
 Written after llama.cpp's own engine and its notation, not after ours: rules, alternatives, groups, literals, character

@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.app import create_app
-from proxy.formats import auto
-from proxy.formats.base import ToolFormat
-from proxy.formats.families import _WRITTEN, format_for, format_of_template
-from proxy.model import Text, ToolUse
-from proxy.pipeline.routing import ROUTER
-from proxy.registry import FORMATS as PATHS
-from proxy.registry import registries
-from proxy.scan._plan import plan
 from tests.formats.cases import FORMATS, NAMES, SEARCH, WEATHER, bare, every_format, scan
+from toolwire.app import create_app
+from toolwire.formats.base import ToolFormat
+from toolwire.formats.families import auto
+from toolwire.formats.model_families import _WRITTEN, format_for, format_of_template
+from toolwire.model import Text, ToolUse
+from toolwire.pipeline.exchange.routing import ROUTER
+from toolwire.registry import FORMATS as PATHS
+from toolwire.registry import registries
+from toolwire.scan._plan import plan
 
 UNION = auto.FORMAT
 NOT_READ = {"phi4_mini", "gigachat", "hyperclovax", "functionary", "beam", "ui_tars"}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.registry import registries
+from toolwire.registry import registries
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "formats.md"
 

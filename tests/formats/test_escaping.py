@@ -13,14 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.formats import auto, bare_json, escaping, invoke, json_tags, markers, messages, pythonic
-from proxy.formats.escaping import Escaping, Markup
-from proxy.formats.markers import TAIL_CHARS, MarkerSet, distinct
-from proxy.formats.restoring import Restorer
-from proxy.formats.results import TOOL_RESPONSE
-from proxy.formats.templates import ALL, tokens
 from tests.formats.cases import FORMATS, every_format, restore_json
 from tests.strategies import texts
+from toolwire.formats.engine import escaping, markers
+from toolwire.formats.engine.escaping import Escaping, Markup
+from toolwire.formats.engine.markers import TAIL_CHARS, MarkerSet, distinct
+from toolwire.formats.engine.restoring import Restorer
+from toolwire.formats.engine.results import TOOL_RESPONSE
+from toolwire.formats.engine.templates import ALL, tokens
+from toolwire.formats.families import auto, bare_json, invoke, json_tags, messages, pythonic
 
 MARKERS = ("<tool_call>", "</tool_call>", "```json", *TOOL_RESPONSE.markers)
 SETS = {

@@ -17,20 +17,20 @@ from typing import Any, Final, Literal
 import orjson
 import pytest
 
-from proxy.backends.adapt import adapt
-from proxy.backends.base import Capabilities
-from proxy.config import PromptConfig
-from proxy.formats.base import ToolFormat, escaping_for, escaping_in_calls
-from proxy.formats.brackets import reading_brackets
-from proxy.formats.layout import Tagged, keyword
-from proxy.formats.templates import ALL
-from proxy.formats.values import read_object
-from proxy.model import Message, ModelRequest, Text, ToolResult, ToolSpec, ToolUse
-from proxy.prompting.prompt import segment
-from proxy.prompting.transcript import inject
-from proxy.protocols.chat.protocol import ChatProtocol
-from proxy.protocols.responses.protocol import ResponsesProtocol
 from tests.formats.cases import FORMATS, apart, every_format, inside, restore_json, restored, scan
+from toolwire.config import PromptConfig
+from toolwire.formats.base import ToolFormat, escaping_for, escaping_in_calls
+from toolwire.formats.engine.brackets import reading_brackets
+from toolwire.formats.engine.layout import Tagged, keyword
+from toolwire.formats.engine.templates import ALL
+from toolwire.formats.engine.values import read_object
+from toolwire.model import Message, ModelRequest, Text, ToolResult, ToolSpec, ToolUse
+from toolwire.prompting.prompt import segment
+from toolwire.prompting.transcript import inject
+from toolwire.protocols.chat.protocol import ChatProtocol
+from toolwire.protocols.responses.protocol import ResponsesProtocol
+from toolwire.upstream.servers.adapt import adapt
+from toolwire.upstream.servers.base import Capabilities
 
 Flatten = Literal["sentinel", "bracket"]
 

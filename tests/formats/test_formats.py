@@ -13,10 +13,6 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from proxy.formats.base import ToolFormat, call_form, escaping_for
-from proxy.formats.rendering import prompt_name
-from proxy.model import Image, Opaque, Refusal, Text, ToolResult, ToolSpec, ToolUse
-from proxy.scan._grammar import BlockSyntax
 from tests.formats.cases import (
     FORMATS,
     SEARCH,
@@ -33,6 +29,10 @@ from tests.formats.cases import (
     valued,
 )
 from tests.strategies import json_objects, texts
+from toolwire.formats.base import ToolFormat, call_form, escaping_for
+from toolwire.formats.engine.rendering import prompt_name
+from toolwire.model import Image, Opaque, Refusal, Text, ToolResult, ToolSpec, ToolUse
+from toolwire.scan._grammar import BlockSyntax
 
 MARKERS = ("<tool_call>", "</tool_call>", "```json", "```", "<|im_end|>", "<tool_response", "</tool_response>")
 pieces = st.sampled_from(

@@ -9,13 +9,13 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from proxy.formats.base import ToolFormat
-from proxy.formats.gbnf.grammar import STANDARD, Bounds, Inexpressible, answer_grammar
-from proxy.formats.gbnf.rules import MAX_COUNTING, MAX_STEPS
-from proxy.formats.layout import Layout
-from proxy.model import ToolSpec, ToolUse
 from tests.formats.cases import FORMATS, SEARCH, STOPS, WEATHER, every_format, scan
 from tests.formats.sampler import Acceptor, Grammar, GrammarError
+from toolwire.formats.base import ToolFormat
+from toolwire.formats.engine.layout import Layout
+from toolwire.formats.gbnf.grammar import STANDARD, Bounds, Inexpressible, answer_grammar
+from toolwire.formats.gbnf.rules import MAX_COUNTING, MAX_STEPS
+from toolwire.model import ToolSpec, ToolUse
 
 TREE = {
     "type": "object",

@@ -12,22 +12,22 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from proxy.call_policy.policy import CallPolicy
-from proxy.config import LimitsConfig, ReasoningConfig, RouteOptions
-from proxy.events import Finish, Start
-from proxy.folding import fold
-from proxy.formats import harmony
-from proxy.formats.base import ToolFormat, whole_answer
-from proxy.formats.gbnf.grammar import Around, Inexpressible
-from proxy.formats.gbnf.notation import literal, sequence
-from proxy.formats.gbnf.rules import Bounds, Rules
-from proxy.formats.gbnf.text import Pattern, Text, spaced, units
-from proxy.model import Part, Reasoning, ToolChoice, ToolSpec, ToolUse
-from proxy.model import Text as TextPart
-from proxy.scanner import build_scanner, reasoning_tags
 from tests.e2e.test_framing import SAID
 from tests.formats.cases import FORMATS, bare, every_format
 from tests.formats.sampler import Acceptor, Grammar
+from toolwire.call_policy.policy import CallPolicy
+from toolwire.config import LimitsConfig, ReasoningConfig, RouteOptions
+from toolwire.events import Finish, Start
+from toolwire.folding import fold
+from toolwire.formats.base import ToolFormat, whole_answer
+from toolwire.formats.families import harmony
+from toolwire.formats.gbnf.grammar import Around, Inexpressible
+from toolwire.formats.gbnf.notation import literal, sequence
+from toolwire.formats.gbnf.rules import Bounds, Rules
+from toolwire.formats.gbnf.text import Pattern, Text, spaced, units
+from toolwire.model import Part, Reasoning, ToolChoice, ToolSpec, ToolUse
+from toolwire.model import Text as TextPart
+from toolwire.scanner import build_scanner, reasoning_tags
 
 UNIT = {
     "type": "object",

@@ -9,26 +9,26 @@ from typing import Any, cast
 
 import pytest
 
-from middlewares.injection import Injection, InjectionOptions
-from proxy.backends.base import Capabilities
-from proxy.config import LimitsConfig, PromptConfig, ReasoningConfig, RouteConfig
-from proxy.endpoints.pool import EndpointPool
-from proxy.errors import ClientFault
-from proxy.formats import bare_json, hermes, pythonic, sentinel
-from proxy.formats.base import ToolFormat, whole_answer
-from proxy.formats.toolset import ToolSet
-from proxy.formats.words import COMMON
-from proxy.model import Message, ModelRequest, Origin, Text, ToolChoice, ToolResult, ToolSpec, ToolUse
-from proxy.pipeline.exchange import Exchange
-from proxy.pipeline.routing import Route
-from proxy.prompting.prompt import NEVER
-from proxy.protocols.chat.protocol import ChatProtocol
-from proxy.record import AccessRecord
-from proxy.support import offload
-from proxy.support.offload import OFFLOAD_BYTES
 from tests.formats.cases import SEARCH, WEATHER, every_format
 from tests.formats.sampler import Acceptor, Grammar
 from tests.options import route_options
+from toolwire.config import LimitsConfig, PromptConfig, ReasoningConfig, RouteConfig
+from toolwire.errors import ClientFault
+from toolwire.formats.base import ToolFormat, whole_answer
+from toolwire.formats.engine.toolset import ToolSet
+from toolwire.formats.engine.words import COMMON
+from toolwire.formats.families import bare_json, hermes, pythonic, sentinel
+from toolwire.middlewares.injection import Injection, InjectionOptions
+from toolwire.model import Message, ModelRequest, Origin, Text, ToolChoice, ToolResult, ToolSpec, ToolUse
+from toolwire.pipeline.exchange.exchange import Exchange
+from toolwire.pipeline.exchange.routing import Route
+from toolwire.prompting.prompt import NEVER
+from toolwire.protocols.chat.protocol import ChatProtocol
+from toolwire.record import AccessRecord
+from toolwire.support import offload
+from toolwire.support.offload import OFFLOAD_BYTES
+from toolwire.upstream.pool.pool import EndpointPool
+from toolwire.upstream.servers.base import Capabilities
 
 REQUIRED = ToolChoice("required")
 
@@ -233,7 +233,7 @@ async def test_equal_tools_have_one_grammar(monkeypatch: pytest.MonkeyPatch) -> 
         made.append("grammar")
         return whole_answer(*args, **more)
 
-    monkeypatch.setattr("middlewares.injection.whole_answer", counted)
+    monkeypatch.setattr("toolwire.middlewares.injection.whole_answer", counted)
     threads: list[str] = []
     in_threads = offload._in_threads
 

@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from proxy.config import PromptConfig
-from proxy.formats.base import ToolFormat
-from proxy.model import ModelRequest, Text, ToolResult, ToolSpec
-from proxy.prompting.prompt import segment
 from tests.formats.cases import FORMATS, SEARCH, WEATHER, every_format
+from toolwire.config import PromptConfig
+from toolwire.formats.base import ToolFormat
+from toolwire.model import ModelRequest, Text, ToolResult, ToolSpec
+from toolwire.prompting.prompt import segment
 
 BY_NAME = {tool_format.name: tool_format for tool_format in FORMATS}
 DEEP = ToolSpec(

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from proxy.formats import longjson
-from proxy.formats.longjson import Number, TooMuch, compact, quoted, read_json, sound
 from tests.strategies import json_objects
+from toolwire.formats.engine import longjson
+from toolwire.formats.engine.longjson import Number, TooMuch, compact, quoted, read_json, sound
 
 strings = st.text(st.sampled_from('ab"\\/\n\x7fé\u2028😀\ud83d\ude00 {[,:'), max_size=60)
 values = st.recursive(

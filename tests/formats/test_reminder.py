@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from proxy.config import PromptConfig
-from proxy.formats import hermes, sentinel
-from proxy.formats.base import ToolFormat, call_form
-from proxy.model import (
+from tests.formats.cases import FORMATS, SEARCH, WEATHER
+from toolwire.config import PromptConfig
+from toolwire.formats.base import ToolFormat, call_form
+from toolwire.formats.families import hermes, sentinel
+from toolwire.model import (
     Attempt,
     Image,
     Message,
@@ -22,9 +23,8 @@ from proxy.model import (
     ToolResult,
     ToolUse,
 )
-from proxy.prompting.prompt import REMINDER, reminder
-from proxy.prompting.transcript import GO_ON, inject
-from tests.formats.cases import FORMATS, SEARCH, WEATHER
+from toolwire.prompting.prompt import REMINDER, reminder
+from toolwire.prompting.transcript import GO_ON, inject
 
 LINE = "Remember."
 CALL = Message("assistant", (ToolUse("c1", "search", "{}"),))

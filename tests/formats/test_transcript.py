@@ -11,15 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy import open_scanner
-from proxy.config import PromptConfig
-from proxy.events import BlockKind, Delta, Open
-from proxy.fastparse import CallScanner
-from proxy.formats import bare_json, fenced_json, hermes, sentinel
-from proxy.formats.base import ToolFormat
-from proxy.formats.brackets import reading_brackets
-from proxy.formats.restoring import Escapes
-from proxy.model import (
+from tests.formats.cases import FORMATS, SEARCH, WEATHER, bare, every_format, scan
+from toolwire import open_scanner
+from toolwire.config import PromptConfig
+from toolwire.events import BlockKind, Delta, Open
+from toolwire.fastparse import CallScanner
+from toolwire.formats.base import ToolFormat
+from toolwire.formats.engine.brackets import reading_brackets
+from toolwire.formats.engine.restoring import Escapes
+from toolwire.formats.families import bare_json, fenced_json, hermes, sentinel
+from toolwire.model import (
     Image,
     Message,
     ModelRequest,
@@ -36,8 +37,8 @@ from proxy.model import (
     ToolUse,
     replace,
 )
-from proxy.prompting import transcript
-from proxy.prompting.prompt import (
+from toolwire.prompting import transcript
+from toolwire.prompting.prompt import (
     MAY,
     NEVER,
     PLACEHOLDERS,
@@ -46,9 +47,8 @@ from proxy.prompting.prompt import (
     policy,
     segment,
 )
-from proxy.prompting.transcript import GO_ON, inject, split_at
-from proxy.scan._pyparse import CallScanner as PythonScanner
-from tests.formats.cases import FORMATS, SEARCH, WEATHER, bare, every_format, scan
+from toolwire.prompting.transcript import GO_ON, inject, split_at
+from toolwire.scan._pyparse import CallScanner as PythonScanner
 
 SENTINEL = sentinel.FORMAT
 STRICT = ToolSpec("exact", None, {"type": "object", "properties": {}}, strict=True)

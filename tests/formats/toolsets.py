@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from proxy.model import ToolSpec
+from toolwire.model import ToolSpec
 
 Json = dict[str, Any]
 

@@ -18,25 +18,6 @@ from typing import Any, Final
 import jsonschema
 import orjson
 
-from proxy import fastparse
-from proxy.config import LimitsConfig, ReasoningConfig
-from proxy.errors import CODES, ClientFault, GatewayError
-from proxy.events import Event, Fault, Finish, Start
-from proxy.formats.base import ToolFormat
-from proxy.ingress.bodies import read_json
-from proxy.protocols import wire
-from proxy.protocols.base import ClientSide, ServerSide
-from proxy.protocols.chat.protocol import ChatProtocol
-from proxy.protocols.completions import CompletionsProtocol
-from proxy.protocols.messages.protocol import MessagesProtocol
-from proxy.protocols.responses.protocol import ResponsesProtocol
-from proxy.registry import registries
-from proxy.scan import _pyparse
-from proxy.scan._grammar import Grammar
-from proxy.scan.repair import parses, repair_json
-from proxy.scanner import open_scanner
-from proxy.schemas.schema import SchemaProblem, compile_schema
-from proxy.stream_grammar import check, normalise
 from tests.chunks import CALLS, CHOICES, DELTAS, WHOLE
 from tests.fuzz.tape import Tape, cut, dump
 from tests.options import route_options
@@ -49,6 +30,25 @@ from tests.parse.test_sse import frames_of, standard
 from tests.parse.texts import FIELDS, GRAMMARS, PIECES, literals_of, text_of
 from tests.unit.test_stream_paths import OPTIONS as LANE_OPTIONS
 from tests.unit.test_stream_paths import masked, pair, told
+from toolwire import fastparse
+from toolwire.config import LimitsConfig, ReasoningConfig
+from toolwire.errors import CODES, ClientFault, GatewayError
+from toolwire.events import Event, Fault, Finish, Start
+from toolwire.formats.base import ToolFormat
+from toolwire.ingress.bodies import read_json
+from toolwire.protocols.base import ClientSide, ServerSide
+from toolwire.protocols.chat.protocol import ChatProtocol
+from toolwire.protocols.completions.completions import CompletionsProtocol
+from toolwire.protocols.messages.protocol import MessagesProtocol
+from toolwire.protocols.responses.protocol import ResponsesProtocol
+from toolwire.protocols.shared import wire
+from toolwire.registry import registries
+from toolwire.repair.repair import parses, repair_json
+from toolwire.scan import _pyparse
+from toolwire.scan._grammar import Grammar
+from toolwire.scanner import open_scanner
+from toolwire.schemas.schema import SchemaProblem, compile_schema
+from toolwire.stream_grammar import check, normalise
 
 TWINS: Final = [fastparse, _pyparse]
 """The one in use (the compiled one, where it was built) and the Python one."""

@@ -15,12 +15,12 @@ from aiohttp.test_utils import TestClient, TestServer
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from proxy.app import create_app
-from proxy.errors import CODES
-from proxy.testing import WireAnswer
 from tests.e2e.conftest import CHAT, function, mock_config
 from tests.fuzz.targets import MESSAGES, RESPONSES
 from tests.waiting import GUARD_S
+from toolwire.app import create_app
+from toolwire.errors import CODES
+from toolwire.testing import WireAnswer
 
 CALL = {"id": "call_1", "type": "function", "function": {"name": "read_file", "arguments": '{"path":"a"}'}}
 VALID: list[dict[str, Any]] = [

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy import open_scanner
-from proxy.errors import GatewayError
-from proxy.events import Event, Fault, Finish, Start
-from proxy.pipeline.relay import Relay
-from proxy.protocols.base import ServerSide
-from proxy.protocols.chat.protocol import ChatProtocol
-from proxy.protocols.completions import CompletionsProtocol
-from proxy.stream_grammar import check
-from proxy.testing import chunk, frame
+from toolwire import open_scanner
+from toolwire.errors import GatewayError
+from toolwire.events import Event, Fault, Finish, Start
+from toolwire.pipeline.paths.relay import Relay
+from toolwire.protocols.base import ServerSide
+from toolwire.protocols.chat.protocol import ChatProtocol
+from toolwire.protocols.completions.completions import CompletionsProtocol
+from toolwire.stream_grammar import check
+from toolwire.testing import chunk, frame
 
 FORMATS = ["sentinel", "hermes", "fenced_json", "bare_json"]
 PROTOCOLS = [ChatProtocol(), CompletionsProtocol()]

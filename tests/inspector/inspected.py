@@ -14,10 +14,10 @@ import orjson
 from aiohttp.test_utils import TestServer
 from yarl import URL
 
-from proxy.config import GatewayConfig
-from proxy.testing import Answer, Script, Upstream, WireAnswer, chunk, frame
 from tests.e2e.conftest import CHAT, function, post, read_config, serving
 from tests.waiting import GUARD_S
+from toolwire.config import GatewayConfig
+from toolwire.testing import Answer, Script, Upstream, WireAnswer, chunk, frame
 
 RESPONSES = "/v1/responses"
 MESSAGES = "/v1/messages"

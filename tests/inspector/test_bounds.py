@@ -10,23 +10,23 @@ from typing import Any
 
 import pytest
 
-from proxy.capture.files import Captured, Entry, read_capture, write_capture
-from proxy.capture.recording import RecordingError
-from proxy.config import LimitsConfig
-from proxy.inspector import answer as answers
-from proxy.inspector import bounds, prompt, uploads
-from proxy.inspector.bounds import MOST_BYTES, MOST_READS, MOST_ROUNDS, READ_CHARS, within_bounds
-from proxy.inspector.formats import read_in_all_formats
-from proxy.inspector.routes import READS
-from proxy.inspector.uploads import open_capture
-from proxy.inspector.view import view
-from proxy.registry import registries
-from proxy.testing import chunk, frame
 from tests.e2e.conftest import CHAT, post, read_config
 from tests.e2e.edge import running
 from tests.inspector.inspected import asked, inspecting
 from tests.inspector.test_routes import HERS, HIS, KEYED, bearer
 from tests.waiting import GUARD_S
+from toolwire.config import LimitsConfig
+from toolwire.extras.capture.files import Captured, Entry, read_capture, write_capture
+from toolwire.extras.capture.recording import RecordingError
+from toolwire.extras.inspector import answer as answers
+from toolwire.extras.inspector import bounds, prompt, uploads
+from toolwire.extras.inspector.bounds import MOST_BYTES, MOST_READS, MOST_ROUNDS, READ_CHARS, within_bounds
+from toolwire.extras.inspector.formats import read_in_all_formats
+from toolwire.extras.inspector.routes import READS
+from toolwire.extras.inspector.uploads import open_capture
+from toolwire.extras.inspector.view import view
+from toolwire.registry import registries
+from toolwire.testing import chunk, frame
 
 LIMITS = LimitsConfig()
 MARK = b'{"toolwire_capture":1,"request_id":"r"'
@@ -290,7 +290,7 @@ def test_a_long_answer_is_searched_up_to_a_bound_and_shown_whole(monkeypatch: py
 
 
 def test_every_format_reads_the_beginning_of_a_long_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.inspector.formats.FORMATS_CHARS", 100)
+    monkeypatch.setattr("toolwire.extras.inspector.formats.FORMATS_CHARS", 100)
     seen = fed(monkeypatch)
     shown = read_in_all_formats(captured("word " * 1000), registries())
     assert (len(shown["text"]), shown["left_out_chars"]) == (100, 4900)
@@ -298,7 +298,7 @@ def test_every_format_reads_the_beginning_of_a_long_text(monkeypatch: pytest.Mon
 
 
 def test_a_request_is_shown_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.inspector.view.SHOWN_CHARS", 200)
+    monkeypatch.setattr("toolwire.extras.inspector.view.SHOWN_CHARS", 200)
     request = b'{"model":"m","messages":[],"x":[' + b"1," * 50 + b"1]}"
     shown = view(captured(request=request), registries())["request"]
     assert shown["text"].endswith("more characters are not shown.")
@@ -344,7 +344,7 @@ def test_events_that_come_byte_by_byte_are_looked_at_once(monkeypatch: pytest.Mo
             looked.append(len(text) - begin)
             return found.finditer(text, begin)
 
-    from proxy.inspector import output
+    from toolwire.extras.inspector import output
 
     found = output._FRAME_END
     monkeypatch.setattr(output, "_FRAME_END", Pattern())

@@ -275,7 +275,7 @@ def test_a_file_without_a_gateway(page: Page, gateway: Gateway, tmp_path: Path) 
     content = page.run("return fetch('/inspect/api/exchanges/to-be-saved/capture').then((answer) => answer.text())")
     file = tmp_path / "one.capture.jsonl"
     file.write_text(content)
-    command = (sys.executable, "-m", "proxy", "inspect", str(file))
+    command = (sys.executable, "-m", "toolwire", "inspect", str(file))
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

@@ -11,16 +11,16 @@ import aiohttp
 import orjson
 import pytest
 
-from proxy.config import GatewayConfig
-from proxy.inspector import feed as feed_module
-from proxy.inspector.feed import Feed
-from proxy.inspector.holders import Counts, Holder, HolderGone, Holders
-from proxy.inspector.ring import Changes, Ring
-from proxy.testing import Say, Upstream
 from tests.e2e.conftest import CHAT, read_config
 from tests.e2e.edge import Gateway, running
 from tests.inspector.inspected import asked, inspecting
 from tests.waiting import GUARD_S, until
+from toolwire.config import GatewayConfig
+from toolwire.extras.inspector import feed as feed_module
+from toolwire.extras.inspector.feed import Feed
+from toolwire.extras.inspector.holders import Counts, Holder, HolderGone, Holders
+from toolwire.extras.inspector.ring import Changes, Ring
+from toolwire.testing import Say, Upstream
 
 Event = tuple[str, Any]
 HELLO: dict[str, Any] = {"inspect": True, "backends": {"mock": {"kind": "mock", "script": ["hello"]}}}

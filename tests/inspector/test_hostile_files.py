@@ -12,9 +12,9 @@ from click.testing import CliRunner, Result
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from proxy.cli import main
-from proxy.testing import Say
 from tests.inspector.inspected import CALL, WEATHER, answering, asked
+from toolwire.cli import main
+from toolwire.testing import Say
 
 VALUES: Final = st.recursive(
     st.none()

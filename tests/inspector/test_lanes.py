@@ -7,7 +7,6 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.testing import Answer, Say, chunk, frame
 from tests.e2e.conftest import CHAT, function
 from tests.inspector.inspected import (
     CALL,
@@ -26,6 +25,7 @@ from tests.inspector.inspected import (
     told,
     whole,
 )
+from toolwire.testing import Answer, Say, chunk, frame
 
 PARIS = ("weather", {"city": "Paris"})
 ADD = function("add", a="integer", b={"type": "array", "items": {"type": "string"}})

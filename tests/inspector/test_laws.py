@@ -11,17 +11,17 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-import proxy.scanner
-from proxy import fastparse
-from proxy.capture.files import Captured, Entry
-from proxy.config import RouteOptions
-from proxy.inspector.view import view
-from proxy.registry import registries
-from proxy.scan import _pyparse
-from proxy.support.conversion import to_mapping
-from proxy.testing import chunk, frame
+import toolwire.scanner
 from tests.e2e.conftest import function, read_config, serving
 from tests.inspector.inspected import CALL, WEATHER, Inspected, asked, covers, lane, part
+from toolwire import fastparse
+from toolwire.config import RouteOptions
+from toolwire.extras.capture.files import Captured, Entry
+from toolwire.extras.inspector.view import view
+from toolwire.registry import registries
+from toolwire.scan import _pyparse
+from toolwire.support.conversion import to_mapping
+from toolwire.testing import chunk, frame
 
 PLUGINS = registries()
 TOOLS = [WEATHER, function("add", a="integer")]
@@ -107,11 +107,11 @@ def twin(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     """Both scanners."""
     python = request.param == "python"
     scanner = _pyparse.CallScanner if python else fastparse.CallScanner
-    monkeypatch.setattr(proxy.scanner.build_scanner, "__kwdefaults__", {**KEYWORDS, "scanner": scanner})
+    monkeypatch.setattr(toolwire.scanner.build_scanner, "__kwdefaults__", {**KEYWORDS, "scanner": scanner})
     return str(request.param)
 
 
-KEYWORDS: Mapping[str, Any] = dict(proxy.scanner.build_scanner.__kwdefaults__ or {})
+KEYWORDS: Mapping[str, Any] = dict(toolwire.scanner.build_scanner.__kwdefaults__ or {})
 
 
 @pytest.mark.usefixtures("twin")

@@ -12,25 +12,25 @@ import orjson
 import pytest
 from click.testing import CliRunner
 
-from proxy.cli import main
-from proxy.config import GatewayConfig
-from proxy.configuration.config_schema import schema
-from proxy.configuration.settings import load
-from proxy.support.conversion import ConfigError
 from tests.e2e.conftest import CHAT, post, read_config, serving
 from tests.e2e.processes import ROOT, running
 from tests.inspector.inspected import Inspected, asked, inspecting
 from tests.waiting import GUARD_S
+from toolwire.cli import main
+from toolwire.config import GatewayConfig
+from toolwire.configuration.config_schema import schema
+from toolwire.configuration.settings import load
+from toolwire.support.conversion import ConfigError
 
 MOCK: dict[str, Any] = {"backends": {"mock": {"kind": "mock", "script": ["hello"]}}}
 
 OFF = """
 import gc, sys
-from proxy.app import create_app
-from proxy.config import GatewayConfig
-from proxy.pipeline.delivery import Delivery
+from toolwire.app import create_app
+from toolwire.config import GatewayConfig
+from toolwire.pipeline.sending.delivery import Delivery
 app = create_app({"backends": {"mock": {"kind": "mock"}}, "store": {"kind": "memory"}})
-loaded = sorted(name for name in sys.modules if name.startswith("proxy.inspector"))
+loaded = sorted(name for name in sys.modules if name.startswith("toolwire.extras.inspector"))
 assert not loaded, loaded
 def served():
     return [one for one in gc.get_objects() if isinstance(one, Delivery)]
@@ -39,7 +39,7 @@ assert before
 assert all(not delivery._observe for delivery in before)
 assert not [resource.canonical for resource in app.router.resources() if "inspect" in resource.canonical]
 app = create_app({"backends": {"mock": {"kind": "mock"}}, "store": {"kind": "memory"}, "inspect": True})
-assert "proxy.inspector.opening" in sys.modules
+assert "toolwire.extras.inspector.opening" in sys.modules
 after = [one for one in served() if one not in before]
 assert after
 assert any(delivery._observe for delivery in after)

@@ -22,13 +22,13 @@ import pytest
 from aiohttp.test_utils import TestServer
 from click.testing import CliRunner
 
-from proxy.capture.files import read_capture
-from proxy.cli import main
-from proxy.inspector.offline import offline
-from proxy.testing import Say
 from tests.e2e.processes import ROOT
 from tests.inspector.inspected import CALL, WEATHER, Inspected, answering, asked, calls
 from tests.waiting import GUARD_S
+from toolwire.cli import main
+from toolwire.extras.capture.files import read_capture
+from toolwire.extras.inspector.offline import offline
+from toolwire.testing import Say
 
 HEAD = {"toolwire_capture": 1}
 
@@ -155,7 +155,7 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
 def inspecting(*arguments: str, given: bytes | None = None) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
     """The command, and the address that it prints."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "proxy", "inspect", *arguments],
+        [sys.executable, "-m", "toolwire", "inspect", *arguments],
         stdin=None if given is None else subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

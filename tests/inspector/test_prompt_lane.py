@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.inspector.prompt import COMPARED_CHARS, _Finder
-from proxy.testing import Answer, Asked, Say
 from tests.e2e.conftest import CHAT, function
 from tests.inspector.inspected import CALL, MESSAGES, RESPONSES, WEATHER, View, answering, asked
+from toolwire.extras.inspector.prompt import COMPARED_CHARS, _Finder
+from toolwire.testing import Answer, Asked, Say
 
 SYSTEM = "You are a forecaster in a bad mood."
 QUESTION = "What is the weather in Paris today?"

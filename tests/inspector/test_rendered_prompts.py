@@ -7,11 +7,11 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.testing import Answer, Asked, Refuse
 from tests.e2e.conftest import read_config
 from tests.e2e.template_servers import KINDS, TemplateServer, upstream
 from tests.inspector.inspected import WEATHER, Inspected, View, asked, inspecting
 from tests.inspector.test_prompt_lane import QUESTION, texts, whose
+from toolwire.testing import Answer, Asked, Refuse
 
 CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Paris"}}\n</tool_call>'
 

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from aiohttp.test_utils import make_mocked_request
 
-from proxy.capture import recorder
-from proxy.capture.files import read_capture
-from proxy.capture.recorder import ENTRY_BYTES, Capture, Captures
-from proxy.inspector import ring as ring_module
-from proxy.inspector.ring import COUNTED, LEAST_BYTES, MINUTES, Ring
-from proxy.record import AccessRecord
 from tests.e2e.conftest import read_config
 from tests.waiting import GUARD_S
+from toolwire.extras.capture import recorder
+from toolwire.extras.capture.files import read_capture
+from toolwire.extras.capture.recorder import ENTRY_BYTES, Capture, Captures
+from toolwire.extras.inspector import ring as ring_module
+from toolwire.extras.inspector.ring import COUNTED, LEAST_BYTES, MINUTES, Ring
+from toolwire.record import AccessRecord
 
 CONFIG = read_config({"inspect": True, "backends": {"mock": {"kind": "mock"}}})
 

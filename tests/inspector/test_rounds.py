@@ -10,10 +10,10 @@ import aiohttp
 import orjson
 import pytest
 
-from proxy.testing import Refuse, Say, Upstream
 from tests.e2e.conftest import CHAT, read_config
 from tests.inspector.inspected import CALL, WEATHER, answering, asked, inspecting, lane, raw, seen, told
 from tests.waiting import GUARD_S
+from toolwire.testing import Refuse, Say, Upstream
 
 
 async def test_a_second_server_after_the_first_failed() -> None:

@@ -11,10 +11,6 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.capture.files import read_capture
-from proxy.inspector import routes
-from proxy.inspector.routes import PLACE, POLICY
-from proxy.testing import Say, Upstream
 from tests.e2e.conftest import CHAT, post, read_config
 from tests.e2e.edge import running
 from tests.inspector.inspected import (
@@ -30,6 +26,10 @@ from tests.inspector.inspected import (
     lane,
 )
 from tests.waiting import GUARD_S
+from toolwire.extras.capture.files import read_capture
+from toolwire.extras.inspector import routes
+from toolwire.extras.inspector.routes import PLACE, POLICY
+from toolwire.testing import Say, Upstream
 
 HELLO: dict[str, Any] = {"inspect": True, "backends": {"mock": {"kind": "mock", "script": ["hello"]}}}
 HERS, HIS, ADMINS = "tw-her-key-0123456789abcdef", "tw-his-key-0123456789abcdef", "tw-admins-key-0123456789abc"

@@ -9,10 +9,10 @@ from typing import Any
 import aiohttp
 import pytest
 
-from proxy.testing import Say
 from tests.e2e.conftest import CHAT, post
 from tests.inspector.inspected import MESSAGES, RESPONSES, Inspected, answering, asked
 from tests.waiting import GUARD_S
+from toolwire.testing import Say
 
 KEY = "tw-clients-key-0123456789abcdef"
 OTHER = "tw-another-clients-key-0123456789"

@@ -16,11 +16,11 @@ import aiohttp
 import orjson
 import pytest
 
-from proxy.inspector.holders import SUFFIX
 from tests.e2e.conftest import CHAT
 from tests.e2e.processes import Process, running
 from tests.inspector.inspected import asked
 from tests.waiting import GUARD_S
+from toolwire.extras.inspector.holders import SUFFIX
 
 pytestmark = pytest.mark.skipif(not hasattr(socket, "SO_REUSEPORT"), reason="several workers need SO_REUSEPORT")
 

@@ -23,40 +23,40 @@ STEPS: Final = 200_000
 """More than any linear pattern needs for the longest text."""
 
 BOUNDED: Final[Mapping[str, str]] = {
-    "proxy.backends.upstream_errors:_CHOICE_FORM": "cleaned messages: `MAX_MESSAGE_CHARS`, 500 characters",
-    "proxy.formats.families:_PATTERNS": "256 characters of a model's name: `format_for`",
-    "proxy.startup.useless:_covers": "names of models in the operator's configuration",
-    "proxy.support.patterns:_CLASS": "patterns of the operator's configuration",
-    "proxy.tuning.printed": "`MAX_CHARS`, 8,000 characters of an answer, in `toolwire tune`",
-    "proxy.tuning.reading": "the same",
-    "proxy.dev.measure.naive": "parsers that are measured beside the scanner, in `toolwire bench`",
+    "toolwire.upstream.servers.upstream_errors:_CHOICE_FORM": "cleaned messages: `MAX_MESSAGE_CHARS`, 500 characters",
+    "toolwire.formats.model_families:_PATTERNS": "256 characters of a model's name: `format_for`",
+    "toolwire.startup.useless:_covers": "names of models in the operator's configuration",
+    "toolwire.support.patterns:_CLASS": "patterns of the operator's configuration",
+    "toolwire.extras.tune.printed": "`MAX_CHARS`, 8,000 characters of an answer, in `toolwire tune`",
+    "toolwire.extras.tune.reading": "the same",
+    "toolwire.extras.bench.naive": "parsers that are measured beside the scanner, in `toolwire bench`",
 }
 """Not linear, but only ever given texts of bounded length: which, and where that is enforced. By module and name, or by
 module."""
 
 WHOLE: Final[Mapping[str, str]] = {
-    "proxy.support.plainyaml:PlainLoader.yaml_implicit_resolvers": "PyYAML calls `match` on a whole scalar",
+    "toolwire.support.plainyaml:PlainLoader.yaml_implicit_resolvers": "PyYAML calls `match` on a whole scalar",
 }
 """Patterns that others use, at one place of a text only."""
 
 
 MADE: Final[Mapping[str, str]] = {
-    "proxy.backends.private:Private.hide": "one escaped word between edges",
-    "proxy.backends.private:Private.hide_hosts": "one escaped host, a port and a path",
-    "proxy.call_policy.json_calls:_head": "a row of escaped tokens",
-    "proxy.dev.measure.naive:RescanningScanner.__init__": "measured only",
-    "proxy.formats.markers:MarkerSet._pattern": "a tree of escaped characters",
-    "proxy.formats.markers:Beginnings.__init__": "escaped words",
-    "proxy.inspector.prompt:_Ours.__init__": "escaped names",
-    "proxy.pipeline.delivery:boundary": "paths that the code names, matched as a whole",
-    "proxy.pipeline.unopened:closes_thoughts": "escaped words",
-    "proxy.prompting.transcript:split_at": "escaped words, over slices",
-    "proxy.scan.literals:_to_quote": "held by the module",
-    "proxy.scan.repair:_run_of": "held by the module",
-    "proxy.scanner:signs_of": "escaped words",
-    "proxy.support.plainyaml:": "held by `PlainLoader`",
-    "proxy.tuning.matching:_matches": "a pattern of the operator's own cases, in `toolwire tune`",
-    "proxy.tuning.matching:_pattern": "the same",
+    "toolwire.upstream.servers.private:Private.hide": "one escaped word between edges",
+    "toolwire.upstream.servers.private:Private.hide_hosts": "one escaped host, a port and a path",
+    "toolwire.call_policy.json_calls:_head": "a row of escaped tokens",
+    "toolwire.extras.bench.naive:RescanningScanner.__init__": "measured only",
+    "toolwire.formats.engine.markers:MarkerSet._pattern": "a tree of escaped characters",
+    "toolwire.formats.engine.markers:Beginnings.__init__": "escaped words",
+    "toolwire.extras.inspector.prompt:_Ours.__init__": "escaped names",
+    "toolwire.pipeline.sending.delivery:boundary": "paths that the code names, matched as a whole",
+    "toolwire.pipeline.reasoning.unopened:closes_thoughts": "escaped words",
+    "toolwire.prompting.transcript:split_at": "escaped words, over slices",
+    "toolwire.repair.literals:_to_quote": "held by the module",
+    "toolwire.repair.repair:_run_of": "held by the module",
+    "toolwire.scanner:signs_of": "escaped words",
+    "toolwire.support.plainyaml:": "held by `PlainLoader`",
+    "toolwire.extras.tune.matching:_matches": "a pattern of the operator's own cases, in `toolwire tune`",
+    "toolwire.extras.tune.matching:_pattern": "the same",
 }
 """Patterns that are made inside of functions, and of what."""
 

@@ -11,23 +11,23 @@ from typing import Final
 
 import pytest
 
-from proxy import fastparse
-from proxy.backends.leaks import Leaks
-from proxy.backends.private import Private
-from proxy.backends.upstream_errors import clean
-from proxy.call_policy.json_calls import settle_arguments
-from proxy.capture.files import Entry
-from proxy.capture.redaction import Redaction
-from proxy.inspector.output import frames
-from proxy.pipeline.relay import Relay
-from proxy.pipeline.stopping import _Matcher
-from proxy.pipeline.unopened import closes_thoughts
-from proxy.registry import registries, usual_server
-from proxy.scan import _pyguard, _pyparse, _pysse
-from proxy.scan.literals import braces_value, python_calls
-from proxy.scan.repair import compact_json, repair_json
 from tests.linear.work import CountedBytes, CountedText, work
 from tests.parse.policies import WordPolicy
+from toolwire import fastparse
+from toolwire.call_policy.json_calls import settle_arguments
+from toolwire.extras.capture.files import Entry
+from toolwire.extras.capture.redaction import Redaction
+from toolwire.extras.inspector.output import frames
+from toolwire.pipeline.paths.relay import Relay
+from toolwire.pipeline.reasoning.unopened import closes_thoughts
+from toolwire.pipeline.transforms.stopping import _Matcher
+from toolwire.registry import registries, usual_server
+from toolwire.repair.literals import braces_value, python_calls
+from toolwire.repair.repair import compact_json, repair_json
+from toolwire.scan import _pyguard, _pyparse, _pysse
+from toolwire.upstream.servers.leaks import Leaks
+from toolwire.upstream.servers.private import Private
+from toolwire.upstream.servers.upstream_errors import clean
 
 UNITS: Final = (
     *("a", " ", "\n", "\r", "\t", "\\", '"', "'", "`", "<", ">", "{", "[", "(", "}", "]", ",", ":", ".", "=", "%", "*"),
@@ -151,7 +151,7 @@ def _twins(monkeypatch: pytest.MonkeyPatch) -> None:
     """The twins in Python in the place of the compiled parts, whose work cannot be counted."""
     for name, twin in (("SecretGuard", _pyguard.SecretGuard), ("SseFramer", _pysse.SseFramer)):
         for module in [
-            module for key, module in sys.modules.items() if key.startswith("proxy.") and key != "proxy.fastparse"
+            module for key, module in sys.modules.items() if key.startswith("proxy.") and key != "toolwire.fastparse"
         ]:
             if getattr(module, name, None) is getattr(fastparse, name):
                 monkeypatch.setattr(module, name, twin)

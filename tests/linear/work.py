@@ -8,9 +8,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
-import proxy
+import toolwire
 
-PACKAGE: Final = str(Path(proxy.__file__).parent)
+PACKAGE: Final = str(Path(toolwire.__file__).parent)
 
 
 class _Counted:

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from proxy.config import McpServerConfig
-from proxy.model import ToolUse
-from proxy.servertools.mcp.server import McpServer
-from proxy.servertools.source import CallState, Result
 from tests import optional
 from tests.waiting import GUARD_S
+from toolwire.config import McpServerConfig
+from toolwire.extras.mcp.server import McpServer
+from toolwire.model import ToolUse
+from toolwire.servertools.source import CallState, Result
 
 HERE = Path(__file__).parent
 RAW = HERE / "raw_server.py"

@@ -13,12 +13,12 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from proxy.config import McpServerConfig
-from proxy.servertools.mcp import server as serving
-from proxy.servertools.mcp.secrets import secrets_of
-from proxy.servertools.mcp.server import McpServer
 from tests.mcp.conftest import call, connected, settings
 from tests.waiting import GUARD_S, until
+from toolwire.config import McpServerConfig
+from toolwire.extras.mcp import server as serving
+from toolwire.extras.mcp.secrets import secrets_of
+from toolwire.extras.mcp.server import McpServer
 
 pytest.importorskip("mcp")
 
@@ -176,7 +176,7 @@ async def test_the_proxies_of_the_environment_do_not_count(monkeypatch: pytest.M
 
 
 def test_a_header_of_the_configuration_takes_the_place_of_the_gateways() -> None:
-    from proxy.servertools.mcp.addresses import http_client
+    from toolwire.extras.mcp.addresses import http_client
 
     sent = http_client({"user-agent": "mine/1", "X-Key": "a"}, trust_env=False).headers
     assert sent.get_list("User-Agent") == ["mine/1"]

@@ -10,11 +10,11 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from proxy.cli import main
-from proxy.configuration import mcp_checks
-from proxy.configuration.settings import load
-from proxy.support.conversion import ConfigError
 from tests.mcp.conftest import raw
+from toolwire.cli import main
+from toolwire.configuration import mcp_checks
+from toolwire.configuration.settings import load
+from toolwire.support.conversion import ConfigError
 
 BACKENDS = {"m": {"kind": "mock"}}
 

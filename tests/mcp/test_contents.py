@@ -10,8 +10,8 @@ pytest.importorskip("mcp")
 
 import mcp_types as types
 
-from proxy.servertools.mcp import contents
-from proxy.servertools.mcp.contents import parts_of
+from toolwire.extras.mcp import contents
+from toolwire.extras.mcp.contents import parts_of
 
 
 def parts(*blocks: Any, most: int = 1000, hide: Any = lambda text: text, **more: Any) -> list[dict[str, str]]:

@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
-from proxy.servertools.mcp import hosting
-from proxy.servertools.mcp.frames import HEAD
-from proxy.servertools.mcp.hosting import HostProcess
-from proxy.servertools.mcp.server import McpServer
 from tests.mcp.conftest import settings
 from tests.waiting import GUARD_S
+from toolwire.extras.mcp import hosting
+from toolwire.extras.mcp.frames import HEAD
+from toolwire.extras.mcp.hosting import HostProcess
+from toolwire.extras.mcp.server import McpServer
 
 LOST = b'{"lost": "it is gone"}'
 SCRIPT = f"""

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from proxy.config import ToolsConfig
-from proxy.formats.toolset import ToolSet
-from proxy.model import ToolSpec, ToolUse
-from proxy.servertools.folder import ToolFolder
-from proxy.servertools.joined import JoinedTools, source_of
-from proxy.servertools.source import Enter, Result, Tools
 from tests.mcp.conftest import call, settings
 from tests.waiting import GUARD_S
+from toolwire.config import ToolsConfig
+from toolwire.formats.engine.toolset import ToolSet
+from toolwire.model import ToolSpec, ToolUse
+from toolwire.servertools.folder import ToolFolder
+from toolwire.servertools.joined import JoinedTools, source_of
+from toolwire.servertools.source import Enter, Result, Tools
 
 
 class Fake:

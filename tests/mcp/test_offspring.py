@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from proxy.servertools.mcp.hosting import HostProcess
-from proxy.servertools.mcp.server import McpServer
 from tests.mcp.conftest import settings
 from tests.waiting import GUARD_S, runs
+from toolwire.extras.mcp.hosting import HostProcess
+from toolwire.extras.mcp.server import McpServer
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="children are listed by Linux alone")
 

@@ -16,10 +16,10 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from proxy.testing import Say, Upstream
 from tests.e2e.conftest import USER, post, read_config, serving, upstream_config
 from tests.mcp.conftest import npm_server, python_server
 from tests.waiting import GUARD_S, until
+from toolwire.testing import Say, Upstream
 
 pytest.importorskip("mcp")
 

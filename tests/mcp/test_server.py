@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from proxy.servertools.mcp import host
-from proxy.servertools.mcp import server as serving
-from proxy.servertools.mcp.server import McpServer
-from proxy.servertools.source import CallState
 from tests.mcp.conftest import SDK, call, connected, raw, settings
 from tests.waiting import GUARD_S, runs, until
+from toolwire.extras.mcp import host
+from toolwire.extras.mcp import server as serving
+from toolwire.extras.mcp.server import McpServer
+from toolwire.servertools.source import CallState
 
 pytest.importorskip("mcp")
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -368,7 +368,7 @@ async def test_what_goes_wrong_at_the_end_does_not_begin_anew(monkeypatch: pytes
 
 
 async def test_a_host_that_is_stopped_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.servertools.mcp.hosting.CONFIRM_S", 0.1)
+    monkeypatch.setattr("toolwire.extras.mcp.hosting.CONFIRM_S", 0.1)
     monkeypatch.setattr(serving, "FIRST_WAIT_S", 600.0)
     async with connected(settings()) as server:
         assert server._host is not None

@@ -38,47 +38,47 @@ LEDGERS: Final = ("tests/ratelimit/test_clocks.py", "tests/ratelimit/test_ledger
 FAULTS: Final = (
     # --- readers ----------------------------------------------------------------------------------------------------
     Fault(
-        "requests-one-piece-only", "proxy/protocols/request_schema.py",
+        "requests-one-piece-only", "proxy/protocols/shared/request_schema.py",
         "        for start in range(PIECE_ITEMS, len(body[name]), PIECE_ITEMS):", "        for start in ():",
         "messages behind the first 5,000 are not checked, and a mistake there is a 500", ("tests/protocols/test_request_schema.py",),
     ),
     Fault(
-        "requests-other-values", "proxy/protocols/request_schema.py",
+        "requests-other-values", "proxy/protocols/shared/request_schema.py",
         "except ValueError:\n            pass", "except ZeroDivisionError:\n            pass",
         "a program that asks with a mapping or a subclass gets a traceback", ("tests/protocols/test_request_schema.py",),
     ),
     Fault(
-        "noise-comments-in-data", "proxy/protocols/noise.py",
+        "noise-comments-in-data", "proxy/protocols/shared/noise.py",
         'if text.startswith(b":"):', "if False:",
         "a comment in data ends the stream", ("tests/protocols/test_noise.py",),
     ),
     Fault(
-        "noise-no-delta", "proxy/protocols/noise.py",
+        "noise-no-delta", "proxy/protocols/shared/noise.py",
         'any(map(_says, choices)) else "no_delta"', 'any(map(_says, choices)) else None',
         "a choice without a delta ends strict clients", ("tests/protocols/test_noise.py",),
     ),
     Fault(
-        "noise-that-may-be-an-error", "proxy/protocols/noise.py",
+        "noise-that-may-be-an-error", "proxy/protocols/shared/noise.py",
         'return bool(value.get("error") or value.get("detail")) or "error" in (name, value.get("type"), value.get("object"))', "return False",
         "an error is left out, and the client waits or gets a success", ("tests/protocols/test_noise.py", "tests/unit/test_relay.py"),
     ),
     Fault(
-        "relay-noise", "proxy/pipeline/relay.py",
+        "relay-noise", "proxy/pipeline/paths/relay.py",
         "        data = self._without_noise(data)\n", "",
         "what is neither answer nor error reaches clients where bytes pass", ("tests/protocols/test_noise.py",),
     ),
     Fault(
-        "ends-unknown-words", "proxy/protocols/ends.py",
+        "ends-unknown-words", "proxy/protocols/shared/ends.py",
         "    return reason if reason in TOLD else FinishReason.LENGTH\n", "    return reason\n",
         "a cut call under a word that nobody knows is a success", ("tests/e2e/test_ends.py",),
     ),
     Fault(
-        "ends-errors", "proxy/protocols/ends.py",
+        "ends-errors", "proxy/protocols/shared/ends.py",
         "    if known == ERROR:\n", "    if False:\n",
         "an answer that ended with an error is a success", ("tests/e2e/test_ends.py",),
     ),
     Fault(
-        "in-band-status", "proxy/protocols/in_band.py",
+        "in-band-status", "proxy/protocols/shared/in_band.py",
         "    fault.upstream_status = status\n", "",
         "a grammar that is refused in an accepted stream is not given up", ("tests/e2e/test_ends.py", "tests/protocols/test_recorded_engines.py"),
     ),
@@ -103,12 +103,12 @@ FAULTS: Final = (
         "of the fields of a call that come in several chunks the earlier ones are lost", CHAT,
     ),
     Fault(
-        "chat-repeated-arguments", "proxy/protocols/call_deltas.py",
+        "chat-repeated-arguments", "proxy/protocols/shared/call_deltas.py",
         "                if self._cumulative:\n", "                if False:\n",
         "arguments of servers that repeat them come several times over", (*CHAT, "tests/protocols/test_chat_stream.py"),
     ),
     Fault(
-        "chat-another-id-is-another-call", "proxy/protocols/call_deltas.py",
+        "chat-another-id-is-another-call", "proxy/protocols/shared/call_deltas.py",
         "        if another_id and (name or (index is None and place is not None)):\n", "        if another_id:\n",
         "a call whose pieces have new ids is given out without its arguments", ODD,
     ),
@@ -128,7 +128,7 @@ FAULTS: Final = (
         "of two calls under one index one is lost", ODD,
     ),
     Fault(
-        "json-labelled-as-a-stream", "proxy/backends/content.py",
+        "json-labelled-as-a-stream", "proxy/upstream/client/content.py",
         'return data.lstrip()[:1] == b"{"', "return False",
         "a whole answer that is labelled as a stream is lost", ODD,
     ),
@@ -169,7 +169,7 @@ FAULTS: Final = (
         "a streamed summary differs from the whole one", RESPONSES,
     ),
     Fault(
-        "codex-thoughts-twice", "proxy/backends/codex_app/answer.py",
+        "codex-thoughts-twice", "proxy/extras/codex_app/answer.py",
         "if self._form.setdefault(item, method) != method:", "if False:",
         "thoughts come as they are and summed up, in one block", ("tests/backends/test_codex_corners.py", "tests/backends/test_codex_app.py"),
     ),
@@ -205,7 +205,7 @@ FAULTS: Final = (
         "a text behind one with annotations becomes part of it", WRITERS,
     ),
     Fault(
-        "client-tools-for-every-server", "proxy/backends/adapt.py",
+        "client-tools-for-every-server", "proxy/upstream/servers/adapt.py",
         "        if has_client_tool(tool, takes, wire):", "        if wire is not None:",
         "a server that only knows functions is sent `shell`", ("tests/e2e/test_client_tools.py",),
     ),
@@ -237,22 +237,22 @@ FAULTS: Final = (
         "whole answers show the text in which their calls were found", STAGES,
     ),
     Fault(
-        "mapping-source-of-whole-answers", "proxy/pipeline/mapping.py",
+        "mapping-source-of-whole-answers", "proxy/pipeline/chain/mapping.py",
         'source = part.extra.get("source")', "source = None",
         "calls that a model wrote as text are taken for calls of a server with tools, and counted so", STAGES,
     ),
     Fault(
-        "mapping-held-calls", "proxy/pipeline/mapping.py",
+        "mapping-held-calls", "proxy/pipeline/chain/mapping.py",
         "                        out += held\n", "                        pass\n",
         "calls are lost when a middleware with `on_failure: skip` breaks", STAGES,
     ),
     Fault(
-        "mapping-held-chars", "proxy/pipeline/mapping.py",
+        "mapping-held-chars", "proxy/pipeline/chain/mapping.py",
         "                self._held_chars -= len(call.use.arguments)\n", "",
         "a long answer with many calls fails, although each is let go", STAGES,
     ),
     Fault(
-        "relay-no-json", "proxy/pipeline/relay.py",
+        "relay-no-json", "proxy/pipeline/paths/relay.py",
         "            except ValueError:\n                return None\n", "            except ValueError:\n                shown = data\n",
         "a frame that is no JSON ends clients, and a stream that begins with one goes out with status 200", STAGES,
     ),
@@ -262,7 +262,7 @@ FAULTS: Final = (
         "half a frame ends clients", ("tests/parse/test_sse.py",),
     ),
     Fault(
-        "relay-behind-the-end", "proxy/pipeline/relay.py",
+        "relay-behind-the-end", "proxy/pipeline/paths/relay.py",
         "                return data[:end]\n", "                return data\n",
         "what a server sends behind the end of its answer reaches the client", ("tests/unit/test_relay.py", *STAGES),
     ),
@@ -358,13 +358,13 @@ FAULTS: Final = (
         "a JSON answer with a name is shown at its end only", ("tests/parse/test_quoted.py",),
     ),
     Fault(
-        "repair-python-words", "proxy/scan/repair.py",
+        "repair-python-words", "proxy/repair/repair.py",
         "if python and (not self._single or not self._words.isdisjoint(_JSON_WORDS)):",
         "if python and not self._single:",
         "a text that mixes `True` and `true` is repaired, although it has no single meaning", ("tests/unit/test_repair.py",),
     ),
     Fault(
-        "repair-fence-of-a-part", "proxy/scan/repair.py",
+        "repair-fence-of-a-part", "proxy/repair/repair.py",
         'or not text.endswith("```"):', "or False:",
         "three characters are cut from a text behind an opening fence", ("tests/unit/test_repair.py",),
     ),
@@ -390,65 +390,65 @@ FAULTS: Final = (
         "nobody enforces the tool that was tried", ("tests/e2e/test_demanded_again.py",),
     ),
     Fault(
-        "repeat-is-sent", "proxy/pipeline/repeats.py",
+        "repeat-is-sent", "proxy/pipeline/transforms/repeats.py",
         "                if call.key in made:\n", "                if False:\n",
         "a client runs the same call again and again", ("tests/unit/test_repeats.py",),
     ),
     # --- model servers ----------------------------------------------------------------------------------------------
     Fault(
-        "attempts-after-the-beginning", "proxy/endpoints/attempts.py",
+        "attempts-after-the-beginning", "proxy/upstream/pool/attempts.py",
         "        if self._began:\n            self._blame(fault)\n            raise fault\n", "",
         "a client gets the beginning of one answer and the whole of another", ("tests/unit/test_endpoints.py", "tests/e2e/test_retries.py"),
     ),
     Fault(
-        "attempts-rest", "proxy/endpoints/attempts.py",
+        "attempts-rest", "proxy/upstream/pool/attempts.py",
         "            member.endpoint.rest(asked)\n", "            pass\n",
         "a server that asks for a pause is asked on", ("tests/unit/test_endpoints.py", "tests/e2e/test_retries.py"),
     ),
     Fault(
-        "breaker-probes", "proxy/endpoints/breaker.py",
+        "breaker-probes", "proxy/upstream/pool/breaker.py",
         '(state == "half_open" and not self._probing)', 'state == "half_open"',
         "a server that just came back gets all requests at once", ("tests/unit/test_breaker_table.py",),
     ),
     Fault(
-        "keep-alive-answer-too-many", "proxy/backends/wire_connection.py",
+        "keep-alive-answer-too-many", "proxy/upstream/client/wire_connection.py",
         "        if self.answer is None or self.answer.complete:\n            raise ValueError(\"an answer too many\")\n",
         "",
         "a second answer on a connection becomes part of the first", ("tests/backends/test_wire_answers.py", "tests/backends/test_wire_client.py"),
     ),
     Fault(
-        "keep-alive-when-lost", "proxy/backends/wire_connection.py",
+        "keep-alive-when-lost", "proxy/upstream/client/wire_connection.py",
         "            if exc is None and answer.until_close:\n", "            if answer.until_close:\n",
         "an answer whose connection was reset counts as whole", ("tests/backends/test_reset.py",),
     ),
     Fault(
-        "retry-after-rounding", "proxy/backends/retry_after.py",
+        "retry-after-rounding", "proxy/upstream/servers/retry_after.py",
         'min(int(whole) + bool(fraction.strip("0")), LONGEST_S * 1000)', "min(int(whole), LONGEST_S * 1000)",
         "a server is asked again before the time that it named", ("tests/backends/test_retry_after.py",),
     ),
     Fault(
-        "hops-own-name", "proxy/backends/hops.py",
+        "hops-own-name", "proxy/upstream/servers/hops.py",
         "if own in names or len(names) > MOST:", "if len(names) > MOST:",
         "a gateway that leads to itself asks itself sixteen times", ("tests/unit/test_hops.py",),
     ),
     # --- who may do what --------------------------------------------------------------------------------------------
     Fault(
-        "auth-two-keys", "proxy/pipeline/delivery.py",
+        "auth-two-keys", "proxy/pipeline/sending/delivery.py",
         "if len(authorization) > 1 or len(api_key) > 1:", "if False:",
         "a gateway in between and this one may read different keys of one request", ("tests/e2e/test_first_bytes.py",),
     ),
     Fault(
-        "auth-routes-of-a-key", "proxy/pipeline/delivery.py",
+        "auth-routes-of-a-key", "proxy/pipeline/sending/delivery.py",
         "            key.require(route.config.model, model)\n", "",
         "a key may use models that it is not for", ("tests/e2e/test_rate_limits.py",),
     ),
     Fault(
-        "redaction-own-keys", "proxy/capture/redaction.py",
+        "redaction-own-keys", "proxy/extras/capture/redaction.py",
         "for word in (*self._words, *keys):", "for word in self._words:",
         "a capture holds the secrets of its request", ("tests/unit/test_redaction_words.py",),
     ),
     Fault(
-        "leaks-of-whole-answers", "proxy/backends/leaks.py",
+        "leaks-of-whole-answers", "proxy/upstream/servers/leaks.py",
         "    if private.secrets and private.stands_in(body):\n", "    if False:\n",
         "a server's key reaches a client in a whole answer", ("tests/e2e/test_upstream_secrets.py", "tests/backends/test_private.py"),
     ),
@@ -497,7 +497,7 @@ FAULTS: Final = (
         "two workers that add to one conversation at once: one of them fails", ("tests/store/test_conformance.py",),
     ),
     Fault(
-        "background-late-end", "proxy/pipeline/background.py",
+        "background-late-end", "proxy/pipeline/conversations/background.py",
         "lambda now: turn if runs(now) else None", "lambda now: turn",
         "a response that was said to have failed is complete later", ("tests/e2e/test_background.py",),
     ),
@@ -507,7 +507,7 @@ FAULTS: Final = (
         "the same, of stores on disk", ("tests/store/test_conformance.py",),
     ),
     Fault(
-        "delivery-end-in-an-answer", "proxy/pipeline/delivery.py",
+        "delivery-end-in-an-answer", "proxy/pipeline/sending/delivery.py",
         "if reason is None or request.writer.output_size:", "if reason is None:",
         "the error of a stop is written into the middle of an answer", ("tests/unit/test_delivery.py", "tests/e2e/test_stopping.py"),
     ),
@@ -543,17 +543,17 @@ FAULTS: Final = (
         "a result may hold a call", ("tests/e2e/test_template_mode.py",),
     ),
     Fault(
-        "template-probe-by-text-alone", "proxy/endpoints/template_probing.py",
+        "template-probe-by-text-alone", "proxy/upstream/pool/template_probing.py",
         "    if tokens < LEAST_TOKENS:\n", "    if tokens < 0:\n",
         "a template that leaves tools out is taken to teach them", ("tests/e2e/test_template_probe.py",),
     ),
     Fault(
-        "template-server-that-reads", "proxy/endpoints/template_probing.py",
+        "template-server-that-reads", "proxy/upstream/pool/template_probing.py",
         '        return Probed("prompt", "read")\n', '        return Probed("template", "called")\n',
         "a server that reads calls is taken to leave them", ("tests/e2e/test_template_probe.py",),
     ),
     Fault(
-        "template-probe-of-each-name", "proxy/endpoints/template_probing.py",
+        "template-probe-of-each-name", "proxy/upstream/pool/template_probing.py",
         "        model = _served(endpoint, model)\n        key", "        key",
         "one model is probed under every name that clients give it", ("tests/e2e/test_template_probe.py",),
     ),
@@ -565,12 +565,12 @@ FAULTS: Final = (
     ),
     # --- prompts ----------------------------------------------------------------------------------------------------
     Fault(
-        "repeated-result-and-more", "proxy/formats/results.py",
+        "repeated-result-and-more", "proxy/formats/engine/results.py",
         "            if start is None:\n                return None\n", "            if start is None:\n                break\n",
         "words behind a result block that a model quotes are lost", ("tests/unit/test_unwrapping.py",),
     ),
     Fault(
-        "repeated-result-without-end", "proxy/pipeline/unwrapping.py",
+        "repeated-result-without-end", "proxy/pipeline/transforms/unwrapping.py",
         "may_repeat = self._size <= self._limit and self._may_repeat(text)", "may_repeat = self._may_repeat(text)",
         "an answer that begins like a result block is held back to its end", ("tests/unit/test_unwrapping.py",),
     ),
@@ -586,17 +586,17 @@ FAULTS: Final = (
     ),
     # --- websockets -------------------------------------------------------------------------------------------------
     Fault(
-        "websocket-failed-turn-remembered", "proxy/pipeline/sockets.py",
+        "websocket-failed-turn-remembered", "proxy/pipeline/websocket/sockets.py",
         "if not writer.succeeded and create.previous is not None", "if create.previous is None",
         "a turn that failed can be continued as if nothing had happened", ("tests/e2e/test_websocket.py",),
     ),
     Fault(
-        "websocket-second-end", "proxy/pipeline/socket_exchange.py",
+        "websocket-second-end", "proxy/pipeline/websocket/socket_exchange.py",
         'if kind == "error":', 'if kind == "never":',
         "a failed response has two ends, and the second is taken for the next response", ("tests/e2e/test_websocket_faults.py",),
     ),
     Fault(
-        "websocket-any-page", "proxy/pipeline/sockets.py",
+        "websocket-any-page", "proxy/pipeline/websocket/sockets.py",
         "if origin is not None and not self._origins & ", "if origin is None and not self._origins & ",
         "any web page uses a gateway without keys", ("tests/e2e/test_websocket_faults.py",),
     ),
@@ -622,7 +622,7 @@ FAULTS: Final = (
         "Claude Code does not know that it has to compact", ("tests/e2e/test_claude_codes_expectations.py",),
     ),
     Fault(
-        "failed-results", "proxy/backends/fit_messages.py",
+        "failed-results", "proxy/upstream/servers/fit_messages.py",
         "not (wire is not None and wire.marks_failed_results)", "False",
         "a model takes a failed result for a good one", ("tests/e2e/test_claude_codes_expectations.py",),
     ),
@@ -637,12 +637,12 @@ FAULTS: Final = (
         "a call becomes that of another tool", ("tests/protocols/test_tools_in_input.py",),
     ),
     Fault(
-        "renamed-in-arguments", "proxy/pipeline/renaming.py",
+        "renamed-in-arguments", "proxy/pipeline/paths/renaming.py",
         "mark == _MODEL and depth == wanted and", "mark == _MODEL and depth >= wanted and",
         "an argument is changed in bytes that pass", ("tests/e2e/test_renamed_models.py",),
     ),
     Fault(
-        "sealed-for-every-key", "proxy/pipeline/sealing.py",
+        "sealed-for-every-key", "proxy/pipeline/transforms/sealing.py",
         'contexts = [(owner, self.route, server)', 'contexts = [("", self.route, server)',
         "reasoning of one key does not come back, or that of another does", ("tests/e2e/test_reasoning_returns.py",),
     ),
@@ -652,12 +652,12 @@ FAULTS: Final = (
         "anybody can write reasoning", ("tests/e2e/test_reasoning_returns.py",),
     ),
     Fault(
-        "signatures-for-every-server", "proxy/protocols/opaque.py",
+        "signatures-for-every-server", "proxy/protocols/shared/opaque.py",
         "return extra.get(SERVER, server) != server or bool(sealed_in(extra))", "return bool(sealed_in(extra))",
         "a server gets what another one signed, and refuses it", ("tests/e2e/test_reasoning_returns.py",),
     ),
     Fault(
-        "calls-lose-signatures", "proxy/protocols/opaque.py",
+        "calls-lose-signatures", "proxy/protocols/shared/opaque.py",
         "extra = merged(extra, of_call)", "extra = merged(extra, EMPTY)",
         "Gemini refuses a call without its signature", ("tests/e2e/test_reasoning_returns.py",),
     ),
@@ -667,18 +667,18 @@ FAULTS: Final = (
         "a value of some KB takes GB of memory", ("tests/unit/test_seals.py",),
     ),
     Fault(
-        "one-key-teaches-all", "proxy/endpoints/lessons.py",
+        "one-key-teaches-all", "proxy/upstream/pool/lessons.py",
         "OPINIONS: Final = 2", "OPINIONS: Final = 1",
         "one key's strange request changes what others' are sent without", ("tests/e2e/test_lessons.py",),
     ),
     Fault(
-        "nothing-is-learned", "proxy/endpoints/conceding.py",
+        "nothing-is-learned", "proxy/upstream/pool/conceding.py",
         "        for kind, value in self._taught.pop(member, ()):",
         "        for kind, value in ():",
         "a server is asked in vain again and again", ("tests/e2e/test_lessons.py",),
     ),
     Fault(
-        "counts-of-nothing", "proxy/pipeline/relay.py",
+        "counts-of-nothing", "proxy/pipeline/paths/relay.py",
         "if number is not None}", "}",
         "a count that is null takes the place of one", ("tests/unit/test_counted_frames.py",),
     ),
@@ -688,12 +688,12 @@ FAULTS: Final = (
         "a server that names the sequence is not sent it", ("tests/e2e/test_recorded_engines.py",),
     ),
     Fault(
-        "tags-off-by-default", "proxy/backends/presets.py",
+        "tags-off-by-default", "proxy/upstream/servers/presets.py",
         'PROVEN: Final = FREE_GRAMMARS | TAG_CONSTRAINTS | {"guided", "ebnf"}', "PROVEN: Final = FREE_GRAMMARS",
         "vLLM and SGLang are not held to schemas", ("tests/formats/test_injection.py",),
     ),
     Fault(
-        "another-model-is-a-bad-request", "proxy/backends/upstream_errors.py",
+        "another-model-is-a-bad-request", "proxy/upstream/servers/upstream_errors.py",
         "case 400 if _OTHER_MODEL.search(text):", "case 400 if False:",
         "a client takes a wrong name for a wrong request", ("tests/backends/test_upstream_errors.py",),
     ),

@@ -8,9 +8,9 @@ from typing import Any
 
 from jsonschema_rs import Draft202012Validator
 
-from proxy.app import create_app
-from proxy.openapi.routes import OPENAPI
-from proxy.registry import Registries
+from toolwire.app import create_app
+from toolwire.openapi.routes import OPENAPI
+from toolwire.registry import Registries
 
 PLAIN: Mapping[str, Any] = {"backends": {"m": {"kind": "mock"}}}
 FULL: Mapping[str, Any] = {

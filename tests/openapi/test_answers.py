@@ -14,17 +14,17 @@ import aiohttp
 import pytest
 from hypothesis import given, settings
 
-from proxy.errors import CODES, GatewayError
-from proxy.events import Event
-from proxy.folding import fold
-from proxy.registry import registries
-from proxy.testing import Refuse, Upstream, WireAnswer
 from tests.e2e.agent import block
 from tests.e2e.conftest import Gateway, function, post, read_config, serving, upstream_config
 from tests.openapi.documents import conforms, validator
 from tests.protocols import messages_wires, responses_wires, wires
 from tests.protocols.published import SHARED
 from tests.strategies import streams
+from toolwire.errors import CODES, GatewayError
+from toolwire.events import Event
+from toolwire.folding import fold
+from toolwire.registry import registries
+from toolwire.testing import Refuse, Upstream, WireAnswer
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 EVENTS = {"chat": "ChatEvent", "responses": "ResponseEvent", "messages": "MessagesEvent"}

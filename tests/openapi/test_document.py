@@ -18,19 +18,19 @@ from aiohttp.test_utils import TestServer
 from jsonschema_rs import Draft202012Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
-from proxy.app import create_app
-from proxy.configuration.settings import load
-from proxy.errors import CODES, ClientFault
-from proxy.openapi.document import UNKNOWN
-from proxy.openapi.parts import OWN, read_part
-from proxy.openapi.routes import OPENAPI
-from proxy.protocols.request_schema import RequestSchema
-from proxy.registry import Registries, registries
 from tests.e2e.conftest import Gateway, read_config
 from tests.openapi.documents import FULL, PLAIN, made, validator
 from tests.protocols.published import captured_chat_requests, captured_responses_requests
 from tests.protocols.tiny import TinyProtocol
 from tests.waiting import GUARD_S
+from toolwire.app import create_app
+from toolwire.configuration.settings import load
+from toolwire.errors import CODES, ClientFault
+from toolwire.openapi.document import UNKNOWN
+from toolwire.openapi.parts import OWN, read_part
+from toolwire.openapi.routes import OPENAPI
+from toolwire.protocols.shared.request_schema import RequestSchema
+from toolwire.registry import Registries, registries
 
 KEY = {"Authorization": "Bearer k"}
 PRIVATE = "/inspect/"

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="emulates what i
 
 def started(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "proxy", *arguments],
+        [sys.executable, "-m", "toolwire", *arguments],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": PATH, "STATE_DIRECTORY": str(folder)},
         stdin=subprocess.DEVNULL,

@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-MODULES = {"compiled": "proxy._fastparse", "python": "proxy.scan._pyparse"}
+MODULES = {"compiled": "toolwire._fastparse", "python": "toolwire.scan._pyparse"}
 
 
 @pytest.fixture(params=[pytest.param(name, marks=pytest.mark.twin) for name in MODULES], scope="session")

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
 
-from proxy.events import BlockKind, Close, Delta, Event, Fault, Open
-from proxy.scan._grammar import (
+from tests.parse.oracle_quoting import INFO, MARKS, behind_block, behind_code, name_in, quoting
+from toolwire.events import BlockKind, Close, Delta, Event, Fault, Open
+from toolwire.scan._grammar import (
     AS_TEXT,
     BLOCK_BYTES,
     DROPPED,
@@ -32,8 +33,7 @@ from proxy.scan._grammar import (
     Why,
     only,
 )
-from proxy.scan.loose_head import LooseHead, loose_words
-from tests.parse.oracle_quoting import INFO, MARKS, behind_block, behind_code, name_in, quoting
+from toolwire.scan.loose_head import LooseHead, loose_words
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 NAME = LETTERS + "0123456789_.-"

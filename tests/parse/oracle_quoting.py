@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from proxy.scan._grammar import FENCE, SPACE, WORD_BYTES
+from toolwire.scan._grammar import FENCE, SPACE, WORD_BYTES
 
 MARKS = {"'": "'", "“": "”", "„": "“", "‘": "’", "«": "»", "「": "」"}
 """Quotation marks that count right around a block."""

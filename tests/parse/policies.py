@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from proxy.errors import GatewayError, ModelFault
-from proxy.scan._grammar import AS_TEXT, DROPPED, Block, BlockSyntax, Decision, Field, Found, Why
+from toolwire.errors import GatewayError, ModelFault
+from toolwire.scan._grammar import AS_TEXT, DROPPED, Block, BlockSyntax, Decision, Field, Found, Why
 
 
 @dataclass

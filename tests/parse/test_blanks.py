@@ -7,10 +7,10 @@ from types import ModuleType
 
 import pytest
 
-from proxy.events import Delta
-from proxy.scan._grammar import SPACE
-from proxy.scan._pyoutput import Blanks
-from proxy.scanner import open_scanner
+from toolwire.events import Delta
+from toolwire.scan._grammar import SPACE
+from toolwire.scan._pyoutput import Blanks
+from toolwire.scanner import open_scanner
 
 RUNS = [" ", "\n\n", " " * 300, "\n" * 300 + " " * 5, "\n    \n    ", "\r\n" * 200, " \t" * 3 + "\n" * 400]
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from proxy import open_scanner
-from proxy.events import BlockKind, Close, Delta, Event, Fault, Open
-from proxy.scan._grammar import BlockSyntax, Branch, Grammar
 from tests.parse.policies import WordPolicy
 from tests.parse.texts import GRAMMARS
+from toolwire import open_scanner
+from toolwire.events import BlockKind, Close, Delta, Event, Fault, Open
+from toolwire.scan._grammar import BlockSyntax, Branch, Grammar
 
 CALL = '<tool_call>{"x":1}</tool_call>'
 THINK = (("<think>", "</think>"),)

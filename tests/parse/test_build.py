@@ -36,7 +36,7 @@ def build(where: Path, **environment: str) -> subprocess.CompletedProcess[str]:
 def test_without_a_compiler_the_build_goes_on_and_says_so(tmp_path: Path) -> None:
     result = build(tmp_path)
     assert result.returncode == 0
-    assert 'building extension "proxy._fastparse" failed' in result.stdout + result.stderr
+    assert 'building extension "toolwire._fastparse" failed' in result.stdout + result.stderr
 
 
 def test_where_the_extension_is_required_the_build_fails(tmp_path: Path) -> None:

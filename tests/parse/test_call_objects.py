@@ -10,19 +10,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.call_policy.ids import CallIds
-from proxy.call_policy.policy import CallPolicy
-from proxy.config import LimitsConfig
-from proxy.events import BlockKind, Delta, Event, Fault, Open
-from proxy.formats import hermes, sentinel
-from proxy.formats.json_tags import JAMBA
-from proxy.model import ToolChoice, ToolSpec
-from proxy.scan.repair import parses
-from proxy.stream_grammar import normalise
 from tests.options import route_options
 from tests.parse import oracle
 from tests.parse.conftest import MODULES, load
 from tests.parse.texts import cuts
+from toolwire.call_policy.ids import CallIds
+from toolwire.call_policy.policy import CallPolicy
+from toolwire.config import LimitsConfig
+from toolwire.events import BlockKind, Delta, Event, Fault, Open
+from toolwire.formats.families import hermes, sentinel
+from toolwire.formats.families.json_tags import JAMBA
+from toolwire.model import ToolChoice, ToolSpec
+from toolwire.repair.repair import parses
+from toolwire.stream_grammar import normalise
 
 STRING = {"type": "string"}
 OBJECT = {"type": "object"}

@@ -13,15 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy import fastparse
-from proxy.events import Event
-from proxy.scan import _pychunk
-from proxy.scan._pyguard import SecretGuard
-from proxy.testing import chunk, frame
 from tests.chunks import CHOICES, DELTAS, FIELDS, WHOLE, reads
 from tests.parse.conftest import load
 from tests.parse.policies import WordPolicy
 from tests.parse.texts import GRAMMARS
+from toolwire import fastparse
+from toolwire.events import Event
+from toolwire.scan import _pychunk
+from toolwire.scan._pyguard import SecretGuard
+from toolwire.testing import chunk, frame
 
 IMPLEMENTATIONS = ["compiled", "python"]
 

@@ -14,13 +14,13 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from proxy import open_scanner
-from proxy.events import BlockKind, Delta, Event, Fault, Open
-from proxy.model import ToolUse
-from proxy.registry import registries
 from tests.options import route_options
 from tests.parse.conftest import MODULES, load
 from tests.parse.texts import cuts
+from toolwire import open_scanner
+from toolwire.events import BlockKind, Delta, Event, Fault, Open
+from toolwire.model import ToolUse
+from toolwire.registry import registries
 
 
 class Form(NamedTuple):

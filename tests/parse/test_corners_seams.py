@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from proxy.events import Event
-from proxy.scanner import open_scanner
-from proxy.stream_grammar import normalise
+from toolwire.events import Event
+from toolwire.scanner import open_scanner
+from toolwire.stream_grammar import normalise
 
 CALL = '{"name":"f","arguments":{"a":1}}'
 FORMS = {

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from proxy.events import BlockKind, Delta, Event, Open
-from proxy.scanner import open_scanner
 from tests.corpus.damaged import DAMAGED, Output, offered
 from tests.corpus.undamaged import UNDAMAGED, quoted
 from tests.options import route_options
+from toolwire.events import BlockKind, Delta, Event, Open
+from toolwire.scanner import open_scanner
 
 FORMATS = ("hermes", "qwen3_coder", "sentinel")
 

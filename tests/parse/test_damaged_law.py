@@ -11,9 +11,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.scanner import open_scanner
 from tests.options import route_options
 from tests.parse.test_damaged import read
+from toolwire.scanner import open_scanner
 
 KEYS = ("path", "name", "type", "query", "arguments", "input", "limit", "from", "text", "flag")
 NAMES = ("run", "find_page", "set-light", "a.b", "Read")

@@ -7,16 +7,16 @@ from types import ModuleType
 
 import pytest
 
-from proxy.call_policy.near import NearMiss, stand
-from proxy.call_policy.policy import CallPolicy
-from proxy.config import LimitsConfig, RouteOptions
-from proxy.events import BlockKind, Delta, Event, Open
-from proxy.formats.base import ToolFormat
-from proxy.formats.recognition import FAMILIES, recognising
-from proxy.model import ToolChoice
-from proxy.registry import registries
-from proxy.scanner import build_scanner
 from tests.corpus.explaining import PLAIN, TOOLS, with_markers
+from toolwire.call_policy.near import NearMiss, stand
+from toolwire.call_policy.policy import CallPolicy
+from toolwire.config import LimitsConfig, RouteOptions
+from toolwire.events import BlockKind, Delta, Event, Open
+from toolwire.formats.base import ToolFormat
+from toolwire.formats.engine.recognition import FAMILIES, recognising
+from toolwire.model import ToolChoice
+from toolwire.registry import registries
+from toolwire.scanner import build_scanner
 
 TAUGHT = ("sentinel", "hermes", "qwen3_coder", "mistral", "bare_json", "pythonic")
 

@@ -12,16 +12,16 @@ from typing import Literal
 
 import pytest
 
-from proxy import open_scanner
-from proxy.config import ReasoningConfig
-from proxy.events import BlockKind, Close, Delta, Event, Fault, Open, is_live
-from proxy.formats.base import ToolFormat
-from proxy.registry import registries
-from proxy.scan.repair import parses
 from tests.corpus.cases import CLASSES, Case, Part, cases
 from tests.corpus.chunkings import CHUNKINGS, Pieces
 from tests.corpus.formats import ALIKE, CANNOT, FORMATS
 from tests.options import route_options
+from toolwire import open_scanner
+from toolwire.config import ReasoningConfig
+from toolwire.events import BlockKind, Close, Delta, Event, Fault, Open, is_live
+from toolwire.formats.base import ToolFormat
+from toolwire.registry import registries
+from toolwire.repair.repair import parses
 
 TITLES = [format.title for format in FORMATS]
 NOT_AUTO = {
@@ -64,7 +64,7 @@ def scan(
     options = route_options(reasoning=reasoning, argument_streaming=streaming, recognise=recognise)
     tools = [tool.spec() for tool in case.tools]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("proxy.scanner.CallScanner", twin.CallScanner)
+        patch.setattr("toolwire.scanner.CallScanner", twin.CallScanner)
         scanner = open_scanner(format_of(format), tools, options=options)
     events: list[Event] = []
     for piece in pieces:

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from proxy import open_scanner
-from proxy.config import ReasoningConfig
-from proxy.events import BlockKind, Delta, Event, Fault, Open
-from proxy.model import ToolSpec
 from tests.options import route_options
+from toolwire import open_scanner
+from toolwire.config import ReasoningConfig
+from toolwire.events import BlockKind, Delta, Event, Fault, Open
+from toolwire.model import ToolSpec
 
 BAR = "｜DSML｜"
 M3 = "]<]minimax[>["

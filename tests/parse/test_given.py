@@ -8,11 +8,11 @@ from types import ModuleType
 
 import pytest
 
-from proxy.events import Delta, Event
-from proxy.scan._pyparse import CallScanner
-from proxy.scanner import open_scanner
 from tests.options import route_options
 from tests.parse.conftest import load
+from toolwire.events import Delta, Event
+from toolwire.scan._pyparse import CallScanner
+from toolwire.scanner import open_scanner
 
 PIECES = [
     *("So ", "it", " is", ".", " ", "\n", "And", ' <tool_call>{"name":', '"f"', ',"arguments":', "{}}", "</tool_call>"),

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.scan import _pyguard
-from proxy.testing import chunk, frame
 from tests.chunks import reads
 from tests.parse.conftest import load
+from toolwire.scan import _pyguard
+from toolwire.testing import chunk, frame
 
 IMPLEMENTATIONS = ["compiled", "python"]
 WORDS = [

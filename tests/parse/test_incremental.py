@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy import open_scanner
-from proxy.errors import GatewayError, ModelFault
-from proxy.events import BlockKind, Close, Delta, Event, Fault, Open
-from proxy.formats import hermes, sentinel
-from proxy.model import ToolUse
-from proxy.registry import registries
-from proxy.scan._grammar import AS_TEXT, Block, BlockSyntax, Branch, Decision, Field, Found, Grammar, Why
-from proxy.stream_grammar import normalise
 from tests.options import route_options
 from tests.parse.conftest import MODULES, load
 from tests.parse.texts import cuts
+from toolwire import open_scanner
+from toolwire.errors import GatewayError, ModelFault
+from toolwire.events import BlockKind, Close, Delta, Event, Fault, Open
+from toolwire.formats.families import hermes, sentinel
+from toolwire.model import ToolUse
+from toolwire.registry import registries
+from toolwire.scan._grammar import AS_TEXT, Block, BlockSyntax, Branch, Decision, Field, Found, Grammar, Why
+from toolwire.stream_grammar import normalise
 
 MISTRAL = Grammar(
     syntaxes=(

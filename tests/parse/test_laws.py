@@ -14,15 +14,15 @@ from hypothesis import given, note
 from hypothesis import settings as profile
 from hypothesis import strategies as st
 
-from proxy.events import BlockKind, Delta, Event, Fault, Finish, Open, Start
-from proxy.scan._grammar import WORD_BYTES, Grammar
-from proxy.stream_grammar import check, normalise
 from tests.parse import oracle
 from tests.parse.conftest import load
 from tests.parse.oracle import Settings, valid
 from tests.parse.policies import KeepingPolicy, WordPolicy
 from tests.parse.texts import GRAMMARS, cuts, texts, texts_of
 from tests.parse.texts import settings as any_settings
+from toolwire.events import BlockKind, Delta, Event, Fault, Finish, Open, Start
+from toolwire.scan._grammar import WORD_BYTES, Grammar
+from toolwire.stream_grammar import check, normalise
 
 FRAMED = ("section", "families", "headers", "endings")
 """Grammars with framing, which vanishes."""

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from proxy.events import Delta
 from tests.parse.policies import WordPolicy
 from tests.parse.texts import GRAMMARS, literals_of
+from toolwire.events import Delta
 
 MARKER = len("</tool_call>")
 

@@ -27,15 +27,15 @@ import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
-from proxy import open_scanner
-from proxy.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start
-from proxy.model import ToolUse
-from proxy.registry import registries
-from proxy.scan._pyparse import CallScanner
-from proxy.stream_grammar import check, normalise
 from tests.options import route_options
 from tests.parse.conftest import MODULES, load
 from tests.parse.texts import literals_of
+from toolwire import open_scanner
+from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start
+from toolwire.model import ToolUse
+from toolwire.registry import registries
+from toolwire.scan._pyparse import CallScanner
+from toolwire.stream_grammar import check, normalise
 
 FORMATS = sorted({registries().formats.get(name).name for name in registries().formats.names()})
 

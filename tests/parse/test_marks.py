@@ -6,9 +6,9 @@ from types import ModuleType
 
 import pytest
 
-from proxy.events import BlockKind, Delta, Open
-from proxy.scanner import open_scanner
 from tests.options import route_options
+from toolwire.events import BlockKind, Delta, Open
+from toolwire.scanner import open_scanner
 
 MENTIONS = [
     ("gigachat", "Use </s> here to end"),

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from proxy import open_scanner
-from proxy.events import BlockKind, Delta, Event, Fault, Open
-from proxy.formats.base import ToolFormat
-from proxy.formats.keys import ARGUMENTS, METADATA, NAMES, WRAPPERS
-from proxy.model import ToolSpec, ToolUse
-from proxy.registry import registries
 from tests.options import route_options
+from toolwire import open_scanner
+from toolwire.events import BlockKind, Delta, Event, Fault, Open
+from toolwire.formats.base import ToolFormat
+from toolwire.formats.engine.keys import ARGUMENTS, METADATA, NAMES, WRAPPERS
+from toolwire.model import ToolSpec, ToolUse
+from toolwire.registry import registries
 
 KEYS = tuple(
     dict.fromkeys((*ARGUMENTS, *NAMES, *WRAPPERS, *sorted(METADATA), "value", "key", "tool_calls", "parameter"))

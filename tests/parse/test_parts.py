@@ -9,18 +9,18 @@ from random import Random
 
 import pytest
 
-import proxy.scan
-from proxy.scan._grammar import BlockSyntax
-from proxy.scan._plan import CODE, JSON, PRINTED
-from proxy.scan.closers import CLOSER, NOTHING_YET, OPENER, CloserSearch
-from proxy.scan.decoding import DeltaDecoder
-from proxy.scan.first_key import FirstKey
-from proxy.scan.modes import WHOLE, WRONG
-from proxy.scan.parts.code import BracesReader, CodeReader
-from proxy.scan.parts.json import ObjectReader
-from proxy.scan.parts.quoting import Quoting
+import toolwire.scan
+from toolwire.scan._grammar import BlockSyntax
+from toolwire.scan._plan import CODE, JSON, PRINTED
+from toolwire.scan.closers import CLOSER, NOTHING_YET, OPENER, CloserSearch
+from toolwire.scan.decoding import DeltaDecoder
+from toolwire.scan.first_key import FirstKey
+from toolwire.scan.modes import WHOLE, WRONG
+from toolwire.scan.parts.code import BracesReader, CodeReader
+from toolwire.scan.parts.json import ObjectReader
+from toolwire.scan.parts.quoting import Quoting
 
-FOLDER = Path(proxy.scan.__file__).parent
+FOLDER = Path(toolwire.scan.__file__).parent
 ONE_TEXT = ("parts.quoting", "parts.json", "parts.code")
 PARTS = (
     *("_pybuffer", "_pyoutput", *ONE_TEXT, "_pyprose", "_pyhost", "_pystring", "_pyfields"),

@@ -9,14 +9,14 @@ from types import ModuleType
 
 import pytest
 
-from proxy.events import BlockKind, Delta, Open
-from proxy.scanner import open_scanner
-from proxy.stream_grammar import normalise
 from tests.corpus.answers import Answer
 from tests.corpus.formats import FORMATS
 from tests.corpus.quoted import CALLS, MANNERS, written
 from tests.options import route_options
 from tests.parse.test_recognition import Read, read
+from toolwire.events import BlockKind, Delta, Open
+from toolwire.scanner import open_scanner
+from toolwire.stream_grammar import normalise
 
 BEFORE = (
     "Let me use `list_files first.\n",

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from proxy.config import RouteOptions
-from proxy.events import BlockKind, Delta, Event, Open
-from proxy.formats.base import ToolFormat
-from proxy.formats.recognition import Mode
-from proxy.registry import registries
-from proxy.scanner import open_scanner
 from tests.corpus.answers import Answer, no_calls, printed_calls
 from tests.options import route_options
+from toolwire.config import RouteOptions
+from toolwire.events import BlockKind, Delta, Event, Open
+from toolwire.formats.base import ToolFormat
+from toolwire.formats.engine.recognition import Mode
+from toolwire.registry import registries
+from toolwire.scanner import open_scanner
 
 TAUGHT = ("sentinel", "hermes", "bare_json", "fenced_json", "auto", "qwen3_coder", "mistral", "pythonic", "harmony")
 

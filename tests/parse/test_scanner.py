@@ -9,19 +9,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import proxy
-from proxy.config import LimitsConfig, ReasoningConfig
-from proxy.errors import ClientFault
-from proxy.events import BlockKind, Delta, Event, Fault, Finish, Open, Start
-from proxy.folding import fold
-from proxy.formats import dsml, gemma, glm, harmony, invoke, json_tags, kimi, mistral, pythonic, qwen
-from proxy.formats.base import ToolFormat
-from proxy.model import Text, ToolChoice, ToolSpec, ToolUse
-from proxy.registry import registries
-from proxy.scanner import read_tool
-from proxy.support.conversion import ConfigError
+import toolwire
 from tests.options import route_options
 from tests.parse.texts import PIECES
+from toolwire.config import LimitsConfig, ReasoningConfig
+from toolwire.errors import ClientFault
+from toolwire.events import BlockKind, Delta, Event, Fault, Finish, Open, Start
+from toolwire.folding import fold
+from toolwire.formats.base import ToolFormat
+from toolwire.formats.families import dsml, gemma, glm, harmony, invoke, json_tags, kimi, mistral, pythonic, qwen
+from toolwire.model import Text, ToolChoice, ToolSpec, ToolUse
+from toolwire.registry import registries
+from toolwire.scanner import read_tool
+from toolwire.support.conversion import ConfigError
 
 READ = '<tool_call>{"name":"read_file","arguments":"{\\"path\\":\\"a\\"}"}</tool_call>'
 
@@ -33,7 +33,7 @@ def uses(events: list[Event]) -> list[tuple[str, str]]:
 
 
 def test_three_words_are_enough() -> None:
-    scanner = proxy.open_scanner()
+    scanner = toolwire.open_scanner()
     events = scanner.feed(f"Reading. {READ}") + scanner.finish()
     parts = fold([Start("", "", 0), *events, Finish()]).choices[0].parts
     assert parts[0] == Text("Reading.")
@@ -53,9 +53,9 @@ def test_three_words_are_enough() -> None:
     ],
 )
 def test_tools_in_any_syntax(tool: Any) -> None:
-    scanner = proxy.open_scanner(tools=[tool])
+    scanner = toolwire.open_scanner(tools=[tool])
     assert uses(scanner.feed(READ) + scanner.finish()) == [("read_file", '{"path":"a"}')]
-    other = proxy.open_scanner(tools=[tool])
+    other = toolwire.open_scanner(tools=[tool])
     text = READ.replace("read_file", "other")
     assert [e.text for e in other.feed(text) + other.finish() if isinstance(e, Delta)] == [text]
 
@@ -74,7 +74,7 @@ def test_the_outer_field_of_a_tool_wins() -> None:
 def test_without_a_callable_tool_blocks_are_text(options: dict[str, Any]) -> None:
     """R1.7, also for a block that the backend cut off."""
     for text in (READ, f" {READ}", READ[:-30]):
-        scanner = proxy.open_scanner(**options)
+        scanner = toolwire.open_scanner(**options)
         events = scanner.feed(text) + scanner.finish(truncated=True)
         assert "".join(e.text for e in events if isinstance(e, Delta)) == text
 
@@ -84,20 +84,20 @@ def test_options_and_limits_reach_the_scanner() -> None:
     options = route_options(
         trim="none", reasoning=ReasoningConfig(tags=("[T]", "[/T]"), preopened=True, scan_calls=True)
     )
-    scanner = proxy.open_scanner(tools=["read_file"], options=options, count=counted.append)
+    scanner = toolwire.open_scanner(tools=["read_file"], options=options, count=counted.append)
     events = scanner.feed(f"hm {READ}[/T] a {READ} ") + scanner.finish()
     assert [e.kind for e in events if isinstance(e, Open)] == [
         *[BlockKind.REASONING, BlockKind.TOOL_CALL, BlockKind.TEXT, BlockKind.TOOL_CALL]
     ]
     assert [e.text for e in events if isinstance(e, Delta)][::2] == ["hm ", " a "]
     assert counted.count("calls") == 2
-    small = proxy.open_scanner(tools=["read_file"], limits=LimitsConfig(block_bytes=40))
+    small = toolwire.open_scanner(tools=["read_file"], limits=LimitsConfig(block_bytes=40))
     assert uses(small.feed(READ) + small.finish()) == []
 
 
 def test_a_strict_failure_is_the_last_event() -> None:
     tool = {"type": "function", "name": "read_file", "strict": True}
-    scanner = proxy.open_scanner(tools=[tool])
+    scanner = toolwire.open_scanner(tools=[tool])
     events = scanner.feed("a <tool_call>{]</tool_call> b")
     assert isinstance(events[-1], Fault)
     assert events[-1].error.code == "malformed_tool_arguments"
@@ -106,7 +106,7 @@ def test_a_strict_failure_is_the_last_event() -> None:
 
 def test_an_unknown_format_is_named_with_a_suggestion() -> None:
     with pytest.raises(ConfigError, match="sentinel"):
-        proxy.open_scanner("sentinal")
+        toolwire.open_scanner("sentinal")
 
 
 TYPED = {
@@ -193,7 +193,7 @@ ENCODINGS: dict[str, tuple[ToolFormat, str, list[str]]] = {
 @pytest.mark.parametrize("size", [1, 7, 10_000])
 def test_every_encoding_is_read(kind: str, size: int) -> None:
     tool_format, text, arguments = ENCODINGS[kind]
-    scanner = proxy.open_scanner(tool_format, [TYPED])
+    scanner = toolwire.open_scanner(tool_format, [TYPED])
     events = [event for at in range(0, len(text), size) for event in scanner.feed(text[at : at + size])]
     events += scanner.finish()
     assert uses(events) == [("read_file", one) for one in arguments]
@@ -213,7 +213,7 @@ def test_what_a_format_writes_is_read_back(name: str, arguments: dict[str, str],
     the others, some of which cannot express everything, see tests/formats."""
     text = json.dumps(arguments)
     rendered = registries().formats.get(name).render_call(ToolUse("call_1", "read_file", text))
-    scanner = proxy.open_scanner(name, ["read_file"])
+    scanner = toolwire.open_scanner(name, ["read_file"])
     events = [event for at in range(0, len(rendered), size) for event in scanner.feed(rendered[at : at + size])]
     [(found, got)] = uses(events + scanner.finish())
     assert found == "read_file"

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from proxy import open_scanner
-from proxy.config import CallsConfig, RouteOptions
-from proxy.events import BlockKind, Delta, Open
-from proxy.formats.families import format_for
+from toolwire import open_scanner
+from toolwire.config import CallsConfig, RouteOptions
+from toolwire.events import BlockKind, Delta, Open
+from toolwire.formats.model_families import format_for
 
 TOOLS = [
     {"name": name, "parameters": {"type": "object", "properties": properties, "required": list(properties)[:1]}}
@@ -111,7 +111,7 @@ def read(
     twin: ModuleType, model: str, text: str, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[list[tuple[str | None, Any]], str]:
     """The calls and the visible text of an answer that comes in pieces of this size."""
-    monkeypatch.setattr("proxy.scanner.CallScanner", twin.CallScanner)
+    monkeypatch.setattr("toolwire.scanner.CallScanner", twin.CallScanner)
     options = RouteOptions(calls=CallsConfig(recognise="any"))
     scanner = open_scanner(format_for(model) or "auto", TOOLS, options=options)
     events = [event for at in range(0, len(text), size) for event in scanner.feed(text[at : at + size])]

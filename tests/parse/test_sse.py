@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.scan._grammar import FrameTooLarge
 from tests.parse.test_laws import modules
+from toolwire.scan._grammar import FrameTooLarge
 
 Frame = tuple[str | None, bytes]
 

@@ -14,14 +14,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy import open_scanner
-from proxy.config import LimitsConfig
-from proxy.events import Close, Delta, Event, Fault, Open
-from proxy.scan._pystring import JSON_STRING, NESTED_STRING, NO_STRING, certain
-from proxy.scan.live import LiveCalls
 from tests.options import route_options
 from tests.parse.conftest import MODULES, load
 from tests.parse.texts import cuts
+from toolwire import open_scanner
+from toolwire.config import LimitsConfig
+from toolwire.events import Close, Delta, Event, Fault, Open
+from toolwire.scan._pystring import JSON_STRING, NESTED_STRING, NO_STRING, certain
+from toolwire.scan.live import LiveCalls
 
 SCHEMA = {
     "type": "object",

@@ -10,15 +10,15 @@ from typing import Any, NamedTuple, TypeVar
 
 import pytest
 
-from proxy.events import Event, Fault
-from proxy.scan._grammar import DONE, STATES, BlockSyntax, Branch, Grammar
-from proxy.scan._pyparse import CallScanner
-from proxy.scan.transitions import INSIDE, OUTSIDE, TRANSITIONS, Transition
 from tests.parse.conftest import load
 from tests.parse.oracle import Settings
 from tests.parse.policies import WordPolicy
 from tests.parse.test_laws import turned_off
 from tests.parse.texts import GRAMMARS, text_of
+from toolwire.events import Event, Fault
+from toolwire.scan._grammar import DONE, STATES, BlockSyntax, Branch, Grammar
+from toolwire.scan._pyparse import CallScanner
+from toolwire.scan.transitions import INSIDE, OUTSIDE, TRANSITIONS, Transition
 
 S = TypeVar("S", bound=CallScanner)
 SEEDS = 200

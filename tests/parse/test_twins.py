@@ -9,10 +9,10 @@ import sys
 
 import pytest
 
-from proxy import fastparse
-from proxy.scan import _pyparse
-from proxy.scan._grammar import BODY, BROKEN, DONE, HELD, KEY, LEAD, REASONING, STATES, TAIL, TEXT
 from tests.parse.conftest import load
+from toolwire import fastparse
+from toolwire.scan import _pyparse
+from toolwire.scan._grammar import BODY, BROKEN, DONE, HELD, KEY, LEAD, REASONING, STATES, TAIL, TEXT
 
 
 def test_the_compiled_scanner_is_in_use() -> None:
@@ -29,10 +29,10 @@ def test_the_compiled_scanner_is_in_use() -> None:
 
 
 def test_the_environment_turns_it_off() -> None:
-    code = "from proxy import fastparse; print(fastparse.IMPLEMENTATION, fastparse.CallScanner.__module__)"
+    code = "from toolwire import fastparse; print(fastparse.IMPLEMENTATION, fastparse.CallScanner.__module__)"
     environment = {**os.environ, "TOOLWIRE_NO_EXTENSIONS": "1"}
     result = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    assert result.stdout.split() == ["python", "proxy.scan._pyparse"]
+    assert result.stdout.split() == ["python", "toolwire.scan._pyparse"]
 
 
 def test_scanning_needs_neither_aiohttp_nor_asyncio() -> None:

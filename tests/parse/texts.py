@@ -10,9 +10,9 @@ from random import Random
 
 from hypothesis import strategies as st
 
-from proxy.formats import bare_json, fenced_json, sentinel
-from proxy.scan._grammar import END, BlockSyntax, Branch, Grammar, Node
 from tests.parse.oracle import Settings, valid
+from toolwire.formats.families import bare_json, fenced_json, sentinel
+from toolwire.scan._grammar import END, BlockSyntax, Branch, Grammar, Node
 
 
 def _later(branch: Branch) -> Branch:

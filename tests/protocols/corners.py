@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import product
 from typing import Any
 
-from proxy.events import BlockKind, Close, Delta, Event, Finish, Open, Start
-from proxy.model import EMPTY, Extra, FinishReason, Reasoning, Refusal, ReplyChoice, Text, ToolUse, Usage
-from proxy.protocols.base import StreamReader
+from toolwire.events import BlockKind, Close, Delta, Event, Finish, Open, Start
+from toolwire.model import EMPTY, Extra, FinishReason, Reasoning, Refusal, ReplyChoice, Text, ToolUse, Usage
+from toolwire.protocols.base import StreamReader
 
 _MARK = re.compile(r"m\d+-[a-z]+")
 

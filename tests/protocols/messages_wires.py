@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from jsonschema_rs import Draft202012Validator
 
-from proxy.events import BlockKind, Close, Delta, Event, Open
-from proxy.model import Extra, ModelRequest, Sampling
-from proxy.protocols.base import WriteOptions
-from proxy.protocols.messages.protocol import MessagesProtocol
 from tests.protocols.published import SHARED, _captured
+from toolwire.events import BlockKind, Close, Delta, Event, Open
+from toolwire.model import Extra, ModelRequest, Sampling
+from toolwire.protocols.base import WriteOptions
+from toolwire.protocols.messages.protocol import MessagesProtocol
 
 MESSAGES = MessagesProtocol()
 DELTAS = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json"}

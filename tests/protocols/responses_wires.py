@@ -6,14 +6,14 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from proxy.config import ResponsesConfig
-from proxy.events import Event
-from proxy.model import ModelRequest
-from proxy.protocols.base import WriteOptions
-from proxy.protocols.responses.items import own_items, whole_items
-from proxy.protocols.responses.kept_items import listed
-from proxy.protocols.responses.protocol import ResponsesProtocol
 from tests.protocols.published import validator
+from toolwire.config import ResponsesConfig
+from toolwire.events import Event
+from toolwire.model import ModelRequest
+from toolwire.protocols.base import WriteOptions
+from toolwire.protocols.responses.items import own_items, whole_items
+from toolwire.protocols.responses.kept_items import listed
+from toolwire.protocols.responses.protocol import ResponsesProtocol
 
 RESPONSES = ResponsesProtocol()
 OPEN_RESPONSES = "openresponses-2026-04-24-openapi"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.protocols.call_ids import at_most
+from toolwire.protocols.shared.call_ids import at_most
 
 ids = st.text(min_size=1, max_size=90) | st.text("ab\ud83d", min_size=30, max_size=70)
 

@@ -7,9 +7,9 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.model import ModelRequest, ToolSpec
-from proxy.protocols.messages.changing_tools import in_force
-from proxy.protocols.messages.protocol import MessagesProtocol
+from toolwire.model import ModelRequest, ToolSpec
+from toolwire.protocols.messages.changing_tools import in_force
+from toolwire.protocols.messages.protocol import MessagesProtocol
 
 HI = {"role": "user", "content": "hi"}
 SEARCH = {"name": "ToolSearch", "input_schema": {"type": "object"}}

@@ -7,10 +7,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.model import PlainMessages
-from proxy.protocols.chat.request import code_of, plain_messages, read_request
-from proxy.protocols.chat.request_writer import write_messages
-from proxy.protocols.request_schema import RequestSchema
+from toolwire.model import PlainMessages
+from toolwire.protocols.chat.request import code_of, plain_messages, read_request
+from toolwire.protocols.chat.request_writer import write_messages
+from toolwire.protocols.shared.request_schema import RequestSchema
 
 SHAPE = RequestSchema("chat_request", code_of)
 USER = {"role": "user", "content": "hi"}

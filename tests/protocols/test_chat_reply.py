@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from proxy.errors import BackendFault, ClientFault, Unavailable
-from proxy.model import ModelReply, Reasoning, Refusal, ReplyChoice, Text, ToolUse, Usage
 from tests.protocols.published import validator
 from tests.protocols.wires import CHAT, options
 from tests.strategies import replies
+from toolwire.errors import BackendFault, ClientFault, Unavailable
+from toolwire.model import ModelReply, Reasoning, Refusal, ReplyChoice, Text, ToolUse, Usage
 
 
 def reply(*parts: Any, reason: str = "stop", usage: Usage | None = None, **extra: Any) -> ModelReply:

@@ -10,8 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.errors import ClientFault
-from proxy.model import (
+from tests.protocols.published import captured_chat_requests
+from tests.protocols.wires import CHAT
+from tests.strategies import arguments, json_objects, names, some_text
+from toolwire.errors import ClientFault
+from toolwire.model import (
     Image,
     Message,
     ModelRequest,
@@ -26,11 +29,8 @@ from proxy.model import (
     ToolSpec,
     ToolUse,
 )
-from proxy.protocols.chat.protocol import ChatProtocol
-from proxy.protocols.request_schema import _compiled
-from tests.protocols.published import captured_chat_requests
-from tests.protocols.wires import CHAT
-from tests.strategies import arguments, json_objects, names, some_text
+from toolwire.protocols.chat.protocol import ChatProtocol
+from toolwire.protocols.shared.request_schema import _compiled
 
 USER = {"role": "user", "content": "hi"}
 CALL = {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": "{}"}}

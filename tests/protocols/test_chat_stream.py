@@ -12,16 +12,16 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from proxy.errors import BackendFault, ClientFault, GatewayError
-from proxy.events import BlockKind, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
-from proxy.folding import fold, unfold
-from proxy.model import ModelReply, Reasoning, Refusal, Text, ToolChoice, ToolUse, Usage
-from proxy.protocols.chat.reader import ChatReader
-from proxy.stream_grammar import check, normalise
 from tests import chunks
 from tests.protocols.published import validator
 from tests.protocols.wires import CHAT, accumulate, chunk, frame, options, payloads, read, write
 from tests.strategies import replies, streams
+from toolwire.errors import BackendFault, ClientFault, GatewayError
+from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
+from toolwire.folding import fold, unfold
+from toolwire.model import ModelReply, Reasoning, Refusal, Text, ToolChoice, ToolUse, Usage
+from toolwire.protocols.chat.reader import ChatReader
+from toolwire.stream_grammar import check, normalise
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 DONE = b"data: [DONE]\n\n"

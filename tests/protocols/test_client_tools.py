@@ -19,15 +19,15 @@ from openai.types.responses import (
 from openai.types.responses.response_output_item import LocalShellCall
 from pydantic import TypeAdapter
 
-from proxy.folding import fold, unfold
-from proxy.model import Image, ModelReply, ModelRequest, ReplyChoice, Text, ToolResult, ToolSpec, ToolUse, Usage
-from proxy.protocols.base import WriteOptions
-from proxy.protocols.messages.client_tools import TOOLSETS, VERSIONS, client_tools
-from proxy.protocols.messages.protocol import MessagesProtocol
-from proxy.protocols.responses.protocol import ResponsesProtocol
-from proxy.protocols.responses.request_writer import write_request
-from proxy.schemas.schema import check_tool_schema
 from tests.protocols.responses_wires import accumulate, check_event
+from toolwire.folding import fold, unfold
+from toolwire.model import Image, ModelReply, ModelRequest, ReplyChoice, Text, ToolResult, ToolSpec, ToolUse, Usage
+from toolwire.protocols.base import WriteOptions
+from toolwire.protocols.messages.client_tools import TOOLSETS, VERSIONS, client_tools
+from toolwire.protocols.messages.protocol import MessagesProtocol
+from toolwire.protocols.responses.protocol import ResponsesProtocol
+from toolwire.protocols.responses.request_writer import write_request
+from toolwire.schemas.schema import check_tool_schema
 
 TYPES = {
     "shell": ResponseFunctionShellToolCall,

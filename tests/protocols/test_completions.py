@@ -8,12 +8,12 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.errors import ClientFault
-from proxy.events import Delta
-from proxy.folding import fold, unfold
-from proxy.model import Image, Message, ModelRequest, Opaque, Reasoning, Sampling, Text, ToolResult, ToolUse
-from proxy.protocols.completions import CompletionsProtocol, render_transcript
 from tests.protocols.wires import frame, options
+from toolwire.errors import ClientFault
+from toolwire.events import Delta
+from toolwire.folding import fold, unfold
+from toolwire.model import Image, Message, ModelRequest, Opaque, Reasoning, Sampling, Text, ToolResult, ToolUse
+from toolwire.protocols.completions.completions import CompletionsProtocol, render_transcript
 
 TEXT = CompletionsProtocol()
 

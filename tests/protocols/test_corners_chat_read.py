@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from proxy.events import Event, Finish, Opaque, Start
-from proxy.folding import fold
-from proxy.protocols.chat.protocol import ChatProtocol
-from proxy.protocols.chat.reader import ChatReader
-from proxy.stream_grammar import check
 from tests.protocols import wires
 from tests.protocols.corners import Said, by_kind, mark, marks, read_by, read_by_frames, said, sequences, sse
+from toolwire.events import Event, Finish, Opaque, Start
+from toolwire.folding import fold
+from toolwire.protocols.chat.protocol import ChatProtocol
+from toolwire.protocols.chat.reader import ChatReader
+from toolwire.stream_grammar import check
 
 Chunk = dict[str, Any]
 Piece = Callable[[int], tuple[Chunk, list[Said]]]

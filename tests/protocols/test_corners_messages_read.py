@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from proxy.events import Event
-from proxy.folding import fold
-from proxy.protocols.messages.protocol import MessagesProtocol
-from proxy.protocols.messages.reader import MessagesReader
-from proxy.stream_grammar import check, normalise
 from tests.protocols.corners import mark, marks, read_by, read_by_frames, sse
+from toolwire.events import Event
+from toolwire.folding import fold
+from toolwire.protocols.messages.protocol import MessagesProtocol
+from toolwire.protocols.messages.reader import MessagesReader
+from toolwire.stream_grammar import check, normalise
 
 Wire = dict[str, Any]
 

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from proxy.events import Delta, Event
-from proxy.folding import fold
-from proxy.model import EMPTY, ModelReply
-from proxy.protocols.responses.protocol import ResponsesProtocol
-from proxy.protocols.responses.reader import ResponsesReader
-from proxy.stream_grammar import check, normalise
 from tests.protocols.corners import mark, marks, read_by, read_by_frames, sse
+from toolwire.events import Delta, Event
+from toolwire.folding import fold
+from toolwire.model import EMPTY, ModelReply
+from toolwire.protocols.responses.protocol import ResponsesProtocol
+from toolwire.protocols.responses.reader import ResponsesReader
+from toolwire.stream_grammar import check, normalise
 
 Wire = dict[str, Any]
 

@@ -19,13 +19,13 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.events import BlockKind, Close, Delta, Event, Opaque, Open
-from proxy.folding import fold
-from proxy.model import EMPTY
-from proxy.protocols.base import TextWriter, WriteOptions
-from proxy.stream_grammar import check
 from tests.protocols import messages_wires, responses_wires, wires
 from tests.protocols.corners import Block, by_characters, by_kind, call, mark, marks, overlapping, prose, stream
+from toolwire.events import BlockKind, Close, Delta, Event, Opaque, Open
+from toolwire.folding import fold
+from toolwire.model import EMPTY
+from toolwire.protocols.base import TextWriter, WriteOptions
+from toolwire.stream_grammar import check
 
 TEXT, THOUGHT, REFUSAL = BlockKind.TEXT, BlockKind.REASONING, BlockKind.REFUSAL
 

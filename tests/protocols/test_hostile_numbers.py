@@ -15,22 +15,22 @@ from typing import Any
 
 import pytest
 
-from proxy.errors import BackendFault, GatewayError
-from proxy.events import BlockKind, Event, Fault, Finish, Open, Start, StreamGrammarError
-from proxy.folding import fold, unfold
-from proxy.model import ModelReply
-from proxy.openai_types import ToolCallAccumulator, ToolCallDelta
-from proxy.protocols.base import ServerSide
-from proxy.protocols.call_deltas import CallDeltas
-from proxy.protocols.chat.writer import ChatWriter
-from proxy.protocols.completions import CompletionsProtocol
-from proxy.protocols.numbers import MAX_CALLS, MAX_CHOICES, MAX_PARTS, index_of, usage_of, whole_number
-from proxy.protocols.responses.writer import ResponsesWriter
-from proxy.protocols.wire import MAX_DEPTH, dump, load
-from proxy.stream_grammar import check
 from tests.protocols import responses_wires, wires
 from tests.protocols.responses_wires import RESPONSES
 from tests.protocols.wires import CHAT
+from toolwire.errors import BackendFault, GatewayError
+from toolwire.events import BlockKind, Event, Fault, Finish, Open, Start, StreamGrammarError
+from toolwire.folding import fold, unfold
+from toolwire.model import ModelReply
+from toolwire.openai_types import ToolCallAccumulator, ToolCallDelta
+from toolwire.protocols.base import ServerSide
+from toolwire.protocols.chat.writer import ChatWriter
+from toolwire.protocols.completions.completions import CompletionsProtocol
+from toolwire.protocols.responses.writer import ResponsesWriter
+from toolwire.protocols.shared.call_deltas import CallDeltas
+from toolwire.protocols.shared.numbers import MAX_CALLS, MAX_CHOICES, MAX_PARTS, index_of, usage_of, whole_number
+from toolwire.protocols.shared.wire import MAX_DEPTH, dump, load
+from toolwire.stream_grammar import check
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 TEXT = CompletionsProtocol()
@@ -356,7 +356,7 @@ def test_an_announced_item_never_takes_the_place_of_a_numbered_one() -> None:
 
 def test_pieces_that_look_like_an_end_are_not_parsed_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that gives no ids and repeats the name may begin another call with each piece."""
-    from proxy.protocols import call_deltas as module
+    from toolwire.protocols.shared import call_deltas as module
 
     parsed = 0
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from proxy.call_policy.ids import CallIds, is_given, new_call_id
-from proxy.protocols.messages.ids import (
+from toolwire.call_policy.ids import CallIds, is_given, new_call_id
+from toolwire.protocols.messages.ids import (
     Signing,
     given_id,
     is_own_signature,
@@ -19,7 +19,7 @@ from proxy.protocols.messages.ids import (
     signature_of,
     wire_id,
 )
-from proxy.support.repeated_ids import as_written
+from toolwire.support.repeated_ids import as_written
 
 HEX = "0123456789abcdef" * 2
 SAFE = re.compile(r"[a-zA-Z0-9_-]{1,256}")

@@ -13,8 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.errors import ClientFault
-from proxy.model import (
+from tests.protocols.messages_wires import MESSAGES, captured_requests
+from tests.protocols.published import SHARED
+from tests.protocols.responses_wires import RESPONSES
+from tests.protocols.wires import CHAT
+from toolwire.errors import ClientFault
+from toolwire.model import (
     Image,
     Message,
     ModelRequest,
@@ -29,11 +33,7 @@ from proxy.model import (
     ToolUse,
     fields_of,
 )
-from proxy.protocols.messages.ids import signature_of
-from tests.protocols.messages_wires import MESSAGES, captured_requests
-from tests.protocols.published import SHARED
-from tests.protocols.responses_wires import RESPONSES
-from tests.protocols.wires import CHAT
+from toolwire.protocols.messages.ids import signature_of
 
 TOOL = {"name": "read", "input_schema": {"type": "object", "properties": {"path": {"type": "string"}}}}
 USER: list[dict[str, Any]] = [{"role": "user", "content": "hi"}]

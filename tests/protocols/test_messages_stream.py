@@ -12,15 +12,6 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from proxy.errors import BackendFault, ClientFault, GatewayError, Unavailable
-from proxy.events import BlockKind, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
-from proxy.folding import fold, unfold
-from proxy.model import ModelReply, ModelRequest, Origin, Reasoning, Refusal, ReplyChoice, Text, ToolUse, Usage, scoped
-from proxy.protocols.base import ListedModel, TextWriter, WriteOptions
-from proxy.protocols.messages.blocks import PROTOCOL
-from proxy.protocols.messages.ids import is_own_signature, signature_of, wire_id
-from proxy.protocols.wire import dump
-from proxy.stream_grammar import check, normalise
 from tests.protocols.messages_wires import (
     MESSAGES,
     accumulate,
@@ -34,6 +25,26 @@ from tests.protocols.messages_wires import (
     write,
 )
 from tests.strategies import replies, rich_replies, rich_streams, streams
+from toolwire.errors import BackendFault, ClientFault, GatewayError, Unavailable
+from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
+from toolwire.folding import fold, unfold
+from toolwire.model import (
+    ModelReply,
+    ModelRequest,
+    Origin,
+    Reasoning,
+    Refusal,
+    ReplyChoice,
+    Text,
+    ToolUse,
+    Usage,
+    scoped,
+)
+from toolwire.protocols.base import ListedModel, TextWriter, WriteOptions
+from toolwire.protocols.messages.blocks import PROTOCOL
+from toolwire.protocols.messages.ids import is_own_signature, signature_of, wire_id
+from toolwire.protocols.shared.wire import dump
+from toolwire.stream_grammar import check, normalise
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 START = Start("msg_1", "backend-model", 9, usage=Usage(82, 1, 4))
@@ -274,7 +285,7 @@ def test_plain_text_may_be_written_by_somebody_else() -> None:
     ],
 )
 def test_errors(error: GatewayError, status: int, kind: str) -> None:
-    from proxy.protocols.messages.errors import status_of
+    from toolwire.protocols.messages.errors import status_of
 
     assert status_of(error) == status
     body = json.loads(MESSAGES.write_error(error, "req_1"))

@@ -14,16 +14,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.errors import GatewayError
-from proxy.events import BlockKind, Close, Delta, Event, Fault, Open
-from proxy.folding import unfold
-from proxy.model import ModelReply, ModelRequest, ReplyChoice, Text, ToolUse, Usage
-from proxy.protocols.base import WriteOptions
-from proxy.protocols.chat.protocol import ChatProtocol
-from proxy.protocols.messages.protocol import MessagesProtocol
-from proxy.protocols.responses.protocol import ResponsesProtocol
-from proxy.stream_grammar import check
 from tests.protocols.published import SHARED
+from toolwire.errors import GatewayError
+from toolwire.events import BlockKind, Close, Delta, Event, Fault, Open
+from toolwire.folding import unfold
+from toolwire.model import ModelReply, ModelRequest, ReplyChoice, Text, ToolUse, Usage
+from toolwire.protocols.base import WriteOptions
+from toolwire.protocols.chat.protocol import ChatProtocol
+from toolwire.protocols.messages.protocol import MessagesProtocol
+from toolwire.protocols.responses.protocol import ResponsesProtocol
+from toolwire.stream_grammar import check
 
 READING: Final = tuple(ToolUse(f"call_{at}", "read", f'{{"path": "{at}", "lines": [1, 2]}}') for at in range(2))
 SAID: Final = ModelReply("id_1", "m", 1, (ReplyChoice((Text("Now."), *READING), "tool_calls"),), Usage(3, 4))

@@ -8,12 +8,12 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.events import Open
-from proxy.protocols.base import ServerSide
-from proxy.protocols.chat.protocol import ChatProtocol
-from proxy.protocols.messages.protocol import MessagesProtocol
-from proxy.protocols.noise import NAMELESS
-from proxy.protocols.responses.protocol import ResponsesProtocol
+from toolwire.events import Open
+from toolwire.protocols.base import ServerSide
+from toolwire.protocols.chat.protocol import ChatProtocol
+from toolwire.protocols.messages.protocol import MessagesProtocol
+from toolwire.protocols.responses.protocol import ResponsesProtocol
+from toolwire.protocols.shared.noise import NAMELESS
 
 READ = '{"path":"a"}'
 

@@ -9,19 +9,19 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.endpoints.beginning import Beginning
-from proxy.events import Event, Fault, Finish, Opaque
-from proxy.folding import Folding
-from proxy.model import ModelReply
-from proxy.pipeline.relay import Relay
-from proxy.protocols.base import ServerSide
-from proxy.protocols.chat.protocol import ChatProtocol
-from proxy.protocols.completions import CompletionsProtocol
-from proxy.protocols.messages.protocol import MessagesProtocol
-from proxy.protocols.noise import KINDS, LEFT_OUT
-from proxy.protocols.passed import PassedProtocol
-from proxy.protocols.responses.protocol import ResponsesProtocol
-from proxy.support.offload import OFFLOAD_BYTES
+from toolwire.events import Event, Fault, Finish, Opaque
+from toolwire.folding import Folding
+from toolwire.model import ModelReply
+from toolwire.pipeline.paths.relay import Relay
+from toolwire.protocols.base import ServerSide
+from toolwire.protocols.chat.protocol import ChatProtocol
+from toolwire.protocols.completions.completions import CompletionsProtocol
+from toolwire.protocols.messages.protocol import MessagesProtocol
+from toolwire.protocols.responses.protocol import ResponsesProtocol
+from toolwire.protocols.shared.noise import KINDS, LEFT_OUT
+from toolwire.protocols.shared.passed import PassedProtocol
+from toolwire.support.offload import OFFLOAD_BYTES
+from toolwire.upstream.pool.beginning import Beginning
 
 CHAT, TEXT, PASSED = ChatProtocol(), CompletionsProtocol(), PassedProtocol("/v1/completions")
 MESSAGES, RESPONSES = MessagesProtocol(), ResponsesProtocol()

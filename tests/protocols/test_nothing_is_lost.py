@@ -18,16 +18,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.events import Close, Delta, Event, Finish, Opaque, Open, Start
-from proxy.folding import fold, unfold
-from proxy.model import Usage, fields_of, scoped
-from proxy.stream_grammar import check, normalise
 from tests.protocols import responses_wires, wires
 from tests.protocols.published import SHARED, captured_chat_requests, captured_responses_requests
 from tests.protocols.responses_wires import RESPONSES
 from tests.protocols.test_messages_request import stripped
 from tests.protocols.wires import CHAT
 from tests.strategies import rich_streams
+from toolwire.events import Close, Delta, Event, Finish, Opaque, Open, Start
+from toolwire.folding import fold, unfold
+from toolwire.model import Usage, fields_of, scoped
+from toolwire.stream_grammar import check, normalise
 
 # --- one form -------------------------------------------------------------------------------------------------------
 

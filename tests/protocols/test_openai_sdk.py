@@ -9,11 +9,11 @@ from openai.lib.streaming.chat._completions import ChatCompletionStreamState
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.chat.chat_completion import Choice
 
-from proxy.events import Event
-from proxy.folding import fold
 from tests.protocols.test_chat_stream import TWO_CALLS, prose_overlaps
 from tests.protocols.wires import CHAT, options, payloads, write
 from tests.strategies import streams
+from toolwire.events import Event
+from toolwire.folding import fold
 
 
 def accumulated(events: list[Event]) -> ChatCompletion:

@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.model import ToolUse
-from proxy.openai_types import (
+from tests.protocols.published import validator
+from tests.strategies import arguments, call_ids, json_objects, names, some_text, texts
+from toolwire.model import ToolUse
+from toolwire.openai_types import (
     ChatRequest,
     ChatResponse,
     Choice,
@@ -31,9 +33,7 @@ from proxy.openai_types import (
     decode,
     encode,
 )
-from proxy.protocols.chat.protocol import ChatProtocol
-from tests.protocols.published import validator
-from tests.strategies import arguments, call_ids, json_objects, names, some_text, texts
+from toolwire.protocols.chat.protocol import ChatProtocol
 
 maybe_text = st.none() | texts
 functions = st.builds(FunctionDefinition, names, maybe_text, st.none() | json_objects, st.none() | st.booleans())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.protocols.overflow import Overflow, is_overflow, read_overflow
+from toolwire.protocols.shared.overflow import Overflow, is_overflow, read_overflow
 
 SAID = [
     # vLLM

@@ -11,17 +11,17 @@ from typing import Any, Final
 import orjson
 import pytest
 
-from proxy.backends.identity import PROBES, Identity, read_listed
-from proxy.backends.upstream_errors import read_refusal, refuses_tools
-from proxy.errors import ClientFault, GatewayError
-from proxy.events import Fault, Finish, Start
-from proxy.pipeline.relay import Relay
-from proxy.protocols.base import ServerSide
-from proxy.protocols.chat.protocol import ChatProtocol
-from proxy.protocols.completions import CompletionsProtocol
-from proxy.protocols.messages.protocol import MessagesProtocol
-from proxy.protocols.responses.protocol import ResponsesProtocol
 from tests.protocols.published import SHARED
+from toolwire.errors import ClientFault, GatewayError
+from toolwire.events import Fault, Finish, Start
+from toolwire.pipeline.paths.relay import Relay
+from toolwire.protocols.base import ServerSide
+from toolwire.protocols.chat.protocol import ChatProtocol
+from toolwire.protocols.completions.completions import CompletionsProtocol
+from toolwire.protocols.messages.protocol import MessagesProtocol
+from toolwire.protocols.responses.protocol import ResponsesProtocol
+from toolwire.upstream.servers.identity import PROBES, Identity, read_listed
+from toolwire.upstream.servers.upstream_errors import read_refusal, refuses_tools
 
 ENGINES: Final = SHARED / "engines"
 PROTOCOLS: Final[dict[str, ServerSide]] = {

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from proxy.errors import ClientFault
-from proxy.protocols import request_schema
-from proxy.protocols.request_schema import PIECE_ITEMS, RequestSchema, _compiled, _pieces, _schema
 from tests.strategies import texts
+from toolwire.errors import ClientFault
+from toolwire.protocols.shared import request_schema
+from toolwire.protocols.shared.request_schema import PIECE_ITEMS, RequestSchema, _compiled, _pieces, _schema
 
 NAMES = ("chat_request", "messages_request", "responses_request")
 LIKE_BOTH = {

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.protocols.responses.ids import PREFIXES, derived_id, new_response_id, response_of
+from toolwire.protocols.responses.ids import PREFIXES, derived_id, new_response_id, response_of
 
 KINDS = [*PREFIXES, "web_search_call"]
 PLACES = [*range(40), 2046]

@@ -13,14 +13,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from proxy.errors import BackendFault, ClientFault, GatewayError
-from proxy.events import Close, Delta, Event, Fault, Finish, Opaque, Open, Start
-from proxy.folding import fold
-from proxy.model import ModelReply, Reasoning, Refusal, Text, ToolUse, Usage
-from proxy.stream_grammar import check, normalise
 from tests.protocols.published import SHARED
 from tests.protocols.responses_wires import RESPONSES, frame, options, payloads, read, write
 from tests.protocols.test_responses_stream import ALL_KINDS, BROKEN, CUT, TOOLS, streams
+from toolwire.errors import BackendFault, ClientFault, GatewayError
+from toolwire.events import Close, Delta, Event, Fault, Finish, Opaque, Open, Start
+from toolwire.folding import fold
+from toolwire.model import ModelReply, Reasoning, Refusal, Text, ToolUse, Usage
+from toolwire.stream_grammar import check, normalise
 
 EVENTS = payloads(write(ALL_KINDS, options({"tools": TOOLS})))
 WANTED = fold(ALL_KINDS).choices[0].parts

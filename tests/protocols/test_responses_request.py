@@ -12,8 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.errors import ClientFault
-from proxy.model import (
+from tests.protocols.published import SHARED, captured_responses_requests, validator
+from tests.protocols.responses_wires import RESPONSES, input_items, request
+from tests.strategies import arguments, call_ids, json_objects, names, some_text
+from toolwire.errors import ClientFault
+from toolwire.model import (
     Image,
     Message,
     ModelRequest,
@@ -28,13 +31,10 @@ from proxy.model import (
     ToolSpec,
     ToolUse,
 )
-from proxy.protocols.chat.protocol import ChatProtocol
-from proxy.protocols.responses.items import read_items, write_items
-from proxy.protocols.responses.namespaces import with_namespaces
-from proxy.protocols.responses.request import read_messages
-from tests.protocols.published import SHARED, captured_responses_requests, validator
-from tests.protocols.responses_wires import RESPONSES, input_items, request
-from tests.strategies import arguments, call_ids, json_objects, names, some_text
+from toolwire.protocols.chat.protocol import ChatProtocol
+from toolwire.protocols.responses.items import read_items, write_items
+from toolwire.protocols.responses.namespaces import with_namespaces
+from toolwire.protocols.responses.request import read_messages
 
 CAPTURED = captured_responses_requests()
 

@@ -11,11 +11,11 @@ from openai._models import construct_type
 from openai.lib.streaming.responses._responses import ResponseStreamState
 from openai.types.responses import ParsedResponse, Response, ResponseStreamEvent
 
-from proxy.events import Event, Finish
-from proxy.folding import fold
-from proxy.protocols.base import WriteOptions
 from tests.protocols.responses_wires import RESPONSES, options, payloads, write
 from tests.protocols.test_responses_stream import ALL_KINDS, BROKEN, CUT, TOOLS, streams
+from toolwire.events import Event, Finish
+from toolwire.folding import fold
+from toolwire.protocols.base import WriteOptions
 
 
 def accumulated(events: list[Event], opts: WriteOptions) -> ParsedResponse[object] | None:

@@ -12,15 +12,6 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from proxy.errors import BackendFault, ClientFault, GatewayError, ModelFault
-from proxy.events import BlockKind, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
-from proxy.folding import Folding, fold, unfold
-from proxy.model import ModelReply, Part, Reasoning, Refusal, Text, ToolUse, Usage
-from proxy.protocols.base import WriteOptions
-from proxy.protocols.responses.reply import broken_off
-from proxy.protocols.responses.resource import RESOURCE_KEYS
-from proxy.scan._grammar import SPACE
-from proxy.stream_grammar import check, normalise
 from tests.protocols.published import SHARED
 from tests.protocols.responses_wires import (
     RESPONSES,
@@ -33,6 +24,15 @@ from tests.protocols.responses_wires import (
     write,
 )
 from tests.strategies import streams as chat_streams
+from toolwire.errors import BackendFault, ClientFault, GatewayError, ModelFault
+from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
+from toolwire.folding import Folding, fold, unfold
+from toolwire.model import ModelReply, Part, Reasoning, Refusal, Text, ToolUse, Usage
+from toolwire.protocols.base import WriteOptions
+from toolwire.protocols.responses.reply import broken_off
+from toolwire.protocols.responses.resource import RESOURCE_KEYS
+from toolwire.scan._grammar import SPACE
+from toolwire.stream_grammar import check, normalise
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 START = Start("resp_1", "m", 1)

@@ -9,15 +9,15 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.errors import BackendFault
-from proxy.events import Event, Fault
-from proxy.folding import fold
-from proxy.model import Message, ToolResult, ToolSpec, ToolUse
-from proxy.model import Opaque as OpaquePart
-from proxy.protocols.responses.served import ResponsesServed
-from proxy.protocols.served import ServedTool
 from tests.protocols.responses_wires import RESPONSES, accumulate, check_event, options, payloads, read, write
 from tests.protocols.test_responses_stream import START, call, finish, text
+from toolwire.errors import BackendFault
+from toolwire.events import Event, Fault
+from toolwire.folding import fold
+from toolwire.model import Message, ToolResult, ToolSpec, ToolUse
+from toolwire.model import Opaque as OpaquePart
+from toolwire.protocols.responses.served import ResponsesServed
+from toolwire.protocols.shared.served import ServedTool
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 FORM = ResponsesServed()

@@ -7,8 +7,8 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.errors import ClientFault
-from proxy.protocols.socket_messages import error_event, named, read_create
+from toolwire.errors import ClientFault
+from toolwire.protocols.shared.socket_messages import error_event, named, read_create
 
 ERROR = {"type": "x", "code": "rate_limit_exceeded", "message": "No.", "param": None}
 

@@ -11,7 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.model import (
+from tests.protocols.published import SHARED, captured_responses_requests
+from tests.protocols.responses_wires import input_items
+from tests.strategies import every_extra, every_message, every_part, json_objects, rich_replies, texts
+from toolwire.model import (
     Message,
     ModelReply,
     ModelRequest,
@@ -23,17 +26,22 @@ from proxy.model import (
     ToolResult,
     ToolUse,
 )
-from proxy.protocols.base import WriteOptions
-from proxy.protocols.responses.items import read_items
-from proxy.protocols.responses.reply import broken_off, finished
-from proxy.protocols.responses.turns import ResponsesTurns
-from proxy.protocols.stored_form import _KINDS, FORM, UnknownForm, read_messages, read_turn, write_messages, write_turn
-from proxy.protocols.turn import Turn
-from proxy.protocols.wire import dump, load
-from proxy.store.encoding import MAX_TURN_BYTES, decode, encode
-from tests.protocols.published import SHARED, captured_responses_requests
-from tests.protocols.responses_wires import input_items
-from tests.strategies import every_extra, every_message, every_part, json_objects, rich_replies, texts
+from toolwire.protocols.base import WriteOptions
+from toolwire.protocols.responses.items import read_items
+from toolwire.protocols.responses.reply import broken_off, finished
+from toolwire.protocols.responses.turns import ResponsesTurns
+from toolwire.protocols.shared.stored_form import (
+    _KINDS,
+    FORM,
+    UnknownForm,
+    read_messages,
+    read_turn,
+    write_messages,
+    write_turn,
+)
+from toolwire.protocols.shared.turn import Turn
+from toolwire.protocols.shared.wire import dump, load
+from toolwire.store.encoding import MAX_TURN_BYTES, decode, encode
 
 FORM_OF = ResponsesTurns()
 IDENT = f"resp_{'1' * 29}000"

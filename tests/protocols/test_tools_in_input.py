@@ -9,12 +9,12 @@ import orjson
 import pytest
 from openai.types.responses import ResponseToolSearchCall
 
-from proxy.errors import ClientFault
-from proxy.model import ModelRequest, Text, ToolResult, ToolUse
-from proxy.protocols.responses.protocol import ResponsesProtocol
-from proxy.protocols.responses.request_writer import write_request
-from proxy.testing import ScriptedBackend, run_chain
 from tests.e2e.conftest import read_config
+from toolwire.errors import ClientFault
+from toolwire.model import ModelRequest, Text, ToolResult, ToolUse
+from toolwire.protocols.responses.protocol import ResponsesProtocol
+from toolwire.protocols.responses.request_writer import write_request
+from toolwire.testing import ScriptedBackend, run_chain
 
 HI = {"type": "message", "role": "user", "content": "hi"}
 SEARCH = {

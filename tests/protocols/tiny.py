@@ -24,10 +24,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 
-from proxy.errors import BackendFault, ClientFault, GatewayError
-from proxy.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start
-from proxy.fastparse import FrameTooLarge, SseFramer
-from proxy.model import (
+from toolwire.errors import BackendFault, ClientFault, GatewayError
+from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start
+from toolwire.fastparse import FrameTooLarge, SseFramer
+from toolwire.model import (
     Message,
     ModelReply,
     ModelRequest,
@@ -41,7 +41,7 @@ from proxy.model import (
     ToolUse,
     Usage,
 )
-from proxy.protocols.base import (
+from toolwire.protocols.base import (
     KEEPALIVE,
     ClientSide,
     ListedModel,
@@ -50,8 +50,8 @@ from proxy.protocols.base import (
     StreamWriter,
     WriteOptions,
 )
-from proxy.protocols.noise import Note, unnoted
-from proxy.protocols.wire import dump, load
+from toolwire.protocols.shared.noise import Note, unnoted
+from toolwire.protocols.shared.wire import dump, load
 
 
 class TinyProtocol(ClientSide, ServerSide):

@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from proxy.events import Event
-from proxy.model import ModelRequest, ToolChoice
-from proxy.protocols.base import WriteOptions
-from proxy.protocols.chat.protocol import ChatProtocol
+from toolwire.events import Event
+from toolwire.model import ModelRequest, ToolChoice
+from toolwire.protocols.base import WriteOptions
+from toolwire.protocols.chat.protocol import ChatProtocol
 
 CHAT = ChatProtocol()
 

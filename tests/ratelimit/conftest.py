@@ -8,11 +8,11 @@ from uuid import uuid4
 
 import pytest
 
-from proxy.ratelimit.base import Ledger
-from proxy.ratelimit.memory import MemoryLedger
-from proxy.ratelimit.sqlite import SqliteLedger
 from tests.store.redis_server import GROUPS
 from tests.waiting import GUARD_S
+from toolwire.ratelimit.base import Ledger
+from toolwire.ratelimit.memory import MemoryLedger
+from toolwire.ratelimit.sqlite import SqliteLedger
 
 MakeLedger = Callable[[], Ledger]
 
@@ -40,7 +40,7 @@ def ledger(kind: str, clock: Clock, folder: Path, url: str, prefix: str) -> Ledg
         case "sqlite":
             return SqliteLedger(folder / "limits.sqlite3", timeout_s=GUARD_S, now=clock)
         case _:
-            from proxy.ratelimit.redis import RedisLedger
+            from toolwire.ratelimit.redis import RedisLedger
 
             return RedisLedger(url, timeout_s=GUARD_S, prefix=prefix, now=clock)
 

@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.config import GatewayConfig, KeyConfig, RateLimit, RateLimitsConfig, RouteConfig
-from proxy.errors import GatewayError
-from proxy.ingress.auth import ApiKey, Keys
-from proxy.model import Image, Message, ModelRequest, Sampling, Text, ToolResult
-from proxy.protocols.openai import duration
-from proxy.ratelimit.admission import Admission, allowances, effective_limit
-from proxy.ratelimit.base import Bound, Verdict
-from proxy.ratelimit.memory import MemoryLedger
 from tests.protocols.messages_wires import MESSAGES
 from tests.protocols.wires import CHAT
 from tests.ratelimit.conftest import Clock
+from toolwire.config import GatewayConfig, KeyConfig, RateLimit, RateLimitsConfig, RouteConfig
+from toolwire.errors import GatewayError
+from toolwire.ingress.auth import ApiKey, Keys
+from toolwire.model import Image, Message, ModelRequest, Sampling, Text, ToolResult
+from toolwire.protocols.shared.openai import duration
+from toolwire.ratelimit.admission import Admission, allowances, effective_limit
+from toolwire.ratelimit.base import Bound, Verdict
+from toolwire.ratelimit.memory import MemoryLedger
 
 ROUTE = RouteConfig(
     model="small", rate_limit=RateLimit(requests_per_min=100), rate_limit_per_key=RateLimit(tokens_per_min=50)

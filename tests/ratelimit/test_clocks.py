@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.ratelimit.base import Bound
 from tests.ratelimit.conftest import Clock, MakeLedger
+from toolwire.ratelimit.base import Bound
 
 REQUESTS = Bound("key", "requests", "key:a", 6)
 TOKENS = Bound("key", "tokens", "key:a", 10)

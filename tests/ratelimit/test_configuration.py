@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 
-from proxy.config import RateLimit, RateLimitsConfig
-from proxy.ratelimit.base import LedgerUnavailable
-from proxy.ratelimit.failover import FailoverLedger
-from proxy.ratelimit.memory import MemoryLedger
-from proxy.ratelimit.opening import counting, make_ledger
-from proxy.ratelimit.sqlite import SqliteLedger
-from proxy.registry import registries
-from proxy.startup.description import describe
-from proxy.startup.names import check_names
-from proxy.support.conversion import ConfigError
 from tests.e2e.conftest import read_config
 from tests.ratelimit.test_ledgers import REQUESTS, granted
 from tests.waiting import GUARD_S
+from toolwire.config import RateLimit, RateLimitsConfig
+from toolwire.ratelimit.base import LedgerUnavailable
+from toolwire.ratelimit.failover import FailoverLedger
+from toolwire.ratelimit.memory import MemoryLedger
+from toolwire.ratelimit.opening import counting, make_ledger
+from toolwire.ratelimit.sqlite import SqliteLedger
+from toolwire.registry import registries
+from toolwire.startup.description import describe
+from toolwire.startup.names import check_names
+from toolwire.support.conversion import ConfigError
 
 REDIS = "redis://127.0.0.1:1/0"
 
@@ -69,7 +69,7 @@ def test_mistakes_about_redis(limits: dict[str, Any], message: str) -> None:
 
 
 def test_redis_needs_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("proxy.ratelimit.redis", "proxy.support.redis_client"):
+    for name in ("toolwire.ratelimit.redis", "toolwire.support.redis_client"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setitem(sys.modules, "redis", None)
     with pytest.raises(ConfigError, match=r"rate_limits.store: .*pip install 'toolwire\[redis\]'"):

@@ -13,16 +13,16 @@ import aiohttp
 import pytest
 from aiohttp.test_utils import TestServer
 
-from proxy.ratelimit.admission import ADMISSION
-from proxy.ratelimit.base import Bound, Change, Ledger, LedgerUnavailable, Verdict, changes
-from proxy.ratelimit.failover import FailoverLedger
-from proxy.ratelimit.memory import MemoryLedger
-from proxy.ratelimit.redis import RedisLedger
 from tests.e2e.conftest import USER, post, read_config, serving
 from tests.optional import REDIS
 from tests.ratelimit.conftest import Clock
 from tests.store.redis_server import RedisServer, WatchedGroup, started
 from tests.waiting import GUARD_S, until
+from toolwire.ratelimit.admission import ADMISSION
+from toolwire.ratelimit.base import Bound, Change, Ledger, LedgerUnavailable, Verdict, changes
+from toolwire.ratelimit.failover import FailoverLedger
+from toolwire.ratelimit.memory import MemoryLedger
+from toolwire.ratelimit.redis import RedisLedger
 
 SLOTS = Bound("key", "concurrent", "key:a", 2)
 TOKENS = Bound("key", "tokens", "key:a", 10)
@@ -194,7 +194,7 @@ async def test_nothing_is_kept_of_exchanges_that_are_over() -> None:
 
 
 async def test_leases_are_renewed_while_they_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.ratelimit.failover.RENEW_S", 0.0)
+    monkeypatch.setattr("toolwire.ratelimit.failover.RENEW_S", 0.0)
     shared = Shaky()
     async with failover(shared) as (counts, _):
         assert (await counts.book([SLOTS], 1, "1")).granted

@@ -15,9 +15,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from proxy.ratelimit.base import LEASE_S, Bound, Ledger, Verdict, changes
 from tests.ratelimit.conftest import Clock, MakeLedger, ledger
 from tests.store.redis_server import GROUPS
+from toolwire.ratelimit.base import LEASE_S, Bound, Ledger, Verdict, changes
 
 REQUESTS = Bound("key", "requests", "key:a", 6)
 TOKENS = Bound("key", "tokens", "key:a", 10)

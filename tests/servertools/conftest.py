@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from proxy.config import ToolsConfig
-from proxy.model import ToolUse
-from proxy.servertools.folder import ToolFolder
 from tests.waiting import GUARD_S
+from toolwire.config import ToolsConfig
+from toolwire.model import ToolUse
+from toolwire.servertools.folder import ToolFolder
 
 ONE = {"type": "function", "function": {"name": "one", "description": "Does one thing."}}
 HANDLER = "def handle_tool_call(tool_name, tool_input):\n    return repr((tool_name, tool_input))\n"

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.model import ToolUse
-from proxy.servertools.calls import Trail
-from proxy.servertools.parameters import BadArguments, Parameters
 from tests.servertools.conftest import Start, call, module, tool
+from toolwire.model import ToolUse
+from toolwire.servertools.calls import Trail
+from toolwire.servertools.parameters import BadArguments, Parameters
 
 SEARCH = tool(
     parameters={

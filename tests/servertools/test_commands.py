@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from proxy.cli import main
 from tests.servertools.conftest import module, tool
+from toolwire.cli import main
 
 SCHEMA = {"type": "object", "properties": {"a": {}, "b": {"default": 7}, "c": {}}, "required": ["a"]}
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.servertools.definition import ToolModuleError, read_tools
-from proxy.servertools.printed import MAX_CHARS, MAX_LINE, MAX_LINES, Printed
-from proxy.servertools.worker.frames import HEAD, BadFrame, packed, unpacked
-from proxy.servertools.worker.values import MAX_NODES, MAX_TEXT, NotDeclarable, decode, encode
-from proxy.support.legible import visible
 from tests.servertools.test_definition import BAD, GOOD
+from toolwire.servertools.definition import ToolModuleError, read_tools
+from toolwire.servertools.printed import MAX_CHARS, MAX_LINE, MAX_LINES, Printed
+from toolwire.servertools.worker.frames import HEAD, BadFrame, packed, unpacked
+from toolwire.servertools.worker.values import MAX_NODES, MAX_TEXT, NotDeclarable, decode, encode
+from toolwire.support.legible import visible
 
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),

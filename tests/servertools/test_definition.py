@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from proxy.servertools.definition import ToolModuleError, read_tools
 from tests.servertools.conftest import tool
+from toolwire.servertools.definition import ToolModuleError, read_tools
 
 
 def handler(name: str, values: dict[str, Any]) -> str:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from proxy.servertools.folder import ToolFolder
 from tests.servertools.conftest import (
     HANDLER,
     ONE,
@@ -17,6 +16,7 @@ from tests.servertools.conftest import (
     tool,
 )
 from tests.waiting import until
+from toolwire.servertools.folder import ToolFolder
 
 
 def states(tools: ToolFolder) -> dict[str, str]:

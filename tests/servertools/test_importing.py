@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from proxy.config import ToolsConfig
-from proxy.servertools.folder import ToolFolder
-from proxy.servertools.worker import sources
 from tests.servertools.conftest import ONE, PATIENT, Start, call, module, tool
+from toolwire.config import ToolsConfig
+from toolwire.servertools.folder import ToolFolder
+from toolwire.servertools.worker import sources
 
 IMPORTS = {
     "a module": "import helper\nanswer = helper.NAME",

@@ -123,7 +123,7 @@ async def test_many_that_start_others_end_with_the_worker_at_the_latest(start: S
 
 
 async def test_where_children_are_not_listed_the_worker_ends_with_them(start: Start, tmp_path: Path) -> None:
-    hidden = "__import__('proxy.servertools.worker.leftovers', fromlist=['x']).Leftovers._found"
+    hidden = "__import__('toolwire.servertools.worker.leftovers', fromlist=['x']).Leftovers._found"
     tools = await start({"a.py": HELPERS})
     hide = f"setattr({hidden.rpartition('.')[0]}, '_found', lambda self: None)"
     await do(tools, hide)

@@ -1,5 +1,5 @@
-"""Laws of several answers as one (proxy.pipeline.model_turns): whatever a model says in however many rounds, and
-however it is cut."""
+"""Laws of several answers as one (toolwire.pipeline.conversations.model_turns): whatever a model says in however many
+rounds, and however it is cut."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.errors import BackendFault
-from proxy.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start
-from proxy.folding import fold
-from proxy.model import Text, ToolUse, Usage
-from proxy.pipeline.model_turns import LoopState, ModelTurn
-from proxy.pipeline.tool_memory import is_marked
-from proxy.stream_grammar import check, normalise
+from toolwire.errors import BackendFault
+from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start
+from toolwire.folding import fold
+from toolwire.model import Text, ToolUse, Usage
+from toolwire.pipeline.conversations.model_turns import LoopState, ModelTurn
+from toolwire.pipeline.conversations.tool_memory import is_marked
+from toolwire.stream_grammar import check, normalise
 
 OURS = "ours"
 

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from proxy.config import ToolsConfig
-from proxy.model import ToolUse
-from proxy.servertools import pool, process
-from proxy.servertools.folder import ToolFolder
-from proxy.servertools.process import environment
 from tests.servertools.conftest import ONE, PATIENT, Start, call, module, tool
 from tests.waiting import runs, until
+from toolwire.config import ToolsConfig
+from toolwire.model import ToolUse
+from toolwire.servertools import pool, process
+from toolwire.servertools.folder import ToolFolder
+from toolwire.servertools.process import environment
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="forks")
 

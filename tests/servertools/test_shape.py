@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.schemas.schema import compile_schema
-from proxy.servertools.definition import ToolModuleError, read_tools
-from proxy.servertools.parameters import BadArguments, Parameters
 from tests.servertools.conftest import tool
+from toolwire.schemas.schema import compile_schema
+from toolwire.servertools.definition import ToolModuleError, read_tools
+from toolwire.servertools.parameters import BadArguments, Parameters
 
 Schema = dict[str, Any]
 INTEGER: Schema = {"type": "integer"}

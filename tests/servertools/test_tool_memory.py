@@ -14,18 +14,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.call_policy.ids import new_call_id
-from proxy.config import LimitsConfig
-from proxy.errors import ClientFault
-from proxy.model import Message, ModelRequest, Text, ToolResult, ToolUse
-from proxy.pipeline.exchange import Exchange
-from proxy.pipeline.stored import Conversations
-from proxy.pipeline.tool_memory import MAX_LOOKUPS, ToolMemory, is_marked, keep, marked_id, restored
-from proxy.protocols.turn import Turn
-from proxy.record import AccessRecord
-from proxy.store.base import ReadBudget, StoreUnavailable
-from proxy.store.encoding import MAX_TURN_BYTES, decode, encode
 from tests.protocols.wires import CHAT
+from toolwire.call_policy.ids import new_call_id
+from toolwire.config import LimitsConfig
+from toolwire.errors import ClientFault
+from toolwire.model import Message, ModelRequest, Text, ToolResult, ToolUse
+from toolwire.pipeline.conversations.stored import Conversations
+from toolwire.pipeline.conversations.tool_memory import MAX_LOOKUPS, ToolMemory, is_marked, keep, marked_id, restored
+from toolwire.pipeline.exchange.exchange import Exchange
+from toolwire.protocols.shared.turn import Turn
+from toolwire.record import AccessRecord
+from toolwire.store.base import ReadBudget, StoreUnavailable
+from toolwire.store.encoding import MAX_TURN_BYTES, decode, encode
 
 LIMITS = LimitsConfig()
 

@@ -7,12 +7,12 @@ from uuid import uuid4
 
 import pytest
 
-from proxy.store.base import ResponseStore
-from proxy.store.memory import MemoryStore
-from proxy.store.sqlite import SqliteStore
 from tests.store.redis_server import GROUPS
 from tests.store.turns import Clock
 from tests.waiting import GUARD_S
+from toolwire.store.base import ResponseStore
+from toolwire.store.memory import MemoryStore
+from toolwire.store.sqlite import SqliteStore
 
 MakeStore = Callable[..., ResponseStore]
 
@@ -39,7 +39,7 @@ async def make_store(
             case "sqlite":
                 store = SqliteStore(tmp_path / "turns.sqlite3", now=clock, **bounds)
             case _:
-                from proxy.store.redis import RedisStore
+                from toolwire.store.redis import RedisStore
 
                 url = request.getfixturevalue(GROUPS[request.param]).url
                 store = RedisStore(url, prefix=prefix, now=clock, timeout_s=GUARD_S, **bounds)

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from proxy.model import Message, Text
-from proxy.protocols.turn import Turn
-from proxy.protocols.wire import dump
-from proxy.store import encoding, memory, redis, sqlite
-from proxy.store.base import BudgetExceeded, ReadBudget, ResponseStore
 from tests.store.turns import turn
+from toolwire.model import Message, Text
+from toolwire.protocols.shared.turn import Turn
+from toolwire.protocols.shared.wire import dump
+from toolwire.store import encoding, memory, redis, sqlite
+from toolwire.store.base import BudgetExceeded, ReadBudget, ResponseStore
 
 MANY = 10**9
 

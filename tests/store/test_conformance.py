@@ -9,12 +9,12 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.model import Message, Text, ToolResult, ToolUse
-from proxy.protocols.turn import Turn
-from proxy.store.base import ResponseStore, StoreUnavailable
-from proxy.store.encoding import TurnTooLarge
 from tests.store.redis_server import GROUPS
 from tests.store.turns import DAY, HOUR, START, Clock, turn
+from toolwire.model import Message, Text, ToolResult, ToolUse
+from toolwire.protocols.shared.turn import Turn
+from toolwire.store.base import ResponseStore, StoreUnavailable
+from toolwire.store.encoding import TurnTooLarge
 
 MakeStore = Callable[..., ResponseStore]
 MIB = 1024 * 1024

@@ -15,11 +15,11 @@ from tests.waiting import GUARD_S, until
 
 pytest.importorskip("redis")
 
-from proxy.store.base import StoreUnavailable
-from proxy.store.redis import RedisStore
 from tests.optional import REDIS
 from tests.store.redis_server import ClusterGroup, Group, WatchedGroup, started
 from tests.store.turns import Clock, turn
+from toolwire.store.base import StoreUnavailable
+from toolwire.store.redis import RedisStore
 
 pytestmark = pytest.mark.needs(REDIS)
 

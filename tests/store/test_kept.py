@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from proxy.model import Image, Message, Reasoning, Text, ToolResult, ToolUse
-from proxy.protocols.responses.turns import ResponsesTurns
-from proxy.protocols.stored_form import FORM, write_turn
-from proxy.protocols.turn import Turn
-from proxy.protocols.wire import dump
-from proxy.store.base import StoreUnavailable
-from proxy.store.encoding import MAX_TURN_BYTES, decode, encode
 from tests.store.turns import turn
+from toolwire.model import Image, Message, Reasoning, Text, ToolResult, ToolUse
+from toolwire.protocols.responses.turns import ResponsesTurns
+from toolwire.protocols.shared.stored_form import FORM, write_turn
+from toolwire.protocols.shared.turn import Turn
+from toolwire.protocols.shared.wire import dump
+from toolwire.store.base import StoreUnavailable
+from toolwire.store.encoding import MAX_TURN_BYTES, decode, encode
 
 KEPT = Path(__file__).parent / "kept"
 RESPONSES = ResponsesTurns()

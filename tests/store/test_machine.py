@@ -13,13 +13,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from proxy.protocols.turn import Turn
-from proxy.store.base import ResponseStore
-from proxy.store.memory import MemoryStore
-from proxy.store.sqlite import SqliteStore
 from tests.store.redis_server import RedisServer
 from tests.store.turns import HOUR, Clock, turn
 from tests.waiting import GUARD_S
+from toolwire.protocols.shared.turn import Turn
+from toolwire.store.base import ResponseStore
+from toolwire.store.memory import MemoryStore
+from toolwire.store.sqlite import SqliteStore
 
 T = TypeVar("T")
 
@@ -129,7 +129,7 @@ def test_sqlite_does_what_memory_does() -> None:
 
 
 def test_redis_does_what_memory_does(redis_server: RedisServer) -> None:
-    from proxy.store.redis import RedisStore
+    from toolwire.store.redis import RedisStore
 
     class RedisComparison(Comparison):
         async def opened(self) -> ResponseStore:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from proxy.config import StoreConfig
-from proxy.store.memory import MemoryStore
-from proxy.store.opening import make_store, state_folder
-from proxy.store.sqlite import SqliteStore
+from toolwire.config import StoreConfig
+from toolwire.store.memory import MemoryStore
+from toolwire.store.opening import make_store, state_folder
+from toolwire.store.sqlite import SqliteStore
 
 
 def test_each_kind(tmp_path: Path) -> None:

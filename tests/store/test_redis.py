@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from proxy.store.base import StoreUnavailable
-from proxy.store.encoding import key_of
-from proxy.store.redis import RedisStore
 from tests.backends.peers import self_signed
 from tests.store.redis_server import ClusterGroup, RedisServer, WatchedGroup, started
 from tests.store.turns import DAY, HOUR, START, Clock, turn
 from tests.waiting import GUARD_S
+from toolwire.store.base import StoreUnavailable
+from toolwire.store.encoding import key_of
+from toolwire.store.redis import RedisStore
 
 
 async def kept_keys(server: RedisServer, prefix: str) -> set[str]:
@@ -300,8 +300,11 @@ def test_an_url_that_is_none(url: str) -> None:
 @pytest.mark.parametrize(
     ("code", "message"),
     [
-        ("import proxy.store.sqlite, proxy.store.memory; assert 'redis' not in sys.modules; sys.exit('fine')", "fine"),
-        ("sys.modules['redis'] = None; import proxy.store.redis", "pip install 'toolwire[redis]'"),
+        (
+            "import toolwire.store.sqlite, toolwire.store.memory; assert 'redis' not in sys.modules; sys.exit('fine')",
+            "fine",
+        ),
+        ("sys.modules['redis'] = None; import toolwire.store.redis", "pip install 'toolwire[redis]'"),
     ],
     ids=["not imported unless used", "missing"],
 )

@@ -18,12 +18,12 @@ from pathlib import Path
 
 import pytest
 
-from proxy.store.base import StoreUnavailable
-from proxy.store.encoding import TurnTooLarge, key_of
-from proxy.store.memory import MemoryStore
-from proxy.store.sqlite import APPLICATION, LAYOUT, SCHEMA, SqliteStore
 from tests.store.turns import Clock, turn
 from tests.waiting import GUARD_S
+from toolwire.store.base import StoreUnavailable
+from toolwire.store.encoding import TurnTooLarge, key_of
+from toolwire.store.memory import MemoryStore
+from toolwire.store.sqlite import APPLICATION, LAYOUT, SCHEMA, SqliteStore
 
 ROOT = Path(__file__).parents[2]
 NOBODY = 65534
@@ -201,7 +201,7 @@ async def test_a_new_file_that_another_process_writes_to(
         if len(waits) == 3:
             other.execute("COMMIT")
 
-    monkeypatch.setattr("proxy.store.sqlite.time.sleep", sleep)
+    monkeypatch.setattr("toolwire.store.sqlite.time.sleep", sleep)
     store = SqliteStore(path, now=clock, busy_timeout_s=GUARD_S)
     await store.put(turn("resp_1"))
     assert len(waits) == 3
@@ -429,7 +429,7 @@ async def test_a_file_that_could_not_be_made_is_made_later(
     path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("proxy.store.sqlite.SCHEMA", (*SCHEMA, "nonsense"))
+        patch.setattr("toolwire.store.sqlite.SCHEMA", (*SCHEMA, "nonsense"))
         await refuses(SqliteStore(path, now=clock), "the store's file cannot be used (SQLITE_ERROR)")
     store = SqliteStore(path, now=clock)
     await store.put(turn("resp_1"))
@@ -529,7 +529,7 @@ async def test_soon_after_a_transaction_puts_wait_for_others(
     path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A moment, and no longer: one that is long after is written at once."""
-    monkeypatch.setattr("proxy.store.sqlite.LINGER_S", GUARD_S)
+    monkeypatch.setattr("toolwire.store.sqlite.LINGER_S", GUARD_S)
     store = SqliteStore(path, now=clock)
     batches: list[int] = []
     write = store._write
@@ -549,7 +549,7 @@ async def test_soon_after_a_transaction_puts_wait_for_others(
     assert not any(put.done() for put in puts)
     act()
     await asyncio.gather(*puts)
-    monkeypatch.setattr("proxy.store.sqlite.LINGER_S", 0)
+    monkeypatch.setattr("toolwire.store.sqlite.LINGER_S", 0)
     await store.put(turn("fourth"))
     assert batches == [1, 2, 1]
     await store.close()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from proxy.model import Message, Text, ToolUse, scoped
-from proxy.protocols.turn import Turn, TurnStatus
+from toolwire.model import Message, Text, ToolUse, scoped
+from toolwire.protocols.shared.turn import Turn, TurnStatus
 
 START = 1_800_000_000.0
 HOUR = 3_600.0

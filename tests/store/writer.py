@@ -10,9 +10,9 @@ import asyncio
 import sys
 from dataclasses import replace
 
-from proxy.store.sqlite import SqliteStore
 from tests.store.turns import Clock, turn
 from tests.waiting import GUARD_S
+from toolwire.store.sqlite import SqliteStore
 
 
 async def main(path: str, name: str, count: int, max_turns: int, chars: int, beside: int) -> None:

@@ -9,13 +9,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from proxy.config import GatewayConfig
-from proxy.configuration.settings import load
-from proxy.model import ModelRequest, Text, ToolResult, ToolUse
-from proxy.servertools.mcp.listed import read_listing
-from proxy.servertools.mcp.server import Listing, McpServer
-from proxy.servertools.source import Result, Tools
-from proxy.testing import WireAnswer, run_chain
+from toolwire.config import GatewayConfig
+from toolwire.configuration.settings import load
+from toolwire.extras.mcp.listed import read_listing
+from toolwire.extras.mcp.server import Listing, McpServer
+from toolwire.model import ModelRequest, Text, ToolResult, ToolUse
+from toolwire.servertools.source import Result, Tools
+from toolwire.testing import WireAnswer, run_chain
 
 URL = "https://tools.example/mcp"
 OTHER = "https://other.example/mcp"

@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-from proxy.model import ModelRequest
-from proxy.testing import WireAnswer
 from tests.e2e.responses_answers import Said, of_stream, of_whole, outline
 from tests.toolservers.scripted import (
     AWAY,
@@ -24,6 +22,8 @@ from tests.toolservers.scripted import (
     server,
     turn,
 )
+from toolwire.model import ModelRequest
+from toolwire.testing import WireAnswer
 
 MODES = pytest.mark.parametrize("mode", ["prompt", "native"])
 WAYS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
@@ -36,7 +36,7 @@ LOOK = {"type": "function", "name": "look", "parameters": {"type": "object", "pr
 @pytest.fixture
 def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
     seen = Seen()
-    monkeypatch.setattr("proxy.servertools.mcp.from_clients.McpServer", scripted(seen))
+    monkeypatch.setattr("toolwire.extras.mcp.from_clients.McpServer", scripted(seen))
     return seen
 
 
@@ -115,7 +115,7 @@ async def test_each_item_has_its_events_in_their_order(seen: Seen) -> None:
 async def test_a_call_is_seen_while_it_runs(seen: Seen) -> None:
     """The event that it has begun is there before its result."""
     written: list[bytes] = []
-    from proxy.protocols.responses.writer import ResponsesWriter
+    from toolwire.protocols.responses.writer import ResponsesWriter
 
     feed = ResponsesWriter.feed
     at_call: list[bool] = []

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from proxy.configuration.settings import load
-from proxy.model import ModelReply, ReplyChoice, Text
-from proxy.testing import Say, Upstream
 from tests.e2e.conftest import post, serving
 from tests.e2e.responses_answers import of_whole, outline
 from tests.e2e.test_responses_backend import speaking
 from tests.toolservers.scripted import URL, Seen, scripted, server
+from toolwire.configuration.settings import load
+from toolwire.model import ModelReply, ReplyChoice, Text
+from toolwire.testing import Say, Upstream
 
 CALL = {
     "type": "mcp_call", "id": "mcp_1", "server_label": "calc", "name": "add", "arguments": '{"a":1,"b":2}', "output": "3",
@@ -33,7 +33,7 @@ def config(url: str, kind: str, *permitted: str) -> Any:
 
 
 async def asked(kind: str, permitted: bool, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any]:
-    monkeypatch.setattr("proxy.servertools.mcp.from_clients.McpServer", scripted(Seen()))
+    monkeypatch.setattr("toolwire.extras.mcp.from_clients.McpServer", scripted(Seen()))
     tools = [server(authorization="a-secret-word")]
     reply = ModelReply("resp_0", "m", 1, (ReplyChoice((Text("ok"),)),))
     async with Upstream([speaking(reply) if kind == "openai_responses" else Say("ok")]) as upstream:

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
-from proxy.app import create_app
-from proxy.configuration.settings import load
-from proxy.support.conversion import ConfigError
 from tests.openapi.documents import conforms
 from tests.toolservers.scripted import Seen, configuration, scripted, server
+from toolwire.app import create_app
+from toolwire.configuration.settings import load
+from toolwire.support.conversion import ConfigError
 
 BAD = ["tools.example/mcp", "https://*", "https://tools.example*", "ftp://tools.example/", "https://u:p@tools.example/"]
 
@@ -23,7 +23,7 @@ def test_a_url_that_is_none_is_a_mistake(url: str) -> None:
 
 
 def test_without_the_sdk_the_list_is_a_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.configuration.mcp_checks.missing", lambda: "it is not installed")
+    monkeypatch.setattr("toolwire.configuration.mcp_checks.missing", lambda: "it is not installed")
     with pytest.raises(ConfigError, match=r"tools\.mcp_from_clients: it is not installed"):
         configuration()
 
@@ -33,7 +33,7 @@ def test_the_list_is_empty_unless_somebody_fills_it() -> None:
 
 
 async def test_connections_are_told_without_headers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.servertools.mcp.from_clients.McpServer", scripted(Seen()))
+    monkeypatch.setattr("toolwire.extras.mcp.from_clients.McpServer", scripted(Seen()))
     body: dict[str, Any] = {"model": "m", "input": "hi", "tools": [server(headers={"X-Key": "a-secret-word"})]}
     async with TestClient(TestServer(create_app(configuration()))) as client:
         async with client.post("/v1/responses", json=body) as response:

@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from proxy.servertools.mcp import from_clients
-from proxy.servertools.mcp.from_clients import FULL, SILENT, ClientServers, Lease, NotListed
 from tests.toolservers.scripted import AWAY, OTHER, URL, Seen, scripted
 from tests.waiting import until
+from toolwire.extras.mcp import from_clients
+from toolwire.extras.mcp.from_clients import FULL, SILENT, ClientServers, Lease, NotListed
 
 LIST = ["https://tools.example/*", OTHER]
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from proxy.config import DEFAULT_CHAIN, GatewayConfig
 from tests.e2e.responses_answers import outline
 from tests.toolservers.scripted import Seen, ask, configuration, server, turn
 from tests.toolservers.test_history import KEPT, MODES, USER, WAYS, WRITE, conversation, going_on, reply_to, seen
+from toolwire.config import DEFAULT_CHAIN, GatewayConfig
 
 __all__ = ["seen"]
 

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
-from proxy.app import create_app
-from proxy.config import GatewayConfig
-from proxy.registry import registries
-from proxy.testing import ScriptedBackend
 from tests.e2e.responses_answers import check_items, outline, read_events
 from tests.protocols.responses_wires import accumulate
 from tests.toolservers.scripted import URL, Seen, ask, configuration, listed, said, scripted, server, turn
 from tests.waiting import GUARD_S
+from toolwire.app import create_app
+from toolwire.config import GatewayConfig
+from toolwire.registry import registries
+from toolwire.testing import ScriptedBackend
 
 WAYS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 KEPT = pytest.mark.parametrize("kept", [False, True], ids=["echoed", "remembered"])
@@ -33,7 +33,7 @@ Post = Callable[..., Awaitable[Any]]
 @pytest.fixture
 def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
     seen = Seen()
-    monkeypatch.setattr("proxy.servertools.mcp.from_clients.McpServer", scripted(seen))
+    monkeypatch.setattr("toolwire.extras.mcp.from_clients.McpServer", scripted(seen))
     return seen
 
 

@@ -49,7 +49,7 @@ def told(requests: list[Any]) -> list[Any]:
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rounds=ROUNDS, approve=APPROVE)
 async def test_one_answer(rounds: list[Any], approve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.servertools.mcp.from_clients.McpServer", scripted(seen := Seen()))
+    monkeypatch.setattr("toolwire.extras.mcp.from_clients.McpServer", scripted(seen := Seen()))
     found = []
     for stream in (False, True):
         script = [*map(wrote, rounds), {"text": "Last."}]
@@ -63,7 +63,7 @@ async def test_one_answer(rounds: list[Any], approve: Any, monkeypatch: pytest.M
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rounds=ROUNDS, approve=APPROVE, approves=st.booleans())
 async def test_one_history(rounds: list[Any], approve: Any, approves: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.servertools.mcp.from_clients.McpServer", scripted(Seen()))
+    monkeypatch.setattr("toolwire.extras.mcp.from_clients.McpServer", scripted(Seen()))
     found = []
     for kept in (False, True):
         async with conversation(configuration(), *map(wrote, rounds), {"text": "Last."}) as (post, backend):

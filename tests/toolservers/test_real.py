@@ -12,14 +12,14 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from proxy.app import create_app
-from proxy.config import DEFAULT_CHAIN
 from tests.clients.recorder import Recorder
 from tests.e2e.conftest import sdk
 from tests.protocols.published import SHARED
 from tests.toolservers.scripted import configuration, server, turn
 from tests.toolservers.serving import ODD_NAME, SAID, ToolServerAtWork, tool_server
 from tests.waiting import until
+from toolwire.app import create_app
+from toolwire.config import DEFAULT_CHAIN
 
 ADD = ("calc__add", {"a": 1, "b": 2})
 WRITE = ("calc__write", {"text": "x"})

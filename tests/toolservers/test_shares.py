@@ -6,9 +6,9 @@ from contextlib import ExitStack
 
 import pytest
 
-from proxy.servertools.mcp import from_clients
-from proxy.servertools.mcp.from_clients import FULL, MOST, SHARE, ClientServers, Lease, NotListed
 from tests.toolservers.scripted import URL, Seen, scripted
+from toolwire.extras.mcp import from_clients
+from toolwire.extras.mcp.from_clients import FULL, MOST, SHARE, ClientServers, Lease, NotListed
 
 LIST = ["https://tools.example/*"]
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from proxy.testing import Answer, Asked, Refuse, Say, Upstream
 from tests.waiting import GUARD_S
+from toolwire.testing import Answer, Asked, Refuse, Say, Upstream
 
 Rule = Callable[[dict[str, Any]], str | int]
 """From the body of a request to a text, or the status of a refusal."""

@@ -11,11 +11,11 @@ import pytest
 
 import bench.models
 from bench.models import CHOICES, DEFAULT, Cell, chosen_formats, main, with_section
-from proxy.registry import registries
-from proxy.support.conversion import ConfigError
-from proxy.tuning.cases import own_cases
 from tests.tuning.conftest import ModelServer, Rule
 from tests.tuning.test_command import CASES, only_pythonic
+from toolwire.extras.tune.cases import own_cases
+from toolwire.registry import registries
+from toolwire.support.conversion import ConfigError
 
 Start = Callable[[Rule], ModelServer]
 

@@ -10,12 +10,12 @@ from typing import Any
 import jsonschema
 import pytest
 
-import proxy.tuning
-from proxy.support.conversion import ConfigError
-from proxy.tuning.cases import load_cases, own_cases, read_cases, spread
-from proxy.tuning.scoring import Answer, Made, mark
+import toolwire.extras.tune
+from toolwire.extras.tune.cases import load_cases, own_cases, read_cases, spread
+from toolwire.extras.tune.scoring import Answer, Made, mark
+from toolwire.support.conversion import ConfigError
 
-FOLDER = Path(proxy.tuning.__file__).parent
+FOLDER = Path(toolwire.extras.tune.__file__).parent
 TOOL = {"name": "f", "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}}
 CASE: dict[str, Any] = {
     "id": "one",

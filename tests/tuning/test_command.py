@@ -21,14 +21,14 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from proxy.app import create_app
-from proxy.cli import main
-from proxy.config import RouteOptions
-from proxy.configuration.settings import load
-from proxy.support.conversion import from_mapping
 from tests.e2e.engines import llamacpp
 from tests.tuning.conftest import ModelServer, Rule, prompt_of
 from tests.waiting import GUARD_S
+from toolwire.app import create_app
+from toolwire.cli import main
+from toolwire.config import RouteOptions
+from toolwire.configuration.settings import load
+from toolwire.support.conversion import from_mapping
 
 Run = Callable[..., Result]
 Start = Callable[[Rule], ModelServer]
@@ -118,7 +118,7 @@ def test_what_is_written_runs(run: Run, model_server: Start, tmp_path: Path) -> 
     server = model_server(only_pythonic)
     assert run("--backend", server.url, "--write", "best.yaml").exit_code == 0
     create_app(load(tmp_path / "best.yaml", env={}))
-    program = [sys.executable, "-m", "proxy", "serve", "--config", str(tmp_path / "best.yaml"), "--port", "0"]
+    program = [sys.executable, "-m", "toolwire", "serve", "--config", str(tmp_path / "best.yaml"), "--port", "0"]
     with subprocess.Popen(program, stdout=subprocess.PIPE, text=True, cwd=ROOT) as gateway:
         try:
             assert gateway.stdout is not None
@@ -299,7 +299,18 @@ def test_ctrl_c_keeps_what_was_measured(model_server: Start, tmp_path: Path) -> 
         return only_pythonic(body)
 
     server = model_server(rule)
-    program = [sys.executable, "-m", "proxy", "tune", "--backend", server.url, "--model", "m", "--cases", "cases.json"]
+    program = [
+        sys.executable,
+        "-m",
+        "toolwire",
+        "tune",
+        "--backend",
+        server.url,
+        "--model",
+        "m",
+        "--cases",
+        "cases.json",
+    ]
     files = ["--write", "best.yaml", "--json", "all.json"]
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     with subprocess.Popen(
@@ -331,7 +342,7 @@ def test_without_a_terminal_there_are_plain_lines(run: Run, model_server: Start)
 
 
 def test_nothing_of_it_is_imported_before_it_is_run() -> None:
-    program = "import sys, proxy.cli; print([n for n in sys.modules if n == 'rich' or n.startswith('proxy.tuning')])"
+    program = "import sys, toolwire.cli; print([n for n in sys.modules if n == 'rich' or n.startswith('toolwire.extras.tune')])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == "[]"
 
@@ -340,7 +351,18 @@ def test_nothing_of_it_is_imported_before_it_is_run() -> None:
 def test_on_a_terminal_there_are_a_table_and_a_bar_that_vanish(model_server: Start, tmp_path: Path) -> None:
     (tmp_path / "cases.json").write_text(json.dumps(CASES))
     server = model_server(only_pythonic)
-    program = [sys.executable, "-m", "proxy", "tune", "--backend", server.url, "--model", "m", "--format", "pythonic"]
+    program = [
+        sys.executable,
+        "-m",
+        "toolwire",
+        "tune",
+        "--backend",
+        server.url,
+        "--model",
+        "m",
+        "--format",
+        "pythonic",
+    ]
     master, slave = os.openpty()
     shown = b""
     with subprocess.Popen(

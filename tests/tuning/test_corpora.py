@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from random import Random
 
-from proxy.schemas.schema import compile_schema, validate_tool_name, validate_tool_schema
-from proxy.tuning.printed import printed
 from tests.corpus.answers import Answer, Call, all_tools, no_calls, printed_calls
 from tests.corpus.misprinted import FORMS, WAYS, spoiled
 from tests.corpus.misprinted import printed as drawn
+from toolwire.extras.tune.printed import printed
+from toolwire.schemas.schema import compile_schema, validate_tool_name, validate_tool_schema
 
 DOCUMENTATION = ("doc-", "quoted/", "tool-definition", "openapi", "package-json", "config-")
 MADE = ("quoted/", "family/")

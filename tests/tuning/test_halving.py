@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.tuning.halving import ALIKE, FAULTS, Race
+from toolwire.extras.tune.halving import ALIKE, FAULTS, Race
 
 Points = Callable[[int, int], float | None]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from proxy.tuning.matching import fits, pairs_up, problem, same
+from toolwire.extras.tune.matching import fits, pairs_up, problem, same
 
 FITTING: list[tuple[Any, Any]] = [
     ("Oslo", "oslo"),

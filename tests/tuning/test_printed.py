@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.tuning.printed import MAX_CHARS, printed
 from tests.corpus.answers import all_tools
+from toolwire.extras.tune.printed import MAX_CHARS, printed
 
 SCHEMAS = {name: tool["parameters"] for name, tool in all_tools().items()}
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from proxy.tuning.cases import Case, read_cases
-from proxy.tuning.scoring import CALLED, FITS, RIGHT_TOOL, SILENT, Answer, Figures, Made, Marks, added_up, mark
+from toolwire.extras.tune.cases import Case, read_cases
+from toolwire.extras.tune.scoring import CALLED, FITS, RIGHT_TOOL, SILENT, Answer, Figures, Made, Marks, added_up, mark
 
 WEATHER = {
     "name": "get_weather",

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-import proxy.tuning.space
-from proxy.backends.presets import PRESETS
-from proxy.config import GatewayConfig, RouteOptions
-from proxy.prompting.prompt import check_template
-from proxy.registry import registries
-from proxy.support.conversion import ConfigError, from_mapping
-from proxy.tuning.space import Candidate, Space, build_space, neighbours, thinned
-from proxy.tuning.wordings import WORDINGS
+import toolwire.extras.tune.space
+from toolwire.config import GatewayConfig, RouteOptions
+from toolwire.extras.tune.space import Candidate, Space, build_space, neighbours, thinned
+from toolwire.extras.tune.wordings import WORDINGS
+from toolwire.prompting.prompt import check_template
+from toolwire.registry import registries
+from toolwire.support.conversion import ConfigError, from_mapping
+from toolwire.upstream.servers.presets import PRESETS
 
 PLUGINS = registries()
 
@@ -95,9 +95,9 @@ def test_constraints_are_tried_where_they_can_be_met() -> None:
 
 
 def test_options_that_this_version_lacks_are_said_to_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    read = proxy.tuning.space._read
+    read = toolwire.extras.tune.space._read
     monkeypatch.setattr(
-        proxy.tuning.space,
+        toolwire.extras.tune.space,
         "_read",
         lambda overrides: None if "constrain_auto" in overrides.get("decoding", {}) else read(overrides),
     )

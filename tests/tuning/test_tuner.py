@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from proxy.config import RouteOptions
-from proxy.support.conversion import ConfigError
-from proxy.tuning.cases import Case, read_cases
-from proxy.tuning.scoring import Answer, Made
-from proxy.tuning.space import Candidate, thinned
-from proxy.tuning.tuner import FAULTS_IN_A_ROW, Progress, Tuner, common_cases
 from tests.waiting import GUARD_S
+from toolwire.config import RouteOptions
+from toolwire.extras.tune.cases import Case, read_cases
+from toolwire.extras.tune.scoring import Answer, Made
+from toolwire.extras.tune.space import Candidate, thinned
+from toolwire.extras.tune.tuner import FAULTS_IN_A_ROW, Progress, Tuner, common_cases
+from toolwire.support.conversion import ConfigError
 
 TOOL = {"name": "f", "parameters": {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}}
 CASES = read_cases(

@@ -19,13 +19,13 @@ from typing import Any, Final
 
 import orjson
 
-from proxy.config import GatewayConfig
-from proxy.configuration.settings import load
-from proxy.pipeline.delivery import CLIENTS
-from proxy.server import rehearsal
-from proxy.server.played import PlayedGateway
-from proxy.server.serving import gateway
 from tests.waiting import GUARD_S
+from toolwire.config import GatewayConfig
+from toolwire.configuration.settings import load
+from toolwire.pipeline.sending.delivery import CLIENTS
+from toolwire.server import rehearsal
+from toolwire.server.played import PlayedGateway
+from toolwire.server.serving import gateway
 
 LATER: Final = 15
 USAGE: Final = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}

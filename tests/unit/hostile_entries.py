@@ -14,14 +14,14 @@ from typing import Any, Final
 
 import orjson
 
-from middlewares import cache as answers
-from middlewares import injection
-from proxy.events import Finish, Start
-from proxy.formats.toolset import KnownList, KnownTools, new_set, note
-from proxy.model import ToolSpec
-from proxy.pipeline.file_texts import FileTexts
-from proxy.schemas.schema import SchemaCache, ToolSchema
-from proxy.support.cache import CacheBudget
+from toolwire.events import Finish, Start
+from toolwire.extras.middlewares import cache as answers
+from toolwire.formats.engine.toolset import KnownList, KnownTools, new_set, note
+from toolwire.middlewares import injection
+from toolwire.model import ToolSpec
+from toolwire.pipeline.exchange.file_texts import FileTexts
+from toolwire.schemas.schema import SchemaCache, ToolSchema
+from toolwire.support.cache import CacheBudget
 
 Fill = Callable[[int], object]
 """Asks for one more entry, each number for another one. Returns the value, or what only the value holds."""

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from docs.generate import middleware_fields
-from proxy.observability.telemetry import FIELDS, Metrics
-from proxy.protocols.noise import NOTES
-from proxy.record import AccessRecord
-from proxy.testing import run_chain
+from toolwire.observability.telemetry import FIELDS, Metrics
+from toolwire.protocols.shared.noise import NOTES
+from toolwire.record import AccessRecord
+from toolwire.testing import run_chain
 
 ROOT = Path(__file__).parents[2]
 ALWAYS = {"request_id", "endpoint", "stream", "status", "total_ms", "backend_ms", "overhead_ms"}

@@ -15,8 +15,8 @@ from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from proxy.cli import main
-from proxy.configuration.mistakes import Mistakes
+from toolwire.cli import main
+from toolwire.configuration.mistakes import Mistakes
 
 BASE: dict[str, Any] = {
     "server": {"port": 8080},

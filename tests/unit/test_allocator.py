@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from proxy.support import allocator
-from proxy.support.allocator import GivingBack, give_back
 from tests.waiting import until
+from toolwire.support import allocator
+from toolwire.support.allocator import GivingBack, give_back
 
 MOST = 1000
 

@@ -8,20 +8,20 @@ from typing import Any, cast
 
 import pytest
 
-from middlewares.arguments import Arguments
-from proxy.config import LimitsConfig, RouteConfig
-from proxy.endpoints.pool import EndpointPool
-from proxy.errors import BackendFault, ModelFault
-from proxy.events import BlockStatus, Call, Event, Fault, Finish, Kind, Start, text_block
-from proxy.formats.base import ToolFormat
-from proxy.model import ModelRequest, ToolChoice, ToolSpec, ToolUse
-from proxy.pipeline.exchange import EXCHANGE, Exchange, OfferedTools
-from proxy.pipeline.reply import Reply
-from proxy.pipeline.routing import Route
-from proxy.protocols.base import ClientSide
-from proxy.record import AccessRecord
-from proxy.schemas.schema import ToolSchemas, compile_schema
 from tests.options import route_options
+from toolwire.config import LimitsConfig, RouteConfig
+from toolwire.errors import BackendFault, ModelFault
+from toolwire.events import BlockStatus, Call, Event, Fault, Finish, Kind, Start, text_block
+from toolwire.formats.base import ToolFormat
+from toolwire.middlewares.arguments import Arguments
+from toolwire.model import ModelRequest, ToolChoice, ToolSpec, ToolUse
+from toolwire.pipeline.chain.reply import Reply
+from toolwire.pipeline.exchange.exchange import EXCHANGE, Exchange, OfferedTools
+from toolwire.pipeline.exchange.routing import Route
+from toolwire.protocols.base import ClientSide
+from toolwire.record import AccessRecord
+from toolwire.schemas.schema import ToolSchemas, compile_schema
+from toolwire.upstream.pool.pool import EndpointPool
 
 SCHEMA = {
     "type": "object",

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.call_policy.assembly import MAX_PIECES, assemble
-from proxy.call_policy.json_calls import settle_arguments
-from proxy.call_policy.tags import tag_key, tag_name
-from proxy.call_policy.untyped import OTHERS, STRING
-from proxy.scan._grammar import Block, BlockSyntax, Branch, Field
+from toolwire.call_policy.assembly import MAX_PIECES, assemble
+from toolwire.call_policy.json_calls import settle_arguments
+from toolwire.call_policy.tags import tag_key, tag_name
+from toolwire.call_policy.untyped import OTHERS, STRING
+from toolwire.scan._grammar import Block, BlockSyntax, Branch, Field
 
 JSON = BlockSyntax(opener="<call>", closer="</call>")
 TAUGHT_STRING = BlockSyntax(opener="<call>", closer="</call>", arguments="string")

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from proxy.cli import main
-from proxy.config import AuthConfig, KeyConfig, RateLimit
-from proxy.errors import GatewayError
-from proxy.ingress.auth import Keys, hash_key, new_key
-from proxy.support.conversion import ConfigError
+from toolwire.cli import main
+from toolwire.config import AuthConfig, KeyConfig, RateLimit
+from toolwire.errors import GatewayError
+from toolwire.ingress.auth import Keys, hash_key, new_key
+from toolwire.support.conversion import ConfigError
 
 
 def keys(*entries: str | KeyConfig) -> Keys:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.endpoints.balancing import LeastBusy, Rotation, Sticky
+from toolwire.upstream.pool.balancing import LeastBusy, Rotation, Sticky
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.endpoints.beginning import MOST_BYTES, Beginning
-from proxy.protocols.chat.protocol import ChatProtocol
-from proxy.protocols.responses.protocol import ResponsesProtocol
-from proxy.testing import chunk, frame
+from toolwire.protocols.chat.protocol import ChatProtocol
+from toolwire.protocols.responses.protocol import ResponsesProtocol
+from toolwire.testing import chunk, frame
+from toolwire.upstream.pool.beginning import MOST_BYTES, Beginning
 
 ROLE = chunk({"role": "assistant", "content": ""})
 CHAT, RESPONSES = ChatProtocol(), ResponsesProtocol()

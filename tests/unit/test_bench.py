@@ -13,8 +13,8 @@ import pytest
 from bench import budget, callgrind, instructions
 from bench.conftest import README
 from bench.measuring import Table, published
-from proxy.pipeline.heads import send_whole
-from proxy.protocols.chat.request import code_of
+from toolwire.pipeline.exchange.heads import send_whole
+from toolwire.protocols.chat.request import code_of
 
 
 def test_up_to_a_tenth_more_is_allowed() -> None:

@@ -12,11 +12,11 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.config import LimitsConfig
-from proxy.errors import ClientFault
-from proxy.ingress.bodies import read_json
-from proxy.support import bounded_json
-from proxy.support.bounded_json import LARGE_BYTES, PIECE_BYTES
+from toolwire.config import LimitsConfig
+from toolwire.errors import ClientFault
+from toolwire.ingress.bodies import read_json
+from toolwire.support import bounded_json
+from toolwire.support.bounded_json import LARGE_BYTES, PIECE_BYTES
 
 LIMITS = LimitsConfig(json_values=100_000, json_depth=128)
 MIB = 1024 * 1024

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.support import bounded_json
-from proxy.support.bounded_json import (
+from toolwire.support import bounded_json
+from toolwire.support.bounded_json import (
     LARGE_BYTES,
     PIECE_BYTES,
     PIECE_VALUES,
@@ -23,7 +23,7 @@ from proxy.support.bounded_json import (
     MalformedJson,
     loads,
 )
-from proxy.support.duplicate_keys import count_keys, duplicate_key, has_duplicates
+from toolwire.support.duplicate_keys import count_keys, duplicate_key, has_duplicates
 
 BOUNDS = Bounds(1_000_000, 200, 200_000)
 

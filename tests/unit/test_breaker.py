@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from proxy.endpoints.breaker import Breaker
+from toolwire.upstream.pool.breaker import Breaker
 
 
 class BreakerMachine(RuleBasedStateMachine):

@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from proxy.endpoints.breaker import Breaker
+from toolwire.upstream.pool.breaker import Breaker
 
 STEPS = ("begin", "rest", "succeeded", "failed", "left")
 OPEN_S = 10.0

@@ -16,15 +16,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.app import METRICS, create_app
-from proxy.config import DEFAULT_CHAIN
-from proxy.formats.toolset import MAX_NOTES_BYTES, ToolSet, note, note_of
-from proxy.model import ToolSpec
-from proxy.pipeline.caches import CACHES
-from proxy.schemas.schema import SchemaCache, SchemaProblem, ToolSchema, compile_schema
-from proxy.support.cache import ENTRY_BYTES, SHARE, CacheBudget, CacheUse, chars_of, weight_of
 from tests.e2e.conftest import read_config, serving
 from tests.unit.hostile_entries import FILLS, MIB, MOST_ENTRIES, OTHERS, Asked, budget_bytes, pattern_schema
+from toolwire.app import METRICS, create_app
+from toolwire.config import DEFAULT_CHAIN
+from toolwire.formats.engine.toolset import MAX_NOTES_BYTES, ToolSet, note, note_of
+from toolwire.model import ToolSpec
+from toolwire.pipeline.exchange.caches import CACHES
+from toolwire.schemas.schema import SchemaCache, SchemaProblem, ToolSchema, compile_schema
+from toolwire.support.cache import ENTRY_BYTES, SHARE, CacheBudget, CacheUse, chars_of, weight_of
 
 ROOT: Final = Path(__file__).parents[2]
 
@@ -252,29 +252,29 @@ def test_problems_keep_no_schema() -> None:
 
 _FORMATS = "keyed by grammars, formats and settings, which the configuration and the code make"
 UNBUDGETED: Final[Mapping[str, str]] = {
-    "proxy/backends/adapt.py:_decided_by_itself": "keyed by what is known of a server's kind",
-    "proxy/backends/private.py:_parts": "keyed by the secrets of the configuration",
-    "proxy/backends/private.py:forms": "keyed by the secrets of the configuration",
-    "proxy/backends/wire_answer.py:_media_type": "64 of at most 256 bytes",
+    "proxy/upstream/servers/adapt.py:_decided_by_itself": "keyed by what is known of a server's kind",
+    "proxy/upstream/servers/private.py:_parts": "keyed by the secrets of the configuration",
+    "proxy/upstream/servers/private.py:forms": "keyed by the secrets of the configuration",
+    "proxy/upstream/client/wire_answer.py:_media_type": "64 of at most 256 bytes",
     "proxy/call_policy/assembly.py:_own_syntax": _FORMATS,
     "proxy/call_policy/lines.py:is_line": _FORMATS,
     "proxy/call_policy/json_calls.py:_head": _FORMATS,
     "proxy/formats/base.py:escaping_for": _FORMATS,
     "proxy/formats/base.py:escaping_in_calls": _FORMATS,
-    "proxy/formats/brackets.py:reading_brackets": _FORMATS,
-    "proxy/formats/families.py:_format_for": "1,024 of at most 256 characters; values are names of formats",
-    "proxy/formats/families.py:_format_of_template": "64 of at most 65,536 characters; values are names of formats",
-    "proxy/formats/recognition.py:recognised_markers": _FORMATS,
-    "proxy/formats/recognition.py:recognising": _FORMATS,
-    "proxy/pipeline/plain.py:_both": "keyed by types of the code",
-    "proxy/pipeline/scanners.py:not_taught": _FORMATS,
-    "proxy/pipeline/stream_paths.py:_let_text_pass": "keyed by types of the code",
-    "proxy/pipeline/unopened.py:in_sight": _FORMATS,
-    "proxy/pipeline/unopened.py:marks_of": _FORMATS,
-    "proxy/pipeline/unopened.py:pairs_of": _FORMATS,
+    "proxy/formats/engine/brackets.py:reading_brackets": _FORMATS,
+    "proxy/formats/model_families.py:_format_for": "1,024 of at most 256 characters; values are names of formats",
+    "proxy/formats/model_families.py:_format_of_template": "64 of at most 65,536 characters; values are names of formats",
+    "proxy/formats/engine/recognition.py:recognised_markers": _FORMATS,
+    "proxy/formats/engine/recognition.py:recognising": _FORMATS,
+    "proxy/pipeline/chain/plain.py:_both": "keyed by types of the code",
+    "proxy/pipeline/transforms/scanners.py:not_taught": _FORMATS,
+    "proxy/pipeline/paths/stream_paths.py:_let_text_pass": "keyed by types of the code",
+    "proxy/pipeline/reasoning/unopened.py:in_sight": _FORMATS,
+    "proxy/pipeline/reasoning/unopened.py:marks_of": _FORMATS,
+    "proxy/pipeline/reasoning/unopened.py:pairs_of": _FORMATS,
     "proxy/prompting/transcript.py:turn_escaping": _FORMATS,
-    "proxy/protocols/request_schema.py:_compiled": "files of the package",
-    "proxy/protocols/request_schema.py:_schema": "files of the package",
+    "proxy/protocols/shared/request_schema.py:_compiled": "files of the package",
+    "proxy/protocols/shared/request_schema.py:_schema": "files of the package",
     "proxy/protocols/responses/ids.py:_stem": "16 of at most 64 characters",
     "proxy/protocols/responses/output.py:head_of": "the names of events that the gateway writes itself",
     "proxy/registry.py:_installed": "what is installed",
@@ -288,20 +288,20 @@ UNBUDGETED: Final[Mapping[str, str]] = {
     "proxy/scanner.py:signs_of": _FORMATS,
     "proxy/scanner.py:triggers": _FORMATS,
     "proxy/support/conversion.py:hints_of": "keyed by types of the code",
-    "proxy/tuning/cases.py:_shipped": "files of the package",
+    "proxy/extras/tune/cases.py:_shipped": "files of the package",
     "proxy/support/allocator.py:_trim": "one function of the C library",
 }
 """Functions that remember their results, and why that is bounded."""
 _STATE: Final = "what one answer or one text has still to say, not a cache"
 EVICTING: Final[Mapping[str, str]] = {
-    "proxy/formats/escaping.py:_with_backslashes:out": _STATE,
-    "proxy/inspector/ring.py:_drop:self._gone": "ids and numbers of captures, which the inspector's own bounds count",
+    "proxy/formats/engine/escaping.py:_with_backslashes:out": _STATE,
+    "proxy/extras/inspector/ring.py:_drop:self._gone": "ids and numbers of captures, which the inspector's own bounds count",
     "proxy/observability/telemetry.py:_count:self._counted_at": "`SERIES_PER_FAMILY` of bounded labels",
     "proxy/observability/telemetry.py:_place:self._places": "`SERIES_PER_FAMILY` of bounded labels",
-    "proxy/pipeline/relay.py:_cut:rest": _STATE,
-    "proxy/pipeline/routing.py:find:self._found": "1,024 names of at most 256 characters; values are routes",
-    "proxy/pipeline/routing.py:format_for:self._formats": "1,024 names of at most 256 characters; values are formats",
-    "proxy/pipeline/unopened.py:_keep:values": "256 digests, or sentences for the log",
+    "proxy/pipeline/paths/relay.py:_cut:rest": _STATE,
+    "proxy/pipeline/exchange/routing.py:find:self._found": "1,024 names of at most 256 characters; values are routes",
+    "proxy/pipeline/exchange/routing.py:format_for:self._formats": "1,024 names of at most 256 characters; values are formats",
+    "proxy/pipeline/reasoning/unopened.py:_keep:values": "256 digests, or sentences for the log",
     "proxy/support/lines.py:feed:self._held": _STATE,
 }
 """Dictionaries that forget when they are full, and why they are in no budget."""

@@ -13,16 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.call_policy.ids import CallIds, new_call_id
-from proxy.call_policy.policy import CallPolicy, strict_failure
-from proxy.config import BadAnswersConfig, LimitsConfig
-from proxy.errors import ModelFault
-from proxy.formats import fenced_json, hermes, sentinel
-from proxy.model import ToolChoice, ToolSpec
-from proxy.scan._grammar import AS_TEXT, DROPPED, Block, BlockSyntax, Branch, Decision, Field, Found, Grammar, Why
-from proxy.scan._grammar import CallPolicy as CallPolicyProtocol
-from proxy.scan.repair import compact_json
 from tests.options import route_options
+from toolwire.call_policy.ids import CallIds, new_call_id
+from toolwire.call_policy.policy import CallPolicy, strict_failure
+from toolwire.config import BadAnswersConfig, LimitsConfig
+from toolwire.errors import ModelFault
+from toolwire.formats.families import fenced_json, hermes, sentinel
+from toolwire.model import ToolChoice, ToolSpec
+from toolwire.repair.repair import compact_json
+from toolwire.scan._grammar import AS_TEXT, DROPPED, Block, BlockSyntax, Branch, Decision, Field, Found, Grammar, Why
+from toolwire.scan._grammar import CallPolicy as CallPolicyProtocol
 
 SENTINEL = sentinel.GRAMMAR
 HERMES = hermes.GRAMMAR

@@ -17,8 +17,8 @@ MODULES = {
         "tests/conftest.py": "",
         "tests/unit/conftest.py": "import proxy.sub.other",
         "tests/unit/test_near.py": "from proxy.near import x",
-        "tests/unit/test_far.py": "from proxy import far",
-        "tests/chain/test_through.py": "from proxy import thing",
+        "tests/unit/test_far.py": "from toolwire import far",
+        "tests/chain/test_through.py": "from toolwire import thing",
         "tests/chain/test_named.py": "patch = 'proxy.near.x'",
         "tests/chain/test_pages.py": "pages = root.rglob('*.md')\nchart = root / 'deploy'\nfile = 'docs/reference/faults.md'",
     }.items()

@@ -4,10 +4,10 @@ import socket
 
 import pytest
 
-from proxy.config import BackendConfig, GatewayConfig, ServerConfig
-from proxy.startup import circles
-from proxy.startup.circles import leading_back
 from tests.waiting import GUARD_S
+from toolwire.config import BackendConfig, GatewayConfig, ServerConfig
+from toolwire.startup import circles
+from toolwire.startup.circles import leading_back
 
 
 def refused(host: str, url: str | None, port: int = 8080) -> bool:

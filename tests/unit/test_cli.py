@@ -16,16 +16,16 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-import proxy.dev.demo
-import proxy.server.serving
+import toolwire.extras.demo.demo
+import toolwire.server.serving
 from docs.generate import ADVICE, ROOT, pages
-from proxy.cli import main
-from proxy.config import BackendConfig, GatewayConfig, KeyConfig, MiddlewareConfig, RouteOptions
-from proxy.configuration.config_schema import schema
-from proxy.configuration.settings import load
-from proxy.errors import CODES
-from proxy.fastparse import IMPLEMENTATION
-from proxy.server.starting import tell
+from toolwire.cli import main
+from toolwire.config import BackendConfig, GatewayConfig, KeyConfig, MiddlewareConfig, RouteOptions
+from toolwire.configuration.config_schema import schema
+from toolwire.configuration.settings import load
+from toolwire.errors import CODES
+from toolwire.fastparse import IMPLEMENTATION
+from toolwire.server.starting import tell
 
 Run = Callable[..., Result]
 BACKEND = "http://127.0.0.1:9/v1"
@@ -50,7 +50,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[GatewayConfig]:
         configs.append(config)
         return 7
 
-    monkeypatch.setattr(proxy.server.serving, "serve", serve)
+    monkeypatch.setattr(toolwire.server.serving, "serve", serve)
     return configs
 
 
@@ -266,7 +266,7 @@ def test_version_says_which_scanner_is_in_use(run: Run) -> None:
 def test_the_command_line_imports_next_to_nothing() -> None:
     """A shell that completes, and `--version`, wait for all that is imported."""
     program = (
-        "import sys, proxy.cli; print(sorted({n.split('.')[0] for n in sys.modules} & {'aiohttp', 'asyncio', 'rich'}),"
+        "import sys, toolwire.cli; print(sorted({n.split('.')[0] for n in sys.modules} & {'aiohttp', 'asyncio', 'rich'}),"
         " [n for n in sys.modules if n.startswith('proxy.') and n.split('.')[1] not in ('cli', 'support', 'errors', '_version')])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=True)
@@ -287,7 +287,7 @@ def test_the_start_warns_of_what_cannot_work(caplog: pytest.LogCaptureFixture) -
 
 def test_the_module_is_the_command() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "proxy", "--help"], capture_output=True, text=True, cwd=ROOT, check=True
+        [sys.executable, "-m", "toolwire", "--help"], capture_output=True, text=True, cwd=ROOT, check=True
     )
     assert done.stdout.startswith("Usage: toolwire ")
 
@@ -299,7 +299,7 @@ def test_demo_delegates(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
         seen.append(kwargs)
         return 3
 
-    monkeypatch.setattr(proxy.dev.demo, "run", demo)
+    monkeypatch.setattr(toolwire.extras.demo.demo, "run", demo)
     assert run("demo", "--once", "--port", "0").exit_code == 3
     assert seen == [{"host": "127.0.0.1", "port": 0, "once": True}]
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.support.codings import MEMBERS, PIECE_BYTES, STEP_BYTES, Decoder, coding_of, supported
+from toolwire.support.codings import MEMBERS, PIECE_BYTES, STEP_BYTES, Decoder, coding_of, supported
 
 
 def bare(data: bytes) -> bytes:

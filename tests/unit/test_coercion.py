@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.call_policy.coercion import COERCIONS, coerce
-from proxy.schemas.schema import compile_schema
+from toolwire.call_policy.coercion import COERCIONS, coerce
+from toolwire.schemas.schema import compile_schema
 
 INTEGER = {"type": "integer"}
 NUMBER = {"type": "number"}

@@ -15,10 +15,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from docs.generate import ROOT
-from proxy.cli import main
-from proxy.cli.shells import MARK
 from tests import optional
 from tests.waiting import GUARD_S
+from toolwire.cli import main
+from toolwire.cli.shells import MARK
 
 SCRIPTS = {
     "bash": ".local/share/bash-completion/completions/toolwire",
@@ -39,7 +39,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HOME", str(home))
     (tmp_path / "bin").mkdir()
     command = tmp_path / "bin" / "toolwire"
-    command.write_text(f"#!/bin/sh\nexec env PYTHONPATH='{ROOT}' '{sys.executable}' -m proxy \"$@\"\n")
+    command.write_text(f"#!/bin/sh\nexec env PYTHONPATH='{ROOT}' '{sys.executable}' -m toolwire \"$@\"\n")
     command.chmod(0o755)
     monkeypatch.setenv("PATH", f"{command.parent}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.chdir(home)

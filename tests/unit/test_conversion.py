@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.config import GatewayConfig
-from proxy.support.conversion import ConfigError, EnvText, Rules, from_mapping, hints_of, to_mapping
+from toolwire.config import GatewayConfig
+from toolwire.support.conversion import ConfigError, EnvText, Rules, from_mapping, hints_of, to_mapping
 
 
 class Colour(Enum):

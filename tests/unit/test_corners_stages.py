@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from proxy.errors import Defect, GatewayError
-from proxy.events import MAX_CHOICES, BlockKind, Call, Close, Delta, Event, Fault, Finish, Kind, Open, Start
-from proxy.events import Opaque as OpaqueEvent
-from proxy.folding import finished, fold, unfold
-from proxy.model import ModelReply, Opaque, Part, Reasoning, Refusal, ReplyChoice, Text, ToolUse, replace
-from proxy.pipeline import mapping
-from proxy.pipeline.mapping import MapStage
-from proxy.pipeline.relay import Relay
-from proxy.protocols.chat.protocol import ChatProtocol
-from proxy.protocols.messages.protocol import MessagesProtocol
-from proxy.protocols.responses.protocol import ResponsesProtocol
-from proxy.stream_grammar import StreamGrammarError, check, normalise
+from toolwire.errors import Defect, GatewayError
+from toolwire.events import MAX_CHOICES, BlockKind, Call, Close, Delta, Event, Fault, Finish, Kind, Open, Start
+from toolwire.events import Opaque as OpaqueEvent
+from toolwire.folding import finished, fold, unfold
+from toolwire.model import ModelReply, Opaque, Part, Reasoning, Refusal, ReplyChoice, Text, ToolUse, replace
+from toolwire.pipeline.chain import mapping
+from toolwire.pipeline.chain.mapping import MapStage
+from toolwire.pipeline.paths.relay import Relay
+from toolwire.protocols.chat.protocol import ChatProtocol
+from toolwire.protocols.messages.protocol import MessagesProtocol
+from toolwire.protocols.responses.protocol import ResponsesProtocol
+from toolwire.stream_grammar import StreamGrammarError, check, normalise
 
 # --- folding --------------------------------------------------------------------------------------------------------
 

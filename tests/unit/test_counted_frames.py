@@ -7,11 +7,11 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.pipeline.relay import Relay, counted
-from proxy.protocols.base import ServerSide
-from proxy.protocols.chat.protocol import ChatProtocol
-from proxy.protocols.messages.protocol import MessagesProtocol
-from proxy.protocols.responses.protocol import ResponsesProtocol
+from toolwire.pipeline.paths.relay import Relay, counted
+from toolwire.protocols.base import ServerSide
+from toolwire.protocols.chat.protocol import ChatProtocol
+from toolwire.protocols.messages.protocol import MessagesProtocol
+from toolwire.protocols.responses.protocol import ResponsesProtocol
 
 
 def frames(*said: Any) -> bytes:

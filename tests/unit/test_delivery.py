@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from proxy.pipeline.exchange import Exchange
-from proxy.record import AccessRecord
+from toolwire.pipeline.exchange.exchange import Exchange
+from toolwire.record import AccessRecord
 
 
 class Answer:

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from proxy.dev import demo, engine
-from proxy.dev.demo import DemoError, check_server_tool, curl, example, read_call, side_by_side
-from proxy.model import ToolUse
-from proxy.servertools.joined import source_of
+from toolwire.extras.demo import demo, engine
+from toolwire.extras.demo.demo import DemoError, check_server_tool, curl, example, read_call, side_by_side
+from toolwire.model import ToolUse
+from toolwire.servertools.joined import source_of
 
 
 def frames(*deltas: dict[str, Any], reason: str = "tool_calls", end: str = "[DONE]") -> list[str]:

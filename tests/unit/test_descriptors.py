@@ -12,13 +12,13 @@ from typing import Any
 import aiohttp
 import pytest
 
-from proxy.config import LimitsConfig, ServerConfig
-from proxy.observability.telemetry import Metrics
-from proxy.server import clients, descriptors
-from proxy.server.clients import ClientServer
-from proxy.server.descriptors import FEWEST, KEPT, NO_DESCRIPTORS, REPEAT_S, Shortage, log_room, room
 from tests.e2e.processes import running
 from tests.waiting import GUARD_S
+from toolwire.config import LimitsConfig, ServerConfig
+from toolwire.observability.telemetry import Metrics
+from toolwire.server import clients, descriptors
+from toolwire.server.clients import ClientServer
+from toolwire.server.descriptors import FEWEST, KEPT, NO_DESCRIPTORS, REPEAT_S, Shortage, log_room, room
 
 
 @pytest.mark.parametrize("files", [None, 0, 64, 100, 256, 1024, 4096, 20_000, 1_048_576])

@@ -9,8 +9,8 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from proxy.pipeline.middleware import Handler
-from proxy.server.dispatch import Dispatch
+from toolwire.pipeline.chain.middleware import Handler
+from toolwire.server.dispatch import Dispatch
 
 NAME = web.AppKey("name", str)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.configuration.settings import load
+from toolwire.configuration.settings import load
 
 ROOT = Path(__file__).parents[2]
 TUTORIAL = ROOT / "docs" / "tutorial" / "first-middleware.md"

@@ -19,14 +19,14 @@ from types import ModuleType
 import pytest
 
 from docs.generate import middleware_fields
-from proxy.backends.presets import CONSTRAINTS
-from proxy.config import LimitsConfig
-from proxy.configuration.settings import load
-from proxy.observability.telemetry import Metrics
-from proxy.registry import registries
-from proxy.startup.names import check_names
 from tests.docs.pages import FENCE, PAGES, ROOT, blocks, pages_with, read, write_files
 from tests.docs.shell import parsed, simple_commands
+from toolwire.config import LimitsConfig
+from toolwire.configuration.settings import load
+from toolwire.observability.telemetry import Metrics
+from toolwire.registry import registries
+from toolwire.startup.names import check_names
+from toolwire.upstream.servers.presets import CONSTRAINTS
 
 BACKENDS = Path("docs/how-to/backends.md")
 CONFIGURATION = Path("docs/reference/configuration.md")

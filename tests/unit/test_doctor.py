@@ -20,10 +20,10 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-import proxy.doctor.machine
-import proxy.fastparse
-from proxy.cli import main
+import toolwire.extras.doctor.machine
+import toolwire.fastparse
 from tests.store.redis_server import RedisServer
+from toolwire.cli import main
 
 MODELS = {"object": "list", "data": [{"id": "qwen", "object": "model", "owned_by": "vllm", "max_model_len": 4096}]}
 CALL = {
@@ -377,7 +377,7 @@ def test_a_port_that_is_taken(run: Run, serve: Serve) -> None:
 
 
 def test_what_the_machine_has_too_little_of(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proxy.doctor.machine, "_memory_there", lambda: 1024)
+    monkeypatch.setattr(toolwire.extras.doctor.machine, "_memory_there", lambda: 1024)
     pool = {"connections": 10**9}
     config = {
         "backends": {"m": {"kind": "mock", "pool": pool}},
@@ -463,7 +463,7 @@ def test_keys_from_variables_are_in_no_file(run: Run, tmp_path: Path) -> None:
 
 
 def test_the_scanner_in_python(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.doctor.installation.IMPLEMENTATION", "python")
+    monkeypatch.setattr("toolwire.extras.doctor.installation.IMPLEMENTATION", "python")
     found = findings(run("--json", config={"backends": {"m": {"kind": "mock"}}}), "installation")
     assert level(found, "The compiled scanner is not in use") == "warning"
 

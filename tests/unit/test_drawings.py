@@ -13,20 +13,33 @@ import pytest
 
 from docs import drawings
 from docs.drawings import DRAWN, Step, way
-from proxy.scan.transitions import TRANSITIONS
-from proxy.testing import Say, Upstream
 from tests.e2e.conftest import USER, function
 from tests.e2e.edge import Start, head, starting
 from tests.unit.test_imports import room_of
+from toolwire.scan.transitions import TRANSITIONS
+from toolwire.testing import Say, Upstream
 
 IDLE = {
-    *("middlewares.conversation", "middlewares.loop_detection", "middlewares.execution", "middlewares.tool_mode"),
+    *(
+        "toolwire.middlewares.conversation",
+        "toolwire.middlewares.loop_detection",
+        "toolwire.middlewares.execution",
+        "toolwire.middlewares.tool_mode",
+    ),
 }
 """Of the chain, what has nothing to do for a Chat request without server-side tools."""
 
 EVERYWHERE = {
-    *("proxy.errors", "proxy.model", "proxy.support", "proxy.events", "proxy.config", "proxy.record", "proxy.schemas"),
-    *("proxy.scan", "proxy.formats", "proxy.prompting", "proxy.scanner"),
+    *(
+        "toolwire.errors",
+        "toolwire.model",
+        "toolwire.support",
+        "toolwire.events",
+        "toolwire.config",
+        "toolwire.record",
+        "toolwire.schemas",
+    ),
+    *("toolwire.scan", "toolwire.formats", "toolwire.prompting", "toolwire.scanner"),
 }
 """Rooms that others use on the way, and that stand in no drawing."""
 
@@ -43,7 +56,7 @@ async def visited(start: Start) -> list[str]:
 
     def note(frame: FrameType, event: str, _: Any) -> None:
         module = frame.f_globals.get("__name__", "")
-        ours = event == "call" and module.startswith(("proxy.", "middlewares.")) and module != "proxy.testing"
+        ours = event == "call" and module.startswith(("proxy.", "middlewares.")) and module != "toolwire.testing"
         if ours and found[-1:] != [module]:
             found.append(module)
 
@@ -76,9 +89,9 @@ async def test_a_request_takes_the_steps_that_are_drawn(start: Start) -> None:
 
 def test_an_arrow_is_solid_only_where_a_module_imports_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     steps = (
-        Step("proxy.pipeline.sending", "a"),
-        Step("proxy.pipeline.stream_paths", "b"),
-        Step("proxy.server.dispatch", "c"),
+        Step("toolwire.pipeline.sending.sending", "a"),
+        Step("toolwire.pipeline.paths.stream_paths", "b"),
+        Step("toolwire.server.dispatch", "c"),
     )
     monkeypatch.setattr(drawings, "way", lambda: {"part": steps})
     assert "s1 --> s2\n    s2 -.-> s3\n" in drawings.request_way()

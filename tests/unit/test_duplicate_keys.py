@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.support.duplicate_keys import duplicate_key, each_key_once
+from toolwire.support.duplicate_keys import duplicate_key, each_key_once
 
 numbers = st.sampled_from(["0", "-0", "1.0", "2e0", "1E+3", "1234567890123456789.50", "1e400", "9" * 5000])
 strings = st.text(st.characters(codec="utf-8"), max_size=5).map(json.dumps)

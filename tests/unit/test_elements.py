@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.call_policy.elements import MAX_DEPTH, Element, element_value, object_of, read_elements
-from proxy.call_policy.untyped import ParameterTypes
-from proxy.scan.literals import MAX_VALUES
+from toolwire.call_policy.elements import MAX_DEPTH, Element, element_value, object_of, read_elements
+from toolwire.call_policy.untyped import ParameterTypes
+from toolwire.repair.literals import MAX_VALUES
 
 P = "]<]"
 

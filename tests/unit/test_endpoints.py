@@ -11,19 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.backends.base import Backend, Capabilities, EventSource
-from proxy.backends.presets import PRESETS
-from proxy.config import BackendConfig, BreakerConfig, RetryConfig, Timeouts
-from proxy.endpoints.attempts import Attempts
-from proxy.endpoints.health import Health
-from proxy.endpoints.pool import Endpoint, EndpointPool, WeightedEndpoint, common
-from proxy.errors import BackendFault, ClientFault, GatewayError, Unavailable
-from proxy.events import Delta, Event, Fault, Finish, Start
-from proxy.model import Message, ModelRequest, Text
-from proxy.protocols.base import ServerSide
-from proxy.protocols.chat.protocol import ChatProtocol
-from proxy.record import AccessRecord
 from tests.waiting import GUARD_S
+from toolwire.config import BackendConfig, BreakerConfig, RetryConfig, Timeouts
+from toolwire.errors import BackendFault, ClientFault, GatewayError, Unavailable
+from toolwire.events import Delta, Event, Fault, Finish, Start
+from toolwire.model import Message, ModelRequest, Text
+from toolwire.protocols.base import ServerSide
+from toolwire.protocols.chat.protocol import ChatProtocol
+from toolwire.record import AccessRecord
+from toolwire.upstream.pool.attempts import Attempts
+from toolwire.upstream.pool.health import Health
+from toolwire.upstream.pool.pool import Endpoint, EndpointPool, WeightedEndpoint, common
+from toolwire.upstream.servers.base import Backend, Capabilities, EventSource
+from toolwire.upstream.servers.presets import PRESETS
 
 REQUEST = ModelRequest("m", (Message("user", (Text("hi"),)),), stream=True)
 LOST = BackendFault("lost", code="upstream_disconnected", transient=True)
@@ -160,7 +160,7 @@ async def test_a_plug_in_that_breaks_or_hangs_names_no_models(monkeypatch: pytes
         await asyncio.Event().wait()
         return []
 
-    monkeypatch.setattr("proxy.endpoints.pool.PATIENCE_S", 0.01)
+    monkeypatch.setattr("toolwire.upstream.pool.pool.PATIENCE_S", 0.01)
     for models in breaks, hangs:
         server = Fake("mine")
         server.models = models  # type: ignore[method-assign]
@@ -376,11 +376,11 @@ async def test_however_many_ask_a_server_is_asked_once_in_a_while(monkeypatch: p
         await asyncio.sleep(0)
         answers.set_result(True)
         assert await asyncio.gather(*asking[1:]) == [{"s": True}] * 49
-        monkeypatch.setattr("proxy.endpoints.health.FRESH_S", 3600.0)
+        monkeypatch.setattr("toolwire.upstream.pool.health.FRESH_S", 3600.0)
         for _ in range(10):
             assert await health.states() == {"s": True}
         assert (asked, told) == (1, [(True, "s")])
-        monkeypatch.setattr("proxy.endpoints.health.FRESH_S", 0.0)
+        monkeypatch.setattr("toolwire.upstream.pool.health.FRESH_S", 0.0)
         assert await health.states() == {"s": True}
         assert asked == 2
 

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from proxy.dev import engine
-from proxy.dev.engine import Engine, EngineError, Weights, find_weights
+from toolwire.extras.demo import engine
+from toolwire.extras.demo.engine import Engine, EngineError, Weights, find_weights
 
 WEIGHTS = Weights(Path("unused.gguf"), "stand-in")
 
@@ -114,7 +114,7 @@ def test_the_child_ends_when_its_parent_is_killed() -> None:
         f"""
         import asyncio, sys
         from pathlib import Path
-        from proxy.dev.engine import Engine, Weights
+        from toolwire.extras.demo.engine import Engine, Weights
 
         async def main():
             command = [sys.executable, "-c", {STAND_IN!r}]

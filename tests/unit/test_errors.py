@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.errors import CODES, MAX_VALUE_CHARS, ClientFault, GatewayError, ModelFault, Unavailable, quote
+from toolwire.errors import CODES, MAX_VALUE_CHARS, ClientFault, GatewayError, ModelFault, Unavailable, quote
 
 
 @pytest.mark.parametrize("code", sorted(CODES))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.support.escapes import DEPTH, views, without
+from toolwire.support.escapes import DEPTH, views, without
 
 PIECES = st.sampled_from(
     [

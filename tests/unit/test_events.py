@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from proxy.errors import BackendFault
-from proxy.events import (
+from tests.strategies import replies, rich_replies, rich_streams, streams
+from toolwire.errors import BackendFault
+from toolwire.events import (
     BlockKind,
     Call,
     Close,
@@ -22,11 +23,10 @@ from proxy.events import (
     StreamGrammarError,
     text_block,
 )
-from proxy.folding import fold, unfold
-from proxy.model import ModelReply, Reasoning, ReplyChoice, Text, ToolUse, Usage, merged
-from proxy.model import Opaque as OpaquePart
-from proxy.stream_grammar import check, normalise
-from tests.strategies import replies, rich_replies, rich_streams, streams
+from toolwire.folding import fold, unfold
+from toolwire.model import ModelReply, Reasoning, ReplyChoice, Text, ToolUse, Usage, merged
+from toolwire.model import Opaque as OpaquePart
+from toolwire.stream_grammar import check, normalise
 
 START = Start("id", "m", 1)
 

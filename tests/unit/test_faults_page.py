@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from proxy.observability.telemetry import REFUSED
 from tests.e2e.test_fault_table import FAULTS, Fault
 from tests.unit.test_threat_model import exists
+from toolwire.observability.telemetry import REFUSED
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "reference" / "faults.md").read_text("utf-8")

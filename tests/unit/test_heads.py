@@ -9,11 +9,11 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from proxy.app import create_app
-from proxy.pipeline import heads
-from proxy.pipeline.middleware import Handler
-from proxy.registry import registries
 from tests.e2e.conftest import CHAT, mock_config, read_config
+from toolwire.app import create_app
+from toolwire.pipeline.chain.middleware import Handler
+from toolwire.pipeline.exchange import heads
+from toolwire.registry import registries
 
 BODY = b'{"model":"m","messages":[{"role":"user","content":"hi"}]}'
 
@@ -61,7 +61,7 @@ async def test_the_short_way_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     async def prepare(reply: web.StreamResponse, request: web.Request) -> None:
         assert reply.prepared, "aiohttp was to prepare the answer"
 
-    monkeypatch.setattr("proxy.pipeline.reply.Reply.prepare", prepare)
+    monkeypatch.setattr("toolwire.pipeline.chain.reply.Reply.prepare", prepare)
     assert "HTTP/1.1 200 OK" in (await exchange(create_app(mock_config(["hello"])), request()))[0]
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from proxy.backends.hops import HEADER, MOST, came_through
-from proxy.errors import BackendFault
+from toolwire.errors import BackendFault
+from toolwire.upstream.servers.hops import HEADER, MOST, came_through
 
 OWN = "0" * 16
 OTHERS = [f"{number:016x}" for number in range(1, MOST + 2)]

@@ -15,13 +15,13 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from proxy.app import create_app
-from proxy.config import AuthConfig, BackendConfig, GatewayConfig, ServerConfig, StoreConfig
-from proxy.observability.telemetry import Metrics
-from proxy.pipeline.shared_resources import SharedResources
-from proxy.server.hosting import AppFactory, Host, reread
-from proxy.support.conversion import ConfigError
 from tests.waiting import GUARD_S, until
+from toolwire.app import create_app
+from toolwire.config import AuthConfig, BackendConfig, GatewayConfig, ServerConfig, StoreConfig
+from toolwire.observability.telemetry import Metrics
+from toolwire.pipeline.exchange.shared_resources import SharedResources
+from toolwire.server.hosting import AppFactory, Host, reread
+from toolwire.support.conversion import ConfigError
 
 NAME = web.AppKey("name", str)
 CONFIG = GatewayConfig(backends={"m": BackendConfig(kind="mock", script=["hi"])})
@@ -68,7 +68,7 @@ class Apps:
 def _only_what_is_new_is_collected(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """But in the test about memory: a reload has everything collected, and here that is every test of the run."""
     if request.function is not test_what_was_replaced_is_freed:
-        monkeypatch.setattr("proxy.server.hosting.settle_memory", gc.collect)
+        monkeypatch.setattr("toolwire.server.hosting.settle_memory", gc.collect)
 
 
 @asynccontextmanager

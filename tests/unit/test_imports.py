@@ -94,7 +94,7 @@ def everything() -> dict[str, list[Import]]:
     """The imports of every module of the two packages."""
     files = [path.relative_to(ROOT) for folder in ("proxy", "middlewares") for path in (ROOT / folder).rglob("*.py")]
     named = {".".join(path.with_suffix("").parts).removesuffix(".__init__"): path for path in files}
-    modules = frozenset(named) | {"proxy._fastparse"}
+    modules = frozenset(named) | {"toolwire._fastparse"}
     return {
         module: read(module, str(path), (ROOT / path).read_text("utf-8"), modules) for module, path in named.items()
     }
@@ -167,28 +167,28 @@ def test_the_rule_is_kept(rule):
 
 
 def test_every_module_has_a_room_and_every_room_a_module():
-    modules = {*everything(), "proxy._fastparse"} - {"proxy"}
+    modules = {*everything(), "toolwire._fastparse"} - {"proxy"}
     assert [module for module in modules if room_of(module) is None] == []
     assert rooms().keys() == {room.name for module in modules if (room := room_of(module)) is not None}
 
 
 BROKEN = {
     "outward": {
-        "proxy.protocols.x": "from ..backends import base",
-        "proxy.pipeline.reply": "if TYPE_CHECKING:\n    from ..app import create_app",
-        "proxy.model": "def f():\n    from . import events",
+        "toolwire.protocols.x": "from ..backends import base",
+        "toolwire.pipeline.chain.reply": "if TYPE_CHECKING:\n    from ..app import create_app",
+        "toolwire.model": "def f():\n    from . import events",
     },
     "loops": {
-        "proxy.formats.x": "import asyncio",
-        "proxy.events": "from .support.between import f",
-        "proxy.support.between": "def f():\n    from aiohttp.web import Response",
+        "toolwire.formats.x": "import asyncio",
+        "toolwire.events": "from .support.between import f",
+        "toolwire.support.between": "def f():\n    from aiohttp.web import Response",
     },
     "private": {
-        "middlewares.x": "from proxy.pipeline.middleware import _call",
-        "middlewares.y": "from proxy.scan import _grammar",
-        "middlewares.z": "import proxy.scan._grammar",
+        "middlewares.x": "from toolwire.pipeline.chain.middleware import _call",
+        "middlewares.y": "from toolwire.scan import _grammar",
+        "middlewares.z": "import toolwire.scan._grammar",
     },
-    "inwards": {"proxy.x": "from middlewares.validation import Validation"},
+    "inwards": {"proxy.x": "from toolwire.middlewares.validation import Validation"},
 }
 COUNTS = {"outward": 3, "loops": 2, "private": 3, "inwards": 1}
 
@@ -196,7 +196,9 @@ COUNTS = {"outward": 3, "loops": 2, "private": 3, "inwards": 1}
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
 def test_a_broken_rule_is_told_with_its_place(rule):
     sources = BROKEN[rule.__name__]
-    modules = frozenset({*sources, "proxy.backends.base", "proxy.app", "proxy.events", "proxy.scan._grammar"})
+    modules = frozenset(
+        {*sources, "toolwire.upstream.servers.base", "toolwire.app", "toolwire.events", "toolwire.scan._grammar"}
+    )
     imports = {m: read(m, m.replace(".", "/") + ".py", source, modules) for m, source in sources.items()}
     told = list(rule(imports))
     assert len(told) == COUNTS[rule.__name__], told

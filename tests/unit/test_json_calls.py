@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.call_policy.policy import CallPolicy
-from proxy.config import LimitsConfig, RouteOptions
-from proxy.formats import bare_json, fenced_json, hermes, sentinel
-from proxy.formats.json_tags import COHERE, LLAMA3_JSON
-from proxy.formats.keys import ARGUMENTS, METADATA, NAMES, WRAPPERS
-from proxy.model import ToolChoice, ToolSpec
-from proxy.scan._grammar import Block, Found, Grammar
 from tests.options import route_options
+from toolwire.call_policy.policy import CallPolicy
+from toolwire.config import LimitsConfig, RouteOptions
+from toolwire.formats.engine.keys import ARGUMENTS, METADATA, NAMES, WRAPPERS
+from toolwire.formats.families import bare_json, fenced_json, hermes, sentinel
+from toolwire.formats.families.json_tags import COHERE, LLAMA3_JSON
+from toolwire.model import ToolChoice, ToolSpec
+from toolwire.scan._grammar import Block, Found, Grammar
 
 STRING = {"type": "string"}
 

@@ -14,18 +14,18 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-import proxy
-from proxy.cli import main
-from proxy.observability.log_forms import JsonFormatter, TextFormatter
-from proxy.support.legible import visible, visible_json, visible_lines
+import toolwire
+from toolwire.cli import main
+from toolwire.observability.log_forms import JsonFormatter, TextFormatter
+from toolwire.support.legible import visible, visible_json, visible_lines
 
 HOSTILE: Final = "\x1b]0;owned\x07\x1b[2J\x9b31m\x7f\u202egnp.exe\u2066\u200b\u2028\ud800\U000e0041\r\x08"
 TEXTS: Final = st.text(st.characters(categories=None) | st.sampled_from(HOSTILE))
 PRINTERS: Final = {
-    "proxy.cli.common": {"say", "say_json"},
-    "proxy.dev.demo": {"_say", "_tick", "__exit__"},
-    "proxy.dev.engine": {"serve", "main", "run"},
-    "proxy.server.serving": {"_print"},
+    "toolwire.cli.common": {"say", "say_json"},
+    "toolwire.extras.demo.demo": {"_say", "_tick", "__exit__"},
+    "toolwire.extras.demo.engine": {"serve", "main", "run"},
+    "toolwire.server.serving": {"_print"},
 }
 """The functions that print, which make what they print visible, or print nothing of others."""
 
@@ -103,7 +103,7 @@ def test_recordings_are_not_shown_raw(tmp_path: Path) -> None:
 def test_there_is_one_way_to_the_terminal() -> None:
     """`print`, `click.echo` and writing to a standard stream stand in a few functions, all of which are known."""
     found: dict[str, set[str]] = {}
-    root = Path(proxy.__file__).parent
+    root = Path(toolwire.__file__).parent
     for path in root.rglob("*.py"):
         if "servertools/worker" in path.as_posix():
             continue  # other processes, whose output the gateway reads

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from proxy.backends.concessions import NONE, Concessions
-from proxy.endpoints.conceding import find_concessions
-from proxy.endpoints.enforcing import allows, constraint_key
-from proxy.endpoints.lessons import MOST, Lessons
-from proxy.model import Constraint
+from toolwire.model import Constraint
+from toolwire.upstream.pool.conceding import find_concessions
+from toolwire.upstream.pool.enforcing import allows, constraint_key
+from toolwire.upstream.pool.lessons import MOST, Lessons
+from toolwire.upstream.servers.concessions import NONE, Concessions
 
 
 @dataclass

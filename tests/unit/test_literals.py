@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.scan.literals import (
+from toolwire.repair.literals import (
     MAX_VALUES,
     PythonCall,
     braces_value,
@@ -19,7 +19,7 @@ from proxy.scan.literals import (
     python_value,
     scalar,
 )
-from proxy.scan.repair import MAX_DEPTH
+from toolwire.repair.repair import MAX_DEPTH
 
 MARK = '<|"|>'
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.support.locations import Permitted, location, written
+from toolwire.support.locations import Permitted, location, written
 
 EXACT = Permitted(["https://Tools.Example/mcp", "http://127.0.0.1:8000/", "http://[::1]:9/x", "https://bücher.example"])
 BEGINS = Permitted(["https://tools.example/a/*", "https://tools.example/b*", "https://any.example/*"])

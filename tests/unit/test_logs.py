@@ -11,8 +11,8 @@ from typing import Literal
 
 import pytest
 
-from proxy.observability.logs import MOST_WAITING, flush_logs, log_fields, set_up_logging
 from tests.waiting import GUARD_S
+from toolwire.observability.logs import MOST_WAITING, flush_logs, log_fields, set_up_logging
 
 LOGGER = logging.getLogger("toolwire.test_logs")
 FIELDS = {"status": 200, "model": "a b", "ok": True, "ms": 0.25, "name": "naïve", "pid": "mine", "list": ["t"]}

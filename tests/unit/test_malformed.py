@@ -10,13 +10,13 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.errors import ModelFault
-from proxy.events import Fault, Finish, Start
-from proxy.folding import fold
-from proxy.model import ToolSpec
-from proxy.scanner import open_scanner
-from proxy.schemas.schema import SchemaProblem, check_tool_schema, compile_schema, validate_tool_name
 from tests.malformed import TOOLS, BadBlock, bad_arguments, bad_blocks, bad_tools, meant
+from toolwire.errors import ModelFault
+from toolwire.events import Fault, Finish, Start
+from toolwire.folding import fold
+from toolwire.model import ToolSpec
+from toolwire.scanner import open_scanner
+from toolwire.schemas.schema import SchemaProblem, check_tool_schema, compile_schema, validate_tool_name
 
 SEED = 9
 LEAST = 0.95

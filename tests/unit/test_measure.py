@@ -17,18 +17,18 @@ import jsonschema
 import pytest
 from click.testing import CliRunner, Result
 
-import proxy.dev.measure.parse
-from proxy.capture.recording import RecordingError, cut_text
-from proxy.cli import main
-from proxy.dev.measure import corpus, libraries, timing
-from proxy.dev.measure.contestants import CONTESTANTS, Contestant, found
-from proxy.dev.measure.corpus import CASES, TOOLS, Call
-from proxy.dev.measure.parse import Growth, Plan, measure
-from proxy.dev.measure.plot import svg
-from proxy.dev.measure.report import as_json, as_text
-from proxy.events import Event
-from proxy.fastparse import IMPLEMENTATION
-from proxy.registry import registries
+import toolwire.extras.bench.parse
+from toolwire.cli import main
+from toolwire.events import Event
+from toolwire.extras.bench import corpus, libraries, timing
+from toolwire.extras.bench.contestants import CONTESTANTS, Contestant, found
+from toolwire.extras.bench.corpus import CASES, TOOLS, Call
+from toolwire.extras.bench.parse import Growth, Plan, measure
+from toolwire.extras.bench.plot import svg
+from toolwire.extras.bench.report import as_json, as_text
+from toolwire.extras.capture.recording import RecordingError, cut_text
+from toolwire.fastparse import IMPLEMENTATION
+from toolwire.registry import registries
 
 Run = Callable[..., Result]
 FORMATS = registries().formats.names()
@@ -56,7 +56,7 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
 @pytest.fixture
 def validate() -> Callable[[Any], None]:
     """Raises if a document does not fit the published schema."""
-    schema = json.loads(resources.files("proxy.dev.measure").joinpath("report.schema.json").read_text("utf-8"))
+    schema = json.loads(resources.files("toolwire.extras.bench").joinpath("report.schema.json").read_text("utf-8"))
     jsonschema.Draft202012Validator.check_schema(schema)
     return jsonschema.Draft202012Validator(schema).validate
 
@@ -349,7 +349,7 @@ def test_who_cannot_do_it_is_not_timed(
 def test_another_call_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     text = corpus.rendered(registries().formats.get("sentinel"), [Call("search", {"query": "x"})])
     monkeypatch.setattr(
-        proxy.dev.measure.parse.corpus,
+        toolwire.extras.bench.parse.corpus,
         "build",
         lambda name, format, seed: corpus.Case(name, text, (Call("search", {"query": "y"}),)),
     )
@@ -383,7 +383,7 @@ def test_simple_parsers_find_what_they_read(name: str, format: str, chunks: Any)
     calls = [Call("get_weather", {"city": "Łódź", "days": 3}), Call("search", {"query": 'a "b" \\ c\n', "limit": 2.5})]
     text = f"Well <tool.\n{corpus.rendered(written, calls)}\nand so on"
     pieces = cut_text(text, chunks)
-    maker = make if isinstance(pieces[0], str) else proxy.dev.measure.parse.for_bytes(CONTESTANTS[name], make)
+    maker = make if isinstance(pieces[0], str) else toolwire.extras.bench.parse.for_bytes(CONTESTANTS[name], make)
     events, fed = timing.fed(maker, pieces, 60)
     assert fed == len(pieces)
     assert found(events).calls == tuple(calls)

@@ -12,9 +12,9 @@ from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.cli import main
-from proxy.dev.measure.gateway import WORKS, Measured, Side, as_text, shown
-from proxy.dev.measure.timing import Estimate, estimate
+from toolwire.cli import main
+from toolwire.extras.bench.gateway import WORKS, Measured, Side, as_text, shown
+from toolwire.extras.bench.timing import Estimate, estimate
 
 Run = Callable[..., Result]
 

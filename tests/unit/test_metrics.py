@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from prometheus_client import parser
 from prometheus_client.openmetrics import parser as openmetrics_parser
 
-from proxy.call_policy.counted import CALL_FIELDS
-from proxy.errors import BackendFault
-from proxy.observability.exposition import page
-from proxy.observability.metrics import (
+from toolwire.call_policy.counted import CALL_FIELDS
+from toolwire.errors import BackendFault
+from toolwire.observability.exposition import page
+from toolwire.observability.metrics import (
     CELLS,
     NONE,
     OTHER,
@@ -28,8 +28,8 @@ from proxy.observability.metrics import (
     Histogram,
     SharedCounters,
 )
-from proxy.observability.telemetry import Metrics
-from proxy.record import AccessRecord
+from toolwire.observability.telemetry import Metrics
+from toolwire.record import AccessRecord
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 

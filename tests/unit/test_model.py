@@ -8,7 +8,8 @@ from dataclasses import FrozenInstanceError
 import pytest
 from hypothesis import given
 
-from proxy.model import (
+from tests.strategies import rich_replies
+from toolwire.model import (
     EMPTY,
     Image,
     Message,
@@ -27,7 +28,6 @@ from proxy.model import (
     replace,
     scoped,
 )
-from tests.strategies import rich_replies
 
 
 def test_nothing_is_assigned_to() -> None:

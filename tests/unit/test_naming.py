@@ -7,10 +7,10 @@ from unittest import mock
 
 from hypothesis import given
 
-from middlewares.conversation import Naming
-from proxy.folding import fold, unfold
-from proxy.model import ModelReply
 from tests.strategies import rich_replies
+from toolwire.folding import fold, unfold
+from toolwire.middlewares.conversation import Naming
+from toolwire.model import ModelReply
 
 
 @given(rich_replies)

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from proxy.call_policy.candidate import names_on_offer
-from proxy.call_policy.near import NAME_CHARS, NearMiss, is_near, near_name, stand, unreadable
-from proxy.call_policy.policy import CallPolicy
-from proxy.config import LimitsConfig, RouteOptions
-from proxy.formats import bare_json, deepseek, fenced_json, hermes, invoke, qwen, sentinel
-from proxy.model import ToolChoice, ToolSpec
-from proxy.scan._grammar import Block, BlockSyntax, Grammar
 from tests.options import route_options
+from toolwire.call_policy.candidate import names_on_offer
+from toolwire.call_policy.near import NAME_CHARS, NearMiss, is_near, near_name, stand, unreadable
+from toolwire.call_policy.policy import CallPolicy
+from toolwire.config import LimitsConfig, RouteOptions
+from toolwire.formats.families import bare_json, deepseek, fenced_json, hermes, invoke, qwen, sentinel
+from toolwire.model import ToolChoice, ToolSpec
+from toolwire.scan._grammar import Block, BlockSyntax, Grammar
 
 READ, WRITE = ToolSpec("read_file"), ToolSpec("write_file")
 QWEN, INVOKE, DEEPSEEK = (

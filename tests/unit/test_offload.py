@@ -15,20 +15,20 @@ from aiohttp.test_utils import make_mocked_request
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.backends.base import fold_batches
-from proxy.backends.usage import Estimator
-from proxy.config import LimitsConfig
-from proxy.errors import BackendFault, ClientFault
-from proxy.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start
-from proxy.ingress import bodies
-from proxy.model import Message, ModelRequest, Origin, Text
-from proxy.protocols import wire
-from proxy.protocols.request_schema import RequestSchema
-from proxy.protocols.wire import PIECE_CHARS, dump, dump_in_pieces
-from proxy.support.collecting import COUNTED_BYTES, HUGE_VALUES, RARELY, Collecting
-from proxy.support.offload import OFFLOAD_BYTES, OFFLOAD_MESSAGES, in_thread, is_large, is_long
-from proxy.testing import Say, Upstream
 from tests.e2e.conftest import CHAT, function, post, serving, upstream_config
+from toolwire.config import LimitsConfig
+from toolwire.errors import BackendFault, ClientFault
+from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start
+from toolwire.ingress import bodies
+from toolwire.model import Message, ModelRequest, Origin, Text
+from toolwire.protocols.shared import wire
+from toolwire.protocols.shared.request_schema import RequestSchema
+from toolwire.protocols.shared.wire import PIECE_CHARS, dump, dump_in_pieces
+from toolwire.support.collecting import COUNTED_BYTES, HUGE_VALUES, RARELY, Collecting
+from toolwire.support.offload import OFFLOAD_BYTES, OFFLOAD_MESSAGES, in_thread, is_large, is_long
+from toolwire.testing import Say, Upstream
+from toolwire.upstream.servers.base import fold_batches
+from toolwire.upstream.servers.usage import Estimator
 
 # --- JSON in pieces -------------------------------------------------------------------------------------------------
 
@@ -130,16 +130,16 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
         monkeypatch.setattr(place, watched)
 
     for place in (
-        "proxy.ingress.bodies.loads",
-        "proxy.protocols.chat.request.plain_messages",
-        "middlewares.validation._check_messages",
-        "middlewares.injection.inject",
-        "middlewares.forwarding.adapt",
-        "proxy.backends.http.dump_in_pieces",
-        "proxy.backends.usage._text_pieces",
-        "proxy.protocols.responses.turns.own_items",
-        "proxy.store.memory.encoded",
-        "proxy.store.encoding.dump_in_pieces",
+        "toolwire.ingress.bodies.loads",
+        "toolwire.protocols.chat.request.plain_messages",
+        "toolwire.middlewares.validation._check_messages",
+        "toolwire.middlewares.injection.inject",
+        "toolwire.middlewares.forwarding.adapt",
+        "toolwire.upstream.servers.http.dump_in_pieces",
+        "toolwire.upstream.servers.usage._text_pieces",
+        "toolwire.protocols.responses.turns.own_items",
+        "toolwire.store.memory.encoded",
+        "toolwire.store.encoding.dump_in_pieces",
     ):
         watch(place)
     return seen

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from middlewares.redact import KINDS, RedactOptions
-from proxy.support.patterns import LONGEST, Patterns, Replacing, replaced
 from tests.strategies import cuts
+from toolwire.extras.middlewares.redact import KINDS, RedactOptions
+from toolwire.support.patterns import LONGEST, Patterns, Replacing, replaced
 
 BY = "#"
 SMALL = ["ab{1,2}@", r"\bcc?\b", "a(?:b|c){2}a", "b?b?b@", "(?i)xY{2,3}", "[^a-x@ ]@"]

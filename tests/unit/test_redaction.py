@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.capture.redaction import Redaction, known_secrets
-from proxy.config import GatewayConfig, McpServerConfig, ToolsConfig
-from proxy.support.pieces import PIECE_BYTES
+from toolwire.config import GatewayConfig, McpServerConfig, ToolsConfig
+from toolwire.extras.capture.redaction import Redaction, known_secrets
+from toolwire.support.pieces import PIECE_BYTES
 
 SECRETS = (
     "sk-proj-abcdefghijklmn4opqrstuvwxyz",

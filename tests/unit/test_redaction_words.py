@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from proxy.capture.redaction import LEAST, Redaction
+from toolwire.extras.capture.redaction import LEAST, Redaction
 
 KNOWN, OWN = "known-word-of-a-server", b"own.word.of.a.request"
 SHORT = b"x" * (LEAST - 1)

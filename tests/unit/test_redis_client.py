@@ -10,8 +10,8 @@ from tests.waiting import GUARD_S
 
 pytest.importorskip("redis")
 
-from proxy.support.redis_client import FAILURES, Commands, RedisClient
-from proxy.support.redis_url import read_url
+from toolwire.support.redis_client import FAILURES, Commands, RedisClient
+from toolwire.support.redis_url import read_url
 
 
 class Stubborn:

@@ -10,8 +10,8 @@ pytest.importorskip("redis")
 
 from redis.exceptions import NoPermissionError, ResponseError
 
-from proxy.support.redis_nodes import Cluster, Node, Nodes, NoMaster, OtherKind, Sentinels, UnknownService
-from proxy.support.redis_url import Address, read_url
+from toolwire.support.redis_nodes import Cluster, Node, Nodes, NoMaster, OtherKind, Sentinels, UnknownService
+from toolwire.support.redis_url import Address, read_url
 
 OLD, NEW, OTHER = Address("10.0.0.1", 1), Address("10.0.0.2", 2), Address("10.0.0.3", 3)
 URLS = {address: f"redis://{address}/0" for address in (OLD, NEW, OTHER)}

@@ -6,12 +6,12 @@ import re
 
 import pytest
 
-from proxy.support.redis_url import Address, RedisUrl, read_url
+from toolwire.support.redis_url import Address, RedisUrl, read_url
 
 pytest.importorskip("redis")
 
-from proxy.ratelimit.redis import RedisLedger
-from proxy.store.redis import RedisStore
+from toolwire.ratelimit.redis import RedisLedger
+from toolwire.store.redis import RedisStore
 
 HERE = Address("here", 1)
 

@@ -7,8 +7,8 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
-from proxy.registry import BACKENDS, FORMATS, MIDDLEWARES, Registry, registries
-from proxy.support.conversion import ConfigError
+from toolwire.registry import BACKENDS, FORMATS, MIDDLEWARES, Registry, registries
+from toolwire.support.conversion import ConfigError
 
 GROUP = "toolwire.things"
 

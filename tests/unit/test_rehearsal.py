@@ -18,18 +18,18 @@ from typing import Any, Final
 import pytest
 from aiohttp import web
 
-from proxy.app import create_app
-from proxy.config import BackendConfig, GatewayConfig, StoreConfig
-from proxy.configuration.settings import load
-from proxy.model import ModelRequest
-from proxy.observability.telemetry import ACCESS, Metrics
-from proxy.record import AccessRecord, BackendObserver, ExchangeObserver, ReadRequest
-from proxy.server import rehearsal
-from proxy.server.rehearsal import TIMES, rehearse
-from proxy.server.serving import gateway
 from tests.unit import first_request
 from tests.unit.first_request import KINDS
 from tests.waiting import GUARD_S
+from toolwire.app import create_app
+from toolwire.config import BackendConfig, GatewayConfig, StoreConfig
+from toolwire.configuration.settings import load
+from toolwire.model import ModelRequest
+from toolwire.observability.telemetry import ACCESS, Metrics
+from toolwire.record import AccessRecord, BackendObserver, ExchangeObserver, ReadRequest
+from toolwire.server import rehearsal
+from toolwire.server.rehearsal import TIMES, rehearse
+from toolwire.server.serving import gateway
 
 ROOT = Path(__file__).parents[2]
 SERVER: Final = {"a": {"url": "http://127.0.0.1:9"}}
@@ -185,11 +185,11 @@ async def test_who_is_served_meanwhile_is_logged(caplog: pytest.LogCaptureFixtur
 OVER_SOCKETS = """
 import asyncio, sys
 from aiohttp import web
-from proxy.observability.telemetry import Metrics
-from proxy.server.hosting import Host
-from proxy.server.rehearsal import rehearse
-from proxy.server.serving import gateway
-from proxy.testing import Say, Upstream
+from toolwire.observability.telemetry import Metrics
+from toolwire.server.hosting import Host
+from toolwire.server.rehearsal import rehearse
+from toolwire.server.serving import gateway
+from toolwire.testing import Say, Upstream
 from tests.unit.first_request import asked, configured
 
 async def main():

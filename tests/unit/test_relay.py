@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.pipeline.relay import Relay
-from proxy.protocols.base import ServerSide
-from proxy.protocols.chat.protocol import ChatProtocol
-from proxy.protocols.responses.protocol import ResponsesProtocol
-from proxy.testing import chunk, frame
+from toolwire.pipeline.paths.relay import Relay
+from toolwire.protocols.base import ServerSide
+from toolwire.protocols.chat.protocol import ChatProtocol
+from toolwire.protocols.responses.protocol import ResponsesProtocol
+from toolwire.testing import chunk, frame
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 TEXT = frame(chunk({"content": 'an "error" in words, [DONE], data: [DONE]'}))

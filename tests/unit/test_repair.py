@@ -10,8 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.scan import repair
-from proxy.scan.repair import MAX_DEPTH, MAX_REPAIRED_VALUES, REPAIR_KINDS, parses, read_json, read_value, repair_json
+from toolwire.repair import repair
+from toolwire.repair.repair import (
+    MAX_DEPTH,
+    MAX_REPAIRED_VALUES,
+    REPAIR_KINDS,
+    parses,
+    read_json,
+    read_value,
+    repair_json,
+)
 
 REPAIRED = {
     "fence": ('```json\n{"a": 1}\n```', '{"a": 1}', ("fence",)),

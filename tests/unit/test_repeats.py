@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.errors import BackendFault
-from proxy.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start
-from proxy.folding import fold, unfold
-from proxy.model import ModelReply, Reasoning, ReplyChoice, Text, ToolUse, Usage
-from proxy.pipeline.repeats import RepeatStage
-from proxy.stream_grammar import check
+from toolwire.errors import BackendFault
+from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start
+from toolwire.folding import fold, unfold
+from toolwire.model import ModelReply, Reasoning, ReplyChoice, Text, ToolUse, Usage
+from toolwire.pipeline.transforms.repeats import RepeatStage
+from toolwire.stream_grammar import check
 
 A, B = '{"path": "a", "n": 1}', '{"path": "b"}'
 EQUAL = '{"n":1,"path":"a"}'

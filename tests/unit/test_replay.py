@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-import proxy.dev.replay
-from proxy.capture.recording import RecordingError, cut, cut_text, deltas, is_sse
-from proxy.cli import main
-from proxy.dev.replay import CUTS, replay, summary
-from proxy.events import Close, Delta, Event, Finish, Open, Start
-from proxy.stream_grammar import check
+import toolwire.extras.replay.replay
+from toolwire.cli import main
+from toolwire.events import Close, Delta, Event, Finish, Open, Start
+from toolwire.extras.capture.recording import RecordingError, cut, cut_text, deltas, is_sse
+from toolwire.extras.replay.replay import CUTS, replay, summary
+from toolwire.stream_grammar import check
 
 Run = Callable[..., Result]
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -117,7 +117,7 @@ def test_a_difference_between_chunkings_is_told(run: Run, monkeypatch: pytest.Mo
 
             def feed(self, data: bytes) -> list[Event]:
                 return (
-                    [Open(1, proxy.dev.replay.BlockKind.TOOL_CALL, name="f", call_id="c"), Close(1)]
+                    [Open(1, toolwire.extras.replay.replay.BlockKind.TOOL_CALL, name="f", call_id="c"), Close(1)]
                     if b"ab" in data
                     else []
                 )
@@ -127,7 +127,7 @@ def test_a_difference_between_chunkings_is_told(run: Run, monkeypatch: pytest.Mo
 
         return Scanner()
 
-    monkeypatch.setattr(proxy.dev.replay, "open_scanner", careless)
+    monkeypatch.setattr(toolwire.extras.replay.replay, "open_scanner", careless)
     result = run("-", input=b"ab")
     assert result.exit_code == 1
     assert "DIFFERENT, cut otherwise: bytes\n" in result.output

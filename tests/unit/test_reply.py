@@ -12,16 +12,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.errors import ClientFault, Defect, GatewayError, ModelFault
-from proxy.events import BlockKind, BlockStatus, Call, Close, Delta, Event, Fault, Finish, Kind, Open, Start, text_block
-from proxy.folding import finished, fold, unfold
-from proxy.model import ModelReply, Part, Reasoning, ReplyChoice, Text, ToolUse, Usage
-from proxy.pipeline.mapping import MERGED, MapStage
-from proxy.pipeline.middleware import MiddlewareRunner
-from proxy.pipeline.reply import Reply, StaticSource
-from proxy.pipeline.stages import Batches, Following, RewriteFunction, Stage, collected
-from proxy.stream_grammar import check, normalise
 from tests.strategies import streams
+from toolwire.errors import ClientFault, Defect, GatewayError, ModelFault
+from toolwire.events import (
+    BlockKind,
+    BlockStatus,
+    Call,
+    Close,
+    Delta,
+    Event,
+    Fault,
+    Finish,
+    Kind,
+    Open,
+    Start,
+    text_block,
+)
+from toolwire.folding import finished, fold, unfold
+from toolwire.model import ModelReply, Part, Reasoning, ReplyChoice, Text, ToolUse, Usage
+from toolwire.pipeline.chain.mapping import MERGED, MapStage
+from toolwire.pipeline.chain.middleware import MiddlewareRunner
+from toolwire.pipeline.chain.reply import Reply, StaticSource
+from toolwire.pipeline.chain.stages import Batches, Following, RewriteFunction, Stage, collected
+from toolwire.stream_grammar import check, normalise
 
 START = Start("id", "m", 1)
 

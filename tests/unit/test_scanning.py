@@ -8,21 +8,21 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.config import CallsConfig, LimitsConfig, ReasoningConfig, RouteOptions
-from proxy.errors import BackendFault, ModelFault
-from proxy.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start, text_block
-from proxy.folding import finished, fold, unfold
-from proxy.formats import auto, bare_json, fenced_json, hermes, sentinel
-from proxy.formats.base import ToolFormat
-from proxy.model import ModelReply, Part, Reasoning, ReplyChoice, Text, ToolChoice, ToolSpec, ToolUse, Usage, replace
-from proxy.pipeline.exchange import OfferedTools
-from proxy.pipeline.scanning import ScanStage
-from proxy.pipeline.unopened import Learned, Unopened
-from proxy.record import AccessRecord
-from proxy.scan._grammar import valid_text
-from proxy.stream_grammar import check
 from tests.options import route_options
 from tests.strategies import apart, cuts, streams
+from toolwire.config import CallsConfig, LimitsConfig, ReasoningConfig, RouteOptions
+from toolwire.errors import BackendFault, ModelFault
+from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start, text_block
+from toolwire.folding import finished, fold, unfold
+from toolwire.formats.base import ToolFormat
+from toolwire.formats.families import auto, bare_json, fenced_json, hermes, sentinel
+from toolwire.model import ModelReply, Part, Reasoning, ReplyChoice, Text, ToolChoice, ToolSpec, ToolUse, Usage, replace
+from toolwire.pipeline.exchange.exchange import OfferedTools
+from toolwire.pipeline.reasoning.unopened import Learned, Unopened
+from toolwire.pipeline.transforms.scanning import ScanStage
+from toolwire.record import AccessRecord
+from toolwire.scan._grammar import valid_text
+from toolwire.stream_grammar import check
 
 START = Start("id", "m", 1)
 CALL = '<tool_call>{"name":"f","arguments":"{}"}</tool_call>'

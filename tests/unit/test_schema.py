@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import proxy.schemas.schema
-from proxy.config import LimitsConfig
-from proxy.schemas.schema import (
+import toolwire.schemas.schema
+from toolwire.config import LimitsConfig
+from toolwire.schemas.schema import (
     SchemaCache,
     SchemaProblem,
     check_tool_schema,
@@ -20,7 +20,7 @@ from proxy.schemas.schema import (
     validate_tool_name,
     validate_tool_schema,
 )
-from proxy.support.cache import CacheBudget
+from toolwire.support.cache import CacheBudget
 
 DRAFT_7 = "http://json-schema.org/draft-07/schema#"
 DRAFT_2020 = "https://json-schema.org/draft/2020-12/schema"
@@ -317,9 +317,9 @@ def test_agrees_with_the_reference_implementation(properties: Any, value: Any) -
 
 def test_equal_schemas_are_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled: list[Any] = []
-    real = proxy.schemas.schema.compile_schema
+    real = toolwire.schemas.schema.compile_schema
     monkeypatch.setattr(
-        proxy.schemas.schema, "compile_schema", lambda p, *a, **k: compiled.append(p) or real(p, *a, **k)
+        toolwire.schemas.schema, "compile_schema", lambda p, *a, **k: compiled.append(p) or real(p, *a, **k)
     )
     cache = SchemaCache(CacheBudget())
     first = cache.get({"properties": {"a": {}}})

@@ -9,9 +9,9 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.config import LimitsConfig
-from proxy.schemas._schema_walk import BUDGET, Graph
-from proxy.schemas.schema import SchemaProblem, compile_schema, validate_tool_schema
+from toolwire.config import LimitsConfig
+from toolwire.schemas._schema_walk import BUDGET, Graph
+from toolwire.schemas.schema import SchemaProblem, compile_schema, validate_tool_schema
 
 
 @pytest.fixture(autouse=True)

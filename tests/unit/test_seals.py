@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.support.seals import MARK, PAYLOAD_BYTES, BrokenSeal, Seals, is_sealed, sealed_in, shared_secret
+from toolwire.support.seals import MARK, PAYLOAD_BYTES, BrokenSeal, Seals, is_sealed, sealed_in, shared_secret
 
 SEALS = Seals(b"secret")
 CONTEXT = ("key", "route", "")

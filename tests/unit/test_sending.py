@@ -12,23 +12,23 @@ import pytest
 from aiohttp import ClientSession, web
 from aiohttp.test_utils import TestClient, TestServer
 
-from proxy.app import create_app
-from proxy.backends.base import WireSource
-from proxy.backends.mock import MockBackend
-from proxy.config import BackendConfig, LimitsConfig
-from proxy.configuration.settings import load
-from proxy.errors import BackendFault
-from proxy.events import Event
-from proxy.model import ModelRequest
-from proxy.pipeline.exchange import EXCHANGE, Exchange
-from proxy.pipeline.middleware import Ask, Middleware
-from proxy.pipeline.reply import Reply
-from proxy.protocols.base import ServerSide
-from proxy.protocols.chat.protocol import ChatProtocol
-from proxy.record import BackendObserver
-from proxy.registry import registries
-from proxy.testing import chunk, frame, read_frames
 from tests.e2e.conftest import CHAT, USER, function
+from toolwire.app import create_app
+from toolwire.config import BackendConfig, LimitsConfig
+from toolwire.configuration.settings import load
+from toolwire.errors import BackendFault
+from toolwire.events import Event
+from toolwire.model import ModelRequest
+from toolwire.pipeline.chain.middleware import Ask, Middleware
+from toolwire.pipeline.chain.reply import Reply
+from toolwire.pipeline.exchange.exchange import EXCHANGE, Exchange
+from toolwire.protocols.base import ServerSide
+from toolwire.protocols.chat.protocol import ChatProtocol
+from toolwire.record import BackendObserver
+from toolwire.registry import registries
+from toolwire.testing import chunk, frame, read_frames
+from toolwire.upstream.servers.base import WireSource
+from toolwire.upstream.servers.mock import MockBackend
 
 DONE = b"data: [DONE]\n\n"
 TEXT = frame(chunk({"content": "word " * 400}))

@@ -22,11 +22,11 @@ from typing import Any, cast
 import pytest
 from aiohttp import web
 
-from proxy.config import BackendConfig, GatewayConfig, ServerConfig
-from proxy.observability.log_forms import JsonFormatter, TextFormatter
-from proxy.server.serving import SWITCH_S, base_url, bind, close
-from proxy.server.workers import Supervisor, _Worker
 from tests.waiting import GUARD_S
+from toolwire.config import BackendConfig, GatewayConfig, ServerConfig
+from toolwire.observability.log_forms import JsonFormatter, TextFormatter
+from toolwire.server.serving import SWITCH_S, base_url, bind, close
+from toolwire.server.workers import Supervisor, _Worker
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals and SO_REUSEPORT")
 
@@ -35,9 +35,9 @@ PROGRAM = """
 import asyncio, os, sys
 from pathlib import Path
 from aiohttp import web
-from proxy.config import GatewayConfig, ServerConfig
-from proxy.support.conversion import ConfigError
-from proxy.server.serving import serve
+from toolwire.config import GatewayConfig, ServerConfig
+from toolwire.support.conversion import ConfigError
+from toolwire.server.serving import serve
 
 folder = Path(sys.argv[1])
 

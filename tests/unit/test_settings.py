@@ -17,7 +17,7 @@ import yaml
 from aiohttp import web
 from hypothesis import given
 
-from proxy.config import (
+from toolwire.config import (
     DEFAULT_CHAIN,
     BackendConfig,
     GatewayConfig,
@@ -26,15 +26,15 @@ from proxy.config import (
     MiddlewareConfig,
     RouteOptions,
 )
-from proxy.configuration.checks import effective_routes, is_loopback
-from proxy.configuration.config_schema import schema
-from proxy.configuration.settings import has_backends, load, read_section
-from proxy.formats.words import COMMON
-from proxy.registry import Registries, Registry, registries
-from proxy.startup.description import describe
-from proxy.startup.names import check_names
-from proxy.support.conversion import ConfigError, to_mapping
-from proxy.support.plainyaml import parse_yaml
+from toolwire.configuration.checks import effective_routes, is_loopback
+from toolwire.configuration.config_schema import schema
+from toolwire.configuration.settings import has_backends, load, read_section
+from toolwire.formats.engine.words import COMMON
+from toolwire.registry import Registries, Registry, registries
+from toolwire.startup.description import describe
+from toolwire.startup.names import check_names
+from toolwire.support.conversion import ConfigError, to_mapping
+from toolwire.support.plainyaml import parse_yaml
 
 from .test_conversion import values
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import orjson
 import pytest
 
-from proxy.config import DEFAULT_CHAIN, MiddlewareConfig
-from proxy.configuration.settings import load
-from proxy.registry import MIDDLEWARES, registries
-from proxy.startup.names import check_names
-from proxy.support.conversion import ConfigError, to_mapping
+from toolwire.config import DEFAULT_CHAIN, MiddlewareConfig
+from toolwire.configuration.settings import load
+from toolwire.registry import MIDDLEWARES, registries
+from toolwire.startup.names import check_names
+from toolwire.support.conversion import ConfigError, to_mapping
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "docs" / "reference" / "middleware.md"
@@ -43,10 +43,10 @@ def test_it_is_there_only_if_asked_for(name):
 
 def test_what_is_not_asked_for_is_not_even_imported():
     program = (
-        "import sys; from proxy.app import create_app; create_app({'backends': {'m': {'kind': 'mock'}}});"
+        "import sys; from toolwire.app import create_app; create_app({'backends': {'m': {'kind': 'mock'}}});"
         "print([name for name in sys.modules if name in sys.argv[1:]])"
     )
-    modules = [*(f"middlewares.{name}" for name in SHIPPED), "proxy.support.patterns", "re2"]
+    modules = [*(f"middlewares.{name}" for name in SHIPPED), "toolwire.support.patterns", "re2"]
     done = subprocess.run(
         [sys.executable, "-c", program, *modules], capture_output=True, text=True, cwd=ROOT, check=True
     )

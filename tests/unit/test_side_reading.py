@@ -11,23 +11,23 @@ import orjson
 import pytest
 from hypothesis import given, settings
 
-from proxy.errors import BackendFault, ClientFault
-from proxy.events import Delta, Event, Fault, Finish, Kind
-from proxy.model import Message, ModelRequest, Text
-from proxy.pipeline.chain import Chain
-from proxy.pipeline.middleware import Middleware
-from proxy.pipeline.passing import PassThrough, SideReader
-from proxy.pipeline.relay import Relay
-from proxy.pipeline.stages import FinishStage, WatchStage
-from proxy.protocols.base import WriteOptions
-from proxy.protocols.chat.protocol import ChatProtocol
-from proxy.protocols.chat.reader import ChatReader
-from proxy.protocols.chat.writer import ChatWriter
-from proxy.registry import registries
-from proxy.testing import Answer, Asked, Script, Upstream, chunk, frame
 from tests.chunks import reads
 from tests.e2e.conftest import USER, post, serving, upstream_config
 from tests.unit.test_reply import runner
+from toolwire.errors import BackendFault, ClientFault
+from toolwire.events import Delta, Event, Fault, Finish, Kind
+from toolwire.model import Message, ModelRequest, Text
+from toolwire.pipeline.chain.chain import Chain
+from toolwire.pipeline.chain.middleware import Middleware
+from toolwire.pipeline.chain.stages import FinishStage, WatchStage
+from toolwire.pipeline.paths.passing import PassThrough, SideReader
+from toolwire.pipeline.paths.relay import Relay
+from toolwire.protocols.base import WriteOptions
+from toolwire.protocols.chat.protocol import ChatProtocol
+from toolwire.protocols.chat.reader import ChatReader
+from toolwire.protocols.chat.writer import ChatWriter
+from toolwire.registry import registries
+from toolwire.testing import Answer, Asked, Script, Upstream, chunk, frame
 
 FRAME_BYTES = 4096
 WRITE = WriteOptions(request=ModelRequest("m", (Message("user", (Text("hi"),)),)), created=1)

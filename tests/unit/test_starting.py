@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from proxy.configuration.settings import load
-from proxy.registry import registries
-from proxy.server import starting
-from proxy.startup.chains import told
-from proxy.startup.description import describe
+from toolwire.configuration.settings import load
+from toolwire.registry import registries
+from toolwire.server import starting
+from toolwire.startup.chains import told
+from toolwire.startup.description import describe
 
 BACKEND = {"backends": {"mock": {"kind": "mock"}}}
 

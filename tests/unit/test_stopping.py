@@ -5,13 +5,13 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from proxy.errors import BackendFault
-from proxy.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start
-from proxy.folding import fold, unfold
-from proxy.model import ModelReply, Reasoning, ReplyChoice, Text, ToolUse, Usage
-from proxy.pipeline.stopping import StopStage
-from proxy.stream_grammar import check
 from tests.strategies import cuts
+from toolwire.errors import BackendFault
+from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start
+from toolwire.folding import fold, unfold
+from toolwire.model import ModelReply, Reasoning, ReplyChoice, Text, ToolUse, Usage
+from toolwire.pipeline.transforms.stopping import StopStage
+from toolwire.stream_grammar import check
 
 
 def naive(text: str, sequences: list[str]) -> tuple[str, str | None]:

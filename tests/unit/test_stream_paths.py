@@ -9,30 +9,30 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from proxy.backends.private import NOTHING
-from proxy.config import LimitsConfig, ReasoningConfig, RouteOptions
-from proxy.events import Event, Kind
-from proxy.folding import Folding
-from proxy.formats import auto, bare_json, deepseek, harmony, hermes, pythonic, qwen, sentinel
-from proxy.formats.restoring import Escapes
-from proxy.model import Message, ModelRequest, Text, ToolChoice, ToolSpec
-from proxy.pipeline.chain import Chain
-from proxy.pipeline.exchange import OfferedTools
-from proxy.pipeline.mapping import MapStage
-from proxy.pipeline.scanning import ScanStage
-from proxy.pipeline.stages import FinishStage, Stage, WatchStage
-from proxy.pipeline.stream_paths import FastPath, Transcode, text_may_pass
-from proxy.pipeline.unopened import Learned, Unopened, kind_of
-from proxy.pipeline.unwrapping import UnwrapStage
-from proxy.protocols.base import WriteOptions
-from proxy.protocols.chat.reader import ChatReader
-from proxy.protocols.chat.writer import ChatWriter
-from proxy.protocols.messages.writer import MessagesWriter
-from proxy.protocols.responses.writer import ResponsesWriter
-from proxy.record import AccessRecord
-from proxy.testing import chunk, frame
 from tests.chunks import reads
 from tests.options import route_options
+from toolwire.config import LimitsConfig, ReasoningConfig, RouteOptions
+from toolwire.events import Event, Kind
+from toolwire.folding import Folding
+from toolwire.formats.engine.restoring import Escapes
+from toolwire.formats.families import auto, bare_json, deepseek, harmony, hermes, pythonic, qwen, sentinel
+from toolwire.model import Message, ModelRequest, Text, ToolChoice, ToolSpec
+from toolwire.pipeline.chain.chain import Chain
+from toolwire.pipeline.chain.mapping import MapStage
+from toolwire.pipeline.chain.stages import FinishStage, Stage, WatchStage
+from toolwire.pipeline.exchange.exchange import OfferedTools
+from toolwire.pipeline.paths.stream_paths import FastPath, Transcode, text_may_pass
+from toolwire.pipeline.reasoning.unopened import Learned, Unopened, kind_of
+from toolwire.pipeline.transforms.scanning import ScanStage
+from toolwire.pipeline.transforms.unwrapping import UnwrapStage
+from toolwire.protocols.base import WriteOptions
+from toolwire.protocols.chat.reader import ChatReader
+from toolwire.protocols.chat.writer import ChatWriter
+from toolwire.protocols.messages.writer import MessagesWriter
+from toolwire.protocols.responses.writer import ResponsesWriter
+from toolwire.record import AccessRecord
+from toolwire.testing import chunk, frame
+from toolwire.upstream.servers.private import NOTHING
 
 FRAME_BYTES = 4096
 REQUEST = ModelRequest("m", (Message("user", (Text("hi"),)),))
@@ -136,7 +136,7 @@ def test_the_gate_gives_what_events_give(
         options, style, client, parallel=parallel, scanned=scanned, learned=learned
     )
     if gate == "python":
-        from proxy.scan._pychunk import ChunkGate as PythonGate
+        from toolwire.scan._pychunk import ChunkGate as PythonGate
 
         gated._gate = PythonGate(gated._slow, gated._found, FRAME_BYTES)  # type: ignore[assignment]  # the twin
     passed = 0
@@ -228,8 +228,8 @@ def test_who_wants_text_shuts_the_gate() -> None:
 
 
 def test_a_watcher_that_breaks_ends_the_stream_with_its_fault() -> None:
-    from proxy.errors import ClientFault
     from tests.unit.test_reply import runner
+    from toolwire.errors import ClientFault
 
     def refuse(event: Event) -> None:
         if getattr(event, "text", "") == " world":

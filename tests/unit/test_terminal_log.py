@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.observability.logs import change_logging, flush_logs, log_fields, set_up_logging
-from proxy.observability.telemetry import ACCESS
-from proxy.observability.terminal import duration, takes_colours, word
-from proxy.support.legible import visible
-from proxy.testing import Refuse, Say, Upstream
 from tests.e2e.conftest import USER, function, post, read_config, serving, upstream_config
+from toolwire.observability.logs import change_logging, flush_logs, log_fields, set_up_logging
+from toolwire.observability.telemetry import ACCESS
+from toolwire.observability.terminal import duration, takes_colours, word
+from toolwire.support.legible import visible
+from toolwire.testing import Refuse, Say, Upstream
 
 EXCHANGE = {
     "request_id": "r",

@@ -8,7 +8,7 @@ import re
 from functools import cache
 from pathlib import Path
 
-from proxy.config import LimitsConfig
+from toolwire.config import LimitsConfig
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "explanation" / "threat-model.md").read_text("utf-8")

@@ -8,14 +8,23 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.config import LimitsConfig
-from proxy.errors import ClientFault
-from proxy.formats.toolset import HEAD_BYTES, MAX_NOTES, MAX_SAME_HEAD, KnownList, KnownTools, ToolSet, note, note_of
-from proxy.ingress.bodies import read_json
-from proxy.model import ToolSpec
-from proxy.protocols.chat.protocol import ChatProtocol
-from proxy.protocols.responses.protocol import ResponsesProtocol
-from proxy.support.cache import CacheBudget
+from toolwire.config import LimitsConfig
+from toolwire.errors import ClientFault
+from toolwire.formats.engine.toolset import (
+    HEAD_BYTES,
+    MAX_NOTES,
+    MAX_SAME_HEAD,
+    KnownList,
+    KnownTools,
+    ToolSet,
+    note,
+    note_of,
+)
+from toolwire.ingress.bodies import read_json
+from toolwire.model import ToolSpec
+from toolwire.protocols.chat.protocol import ChatProtocol
+from toolwire.protocols.responses.protocol import ResponsesProtocol
+from toolwire.support.cache import CacheBudget
 
 LIMITS = LimitsConfig()
 

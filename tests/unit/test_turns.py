@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from proxy.ingress.turns import Turns
-from proxy.server.played import PlayedGateway
-from proxy.server.serving import gateway
 from tests.unit.first_request import answers, asked, configured
 from tests.waiting import GUARD_S
+from toolwire.ingress.turns import Turns
+from toolwire.server.played import PlayedGateway
+from toolwire.server.serving import gateway
 
 
 class Passes:

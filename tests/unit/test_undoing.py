@@ -9,17 +9,17 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from proxy.errors import BackendFault
-from proxy.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start
-from proxy.folding import fold
-from proxy.formats import auto, bare_json, messages, qwen, sentinel
-from proxy.formats.base import ToolFormat
-from proxy.formats.restoring import Escapes
-from proxy.model import Message, ModelRequest, Reasoning, Text, ToolResult, ToolUse
-from proxy.pipeline.reply import Reply
-from proxy.pipeline.undoing import UndoStage
-from proxy.prompting.transcript import inject
 from tests.formats.cases import inside
+from toolwire.errors import BackendFault
+from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start
+from toolwire.folding import fold
+from toolwire.formats.base import ToolFormat
+from toolwire.formats.engine.restoring import Escapes
+from toolwire.formats.families import auto, bare_json, messages, qwen, sentinel
+from toolwire.model import Message, ModelRequest, Reasoning, Text, ToolResult, ToolUse
+from toolwire.pipeline.chain.reply import Reply
+from toolwire.pipeline.transforms.undoing import UndoStage
+from toolwire.prompting.transcript import inject
 
 FORMATS = [sentinel.FORMAT, bare_json.FORMAT, messages.FUNCTIONARY, qwen.QWEN3_CODER, auto.FORMAT]
 of_formats = pytest.mark.parametrize("tool_format", FORMATS, ids=lambda f: f.name)

@@ -12,14 +12,16 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from middlewares.transformation import Transformation
-from proxy.config import LimitsConfig, ReasoningConfig
-from proxy.errors import BackendFault
-from proxy.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start
-from proxy.fastparse import CallScanner
-from proxy.folding import fold
-from proxy.formats.base import ToolFormat
-from proxy.model import (
+from tests.options import route_options
+from tests.strategies import cuts
+from toolwire.config import LimitsConfig, ReasoningConfig
+from toolwire.errors import BackendFault
+from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start
+from toolwire.fastparse import CallScanner
+from toolwire.folding import fold
+from toolwire.formats.base import ToolFormat
+from toolwire.middlewares.transformation import Transformation
+from toolwire.model import (
     Constraint,
     Message,
     ModelReply,
@@ -33,18 +35,24 @@ from proxy.model import (
     ToolSpec,
     ToolUse,
 )
-from proxy.observability.telemetry import Metrics
-from proxy.pipeline import scanners
-from proxy.pipeline.exchange import OfferedTools
-from proxy.pipeline.scanning import ScanStage
-from proxy.pipeline.unopened import MAX_LEARNED, Learned, Pair, Unopened, closes_thoughts, kind_of, pairs_of
-from proxy.record import AccessRecord
-from proxy.registry import registries
-from proxy.scan._pyparse import CallScanner as Python
-from proxy.scanner import build_scanner
-from proxy.stream_grammar import check
-from tests.options import route_options
-from tests.strategies import cuts
+from toolwire.observability.telemetry import Metrics
+from toolwire.pipeline.exchange.exchange import OfferedTools
+from toolwire.pipeline.reasoning.unopened import (
+    MAX_LEARNED,
+    Learned,
+    Pair,
+    Unopened,
+    closes_thoughts,
+    kind_of,
+    pairs_of,
+)
+from toolwire.pipeline.transforms import scanners
+from toolwire.pipeline.transforms.scanning import ScanStage
+from toolwire.record import AccessRecord
+from toolwire.registry import registries
+from toolwire.scan._pyparse import CallScanner as Python
+from toolwire.scanner import build_scanner
+from toolwire.stream_grammar import check
 
 START = Start("id", "m", 1)
 THINK = ("<think>", "</think>")

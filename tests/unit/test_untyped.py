@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from proxy.call_policy.untyped import OTHERS, STRING, ParameterTypes, typed_value
+from toolwire.call_policy.untyped import OTHERS, STRING, ParameterTypes, typed_value
 
 SCHEMA: dict[str, Any] = {
     "type": "object",

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from proxy.events import BlockKind, Close, Delta, Event, Finish, Open, Start
-from proxy.formats.base import ToolFormat
-from proxy.formats.restoring import Escapes
-from proxy.model import Message, ModelRequest, Text, ToolChoice, ToolResult, ToolUse
-from proxy.pipeline.undoing import UndoStage
-from proxy.pipeline.unwrapping import UnwrapStage
-from proxy.prompting.beside_template import templated
-from proxy.prompting.transcript import Flatten, inject
 from tests.formats.cases import FORMATS, every_format
+from toolwire.events import BlockKind, Close, Delta, Event, Finish, Open, Start
+from toolwire.formats.base import ToolFormat
+from toolwire.formats.engine.restoring import Escapes
+from toolwire.model import Message, ModelRequest, Text, ToolChoice, ToolResult, ToolUse
+from toolwire.pipeline.transforms.undoing import UndoStage
+from toolwire.pipeline.transforms.unwrapping import UnwrapStage
+from toolwire.prompting.beside_template import templated
+from toolwire.prompting.transcript import Flatten, inject
 
 BY_NAME = {tool_format.name: tool_format for tool_format in FORMATS}
 HERMES = BY_NAME["hermes"]

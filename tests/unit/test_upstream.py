@@ -1,4 +1,4 @@
-"""`proxy.testing.Upstream`: it leaves nothing behind, whenever it ends."""
+"""`toolwire.testing.Upstream`: it leaves nothing behind, whenever it ends."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import socket
 
 import pytest
 
-from proxy.testing import TAKING, Upstream
 from tests.waiting import GUARD_S
+from toolwire.testing import TAKING, Upstream
 
 
 @pytest.mark.parametrize("turns", range(TAKING + 2))

@@ -10,17 +10,17 @@ from typing import Any
 import orjson
 import pytest
 
-from middlewares.validation import Validation
-from proxy.backends.base import Capabilities
-from proxy.config import LimitsConfig, RouteConfig
-from proxy.errors import ClientFault
-from proxy.pipeline.exchange import Exchange
-from proxy.pipeline.routing import Route
-from proxy.protocols.chat.protocol import ChatProtocol
-from proxy.protocols.completions import CompletionsProtocol
-from proxy.record import AccessRecord
-from proxy.schemas.schema import ToolSchemas
 from tests.options import route_options
+from toolwire.config import LimitsConfig, RouteConfig
+from toolwire.errors import ClientFault
+from toolwire.middlewares.validation import Validation
+from toolwire.pipeline.exchange.exchange import Exchange
+from toolwire.pipeline.exchange.routing import Route
+from toolwire.protocols.chat.protocol import ChatProtocol
+from toolwire.protocols.completions.completions import CompletionsProtocol
+from toolwire.record import AccessRecord
+from toolwire.schemas.schema import ToolSchemas
+from toolwire.upstream.servers.base import Capabilities
 
 CHAT = ChatProtocol()
 ASK = {"role": "user", "content": "hi"}

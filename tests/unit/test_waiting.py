@@ -9,18 +9,18 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.config import LimitsConfig
-from proxy.errors import BackendFault
-from proxy.events import BlockKind, Call, Close, Delta, Event, Fault, Finish, Open, Start
-from proxy.folding import fold
-from proxy.formats import sentinel
-from proxy.model import EMPTY, Part, Reasoning, Text, ToolChoice, ToolSpec, ToolUse
-from proxy.pipeline.exchange import OfferedTools
-from proxy.pipeline.scanning import ScanStage
-from proxy.scan._grammar import Grammar
-from proxy.stream_grammar import check
 from tests.options import route_options
 from tests.strategies import cuts
+from toolwire.config import LimitsConfig
+from toolwire.errors import BackendFault
+from toolwire.events import BlockKind, Call, Close, Delta, Event, Fault, Finish, Open, Start
+from toolwire.folding import fold
+from toolwire.formats.families import sentinel
+from toolwire.model import EMPTY, Part, Reasoning, Text, ToolChoice, ToolSpec, ToolUse
+from toolwire.pipeline.exchange.exchange import OfferedTools
+from toolwire.pipeline.transforms.scanning import ScanStage
+from toolwire.scan._grammar import Grammar
+from toolwire.stream_grammar import check
 
 START = Start("id", "m", 1)
 FORMAT = replace(sentinel.FORMAT, grammar=Grammar(syntaxes=()))

@@ -8,11 +8,11 @@ from typing import Final
 import pytest
 from click.testing import CliRunner
 
-from proxy.cli import main
-from proxy.configuration.positions import with_lines
-from proxy.ingress.auth import read_keys
-from proxy.support.plainyaml import MOST_ALIASED, SCALAR_CHARS, parse_yaml
-from proxy.tuning.cases import load_cases
+from toolwire.cli import main
+from toolwire.configuration.positions import with_lines
+from toolwire.extras.tune.cases import load_cases
+from toolwire.ingress.auth import read_keys
+from toolwire.support.plainyaml import MOST_ALIASED, SCALAR_CHARS, parse_yaml
 
 LAUGHS: Final = "a0: &a0 [x, x]\n" + "".join(
     f"a{n}: &a{n} [{', '.join(['*a' + str(n - 1)] * 9)}]\n" for n in range(1, 9)

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from toolwire_call_audit import CallAudit
 
-from proxy.registry import registries
-from proxy.support.conversion import ConfigError
-from proxy.testing import WireAnswer
 from toolwire import MiddlewareConfig, run_chain
+from toolwire.registry import registries
+from toolwire.support.conversion import ConfigError
+from toolwire.testing import WireAnswer
 
 TOOL = {
     "type": "function",

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from proxy.registry import Registries, registries
 from toolwire import BlockKind, Delta, Event, Open, RouteOptions, ToolSpec, ToolUse, open_scanner, run_chain
+from toolwire.registry import Registries, registries
 
 FORMAT = pytest.importorskip(
     "toolwire_dots_format", reason="the example plug-in is not installed: pip install --no-deps ./examples/dots-format"

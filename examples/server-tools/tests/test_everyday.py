@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from proxy.config import ToolsConfig
-from proxy.servertools.folder import ToolFolder
 from toolwire import ToolUse
+from toolwire.config import ToolsConfig
+from toolwire.servertools.folder import ToolFolder
 
 FOLDER = Path(__file__).parents[1]
 

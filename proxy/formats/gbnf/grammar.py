@@ -4,7 +4,7 @@
 Rules of this module:
 
 1. From the beginning of a call on, everything is a call: its arguments fit the schema of its tool
-   (`proxy.formats.gbnf.arguments`). A call is the end of the answer, but for further calls: a small model that may
+   (`toolwire.formats.gbnf.arguments`). A call is the end of the answer, but for further calls: a small model that may
    write text behind one goes on and on.
 2. Text is any text in which no call begins as the format teaches it. It may end anywhere, also in the middle of what
    could have begun a call. Other forms in which the scanner finds calls stay text here, and so do openers right behind
@@ -19,13 +19,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ...scan._grammar import BlockSyntax, Grammar
-from ..layout import Layout
-from ..longjson import compact
-from .arguments import arguments, rules_for
-from .notation import Expression, Inexpressible, choice, literal, optional, sequence
-from .rules import STANDARD, Bounds
-from .text import SPACE, Pattern, Text, Unit, Where, spaced, units
+from toolwire.formats.engine.layout import Layout
+from toolwire.formats.engine.longjson import compact
+from toolwire.formats.gbnf.arguments import arguments, rules_for
+from toolwire.formats.gbnf.notation import Expression, Inexpressible, choice, literal, optional, sequence
+from toolwire.formats.gbnf.rules import STANDARD, Bounds
+from toolwire.formats.gbnf.text import SPACE, Pattern, Text, Unit, Where, spaced, units
+from toolwire.scan._grammar import BlockSyntax, Grammar
 
 __all__ = ["CALLS_ONLY", "STANDARD", "Around", "Bounds", "Inexpressible", "answer_grammar"]
 

@@ -1,6 +1,6 @@
 """The named rules of one grammar, and those for strings, lists, maps and free values.
 
-What a JSON Schema becomes is in `proxy.formats.gbnf.arguments`; this is what it is written with.
+What a JSON Schema becomes is in `toolwire.formats.gbnf.arguments`; this is what it is written with.
 """
 
 from __future__ import annotations
@@ -10,12 +10,23 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ...scan._grammar import valid_text
-from ..values import JSON, Syntax, escape_json
-from .notation import Choice, Expression, Inexpressible, Repeat, Rule, Sequence, choice, literal, optional, sequence
-from .notation import written as in_notation
-from .numbers import numbers
-from .text import CONTROLS, Pattern, Text
+from toolwire.formats.engine.values import JSON, Syntax, escape_json
+from toolwire.formats.gbnf.notation import (
+    Choice,
+    Expression,
+    Inexpressible,
+    Repeat,
+    Rule,
+    Sequence,
+    choice,
+    literal,
+    optional,
+    sequence,
+)
+from toolwire.formats.gbnf.notation import written as in_notation
+from toolwire.formats.gbnf.numbers import numbers
+from toolwire.formats.gbnf.text import CONTROLS, Pattern, Text
+from toolwire.scan._grammar import valid_text
 
 MAX_STEPS: Final = 10_000
 """Subschemas visited and constants written for one grammar."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from .notation import Inexpressible
+from toolwire.formats.gbnf.notation import Inexpressible
 
 NOTES: Final = frozenset(
     (

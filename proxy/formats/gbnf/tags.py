@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from ...scan._grammar import Grammar
-from ..layout import Layout, Tagged
-from ..longjson import compact
-from .arguments import arguments, rules_for
-from .notation import Inexpressible
-from .rules import STANDARD, Bounds
+from toolwire.formats.engine.layout import Layout, Tagged
+from toolwire.formats.engine.longjson import compact
+from toolwire.formats.gbnf.arguments import arguments, rules_for
+from toolwire.formats.gbnf.notation import Inexpressible
+from toolwire.formats.gbnf.rules import STANDARD, Bounds
+from toolwire.scan._grammar import Grammar
 
 _STYLES: Final[Mapping[str, str]] = {
     '<parameter name="': "minimax_xml",

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal
 
-from .notation import Expression, Rule, choice, in_class, literal, sequence
+from toolwire.formats.gbnf.notation import Expression, Rule, choice, in_class, literal, sequence
 
 if TYPE_CHECKING:
-    from .rules import Rules
+    from toolwire.formats.gbnf.rules import Rules
 
 MAX_STATES: Final = 600
 """States of a text whose characters are counted."""

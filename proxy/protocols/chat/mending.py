@@ -1,11 +1,11 @@
-"""Odd Chat Completions requests, mended (`proxy.protocols.mending`)."""
+"""Odd Chat Completions requests, mended (`toolwire.protocols.shared.mending`)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from ..mending import Mending, objects
+from toolwire.protocols.shared.mending import Mending, objects
 
 
 def mended(body: Mapping[str, Any], mending: Mending) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from itertools import groupby
 from typing import Any, Final
 
-from ...model import EMPTY
+from toolwire.model import EMPTY
 
 REASONING: Final = ("reasoning_content", "reasoning", "reasoning_text")
 """How servers and clients call reasoning; vLLM and OpenRouter the second way."""

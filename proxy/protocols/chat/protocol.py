@@ -3,7 +3,7 @@
 `ChatProtocol` is both halves (`base.ClientSide`, `base.ServerSide`); each method is one pure function or one small
 state machine of a module beside this one, usable without the server (R4.6):
 
-    from proxy.protocols.chat.protocol import ChatProtocol
+    from toolwire.protocols.chat.protocol import ChatProtocol
     chat = ChatProtocol()
     request = chat.read_request(body, raw)      # ModelRequest; ClientFault if the shape is wrong
     body = chat.write_request(request)          # JSON object for a chat backend
@@ -20,22 +20,22 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from ...errors import GatewayError
-from ...model import ModelReply, ModelRequest, Usage
-from .. import openai
-from ..base import ClientSide, ListedModel, ServerSide, StreamReader, StreamWriter, WriteOptions
-from ..mending import Mending
-from ..noise import Note, in_chat, of_frame, unnoted, with_deltas
-from ..numbers import MAX_CHOICES
-from ..request_schema import RequestSchema
-from ..wire import load
-from .mending import mended
-from .opaque import OPAQUE, REASONING
-from .reader import ChatReader
-from .reply import read_reply, read_usage, write_reply
-from .request import code_of, read_request
-from .request_writer import write_request
-from .writer import ChatWriter
+from toolwire.errors import GatewayError
+from toolwire.model import ModelReply, ModelRequest, Usage
+from toolwire.protocols.base import ClientSide, ListedModel, ServerSide, StreamReader, StreamWriter, WriteOptions
+from toolwire.protocols.chat.mending import mended
+from toolwire.protocols.chat.opaque import OPAQUE, REASONING
+from toolwire.protocols.chat.reader import ChatReader
+from toolwire.protocols.chat.reply import read_reply, read_usage, write_reply
+from toolwire.protocols.chat.request import code_of, read_request
+from toolwire.protocols.chat.request_writer import write_request
+from toolwire.protocols.chat.writer import ChatWriter
+from toolwire.protocols.shared import openai
+from toolwire.protocols.shared.mending import Mending
+from toolwire.protocols.shared.noise import Note, in_chat, of_frame, unnoted, with_deltas
+from toolwire.protocols.shared.numbers import MAX_CHOICES
+from toolwire.protocols.shared.request_schema import RequestSchema
+from toolwire.protocols.shared.wire import load
 
 DONE: Final = b"[DONE]"
 _FINISHED: Final = re.compile(rb'"finish_reason": ?"')
@@ -47,7 +47,7 @@ class ChatProtocol(ClientSide, ServerSide):
     name = "chat"
     path = "/chat/completions"
     content_type = "text/event-stream; charset=utf-8"
-    api = "proxy.protocols:schemas/chat_api.json"
+    api = "toolwire.protocols:schemas/chat_api.json"
     example: Mapping[str, Any] = {
         "messages": [{"role": "user", "content": "Look."}],
         "tools": [openai.TOOL],

@@ -22,18 +22,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...errors import BackendFault, GatewayError
-from ...events import BlockKind, BlockStatus, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
-from ...fastparse import SseFramer
-from ...model import EMPTY, CallKind, Extra, FinishReason, Usage, merged, scoped
-from ...scan._grammar import SPACE, FrameTooLarge
-from .. import noise
-from ..call_deltas import CallDelta, CallDeltas
-from ..ends import of_cut, read_end
-from ..numbers import MAX_CALLS, MAX_CHOICES, index_of, too_many, whole_number
-from ..wire import load, nameless, nothing_said, read_frame, unfinished
-from .opaque import of_deltas, opaque_of, without
-from .reply import (
+from toolwire.errors import BackendFault, GatewayError
+from toolwire.events import BlockKind, BlockStatus, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
+from toolwire.fastparse import SseFramer
+from toolwire.model import EMPTY, CallKind, Extra, FinishReason, Usage, merged, scoped
+from toolwire.protocols.chat.opaque import of_deltas, opaque_of, without
+from toolwire.protocols.chat.reply import (
     AN_ANSWER,
     CHOICE,
     KNOWN,
@@ -49,7 +43,13 @@ from .reply import (
     text_of,
     top_level,
 )
-from .unmodelled import PROTOCOL
+from toolwire.protocols.chat.unmodelled import PROTOCOL
+from toolwire.protocols.shared import noise
+from toolwire.protocols.shared.call_deltas import CallDelta, CallDeltas
+from toolwire.protocols.shared.ends import of_cut, read_end
+from toolwire.protocols.shared.numbers import MAX_CALLS, MAX_CHOICES, index_of, too_many, whole_number
+from toolwire.protocols.shared.wire import load, nameless, nothing_said, read_frame, unfinished
+from toolwire.scan._grammar import SPACE, FrameTooLarge
 
 _PLAIN = frozenset({"role", "content"})
 

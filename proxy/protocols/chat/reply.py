@@ -20,10 +20,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal
 from uuid import uuid4
 
-from ...errors import BackendFault, ClientFault, GatewayError, quote
-from ...events import BlockKind
-from ...folding import is_half
-from ...model import (
+from toolwire.errors import BackendFault, ClientFault, GatewayError, quote
+from toolwire.events import BlockKind
+from toolwire.folding import is_half
+from toolwire.model import (
     EMPTY,
     Extra,
     FinishReason,
@@ -38,18 +38,27 @@ from ...model import (
     fields_of,
     scoped,
 )
-from ...scan._grammar import SPACE
-from .. import overflow
-from ..base import WriteOptions
-from ..call_deltas import new_call_id
-from ..ends import of_cut, read_end, told
-from ..in_band import fault_of
-from ..noise import NAMELESS, Note, unnoted
-from ..numbers import MAX_CALLS, MAX_CHOICES, index_of, rest_of_counts, too_many, usage_of, whole_number, with_rest
-from ..wire import dump, dumper, nameless, read_answer, shorten, unfinished, unreadable, whole
-from .opaque import REASONING, joined, opaque_of, without
-from .request_writer import write_call
-from .unmodelled import PROTOCOL, call_extra
+from toolwire.protocols.base import WriteOptions
+from toolwire.protocols.chat.opaque import REASONING, joined, opaque_of, without
+from toolwire.protocols.chat.request_writer import write_call
+from toolwire.protocols.chat.unmodelled import PROTOCOL, call_extra
+from toolwire.protocols.shared import overflow
+from toolwire.protocols.shared.call_deltas import new_call_id
+from toolwire.protocols.shared.ends import of_cut, read_end, told
+from toolwire.protocols.shared.in_band import fault_of
+from toolwire.protocols.shared.noise import NAMELESS, Note, unnoted
+from toolwire.protocols.shared.numbers import (
+    MAX_CALLS,
+    MAX_CHOICES,
+    index_of,
+    rest_of_counts,
+    too_many,
+    usage_of,
+    whole_number,
+    with_rest,
+)
+from toolwire.protocols.shared.wire import dump, dumper, nameless, read_answer, shorten, unfinished, unreadable, whole
+from toolwire.scan._grammar import SPACE
 
 _ONLY_OBJECTS: Final = frozenset({dict})
 

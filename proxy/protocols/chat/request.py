@@ -3,7 +3,7 @@
 Rules:
 
 1. The shape (types, ranges, which field needs which) is checked here; what needs the route or the whole conversation
-   (ids that match, order, tool schemas, unsupported fields) is left to `middlewares.validation`.
+   (ids that match, order, tool schemas, unsupported fields) is left to `toolwire.middlewares.validation`.
 2. `null` for an optional field means absent.
 3. A message is read in one canonical order: reasoning, content, refusal, calls. Order between those kinds is the one
    thing about a message that this protocol cannot express.
@@ -19,9 +19,9 @@ from collections.abc import Iterable, Mapping
 from operator import itemgetter
 from typing import Any, Final
 
-from ...errors import ClientFault, quote
-from ...formats.toolset import ToolSet, known_set, new_set
-from ...model import (
+from toolwire.errors import ClientFault, quote
+from toolwire.formats.engine.toolset import ToolSet, known_set, new_set
+from toolwire.model import (
     EMPTY,
     LIKE_SERVER,
     Extra,
@@ -42,9 +42,9 @@ from ...model import (
     ToolUse,
     scoped,
 )
-from ..request_schema import RequestSchema
-from .opaque import OPAQUE, REASONING, opaque_of
-from .unmodelled import CALL_FIELDS, PROTOCOL, call_extra, nestedrest_of, rest_of
+from toolwire.protocols.chat.opaque import OPAQUE, REASONING, opaque_of
+from toolwire.protocols.chat.unmodelled import CALL_FIELDS, PROTOCOL, call_extra, nestedrest_of, rest_of
+from toolwire.protocols.shared.request_schema import RequestSchema
 
 MODELLED: Final = frozenset(
     {

@@ -20,7 +20,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from ...model import (
+from toolwire.model import (
     EMPTY,
     Extra,
     Image,
@@ -34,10 +34,10 @@ from ...model import (
     fields_of,
     scoped,
 )
-from ...scan._grammar import SPACE
-from ..client_tools import TOOLSET
-from ..wire import dump, load, whole
-from .ids import is_own_signature, server_id, signature_of, wire_id
+from toolwire.protocols.messages.ids import is_own_signature, server_id, signature_of, wire_id
+from toolwire.protocols.shared.client_tools import TOOLSET
+from toolwire.protocols.shared.wire import dump, load, whole
+from toolwire.scan._grammar import SPACE
 
 PROTOCOL: Final = "messages"
 

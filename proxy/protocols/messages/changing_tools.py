@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from ...formats.rendering import prompt_name
-from ...formats.toolset import ToolSet
-from ...model import EMPTY, ToolSpec
+from toolwire.formats.engine.rendering import prompt_name
+from toolwire.formats.engine.toolset import ToolSet
+from toolwire.model import EMPTY, ToolSpec
 
 ADDITION: Final = "tool_addition"
 REMOVAL: Final = "tool_removal"

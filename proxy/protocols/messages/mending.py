@@ -1,13 +1,13 @@
-"""Odd Messages requests, mended (`proxy.protocols.mending`)."""
+"""Odd Messages requests, mended (`toolwire.protocols.shared.mending`)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from ...tolerances import ARGUMENTS
-from ..mending import Mending, is_object, object_of, objects
-from ..wire import dump, load
+from toolwire.protocols.shared.mending import Mending, is_object, object_of, objects
+from toolwire.protocols.shared.wire import dump, load
+from toolwire.tolerances import ARGUMENTS
 
 
 def mended(body: Mapping[str, Any], mending: Mending) -> dict[str, Any]:

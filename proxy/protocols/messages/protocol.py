@@ -15,26 +15,34 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from ...errors import GatewayError
-from ...formats.toolset import note, note_of
-from ...model import ModelReply, ModelRequest, ToolSpec, Usage, fields_of
-from .. import openai
-from ..base import Allowance, ClientSide, ListedModel, ServerSide, StreamReader, StreamWriter, WriteOptions
-from ..mending import Mending
-from ..noise import Note, in_messages, of_frame, unnoted
-from ..numbers import MAX_CHOICES
-from ..request_schema import RequestSchema
-from ..wire import dump, load
-from .blocks import PART_FIELDS, PROTOCOL
-from .errors import read_refusal, status_of, write_error, write_limits
-from .ids import given_id
-from .mending import mended
-from .reader import MessagesReader
-from .reply import read_reply, read_usage, thinking_of, write_reply
-from .request import BETA, HEADERS, code_of, read_request
-from .request_writer import COUNTED, write_request
-from .streamed import frame
-from .writer import MessagesWriter
+from toolwire.errors import GatewayError
+from toolwire.formats.engine.toolset import note, note_of
+from toolwire.model import ModelReply, ModelRequest, ToolSpec, Usage, fields_of
+from toolwire.protocols.base import (
+    Allowance,
+    ClientSide,
+    ListedModel,
+    ServerSide,
+    StreamReader,
+    StreamWriter,
+    WriteOptions,
+)
+from toolwire.protocols.messages.blocks import PART_FIELDS, PROTOCOL
+from toolwire.protocols.messages.errors import read_refusal, status_of, write_error, write_limits
+from toolwire.protocols.messages.ids import given_id
+from toolwire.protocols.messages.mending import mended
+from toolwire.protocols.messages.reader import MessagesReader
+from toolwire.protocols.messages.reply import read_reply, read_usage, thinking_of, write_reply
+from toolwire.protocols.messages.request import BETA, HEADERS, code_of, read_request
+from toolwire.protocols.messages.request_writer import COUNTED, write_request
+from toolwire.protocols.messages.streamed import frame
+from toolwire.protocols.messages.writer import MessagesWriter
+from toolwire.protocols.shared import openai
+from toolwire.protocols.shared.mending import Mending
+from toolwire.protocols.shared.noise import Note, in_messages, of_frame, unnoted
+from toolwire.protocols.shared.numbers import MAX_CHOICES
+from toolwire.protocols.shared.request_schema import RequestSchema
+from toolwire.protocols.shared.wire import dump, load
 
 EARLY: Final = "fine-grained-tool-streaming"
 """The beta that asks for input while it comes: what its name begins with."""
@@ -50,7 +58,7 @@ class MessagesProtocol(ClientSide, ServerSide):
     name = PROTOCOL
     path = "/messages"
     content_type = "text/event-stream; charset=utf-8"
-    api = "proxy.protocols:schemas/messages_api.json"
+    api = "toolwire.protocols:schemas/messages_api.json"
     example: Mapping[str, Any] = {
         "max_tokens": 16,
         "messages": [{"role": "user", "content": "Look."}],

@@ -20,9 +20,9 @@ from typing import Any, Final
 
 import orjson
 
-from ...errors import BackendFault
-from ...folding import add_part
-from ...model import (
+from toolwire.errors import BackendFault
+from toolwire.folding import add_part
+from toolwire.model import (
     EMPTY,
     Extra,
     FinishReason,
@@ -39,17 +39,17 @@ from ...model import (
     fields_of,
     scoped,
 )
-from ...scan._grammar import SPACE
-from ..base import WriteOptions
-from ..call_deltas import new_call_id
-from ..chat.reply import is_whole, text_of
-from ..ends import meaning, of_cut, read_end, told
-from ..noise import LEFT_OUT, NAMELESS, Note, of_item, unnoted
-from ..numbers import MAX_PARTS, rest_of_counts, too_many, usage_of, with_rest
-from ..wire import dumper, nameless, read_answer, unreadable, whole
-from .blocks import PROTOCOL, input_of, is_object, read_block, rest_of, write_block
-from .errors import read_error
-from .ids import message_id
+from toolwire.protocols.base import WriteOptions
+from toolwire.protocols.chat.reply import is_whole, text_of
+from toolwire.protocols.messages.blocks import PROTOCOL, input_of, is_object, read_block, rest_of, write_block
+from toolwire.protocols.messages.errors import read_error
+from toolwire.protocols.messages.ids import message_id
+from toolwire.protocols.shared.call_deltas import new_call_id
+from toolwire.protocols.shared.ends import meaning, of_cut, read_end, told
+from toolwire.protocols.shared.noise import LEFT_OUT, NAMELESS, Note, of_item, unnoted
+from toolwire.protocols.shared.numbers import MAX_PARTS, rest_of_counts, too_many, usage_of, with_rest
+from toolwire.protocols.shared.wire import dumper, nameless, read_answer, unreadable, whole
+from toolwire.scan._grammar import SPACE
 
 ANSWER: Final = frozenset({"id", "type", "role", "model", "content", "stop_reason", "stop_sequence", "usage"})
 _COUNTS: Final[Mapping[str, Any]] = dict.fromkeys(

@@ -3,7 +3,7 @@
 Rules:
 
 1. The shape (types, ranges, which field needs which) is checked here; what needs the route or the whole conversation is
-   left to `middlewares.validation`.
+   left to `toolwire.middlewares.validation`.
 2. `null` for an optional field means absent.
 3. What is read is written back, every field of it (`tests/protocols/test_messages_request.py`), but in one of several
    forms that say the same: a single bare text as a string, system messages at the beginning as `system`, a format in
@@ -16,9 +16,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any, Final
 
-from ...errors import ClientFault, quote
-from ...formats.toolset import known_set, new_set
-from ...model import (
+from toolwire.errors import ClientFault, quote
+from toolwire.formats.engine.toolset import known_set, new_set
+from toolwire.model import (
     EMPTY,
     Message,
     ModelRequest,
@@ -34,12 +34,12 @@ from ...model import (
     replace,
     scoped,
 )
-from ..client_tools import told_apart
-from ..request_schema import RequestSchema
-from .blocks import PROTOCOL, read_content, rest_of
-from .changing_tools import in_force, without_changes
-from .client_tools import client_tools
-from .ids import read_id
+from toolwire.protocols.messages.blocks import PROTOCOL, read_content, rest_of
+from toolwire.protocols.messages.changing_tools import in_force, without_changes
+from toolwire.protocols.messages.client_tools import client_tools
+from toolwire.protocols.messages.ids import read_id
+from toolwire.protocols.shared.client_tools import told_apart
+from toolwire.protocols.shared.request_schema import RequestSchema
 
 MODELLED: Final = frozenset(
     {

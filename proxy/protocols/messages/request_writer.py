@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from ...model import (
+from toolwire.model import (
     EMPTY,
     Message,
     ModelRequest,
@@ -27,9 +27,9 @@ from ...model import (
     ToolUse,
     fields_of,
 )
-from ..client_tools import is_client_tool
-from .blocks import PROTOCOL, request_blocks, rest_of, write_content
-from .request import FORMAT_NAME, HEADERS, KNOWN, TOOL_FIELDS
+from toolwire.protocols.messages.blocks import PROTOCOL, request_blocks, rest_of, write_content
+from toolwire.protocols.messages.request import FORMAT_NAME, HEADERS, KNOWN, TOOL_FIELDS
+from toolwire.protocols.shared.client_tools import is_client_tool
 
 MAX_TOKENS: Final = 4096
 """What is asked for where the client sets no limit: no model of the protocol gives less."""

@@ -14,13 +14,13 @@ from typing import Any, Protocol
 
 import orjson
 
-from ...events import BlockStatus, Open, extra_of
-from ...model import EMPTY, Extra, fields_of, merged
-from ...scan._grammar import SPACE
-from ..base import TextFrame
-from ..wire import dump, whole
-from .blocks import PROTOCOL, as_object, call_fields, is_object
-from .ids import Signing, wire_id
+from toolwire.events import BlockStatus, Open, extra_of
+from toolwire.model import EMPTY, Extra, fields_of, merged
+from toolwire.protocols.base import TextFrame
+from toolwire.protocols.messages.blocks import PROTOCOL, as_object, call_fields, is_object
+from toolwire.protocols.messages.ids import Signing, wire_id
+from toolwire.protocols.shared.wire import dump, whole
+from toolwire.scan._grammar import SPACE
 
 
 def frame(kind: str, **fields: Any) -> bytes:

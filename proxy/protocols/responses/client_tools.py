@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ...model import EMPTY, Image, Opaque, Part, Text, ToolResult, ToolSpec, ToolUse, fields_of
-from ...scan._grammar import SPACE
-from ..client_tools import ITEM_TYPE, Published, integer, schema, several, text, word
-from ..wire import dump, load, whole
+from toolwire.model import EMPTY, Image, Opaque, Part, Text, ToolResult, ToolSpec, ToolUse, fields_of
+from toolwire.protocols.shared.client_tools import ITEM_TYPE, Published, integer, schema, several, text, word
+from toolwire.protocols.shared.wire import dump, load, whole
+from toolwire.scan._grammar import SPACE
 
 PROTOCOL: Final = "responses"
 SEARCH: Final = "tool_search"

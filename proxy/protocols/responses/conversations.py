@@ -11,14 +11,14 @@ from dataclasses import replace
 from secrets import token_hex
 from typing import Any, Final
 
-from ...errors import ClientFault
-from ..conversation_form import ConversationForm, Items
-from ..turn import Turn
-from ..wire import dump_in_pieces, load
-from .items import whole_items
-from .kept_items import listed
-from .request import SHAPE
-from .resource import conversation_of
+from toolwire.errors import ClientFault
+from toolwire.protocols.responses.items import whole_items
+from toolwire.protocols.responses.kept_items import listed
+from toolwire.protocols.responses.request import SHAPE
+from toolwire.protocols.responses.resource import conversation_of
+from toolwire.protocols.shared.conversation_form import ConversationForm, Items
+from toolwire.protocols.shared.turn import Turn
+from toolwire.protocols.shared.wire import dump_in_pieces, load
 
 PREFIX: Final = "conv_"
 

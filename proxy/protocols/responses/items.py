@@ -28,7 +28,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from ...model import (
+from toolwire.model import (
     EMPTY,
     CallKind,
     Extra,
@@ -45,13 +45,21 @@ from ...model import (
     merged,
     scoped,
 )
-from ...scan._grammar import SPACE
-from ..client_tools import ITEM_TYPE
-from ..wire import dump, whole
-from .client_tools import KEPT_FIELDS, call_fields, item_type, read_client_call, read_output, status_of, write_output
-from .summaries import KINDS as SUMMARIES
-from .summaries import REQUEST, TRIGGER, read_summary
-from .tools_in_input import ADDITIONAL
+from toolwire.protocols.responses.client_tools import (
+    KEPT_FIELDS,
+    call_fields,
+    item_type,
+    read_client_call,
+    read_output,
+    status_of,
+    write_output,
+)
+from toolwire.protocols.responses.summaries import KINDS as SUMMARIES
+from toolwire.protocols.responses.summaries import REQUEST, TRIGGER, read_summary
+from toolwire.protocols.responses.tools_in_input import ADDITIONAL
+from toolwire.protocols.shared.client_tools import ITEM_TYPE
+from toolwire.protocols.shared.wire import dump, whole
+from toolwire.scan._grammar import SPACE
 
 PROTOCOL: Final = "responses"
 

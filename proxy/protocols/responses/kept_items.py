@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from ...model import Message, ModelRequest, Opaque, Part, ToolResult, ToolUse, merged
-from ..base import WriteOptions
-from ..wire import dump
-from .ids import PREFIXES, derived_id
-from .items import PROTOCOL, Reading, read_call, write_result
-from .reply import Origins, output_items
+from toolwire.model import Message, ModelRequest, Opaque, Part, ToolResult, ToolUse, merged
+from toolwire.protocols.base import WriteOptions
+from toolwire.protocols.responses.ids import PREFIXES, derived_id
+from toolwire.protocols.responses.items import PROTOCOL, Reading, read_call, write_result
+from toolwire.protocols.responses.reply import Origins, output_items
+from toolwire.protocols.shared.wire import dump
 
 Items = Sequence[Mapping[str, Any]]
 

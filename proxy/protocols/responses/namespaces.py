@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from operator import is_
 
-from ...model import Message, Part, ToolResult, ToolSpec, ToolUse, replace
+from toolwire.model import Message, Part, ToolResult, ToolSpec, ToolUse, replace
 
 
 def with_namespaces(messages: tuple[Message, ...], tools: Iterable[ToolSpec]) -> tuple[Message, ...]:

@@ -15,14 +15,14 @@ from typing import Any, Final, Protocol
 
 import orjson
 
-from ...events import BlockStatus, Open
-from ...model import EMPTY, Extra, Reasoning, Refusal, Text, ToolUse, fields_of, merged
-from ...scan._grammar import SPACE
-from ..base import TextFrame
-from ..wire import dump, whole
-from .client_tools import FORMS
-from .items import PROTOCOL, part_fields, write_call, write_reasoning
-from .reply import CallNames, item_fields, message_item, refusal_part, text_part
+from toolwire.events import BlockStatus, Open
+from toolwire.model import EMPTY, Extra, Reasoning, Refusal, Text, ToolUse, fields_of, merged
+from toolwire.protocols.base import TextFrame
+from toolwire.protocols.responses.client_tools import FORMS
+from toolwire.protocols.responses.items import PROTOCOL, part_fields, write_call, write_reasoning
+from toolwire.protocols.responses.reply import CallNames, item_fields, message_item, refusal_part, text_part
+from toolwire.protocols.shared.wire import dump, whole
+from toolwire.scan._grammar import SPACE
 
 QUEUED: Final = ("response.created", "response.queued")
 """Events with which a stream begins that is made in the background."""

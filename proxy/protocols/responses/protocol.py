@@ -16,26 +16,26 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from ...errors import GatewayError
-from ...events import Opaque
-from ...model import Message, ModelReply, ModelRequest, ToolUse, Usage, fields_of
-from .. import openai
-from ..base import ClientSide, ListedModel, Route, ServerSide, StreamReader, StreamWriter, WriteOptions
-from ..mending import Mending
-from ..noise import Note, in_responses, of_frame, unnoted
-from ..numbers import MAX_CHOICES
-from ..wire import load
-from .compaction import asking, write_compacted
-from .items import PROTOCOL, known_fields
-from .mending import mended
-from .reader import ResponsesReader
-from .reply import read_reply, write_reply
-from .request import read_request
-from .request_writer import COUNTED, ENCRYPTED, own_body, write_request
-from .resource import read_usage
-from .served import ResponsesServed, secrets
-from .turns import ResponsesTurns
-from .writer import ResponsesWriter
+from toolwire.errors import GatewayError
+from toolwire.events import Opaque
+from toolwire.model import Message, ModelReply, ModelRequest, ToolUse, Usage, fields_of
+from toolwire.protocols.base import ClientSide, ListedModel, Route, ServerSide, StreamReader, StreamWriter, WriteOptions
+from toolwire.protocols.responses.compaction import asking, write_compacted
+from toolwire.protocols.responses.items import PROTOCOL, known_fields
+from toolwire.protocols.responses.mending import mended
+from toolwire.protocols.responses.reader import ResponsesReader
+from toolwire.protocols.responses.reply import read_reply, write_reply
+from toolwire.protocols.responses.request import read_request
+from toolwire.protocols.responses.request_writer import COUNTED, ENCRYPTED, own_body, write_request
+from toolwire.protocols.responses.resource import read_usage
+from toolwire.protocols.responses.served import ResponsesServed, secrets
+from toolwire.protocols.responses.turns import ResponsesTurns
+from toolwire.protocols.responses.writer import ResponsesWriter
+from toolwire.protocols.shared import openai
+from toolwire.protocols.shared.mending import Mending
+from toolwire.protocols.shared.noise import Note, in_responses, of_frame, unnoted
+from toolwire.protocols.shared.numbers import MAX_CHOICES
+from toolwire.protocols.shared.wire import load
 
 ENDS: Final = tuple(f"response.{how}" for how in ("completed", "incomplete", "failed", "cancelled", "done"))
 """The types of frames that end a stream."""
@@ -49,24 +49,26 @@ class ResponsesProtocol(ClientSide, ServerSide):
     name = PROTOCOL
     path = "/responses"
     content_type = "text/event-stream; charset=utf-8"
-    api = "proxy.protocols:schemas/responses_api.json"
+    api = "toolwire.protocols:schemas/responses_api.json"
     example: Mapping[str, Any] = {"input": "Look.", "tools": [openai.TOOL], "stream": True}
     whole_history = False
     turns = ResponsesTurns()
     routes = (
-        Route("GET", "/responses", "proxy.pipeline.sockets:connect"),
-        Route("GET", "/responses/{id}", "proxy.pipeline.responses:read"),
-        Route("DELETE", "/responses/{id}", "proxy.pipeline.responses:delete"),
-        Route("GET", "/responses/{id}/input_items", "proxy.pipeline.responses:list_input"),
-        Route("POST", "/responses/{id}/cancel", "proxy.pipeline.responses:cancel"),
-        Route("POST", "/conversations", "proxy.pipeline.conversations:create"),
-        Route("GET", "/conversations/{id}", "proxy.pipeline.conversations:read"),
-        Route("POST", "/conversations/{id}", "proxy.pipeline.conversations:update"),
-        Route("DELETE", "/conversations/{id}", "proxy.pipeline.conversations:delete"),
-        Route("GET", "/conversations/{id}/items", "proxy.pipeline.conversations:list_items"),
-        Route("POST", "/conversations/{id}/items", "proxy.pipeline.conversations:add_items"),
-        Route("GET", "/conversations/{id}/items/{item}", "proxy.pipeline.conversations:read_item"),
-        Route("DELETE", "/conversations/{id}/items/{item}", "proxy.pipeline.conversations:delete_item"),
+        Route("GET", "/responses", "toolwire.pipeline.websocket.sockets:connect"),
+        Route("GET", "/responses/{id}", "toolwire.pipeline.conversations.responses:read"),
+        Route("DELETE", "/responses/{id}", "toolwire.pipeline.conversations.responses:delete"),
+        Route("GET", "/responses/{id}/input_items", "toolwire.pipeline.conversations.responses:list_input"),
+        Route("POST", "/responses/{id}/cancel", "toolwire.pipeline.conversations.responses:cancel"),
+        Route("POST", "/conversations", "toolwire.pipeline.conversations.conversations:create"),
+        Route("GET", "/conversations/{id}", "toolwire.pipeline.conversations.conversations:read"),
+        Route("POST", "/conversations/{id}", "toolwire.pipeline.conversations.conversations:update"),
+        Route("DELETE", "/conversations/{id}", "toolwire.pipeline.conversations.conversations:delete"),
+        Route("GET", "/conversations/{id}/items", "toolwire.pipeline.conversations.conversations:list_items"),
+        Route("POST", "/conversations/{id}/items", "toolwire.pipeline.conversations.conversations:add_items"),
+        Route("GET", "/conversations/{id}/items/{item}", "toolwire.pipeline.conversations.conversations:read_item"),
+        Route(
+            "DELETE", "/conversations/{id}/items/{item}", "toolwire.pipeline.conversations.conversations:delete_item"
+        ),
     )
     count_path = "/responses/input_tokens"
     compact_path = "/responses/compact"

@@ -24,10 +24,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
-from ...errors import BackendFault, GatewayError
-from ...folding import add_part, is_half
-from ...formats.toolset import NAME_BYTES, note, note_of
-from ...model import (
+from toolwire.errors import BackendFault, GatewayError
+from toolwire.folding import add_part, is_half
+from toolwire.formats.engine.toolset import NAME_BYTES, note, note_of
+from toolwire.model import (
     EMPTY,
     Extra,
     FinishReason,
@@ -47,20 +47,36 @@ from ...model import (
     merged,
     scoped,
 )
-from ...scan._grammar import SPACE
-from ..base import WriteOptions
-from ..call_deltas import new_call_id
-from ..chat.reply import arguments_text, is_whole, text_of
-from ..client_tools import ITEM_TYPE
-from ..ends import of_cut, read_end, told
-from ..noise import LEFT_OUT, NAMELESS, Note, of_item, unnoted
-from ..numbers import MAX_PARTS, too_many, whole_number
-from ..wire import nameless, read_answer, unreadable, whole
-from .client_tools import item_types, read_client_call
-from .errors import read_fault
-from .ids import derived_id
-from .items import PROTOCOL, call_extra, call_type, part_fields, read_reasoning, read_said, write_call, write_reasoning
-from .resource import DEFAULT_TIER, RESOURCE_KEYS, read_usage, resource, response_id, write_resource
+from toolwire.protocols.base import WriteOptions
+from toolwire.protocols.chat.reply import arguments_text, is_whole, text_of
+from toolwire.protocols.responses.client_tools import item_types, read_client_call
+from toolwire.protocols.responses.errors import read_fault
+from toolwire.protocols.responses.ids import derived_id
+from toolwire.protocols.responses.items import (
+    PROTOCOL,
+    call_extra,
+    call_type,
+    part_fields,
+    read_reasoning,
+    read_said,
+    write_call,
+    write_reasoning,
+)
+from toolwire.protocols.responses.resource import (
+    DEFAULT_TIER,
+    RESOURCE_KEYS,
+    read_usage,
+    resource,
+    response_id,
+    write_resource,
+)
+from toolwire.protocols.shared.call_deltas import new_call_id
+from toolwire.protocols.shared.client_tools import ITEM_TYPE
+from toolwire.protocols.shared.ends import of_cut, read_end, told
+from toolwire.protocols.shared.noise import LEFT_OUT, NAMELESS, Note, of_item, unnoted
+from toolwire.protocols.shared.numbers import MAX_PARTS, too_many, whole_number
+from toolwire.protocols.shared.wire import nameless, read_answer, unreadable, whole
+from toolwire.scan._grammar import SPACE
 
 _NUMBERED: Final = re.compile(r"(?:fc|ctc)_([0-9]{1,9})")
 # --- output items ---------------------------------------------------------------------------------------------------
@@ -342,8 +358,8 @@ def broken_off(
     error: GatewayError | None = None,
     origins: Origins | None = None,
 ) -> dict[str, Any]:
-    """The resource of an answer that broke off after `reply` (see `proxy.folding.Folding.reply`). `origins` takes those
-    of its output."""
+    """The resource of an answer that broke off after `reply` (see `toolwire.folding.Folding.reply`). `origins` takes
+    those of its output."""
     ident = response_id(reply.id)
     parts = reply.choices[0].parts if reply.choices else ()
     output = output_items(parts, options, ident, cut=True, origins=origins)

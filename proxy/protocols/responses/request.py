@@ -3,7 +3,7 @@
 Rules:
 
 1. The shape (types, ranges, which field needs which) is checked here; what needs the route or the whole conversation is
-   left to `middlewares.validation`.
+   left to `toolwire.middlewares.validation`.
 2. `null` for an optional field means absent. Unknown fields, items, parts and tools never fail.
 3. Fields of the protocol that are not modelled (`metadata`, `include`, ...) go to `ModelRequest.protocol_fields`, and
    are echoed from the body by `reply`; fields that the protocol does not know go to `ModelRequest.extra`.
@@ -19,9 +19,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from ...errors import ClientFault, quote
-from ...formats.toolset import ToolSet, known_set, new_set
-from ...model import (
+from toolwire.errors import ClientFault, quote
+from toolwire.formats.engine.toolset import ToolSet, known_set, new_set
+from toolwire.model import (
     EMPTY,
     Extra,
     Message,
@@ -34,13 +34,13 @@ from ...model import (
     replace,
     scoped,
 )
-from ..client_tools import told_apart
-from ..request_schema import RequestSchema
-from .client_tools import chosen_tool, client_tool, item_types
-from .items import PROTOCOL, own_items, read_items
-from .namespaces import with_namespaces
-from .summaries import asks_summary
-from .tools_in_input import carried_tools, in_force, not_deferred
+from toolwire.protocols.responses.client_tools import chosen_tool, client_tool, item_types
+from toolwire.protocols.responses.items import PROTOCOL, own_items, read_items
+from toolwire.protocols.responses.namespaces import with_namespaces
+from toolwire.protocols.responses.summaries import asks_summary
+from toolwire.protocols.responses.tools_in_input import carried_tools, in_force, not_deferred
+from toolwire.protocols.shared.client_tools import told_apart
+from toolwire.protocols.shared.request_schema import RequestSchema
 
 KNOWN: Final = frozenset(
     {

@@ -19,12 +19,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import Any, Final
 
-from ...model import EMPTY, Message, ModelRequest, Reasoning, Text, ToolChoice, ToolSpec, fields_of
-from ..call_ids import at_most
-from ..client_tools import is_client_tool
-from .ids import response_of
-from .items import PROTOCOL, own_items, write_items
-from .request import GATEWAYS_OWN, KNOWN, TOOL_FIELDS
+from toolwire.model import EMPTY, Message, ModelRequest, Reasoning, Text, ToolChoice, ToolSpec, fields_of
+from toolwire.protocols.responses.ids import response_of
+from toolwire.protocols.responses.items import PROTOCOL, own_items, write_items
+from toolwire.protocols.responses.request import GATEWAYS_OWN, KNOWN, TOOL_FIELDS
+from toolwire.protocols.shared.call_ids import at_most
+from toolwire.protocols.shared.client_tools import is_client_tool
 
 LEAST_TOKENS: Final = 16
 """Less is refused."""

@@ -18,9 +18,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from ...errors import ClientFault, quote
-from ...events import Event
-from ...model import (
+from toolwire.errors import ClientFault, quote
+from toolwire.events import Event
+from toolwire.model import (
     EMPTY,
     Message,
     ModelRequest,
@@ -35,9 +35,8 @@ from ...model import (
     are_plain,
     fields_of,
 )
-from ..served import ALL_TOOLS, Approved, ServedForm, ServedHistory, ServedTool, ToolFilter, ToolServer
-from .items import PROTOCOL, own_items
-from .served_items import (
+from toolwire.protocols.responses.items import PROTOCOL, own_items
+from toolwire.protocols.responses.served_items import (
     CALL,
     LISTING,
     REQUEST,
@@ -50,6 +49,15 @@ from .served_items import (
     read_result,
     read_use,
     told,
+)
+from toolwire.protocols.shared.served import (
+    ALL_TOOLS,
+    Approved,
+    ServedForm,
+    ServedHistory,
+    ServedTool,
+    ToolFilter,
+    ToolServer,
 )
 
 LABEL_CHARS: Final = 64

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 from uuid import uuid4
 
-from ...errors import BackendFault
-from ...model import Message, Text
-from ..wire import dump, load
+from toolwire.errors import BackendFault
+from toolwire.model import Message, Text
+from toolwire.protocols.shared.wire import dump, load
 
 KINDS: Final = ("compaction", "compaction_summary")
 """The types of such items; the second is what some clients call them."""

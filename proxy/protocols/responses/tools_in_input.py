@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from ...model import ToolSpec, fields_of
-from .client_tools import PROTOCOL, SEARCH
+from toolwire.model import ToolSpec, fields_of
+from toolwire.protocols.responses.client_tools import PROTOCOL, SEARCH
 
 SEARCH_OUTPUT: Final = f"{SEARCH}_output"
 ADDITIONAL: Final = "additional_tools"

@@ -12,20 +12,20 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Literal, overload
 
-from ...errors import GatewayError
-from ...model import Message, ModelReply, ModelRequest, Opaque, Text
-from ..base import TurnForm, WriteOptions
-from ..turn import Turn, TurnStatus
-from ..wire import PIECE_CHARS, dump, dump_in_pieces, load
-from .conversations import ResponsesConversations
-from .ids import new_response_id, response_of
-from .items import PROTOCOL, joined, own_items, read_items, whole_items, write_items
-from .kept_items import answered, listed, made_output
-from .output import QUEUED, head_of
-from .reply import Origins, broken_off, write_finished
-from .request import with_earlier_tools
-from .resource import resource, response_error, write_begun, write_resource
-from .summaries import asks_summary, summary_item
+from toolwire.errors import GatewayError
+from toolwire.model import Message, ModelReply, ModelRequest, Opaque, Text
+from toolwire.protocols.base import TurnForm, WriteOptions
+from toolwire.protocols.responses.conversations import ResponsesConversations
+from toolwire.protocols.responses.ids import new_response_id, response_of
+from toolwire.protocols.responses.items import PROTOCOL, joined, own_items, read_items, whole_items, write_items
+from toolwire.protocols.responses.kept_items import answered, listed, made_output
+from toolwire.protocols.responses.output import QUEUED, head_of
+from toolwire.protocols.responses.reply import Origins, broken_off, write_finished
+from toolwire.protocols.responses.request import with_earlier_tools
+from toolwire.protocols.responses.resource import resource, response_error, write_begun, write_resource
+from toolwire.protocols.responses.summaries import asks_summary, summary_item
+from toolwire.protocols.shared.turn import Turn, TurnStatus
+from toolwire.protocols.shared.wire import PIECE_CHARS, dump, dump_in_pieces, load
 
 _LAST: Final = frozenset({"response.completed", "response.incomplete", "response.failed"})
 """Events that end a stream."""

@@ -23,15 +23,14 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from ...errors import Cancelled, GatewayError
-from ...events import BlockKind, BlockStatus, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
-from ...model import EMPTY, Extra, Usage, fields_of, merged
-from ...model import Opaque as OpaquePart
-from ..base import KEEPALIVE, TextFrame, WriteOptions
-from ..wire import dump
-from .ids import derived_id
-from .items import PROTOCOL
-from .output import (
+from toolwire.errors import Cancelled, GatewayError
+from toolwire.events import BlockKind, BlockStatus, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
+from toolwire.model import EMPTY, Extra, Usage, fields_of, merged
+from toolwire.model import Opaque as OpaquePart
+from toolwire.protocols.base import KEEPALIVE, TextFrame, WriteOptions
+from toolwire.protocols.responses.ids import derived_id
+from toolwire.protocols.responses.items import PROTOCOL
+from toolwire.protocols.responses.output import (
     QUEUED,
     CallItem,
     Inline,
@@ -44,9 +43,10 @@ from .output import (
     head_of,
     new_head,
 )
-from .reply import CallNames, as_shown, end_time, is_item, opaque_item, outcome, written_as
-from .resource import resource, response_id, take_begun, write_resource
-from .served_items import CALL, as_begun, closing_frame, is_own, opening_frames
+from toolwire.protocols.responses.reply import CallNames, as_shown, end_time, is_item, opaque_item, outcome, written_as
+from toolwire.protocols.responses.resource import resource, response_id, take_begun, write_resource
+from toolwire.protocols.responses.served_items import CALL, as_begun, closing_frame, is_own, opening_frames
+from toolwire.protocols.shared.wire import dump
 
 DONE: Final = b"data: [DONE]\n\n"
 

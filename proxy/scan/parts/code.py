@@ -1,15 +1,15 @@
 """Following what is not JSON, character by character.
 
 Like `json.py` these answer one question, where the thing ends. What it means, and whether it means anything, is said
-once it is whole (`proxy/scan/literals.py`).
+once it is whole (`proxy/repair/literals.py`).
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from .._grammar import MAX_DEPTH
-from ..modes import STRING, WHOLE, WRONG
+from toolwire.scan._grammar import MAX_DEPTH
+from toolwire.scan.modes import STRING, WHOLE, WRONG
 
 # What a reader waits for, besides `modes`.
 _FIRST: Final = 20

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from .._grammar import MAX_DEPTH
-from ..modes import STRING, WHOLE, WRONG
+from toolwire.scan._grammar import MAX_DEPTH
+from toolwire.scan.modes import STRING, WHOLE, WRONG
 
 # What `ObjectReader` waits for, besides `modes`.
 _VALUE: Final = 0

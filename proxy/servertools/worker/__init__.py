@@ -14,5 +14,5 @@
 | `serve` | what a worker does |
 
 Needs nothing but the standard library, and as little of it as possible: a worker imports this when it starts, and it
-must be there before a tool's code is. The gateway's side is `proxy.servertools.process` and `pool`.
+must be there before a tool's code is. The gateway's side is `toolwire.servertools.process` and `pool`.
 """

@@ -136,7 +136,7 @@ def _work(data: int) -> None:
     assert spec.loader is not None
     module = sys.modules["proxy"] = module_from_spec(spec)
     spec.loader.exec_module(module)
-    from proxy.servertools.worker import serve
+    from toolwire.servertools.worker import serve
 
     serve.main(data)
 

@@ -19,7 +19,7 @@ from importlib.util import decode_source, spec_from_file_location
 from types import CodeType, ModuleType
 from typing import Final
 
-from .sources import Snapshot, Source
+from toolwire.servertools.worker.sources import Snapshot, Source
 
 PACKAGE: Final = "toolwire_tools"
 """The folder, as a package."""

@@ -21,14 +21,14 @@ import socket
 import sys
 from typing import TYPE_CHECKING, Any
 
-from . import bounds
-from .answers import Answer, raised, said
-from .declared import Handler, declared, is_coroutine, text_of
-from .frames import HEAD, packed, unpacked
-from .importing import Modules
-from .leftovers import Leftovers
-from .sources import received
-from .values import encode
+from toolwire.servertools.worker import bounds
+from toolwire.servertools.worker.answers import Answer, raised, said
+from toolwire.servertools.worker.declared import Handler, declared, is_coroutine, text_of
+from toolwire.servertools.worker.frames import HEAD, packed, unpacked
+from toolwire.servertools.worker.importing import Modules
+from toolwire.servertools.worker.leftovers import Leftovers
+from toolwire.servertools.worker.sources import received
+from toolwire.servertools.worker.values import encode
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop

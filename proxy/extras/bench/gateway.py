@@ -1,0 +1,261 @@
+"""`toolwire bench gateway`: what the gateway adds to a request and to a streamed frame (R17.1).
+
+Everything runs in this process on the loopback interface: a model server that answers by script, the gateway in front
+of it as it is configured, and a client that asks both in turns, one request at a time. How much longer the answer takes
+through the gateway than the one asked for directly beside it is the overhead, a sample of differences. Whatever
+disturbed one of the two is in there, so a figure is shown with its confidence interval, and as an upper bound where it
+cannot be told from nothing. Under load, in processes of their own, against other programs: see `bench/`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from aiohttp import ClientSession, web
+
+from toolwire.app import create_app
+from toolwire.config import AuthConfig, GatewayConfig, RouteConfig, StoreConfig
+from toolwire.configuration.checks import effective_routes
+from toolwire.extras.bench.corpus import TOOLS, large_call, prose, rendered
+from toolwire.extras.bench.report import described, environment, table
+from toolwire.extras.bench.timing import Estimate, estimate, percentile
+from toolwire.extras.capture.recording import SEED
+from toolwire.registry import registries
+from toolwire.support.conversion import ConfigError
+
+TEXT_CHARS: Final = 2_000
+"""Length of each answer: about 500 frames."""
+
+FRAME_CHARS: Final = 4
+WARM_UP: Final = 5
+_CALL: Final = "write a file"
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One kind of request. With `tools`, three are on offer and the answer is a call of one."""
+
+    title: str
+    tools: bool
+    stream: bool
+
+
+WORKS: Final = (
+    Work("whole answer", tools=False, stream=False),
+    Work("whole answer, a call", tools=True, stream=False),
+    Work("stream", tools=False, stream=True),
+    Work("stream, a call", tools=True, stream=True),
+)
+
+
+@dataclass(slots=True)
+class Side:
+    """What was seen on one way: nanoseconds of wall time and of CPU (of the whole process) for each request."""
+
+    wall: list[int] = field(default_factory=list)
+    cpu: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One kind of request, asked directly and through the gateway. `frames`: of one answer as the model server sends
+    it."""
+
+    work: Work
+    frames: int
+    direct: Side
+    gateway: Side
+
+    def overhead(self, percent: float) -> Estimate:
+        """Nanoseconds that so many percent of the requests take longer at most than the one beside it. Not the
+        difference of two percentiles: those are of different moments, and what disturbed one side would count for the
+        other."""
+        return estimate(_differences(self.gateway.wall, self.direct.wall), percent)
+
+    @property
+    def cpu(self) -> Estimate:
+        """Nanoseconds of CPU that the gateway adds to a request: the median of the differences."""
+        return estimate(_differences(self.gateway.cpu, self.direct.cpu), 50)
+
+
+def _differences(through: Sequence[int], directly: Sequence[int]) -> list[int]:
+    return [a - b for a, b in zip(through, directly, strict=True)]
+
+
+def measure(config: GatewayConfig, requests: int) -> list[Measured]:
+    """Measure the first route of a configuration with so many requests of each kind. Its backends are replaced by the
+    scripted model server and its store by memory; keys are not asked for.
+
+    Raises `ConfigError` for a configuration that cannot be used or whose gateway answers wrong.
+    """
+    return asyncio.run(_measure(config, requests))
+
+
+async def _measure(config: GatewayConfig, requests: int) -> list[Measured]:
+    route = effective_routes(config)[0]
+    async with contextlib.AsyncExitStack() as stack:
+        upstream = await stack.enter_async_context(_serving(create_app(_model_server(route))))
+        gateway = await stack.enter_async_context(_serving(create_app(_pointed_at(config, upstream))))
+        client = await stack.enter_async_context(ClientSession())
+        ways = (upstream, gateway)
+        return [await _ask(client, work, ways, _model(route), requests) for work in WORKS]
+
+
+def _model_server(route: RouteConfig) -> Mapping[str, Any]:
+    """The configuration of a gateway that is nothing but a model server by script."""
+    rng = random.Random(SEED)
+    call = large_call(rng, TEXT_CHARS)
+    if route.options.mode == "native":
+        turn: dict[str, Any] = {"calls": [{"name": call.name, "arguments": call.arguments}]}
+    else:
+        turn = {"text": rendered(registries().formats.get(route.options.format), [call])}
+    script = [{"when": _CALL, "chunk": FRAME_CHARS, **turn}, {"text": prose(rng, TEXT_CHARS), "chunk": FRAME_CHARS}]
+    return {
+        "backends": {"script": {"kind": "mock", "script": script}},
+        "chain": [{"use": "forwarding"}],
+        "store": {"kind": "none"},
+    }
+
+
+def _pointed_at(config: GatewayConfig, url: str) -> GatewayConfig:
+    backends = {
+        name: replace(each, kind="openai_chat", url=url, api_key=None, headers={}, script=None, options={})
+        for name, each in config.backends.items()
+    }
+    return replace(config, backends=backends, auth=AuthConfig(), store=StoreConfig(kind="memory"))
+
+
+def _model(route: RouteConfig) -> str:
+    """A model name that the route takes."""
+    return route.model.replace("*", "bench").replace("?", "x")
+
+
+@contextlib.asynccontextmanager
+async def _serving(app: web.Application) -> AsyncIterator[str]:
+    """Serve an application on a free port of the loopback interface; its base URL."""
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+    finally:
+        await runner.cleanup()
+
+
+async def _ask(client: ClientSession, work: Work, ways: tuple[str, str], model: str, requests: int) -> Measured:
+    """Ask both in turns; who is first alternates as well."""
+    sides = (Side(), Side())
+    frames = 0
+    for number in range(WARM_UP + requests):
+        for way in (0, 1) if number % 2 else (1, 0):
+            body = _body(work, model, through_gateway=way == 1)
+            cpu, wall = time.process_time_ns(), time.perf_counter_ns()
+            async with client.post(f"{ways[way]}/chat/completions", json=body) as answer:
+                data = await answer.read()
+            spent = time.perf_counter_ns() - wall, time.process_time_ns() - cpu
+            _check(work, answer.status, data, through_gateway=way == 1)
+            if number >= WARM_UP:
+                sides[way].wall.append(spent[0])
+                sides[way].cpu.append(spent[1])
+            if way == 0:
+                frames = data.count(b"data: ")
+    return Measured(work, frames, *sides)
+
+
+def _body(work: Work, model: str, *, through_gateway: bool) -> dict[str, Any]:
+    """The request. The model server is asked without tools: what it answers is settled by the message."""
+    body: dict[str, Any] = {
+        "model": model,
+        "messages": [{"role": "user", "content": _CALL if work.tools else "tell me"}],
+        "stream": work.stream,
+    }
+    return {**body, "tools": list(TOOLS)} if work.tools and through_gateway else body
+
+
+def _check(work: Work, status: int, data: bytes, *, through_gateway: bool) -> None:
+    good = status == 200 and (not work.stream or data.endswith(b"data: [DONE]\n\n"))
+    if good and through_gateway and work.tools:
+        good = b'"tool_calls":[{' in data and b'"name":"write_file"' in data
+    if not good:
+        told = data[:300].decode(errors="replace")
+        raise ConfigError(
+            f"the {'gateway' if through_gateway else 'model server'} answers wrong ({work.title}): {status} {told}"
+        )
+
+
+# --- what is shown ----------------------------------------------------------------------------------------------------
+
+
+def as_text(results: Sequence[Measured]) -> Iterator[str]:
+    """Lines of Markdown, aligned."""
+    yield described(environment())
+    yield "Microseconds; one request at a time, client, gateway and model server in one process on the loopback interface."
+    yield ""
+    head = ["", "frames", "direct p50", "gateway p50", *(f"added {name}" for name in _SHOWN)]
+    yield from table(head, [_row(each) for each in results])
+    yield ""
+    yield (
+        "added: how much longer a request takes through the gateway than the one directly beside it, and how much more CPU; in brackets the"
+        " interval that holds the true figure 95 times of 100. `< x` cannot be told from nothing, and is less than x."
+        " `?`: too few requests (p99 needs 368)."
+    )
+
+
+_SHOWN: Final = ("p50", "p99", "CPU p50", "p50 per frame", "CPU per frame")
+
+
+def _row(each: Measured) -> list[str]:
+    direct, gateway = (percentile(sorted(side.wall), 50) for side in (each.direct, each.gateway))
+    added, rare, cpu = each.overhead(50), each.overhead(99), each.cpu
+    single = [shown(added, each.frames), shown(cpu, each.frames)] if each.frames else ["", ""]
+    return [
+        each.work.title,
+        str(each.frames or ""),
+        *(f"{time / 1e3:,.0f}" for time in (direct, gateway)),
+        *map(shown, (added, rare, cpu)),
+        *single,
+    ]
+
+
+def shown(time: Estimate, parts: int = 0) -> str:
+    """Microseconds, of one of so many `parts`: a figure if it is known to be above zero, else the bound that it is
+    below."""
+
+    def text(value: int) -> str:
+        return f"{value / 1e3 / parts:,.2f}" if parts else f"{value / 1e3:,.0f}"
+
+    if time.high is None:
+        return "?"
+    if time.low is not None and time.low > 0:
+        return f"{text(time.value)} [{text(time.low)}, {text(time.high)}]"
+    return f"< {text(time.high)}" if time.high > 0 else "none"
+
+
+def as_json(results: Sequence[Measured]) -> dict[str, Any]:
+    """All figures, in nanoseconds. Those of the overhead may be below zero where noise is larger; then `low` says
+    so."""
+    return {
+        "environment": environment(),
+        "requests": len(results[0].direct.wall),
+        "work": [
+            {
+                "title": each.work.title,
+                "tools": each.work.tools,
+                "stream": each.work.stream,
+                "frames": each.frames,
+                "direct_ns": {"wall": each.direct.wall, "cpu": each.direct.cpu},
+                "gateway_ns": {"wall": each.gateway.wall, "cpu": each.gateway.cpu},
+                "overhead_ns": {
+                    name: {"value": figure.value, "low": figure.low, "high": figure.high}
+                    for name, figure in (("p50", each.overhead(50)), ("p99", each.overhead(99)), ("cpu", each.cpu))
+                },
+            }
+            for each in results
+        ],
+    }

@@ -1,0 +1,159 @@
+"""Other people's parsers, each measured only where it is installed.
+
+Libraries that read *unfinished JSON* know nothing of calls, so the usual construction is built around them: find the
+opener, then give the whole body so far to the library with every delta and look at what is known of the call. Inference
+servers use them in this way. What is timed includes that construction; it leaves out comparing values to find the new
+part of the arguments, which a server that streams them has to do as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import Any, Final
+
+from toolwire.events import Event
+from toolwire.extras.bench.naive import TAGS, Blocks, Tags, json_calls, partial_opener
+
+Load = Callable[[str], Any]
+
+
+class PartialJsonScanner:
+    """Tags by hand, bodies by a library that reads unfinished JSON."""
+
+    def __init__(self, tags: Tags, load: Load) -> None:
+        self._tags = tags
+        self._load = load
+        self._buffer = ""
+        self._inside = False
+        self._blocks = Blocks()
+        self.seen: Any = None
+        """What the library knows of the body so far."""
+
+    def feed(self, delta: str) -> list[Event]:
+        """The events that the delta adds."""
+        out: list[Event] = []
+        opener, closer = self._tags.opener, self._tags.closer
+        self._buffer += delta
+        while True:
+            if self._inside:
+                end = self._buffer.find(closer) if closer else -1
+                if end < 0:
+                    self._look(self._buffer[: len(self._buffer) - partial_opener(self._buffer, closer)])
+                    return out
+                self._blocks.calls(self._tags.calls(self._buffer[:end]), out)
+                self._buffer = self._buffer[end + len(closer) :]
+            else:
+                at = self._buffer.find(opener)
+                if at < 0:
+                    at = len(self._buffer) - partial_opener(self._buffer, opener)
+                    self._blocks.text(self._buffer[:at], out)
+                    self._buffer = self._buffer[at:]
+                    return out
+                self._blocks.text(self._buffer[:at], out)
+                self._buffer = self._buffer[at + len(opener) :]
+            self._inside = not self._inside
+
+    def _look(self, body: str) -> None:
+        try:
+            self.seen = self._load(body)
+        except ValueError:  # too little yet, as an unfinished escape; all of them say so in this way
+            pass
+
+    def finish(self) -> list[Event]:
+        """What was held back, and a call that the end of the answer ends."""
+        out: list[Event] = []
+        if self._inside and not self._tags.closer:
+            self._blocks.calls(self._tags.calls(self._buffer), out)
+        else:
+            self._blocks.text(self._tags.opener * self._inside + self._buffer, out)
+        self._blocks.close(out)
+        return out
+
+
+def _jiter() -> Load:
+    from_json = import_module("jiter").from_json
+    return lambda text: from_json(text.encode(), partial_mode="trailing-strings")
+
+
+def _partial_json_parser() -> Load:
+    load: Load = import_module("partial_json_parser").loads
+    return load
+
+
+def _json_repair() -> Load:
+    loads = import_module("json_repair").loads
+    return lambda text: loads(text, skip_json_loads=True, stream_stable=True)
+
+
+PARTIAL_JSON: Final[Mapping[str, Callable[[], Load]]] = {
+    "jiter": _jiter,
+    "partial-json-parser": _partial_json_parser,
+    "json-repair": _json_repair,
+}
+"""Libraries that read unfinished JSON, by the names of their distributions. Each raises `ImportError` if it is
+missing."""
+
+
+def partial_json(library: str, format: str) -> Callable[[], PartialJsonScanner] | None:
+    """How to make the scanner of a library; None if the format has no JSON between tags.
+
+    Raises `ImportError` if the library is not installed.
+    """
+    load = PARTIAL_JSON[library]()
+    tags = TAGS.get(format)
+    if tags is None or tags.calls is not json_calls:
+        return None
+    return lambda: PartialJsonScanner(tags, load)
+
+
+SGLANG: Final[Mapping[str, str]] = {
+    "hermes": "hermes",
+    "qwen3_coder": "qwen3_coder",
+    "glm45": "glm45",
+    "glm47": "glm47",
+    "llama3_json": "llama3",
+}
+"""Our formats and SGLang's names for them: those in which SGLang 0.5.23 found the calls of the corpus."""
+
+
+class SglangScanner:
+    """SGLang's streaming parser. It gives names and pieces of arguments by the number of the call."""
+
+    def __init__(self, parser: Any) -> None:
+        self._parse = parser.parse_stream_chunk
+        self._blocks = Blocks()
+        self._calls: dict[int, tuple[str, list[str]]] = {}
+
+    def feed(self, delta: str) -> list[Event]:
+        """The events that the delta adds; calls come when the answer is over, since SGLang does not say when one
+        ends."""
+        out: list[Event] = []
+        text, items = self._parse(delta)
+        self._blocks.text(text, out)
+        for item in items:
+            if item.name:
+                self._calls[item.tool_index] = (item.name, [])
+            if item.parameters:
+                self._calls[item.tool_index][1].append(item.parameters)
+        return out
+
+    def finish(self) -> list[Event]:
+        """The calls."""
+        out: list[Event] = []
+        self._blocks.calls([(name, "".join(pieces)) for name, pieces in self._calls.values()], out)
+        return out
+
+
+def sglang(format: str, tools: Sequence[Mapping[str, Any]]) -> Callable[[], SglangScanner] | None:
+    """How to make SGLang's parser for these tools; None if it has none for the format.
+
+    Raises `ImportError` if SGLang is not installed.
+    """
+    parser = import_module("sglang.srt.function_call.function_call_parser").FunctionCallParser
+    tool = import_module("sglang.srt.entrypoints.openai.protocol").Tool
+    name = SGLANG.get(format)
+    if name is None:
+        return None
+    offered = [tool.model_validate(each) for each in tools]
+    return lambda: SglangScanner(parser(offered, name))

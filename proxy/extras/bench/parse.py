@@ -1,0 +1,340 @@
+"""`toolwire bench parse`: how long parsers need for each delta, over the built-in corpus or a recording.
+
+A contestant is timed only after it has found what there is to find; otherwise the report says what became of it.
+Repeats of the contestants alternate, so that a machine that slows down slows all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import cycle, islice
+from math import inf
+from time import perf_counter_ns
+from typing import Final, Literal
+
+from toolwire.extras.bench import corpus, timing
+from toolwire.extras.bench.contestants import CONTESTANTS, Contestant, Found, Make, OfferedTools, for_bytes, found
+from toolwire.extras.bench.corpus import CASES, TOOLS, Call
+from toolwire.extras.capture import recording
+from toolwire.extras.capture.recording import SEED, Chunks, cut_text, is_sse
+from toolwire.fastparse import IMPLEMENTATION
+from toolwire.registry import registries
+
+Status = Literal["measured", "missing", "unreadable", "failed", "different", "too slow"]
+Pieces = Sequence[str] | Sequence[bytes]
+
+GROWTH_KINDS: Final = ("prose", "call")
+GROWTH_LEAST: Final = 1_000
+ENOUGH_S: Final = 0.2
+"""A size is repeated no more once it has taken so long."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What to measure.
+
+    `formats` and `contestants` are names (no contestants: all), `cases` names of `corpus.CASES` (none: all). With a
+    `recording` that is measured in place of the corpus. `chunks` None: as recorded, or like tokens. `budget_s` is the
+    time that one contestant may take for one text. `growth` is the largest number of deltas; 0: leave that out.
+    """
+
+    formats: Sequence[str]
+    recording: bytes | None = None
+    chunks: Chunks | None = None
+    contestants: Sequence[str] = ()
+    cases: Sequence[str] = ()
+    seed: int = SEED
+    repeat: int = 5
+    budget_s: float = 2.0
+    growth: int = 100_000
+
+    @property
+    def cut(self) -> Chunks:
+        """The chunks that are meant."""
+        return self.chunks or ("tokens" if self.recording is None else "recorded")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """What became of one contestant with one text. Nanoseconds; times are None unless it was measured.
+
+    `best` is of the best time of each delta, `raw` of all times. `finish` is the end of the answer, `mean` a delta's
+    part of the CPU time of a whole run, finish included, without a clock at each delta.
+    """
+
+    contestant: str
+    status: Status
+    note: str = ""
+    repeats: int = 0
+    best: timing.Spread | None = None
+    raw: timing.Spread | None = None
+    finish: int | None = None
+    mean: float | None = None
+    mb_per_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """One text in one format, and all contestants."""
+
+    format: str
+    case: str
+    deltas: int
+    octets: int
+    calls: int
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Growth:
+    """Nanoseconds per delta of one contestant by the number of deltas; None: it took too long."""
+
+    format: str
+    kind: str
+    contestant: str
+    sizes: tuple[tuple[int, float | None], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """All that was measured. `left_out`: cases that a format cannot have, and why."""
+
+    plan: Plan
+    clock: int
+    groups: tuple[Group, ...]
+    growth: tuple[Growth, ...]
+    left_out: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Text:
+    """Something to measure with. `calls` None: whatever the reference finds. `frames`: pieces are server-sent
+    events."""
+
+    case: str
+    pieces: Pieces
+    calls: tuple[Call, ...] | None
+    offer: OfferedTools
+    frames: bool = False
+
+
+def names_of_formats() -> list[str]:
+    """All formats that calls can be written in."""
+    return registries().formats.names()
+
+
+def measure(plan: Plan, tell: Callable[[str], object] = lambda line: None) -> Report:
+    """Measure; `tell` is called with what is being done.
+
+    Raises `ConfigError` for an unknown format and `RecordingError` for a recording without text.
+    """
+    clock = timing.clock_ns()
+    groups: list[Group] = []
+    growth: list[Growth] = []
+    left_out: list[str] = []
+    for format in plan.formats:
+        registries().formats.get(format)
+        able: set[str] = set()
+        for text in _texts(plan, format, left_out):
+            tell(f"{format}: {text.case}")
+            group = _group(plan, format, text, clock)
+            groups.append(group)
+            if not text.frames:
+                able |= {entry.contestant for entry in group.entries if entry.status == "measured"}
+        if plan.growth and plan.cut != "whole":
+            for name in _chosen(plan):
+                if name in able:
+                    tell(f"{format}: growth, {name}")
+                    growth += _growth(plan, format, CONTESTANTS[name])
+    return Report(plan=plan, clock=clock, groups=tuple(groups), growth=tuple(growth), left_out=tuple(left_out))
+
+
+def _chosen(plan: Plan) -> list[str]:
+    return [name for name in CONTESTANTS if name in plan.contestants or not plan.contestants]
+
+
+# --- texts ------------------------------------------------------------------------------------------------------------
+
+
+def _texts(plan: Plan, format: str, left_out: list[str]) -> Iterator[_Text]:
+    if plan.recording is not None:
+        yield from _recorded(plan, format, plan.recording)
+        return
+    written = registries().formats.get(format)
+    small = Call("get_weather", {"city": "Oslo"})
+    rendered = corpus.rendered(written, [small])
+    needs = {
+        "calls": (corpus.rendered(written, [small, small]), "the format has one call in an answer"),
+        "mixed": (f"Well.\n{rendered}\nAnd:\n{rendered}\nSo.", "the format has no prose around its calls"),
+    }
+    for name in CASES:
+        if plan.cases and name not in plan.cases:
+            continue
+        if name in needs and not _holds_two(format, needs[name][0], small):
+            left_out.append(f"{format}: {name}: {needs[name][1]}")
+            continue
+        case = corpus.build(name, written, plan.seed)
+        yield _Text(case=name, pieces=cut_text(case.text, plan.cut, plan.seed), calls=case.calls, offer=TOOLS)
+
+
+def _holds_two(format: str, text: str, call: Call) -> bool:
+    """Whether a small text counts as two calls: a question to the format's grammar, before anybody is measured."""
+    return _scanned(format, [text], TOOLS).calls == (call, call)
+
+
+def _scanned(format: str, pieces: Pieces, offer: OfferedTools) -> Found:
+    """What the scanner of this process finds."""
+    make = CONTESTANTS[IMPLEMENTATION].texts(format, offer)
+    assert make is not None
+    return found(timing.fed(make, pieces, inf)[0])
+
+
+def _recorded(plan: Plan, format: str, recorded: bytes) -> Iterator[_Text]:
+    texts = recording.deltas(recorded)
+    names = {call.name for call in _scanned(format, texts, None).calls}
+    offer = [
+        {"type": "function", "function": {"name": name, "parameters": {"type": "object"}}} for name in sorted(names)
+    ]
+    pieces: Pieces = texts if plan.cut == "recorded" else cut_text("".join(texts), plan.cut, plan.seed)
+    yield _Text(case="recording", pieces=pieces, calls=None, offer=offer)
+    if is_sse(recorded) and plan.cut == "recorded":
+        frames = recording.cut(recorded, "recorded")
+        yield _Text(case="recording, whole path", pieces=frames, calls=None, offer=offer, frames=True)
+
+
+# --- one text ---------------------------------------------------------------------------------------------------------
+
+
+def _group(plan: Plan, format: str, text: _Text, clock: int) -> Group:
+    pieces = text.pieces
+    reference = _reference(format, text)
+    expected = reference if text.calls is None else replace(reference, calls=text.calls)
+    entries: dict[str, Entry] = {}
+    runs: dict[str, tuple[Make, timing.Times, float, str]] = {}
+    for name in _chosen(plan):
+        entry, make, seconds = _checked(plan, format, text, CONTESTANTS[name], expected)
+        entries[name] = entry
+        if make is not None:
+            runs[name] = make, timing.Times(len(pieces)), seconds, entry.note
+    for turn in range(plan.repeat):
+        for make, times, seconds, _ in runs.values():
+            if turn == 0 or (turn + 1) * 2 * seconds < plan.budget_s:
+                times.repeat(make, pieces, clock)
+    octets = sum(len(piece.encode() if isinstance(piece, str) else piece) for piece in pieces)
+    for name, (_, times, _, note) in runs.items():
+        entries[name] = Entry(
+            contestant=name,
+            status="measured",
+            note=note,
+            repeats=times.repeats,
+            best=timing.spread(times.best),
+            raw=timing.spread(times.raw),
+            finish=times.finish,
+            mean=times.run / len(pieces),
+            mb_per_s=octets / times.run * 1e3,
+        )
+    return Group(
+        format=format,
+        case=text.case,
+        deltas=len(pieces),
+        octets=octets,
+        calls=len(expected.calls),
+        entries=tuple(entries.values()),
+    )
+
+
+def _maker(format: str, text: _Text, contestant: Contestant) -> Make | None:
+    if text.frames:
+        return contestant.frames(format, text.offer)
+    make = contestant.texts(format, text.offer)
+    return make if make is None or isinstance(text.pieces[0], str) else for_bytes(contestant, make)
+
+
+def _reference(format: str, text: _Text) -> Found:
+    """What the scanner of this process finds."""
+    make = _maker(format, text, CONTESTANTS[IMPLEMENTATION])
+    assert make is not None
+    return found(timing.fed(make, text.pieces, inf)[0])
+
+
+def _checked(
+    plan: Plan, format: str, text: _Text, contestant: Contestant, expected: Found
+) -> tuple[Entry, Make | None, float]:
+    """Whether a contestant finds what is there; if so, how to make it and the seconds that it took."""
+    entry = partial(Entry, contestant=contestant.name)
+    try:
+        make = _maker(format, text, contestant)
+    except ImportError as error:
+        return entry(status="missing", note=f"not installed: {error.name or error}"), None, 0
+    except Exception as error:  # as of a library whose interface has changed
+        return entry(status="failed", note=f"{type(error).__name__}: {error}"[:120]), None, 0
+    if make is None:
+        return entry(status="unreadable", note=f"does not read {'frames' if text.frames else 'this format'}"), None, 0
+    start = perf_counter_ns()
+    try:
+        events, fed = timing.fed(make, text.pieces, plan.budget_s)
+    except Exception as error:  # somebody else's parser may raise anything
+        return entry(status="failed", note=f"{type(error).__name__}: {error}"[:120]), None, 0
+    seconds = (perf_counter_ns() - start) / 1e9
+    if fed < len(text.pieces):
+        note = f"stopped after {plan.budget_s:g} s and {fed:,} of {len(text.pieces):,} deltas"
+        return entry(status="too slow", note=note), None, 0
+    result = found(events)
+    if result.calls != expected.calls:
+        return entry(status="different", note=_difference(result.calls, expected.calls)), None, 0
+    return entry(status="measured", note="" if result.text == expected.text else "visible text differs"), make, seconds
+
+
+def _difference(calls: Sequence[Call], expected: Sequence[Call]) -> str:
+    if len(calls) != len(expected):
+        return f"finds {len(calls)} of {len(expected)} calls"
+    wrong = next(n for n, (a, b) in enumerate(zip(calls, expected, strict=True)) if a != b)
+    return f"call {wrong + 1} of {len(expected)} is another one"
+
+
+# --- growth -----------------------------------------------------------------------------------------------------------
+
+
+def _growth(plan: Plan, format: str, contestant: Contestant) -> Iterator[Growth]:
+    kinds = GROWTH_KINDS if plan.recording is None else ("recording, repeated",)
+    for kind in kinds:
+        sizes: list[tuple[int, float | None]] = []
+        size = GROWTH_LEAST
+        while size <= plan.growth:
+            deltas, mean = _grown(plan, format, contestant, kind, size)
+            sizes.append((deltas, mean))
+            if mean is None:
+                break
+            size *= 10
+        yield Growth(format=format, kind=kind, contestant=contestant.name, sizes=tuple(sizes))
+
+
+def _grown(plan: Plan, format: str, contestant: Contestant, kind: str, size: int) -> tuple[int, float | None]:
+    """Number of deltas, and nanoseconds for each."""
+    text = _grown_text(plan, format, kind, size)
+    make = _maker(format, text, contestant)
+    assert make is not None
+    best: int | None = None
+    spent = 0
+    for _ in range(plan.repeat):
+        took = timing.whole_run(make, text.pieces, plan.budget_s)
+        if took is None:
+            return size, None
+        best = took if best is None else min(best, took)
+        spent += took
+        if spent > ENOUGH_S * 1e9:
+            break
+    return size, None if best is None else best / len(text.pieces)
+
+
+def _grown_text(plan: Plan, format: str, kind: str, size: int) -> _Text:
+    """A text of about so many pieces."""
+    if plan.recording is not None:
+        recorded = next(_recorded(plan, format, plan.recording))
+        # As before all text or all bytes: `cycle` forgets which.
+        return replace(recorded, pieces=list(islice(cycle(recorded.pieces), size)))  # type: ignore[arg-type]
+    wide = {"tokens": 4.5, "bytes": 1.0}.get(str(plan.cut)) or float(plan.cut)
+    text = corpus.growing(kind, registries().formats.get(format), int(size * wide), plan.seed)
+    return _Text(case=kind, pieces=cut_text(text, plan.cut, plan.seed), calls=None, offer=TOOLS)

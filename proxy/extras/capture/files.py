@@ -1,0 +1,187 @@
+"""The form of a capture: one exchange as it went, in lines of JSON (R18.4).
+
+The first line is the head: `toolwire_capture` (the version of this form), when, what, and the part of the configuration
+that decides what becomes of an answer. The others are `Entry`s in order. Bytes are kept as they were read and written,
+cut where they were cut, with the seconds since the begin. `toolwire.extras.capture.recorder` writes captures,
+`toolwire.extras.replay.reproduction` runs them again.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, get_args
+
+import orjson
+
+from toolwire.extras.capture.recording import RecordingError
+from toolwire.protocols.shared.wire import BOUNDS
+from toolwire.support.bounded_json import loads
+
+VERSION: Final = 1
+MARK: Final = "toolwire_capture"
+
+Kind = Literal["request", "sent", "prompt", "answered", "received", "failed", "output", "tool", "end"]
+"""`request`: the client's body. `sent`, `answered`, `received`, `failed`: a call of a backend, numbered from 1.
+`output`: the body of the answer to the client. `tool`: a server-side execution. `end`: what became of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line. `at` is in seconds since the begin, `call` 0 where it concerns none."""
+
+    kind: Kind
+    at: float
+    call: int = 0
+    data: bytes = b""
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of a backend. `status` is 0 if no answer came; `reads` are the pieces of its body; `failed` is the code
+    and the message of what went wrong on the way."""
+
+    sent: bytes = b""
+    status: int = 0
+    headers: Mapping[str, str] = field(default_factory=dict)
+    reads: tuple[bytes, ...] = ()
+    failed: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """A whole capture."""
+
+    head: Mapping[str, Any]
+    entries: tuple[Entry, ...]
+
+    def bytes_of(self, kind: Kind) -> bytes:
+        """All the bytes of one kind."""
+        return b"".join(entry.data for entry in self.entries if entry.kind == kind)
+
+    @property
+    def complete(self) -> bool:
+        """Nothing was left out for its size."""
+        return not self.head.get("left_out_bytes")
+
+    @property
+    def end(self) -> Mapping[str, Any]:
+        """What became of it: `status`, `code` if it failed, and the fields of the access line."""
+        return next((entry.fields for entry in self.entries if entry.kind == "end"), {})
+
+    @property
+    def calls(self) -> tuple[Call, ...]:
+        """The calls of backends, in order."""
+        numbers = sorted({entry.call for entry in self.entries if entry.call})
+        return tuple(map(self._call, numbers))
+
+    def _call(self, number: int) -> Call:
+        mine = [entry for entry in self.entries if entry.call == number]
+        head = next((entry.fields for entry in mine if entry.kind == "answered"), {})
+        failed = next((entry.fields for entry in mine if entry.kind == "failed"), None)
+        return Call(
+            sent=b"".join(entry.data for entry in mine if entry.kind == "sent"),
+            status=head.get("status", 0),
+            headers=head.get("headers", {}),
+            reads=tuple(entry.data for entry in mine if entry.kind == "received"),
+            failed=None if failed is None else (failed["code"], failed["message"]),
+        )
+
+
+def write_capture(head: Mapping[str, Any], entries: Iterable[Entry]) -> bytes:
+    """The file."""
+    lines = [orjson.dumps({MARK: VERSION, **head}, default=str)]
+    for entry in entries:
+        line: dict[str, Any] = {"kind": entry.kind, "at": round(entry.at, 6)}
+        if entry.call:
+            line["call"] = entry.call
+        if entry.data:
+            try:
+                line["data"] = entry.data.decode()
+            except UnicodeDecodeError:  # a read may end inside a character
+                line["base64"] = base64.b64encode(entry.data).decode()
+        lines.append(orjson.dumps({**line, **entry.fields}, default=str))
+    return b"\n".join(lines) + b"\n"
+
+
+def is_capture(content: bytes) -> bool:
+    """Whether this is the begin of a capture."""
+    return content.lstrip()[: len(MARK) + 10].startswith((f'{{"{MARK}"'.encode(), f'{{ "{MARK}"'.encode()))
+
+
+_HEAD: Final[Mapping[str, type]] = {
+    **dict.fromkeys(("toolwire", "scanner", "path", "endpoint", "model"), str),
+    **dict.fromkeys(("headers", "config", "backend", "so_far"), dict),
+    "left_out_bytes": int,
+}
+_ENTRY: Final[Mapping[str, type]] = {
+    **dict.fromkeys(("kind", "data", "base64"), str),
+    "call": int,
+}
+_OF_KIND: Final[Mapping[str, Mapping[str, type]]] = {
+    "answered": {"status": int, "headers": dict},
+    "failed": {"code": str, "message": str},
+    "tool": {"name": str, "call_id": str, "arguments": str, "state": str},
+}
+"""The types of fields. Others are of any type."""
+_WORDS: Final[Mapping[type, str]] = {str: "text", dict: "a mapping", int: "a whole number"}
+
+
+def read_capture(content: bytes, load: Callable[[bytes], Any] | None = None) -> Captured:
+    """The capture that `write_capture` wrote. `load` parses a line, and raises `ValueError`; by default each may hold
+    as many values as an answer of a server.
+
+    Raises `RecordingError`, with the line, for another version, and for a line that cannot have been written so.
+    """
+    head: Mapping[str, Any] = {}
+    entries: list[Entry] = []
+    number = 0
+    try:
+        for number, line in enumerate(content.removesuffix(b"\n").split(b"\n"), 1):
+            value = loads(line, BOUNDS) if load is None else load(line)
+            if not isinstance(value, dict):
+                raise ValueError("expected an object")
+            if number == 1:
+                head = _head(value)
+            else:
+                entries.append(_entry(value))
+    except (ValueError, KeyError, TypeError) as error:
+        said = f"{error} is missing" if isinstance(error, KeyError) else error
+        raise RecordingError(f"line {number} of the capture cannot be read: {said}") from error
+    except RecursionError as error:
+        raise RecordingError(f"line {number} of the capture cannot be read: nested too deeply") from error
+    return Captured(head, tuple(entries))
+
+
+def _head(line: dict[str, Any]) -> dict[str, Any]:
+    if line.get(MARK) != VERSION:
+        raise RecordingError(f"the capture has version {line.get(MARK)}; this toolwire reads {VERSION}")
+    _check(line, _HEAD)
+    return line
+
+
+def _entry(line: dict[str, Any]) -> Entry:
+    _check(line, _ENTRY)
+    coded, plain = line.pop("base64", None), line.pop("data", None)
+    data = (plain or "").encode() if coded is None else base64.b64decode(coded)
+    kind, at, call = line.pop("kind"), line.pop("at"), line.pop("call", None) or 0
+    if not isinstance(at, int | float) or not 0 <= at < math.inf:
+        raise ValueError("'at' is no number of seconds")
+    if kind not in get_args(Kind):
+        raise ValueError(f"there is no kind {kind!r}")
+    _check(line, _OF_KIND.get(kind, {}))
+    if kind == "failed":
+        line["code"], line["message"]  # raises `KeyError`
+    return Entry(kind, at, call, data, line)
+
+
+def _check(line: Mapping[str, Any], types: Mapping[str, type]) -> None:
+    for name, kind in types.items():
+        value = line.get(name)
+        if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
+            raise ValueError(f"{name!r} is not {_WORDS[kind]}")
+        if name == "headers" and isinstance(value, dict) and not all(isinstance(one, str) for one in value.values()):
+            raise ValueError("a value of 'headers' is not text")

@@ -1,0 +1,117 @@
+"""A model server that answers what another one answered before: for running captures again."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+
+from multidict import CIMultiDict
+
+from toolwire.config import BackendConfig, LimitsConfig
+from toolwire.errors import CODES, BackendFault, GatewayError
+from toolwire.extras.capture.files import Call
+from toolwire.protocols.base import ServerSide
+from toolwire.upstream.client.connections import disconnected, too_large
+from toolwire.upstream.servers.http import HttpBackend
+
+NOWHERE = "http://recorded.invalid"
+
+
+class ReplayedBackend(HttpBackend):
+    """Answers with these calls, one after the other; the last one for ever. Connects to nothing."""
+
+    def __init__(
+        self, name: str, config: BackendConfig, limits: LimitsConfig, protocol: ServerSide, calls: Sequence[Call]
+    ) -> None:
+        super().__init__(name, config, limits, protocol)
+        self._calls = tuple(calls)
+
+    async def start(self) -> None:
+        """See `Backend`."""
+        self.client = _Client(self._calls)
+
+    async def ready(self) -> bool:
+        """See `Backend`."""
+        return True
+
+
+class _Client:
+    """A `Client`."""
+
+    def __init__(self, calls: Sequence[Call]) -> None:
+        self._calls = iter(calls)
+        self._last: Call | None = None
+
+    async def post(
+        self, body: bytes, *, stream: bool, request_id: str, headers: Mapping[str, str] | None = None
+    ) -> _Answer:
+        self._last = call = next(self._calls, self._last)
+        if call is None:
+            raise disconnected()
+        if not call.status:
+            raise _error(call)
+        return _Answer(call)
+
+    async def close(self) -> None:
+        pass
+
+
+class _Answer:
+    """An `Answer`. What came is there at once, in the pieces in which it came."""
+
+    queued_s = 0.0
+
+    def __init__(self, call: Call) -> None:
+        self.status = call.status
+        self.headers: Mapping[str, str] = CIMultiDict(call.headers)
+        self.content_type = self.headers.get("content-type", "").partition(";")[0].strip().lower()
+        self.ended = False
+        self._call = call
+        self._sink: Callable[[bytes], None]
+
+    async def reads(self) -> AsyncGenerator[bytes, None]:
+        for data in self._call.reads:
+            yield data
+        self._end()
+
+    async def read(self, limit: int) -> bytes:
+        body = b"".join(self._call.reads)
+        if len(body) > limit:
+            raise too_large(limit)
+        self._end()
+        return body
+
+    async def pump(self, sink: Callable[[bytes], None]) -> None:
+        self._sink = sink
+        for data in self._call.reads:
+            self._sink(data)
+        self._end()
+
+    def redirect(self, sink: Callable[[bytes], None]) -> None:
+        self._sink = sink
+
+    def pause(self) -> None:
+        pass
+
+    def resume(self) -> None:
+        pass
+
+    async def close(self, *, linger_s: float = 0.0) -> None:
+        self.ended = True
+
+    def _end(self) -> None:
+        self.ended = True
+        if self._call.failed is not None:
+            raise _error(self._call)
+
+
+def _error(call: Call) -> GatewayError:
+    code, message = call.failed or ("upstream_disconnected", "The model server broke off.")
+    return BackendFault(message, code=code if code in CODES else "upstream_disconnected")
+
+
+def replayable(calls: Sequence[Call]) -> Iterator[Call]:
+    """The calls that a gateway makes that tries nothing twice: without those that failed and were followed by
+    others."""
+    for index, call in enumerate(calls):
+        if index == len(calls) - 1 or (call.status == 200 and call.failed is None):
+            yield call

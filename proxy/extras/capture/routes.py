@@ -1,0 +1,72 @@
+"""`GET /admin/captures` and `GET /admin/captures/{request id or exchange id}` (R18.4). Only where captures are kept."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Final
+
+import orjson
+from aiohttp import web
+
+from toolwire.errors import ClientFault, quote
+from toolwire.extras.capture.recorder import CaptureFolder, named
+from toolwire.pipeline.sending.delivery import API_KEY, OWNER
+
+CAPTURES: Final = web.AppKey("toolwire.captures", CaptureFolder)
+
+
+def add_routes(router: web.UrlDispatcher) -> None:
+    """Serve the captures of `app[CAPTURES]`."""
+    router.add_get("/admin/captures", _list)
+    router.add_get("/admin/captures/{id}", _get)
+
+
+def _owner(request: web.Request) -> str | None:
+    """Whose captures may be seen; None: all."""
+    key = request.get(API_KEY)
+    return None if key is None or key.admin else request[OWNER]
+
+
+async def _list(request: web.Request) -> web.Response:
+    captures = request.app[CAPTURES]
+    await captures.written()
+    rows = await asyncio.to_thread(_rows, captures, _owner(request))
+    return web.json_response({"object": "list", "data": rows}, dumps=lambda value: orjson.dumps(value).decode())
+
+
+def _rows(captures: CaptureFolder, owner: str | None) -> list[dict[str, object]]:
+    """Youngest first."""
+    rows: list[dict[str, object]] = []
+    for path in reversed(captures.files(owner)):
+        name = named(path)
+        try:
+            size = path.stat().st_size
+            created = int(name.when) // 10**9
+            rows.append({"id": name.request_id, "exchange_id": name.exchange_id, "created": created, "bytes": size})
+        except FileNotFoundError:
+            pass  # another worker has made room
+    return rows
+
+
+async def _get(request: web.Request) -> web.Response:
+    captures = request.app[CAPTURES]
+    await captures.written()
+    ident = request.match_info["id"]
+    content = await asyncio.to_thread(_content, captures, ident, _owner(request))
+    if content is None:
+        raise ClientFault(
+            f"There is no capture of the request {quote(ident)}.",
+            code="not_found",
+            hint=f"The last {captures.keeps} are kept; see `/admin/captures`.",
+        )
+    headers = {"Content-Disposition": f'attachment; filename="{ident}.capture.jsonl"'}
+    return web.Response(body=content, content_type="application/jsonl", headers=headers)
+
+
+def _content(captures: CaptureFolder, ident: str, owner: str | None) -> bytes | None:
+    path: Path | None = captures.file(ident, owner)
+    try:
+        return None if path is None else path.read_bytes()
+    except FileNotFoundError:
+        return None

@@ -1,0 +1,260 @@
+"""What an app-server says of one turn, as events.
+
+Rules:
+
+1. Text is what agent messages say, and nothing else: what the server does besides (commands, edits, searches) is no
+   call of the client's.
+2. A message that the server begins anew, because the model's stream was cut, is never joined to what came before. While
+   nothing was said the beginning is forgotten; else the answer ends as an error.
+3. Calls of tools are given as the model's server has them, in its order, when its answer is over. Then the turn is to
+   be stopped: their results come with another request.
+4. Counts are those of the whole thread: it has one request only. Zeros are no counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from toolwire.errors import BackendFault, GatewayError
+from toolwire.events import BlockKind, Call, Close, Delta, Event, Finish, Open
+from toolwire.extras.codex_app import failures
+from toolwire.model import FinishReason, ToolUse, Usage
+from toolwire.protocols.shared.wire import dump
+from toolwire.upstream.servers.private import Private
+from toolwire.upstream.servers.usage import added
+
+_SUMMARY: Final = "item/reasoning/summaryTextDelta"
+_REASONING: Final = frozenset({"item/reasoning/textDelta", _SUMMARY})
+
+
+class Turn:
+    """The events of one turn. `names`: of the tools on offer, as the server has them, the client's. `whole`: nobody has
+    seen anything before the end, so that all may be forgotten (rule 2)."""
+
+    def __init__(self, names: Mapping[str, str], private: Private, *, whole: bool) -> None:
+        self.over = False
+        """Nothing more is wanted of it."""
+        self.stopped = False
+        """It has ended by itself."""
+        self.spoke = False
+        """Visible text was said."""
+        self.restarts = 0
+        """So often all that was said before is to be forgotten: for who takes the answer as a whole."""
+        self.failing: GatewayError | None = None
+        """What it is about to fail with."""
+        self._names = names
+        self._private = private
+        self._whole = whole
+        self._blocks = 0
+        self._open: tuple[str, int] | None = None
+        self._said: dict[str, int] = {}
+        self._form: dict[str, str] = {}
+        self._usage: Usage | None = None
+        self._calls: list[ToolUse] = []
+        self._asked: list[ToolUse] = []
+        self._end: str | None = None
+
+    @property
+    def began(self) -> bool:
+        """Something was said or thought."""
+        return self._blocks > 0
+
+    @property
+    def waits_for_calls(self) -> bool:
+        """A call is to be run, and the model's server was not heard of it: perhaps nothing more comes."""
+        return bool(self._asked) and not self._calls
+
+    def feed(self, message: Mapping[str, Any]) -> list[Event]:
+        """What a notification, or a request, amounts to. Raises `GatewayError`."""
+        params = message["params"]
+        method = message["method"]
+        if method == "item/agentMessage/delta":
+            return self._delta(BlockKind.TEXT, method, params)
+        if method in _REASONING:
+            return self._delta(BlockKind.REASONING, method, params)
+        match method:
+            case "item/started" | "item/completed":
+                item = params.get("item")
+                return self._item(item, ended=method == "item/completed") if isinstance(item, dict) else []
+            case "item/reasoning/summaryPartAdded":
+                return self._part(params)
+            case "thread/tokenUsage/updated":
+                usage = params.get("tokenUsage")
+                if isinstance(usage, dict):
+                    self._usage = read_usage(usage.get("total") or usage.get("last")) or self._usage
+            case "error":
+                return self._error(params)
+            case "rawResponseItem/completed":
+                self._raw(params.get("item"))
+            case "rawResponse/completed" if self._calls:
+                self._usage = added(self._usage, read_usage(params.get("usage")))
+                return self.finish_calls()
+            case "item/tool/call" if params.get("tool") in self._names:
+                arguments = params.get("arguments")
+                text = arguments if isinstance(arguments, str) else dump(arguments).decode()
+                self._asked.append(ToolUse(str(params.get("callId")), self._names[params["tool"]], text))
+            case "turn/completed":
+                return self._completed(params.get("turn"))
+            case _:
+                pass
+        return []
+
+    def finish_calls(self) -> list[Event]:
+        """The end of an answer with calls."""
+        out = self._close()
+        for use in self._calls or self._asked:
+            out += Call(self._blocks, use).events()
+            self._blocks += 1
+        self.over = True
+        return [*out, Finish(FinishReason.TOOL_CALLS, self._usage)]
+
+    # --- blocks -----------------------------------------------------------------------------------------------------
+
+    def _delta(self, kind: BlockKind, method: str, params: Mapping[str, Any]) -> list[Event]:
+        text, item = params.get("delta"), str(params.get("itemId"))
+        if not isinstance(text, str) or not text or self._end is not None or self.failing is not None:
+            return []
+        if self._form.setdefault(item, method) != method:
+            return []  # thoughts come as they are or summed up: once is enough
+        if self._open is None or self._open[0] != item:
+            return [*self._close(), *self._begin(kind, item, text)]
+        self._said[item] += len(text)
+        return [Delta(self._open[1], text)]
+
+    def _begin(self, kind: BlockKind, item: str, text: str) -> list[Event]:
+        self._open = (item, self._blocks)
+        self._blocks += 1
+        self._said[item] = self._said.get(item, 0) + len(text)
+        self.spoke = self.spoke or kind is BlockKind.TEXT
+        return [Open(self._open[1], kind), Delta(self._open[1], text)]
+
+    def _part(self, params: Mapping[str, Any]) -> list[Event]:
+        """Another part of the thoughts: a new paragraph."""
+        item = params.get("itemId")
+        if self._open is None or self._open[0] != item or self._form.get(item) != _SUMMARY:
+            return []
+        return [Delta(self._open[1], "\n\n")]
+
+    def _close(self) -> list[Event]:
+        if self._open is None:
+            return []
+        block = self._open[1]
+        self._open = None
+        return [Close(block)]
+
+    def _item(self, item: Mapping[str, Any], *, ended: bool) -> list[Event]:
+        kind, ident = item.get("type"), str(item.get("id"))
+        if kind == "contextCompaction":
+            raise failures.compacted()
+        if not ended:
+            self._forget(ident)
+            return []
+        if self._end is not None or self.failing is not None:
+            return []
+        if kind == "agentMessage":
+            text, block = str(item.get("text") or ""), BlockKind.TEXT
+        elif kind == "reasoning":
+            parts = item.get("content") or item.get("summary")
+            text = "\n\n".join(map(str, parts)) if isinstance(parts, list) and ident not in self._said else ""
+            block = BlockKind.REASONING
+        else:
+            return []
+        out: list[Event] = []
+        rest = text[self._said.get(ident, 0) :]
+        if rest and self._open is not None and self._open[0] == ident:
+            self._said[ident] += len(rest)
+            out = [Delta(self._open[1], rest)]
+        elif rest:
+            out = [*self._close(), *self._begin(block, ident, rest)]
+        self._said.setdefault(ident, 0)
+        if self._open is not None and self._open[0] == ident:
+            out += self._close()
+        return out
+
+    def _forget(self, item: str) -> None:
+        """It begins: whatever else had its id."""
+        self._said.pop(item, None)
+        self._form.pop(item, None)
+
+    # --- ends -------------------------------------------------------------------------------------------------------
+
+    def _error(self, params: Mapping[str, Any]) -> list[Event]:
+        error = params.get("error")
+        error = error if isinstance(error, dict) else {"message": str(error)}
+        if params.get("willRetry") is True:
+            return self._begins_again(error)
+        self._end = failures.ending(error)
+        if self._end is None:
+            self.failing = failures.of_turn(error, self._private)
+        return []
+
+    def _begins_again(self, error: Mapping[str, Any]) -> list[Event]:
+        """Rule 2."""
+        if self.spoke and not self._whole:
+            raise failures.broken_off(str(error.get("additionalDetails") or ""), self._private)
+        out = self._close()
+        self._said.clear()
+        self._form.clear()
+        self._calls.clear()
+        self._asked.clear()
+        self.spoke = False
+        self.restarts += self._whole
+        return out
+
+    def _completed(self, turn: Any) -> list[Event]:
+        self.over = self.stopped = True
+        turn = turn if isinstance(turn, dict) else {}
+        status = turn.get("status")
+        if status == "failed" and self._end is None:
+            error = turn.get("error")
+            error = error if isinstance(error, dict) else {}
+            self._end = failures.ending(error)
+            if self._end is None:
+                raise self.failing or failures.of_turn(error, self._private)
+        if self._end is not None:
+            return self._cut_off(self._end)
+        if self.failing is not None:
+            raise self.failing
+        if status == "interrupted":
+            raise failures.broken_off("", self._private)
+        if status != "completed":
+            raise BackendFault("The model server's turn has no end that is known.", code="upstream_invalid_response")
+        items = turn.get("items")
+        out: list[Event] = []
+        if isinstance(items, list) and not self.spoke:
+            for item in items:
+                out += self._item(item, ended=True) if isinstance(item, dict) else []
+        return [*out, *self._close(), Finish(FinishReason.STOP, self._usage)]
+
+    def _cut_off(self, reason: str) -> list[Event]:
+        """The end of an answer that is not whole; a call that is stays (C18)."""
+        if self._calls:
+            return self.finish_calls()
+        out = [Close(event.block, "truncated") for event in self._close() if isinstance(event, Close)]
+        return [*out, Finish(reason, self._usage)]
+
+    def _raw(self, item: Any) -> None:
+        if isinstance(item, dict) and item.get("type") == "function_call" and item.get("name") in self._names:
+            arguments = item.get("arguments")
+            text = arguments if isinstance(arguments, str) else dump(arguments).decode()
+            self._calls.append(ToolUse(str(item.get("call_id")), self._names[item["name"]], text))
+
+
+def read_usage(said: Any) -> Usage | None:
+    """Token counts in the server's words; None if it has not counted."""
+    if not isinstance(said, dict):
+        return None
+
+    def tokens(name: str) -> int:
+        value = said.get(name)
+        return value if isinstance(value, int) and value > 0 else 0
+
+    usage = Usage(
+        tokens("inputTokens"),
+        tokens("outputTokens"),
+        cached_tokens=tokens("cachedInputTokens"),
+        cache_write_tokens=tokens("cacheWriteInputTokens"),
+        reasoning_tokens=tokens("reasoningOutputTokens"),
+    )
+    return usage if usage.total_tokens else None

@@ -1,0 +1,130 @@
+"""What an app-server's errors mean for the client: those of its answers, and those of a turn.
+
+The same words as of any model server: what has an HTTP status, or means the same as one, is read as that one
+(`upstream_errors`). The server's own text is kept, cleaned.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+import orjson
+
+from toolwire.errors import BackendFault, ClientFault, GatewayError
+from toolwire.extras.codex_app.rpc import RpcError
+from toolwire.model import FinishReason
+from toolwire.upstream.servers.private import Private
+from toolwire.upstream.servers.upstream_errors import clean, read_refusal
+
+OVERLOADED: Final = -32001
+WRONG_VALUE: Final = -32602
+
+_STATUS: Final[Mapping[str, int]] = {
+    "badRequest": 400,
+    "cyberPolicy": 400,
+    "flexUnavailable": 529,
+    "inferenceHookDenied": 400,
+    "internalServerError": 500,
+    "misalignmentPolicyViolation": 400,
+    "modelNotFound": 404,
+    "policyCapacityUnavailable": 529,
+    "rateLimitExceeded": 429,
+    "serverOverloaded": 529,
+    "sessionBudgetExceeded": 429,
+    "unauthorized": 401,
+    "usageLimitExceeded": 429,
+}
+"""`codexErrorInfo`, as the status that means the same."""
+
+_CODE: Final[Mapping[str, str]] = {
+    "contextWindowExceeded": "context_length_exceeded",
+    "modelNotFound": "model_not_found",
+}
+
+_INCOMPLETE: Final = re.compile(r"Incomplete response returned, reason: (\w+)")
+_ENDS: Final[Mapping[str, str]] = {
+    "max_output_tokens": FinishReason.LENGTH,
+    "content_filter": FinishReason.CONTENT_FILTER,
+}
+_IMAGE_URL: Final = re.compile(r"image URL", re.IGNORECASE)
+_CUT: Final = re.compile(r"stream disconnected|stream closed", re.IGNORECASE)
+
+
+def of_answer(error: RpcError, private: Private) -> GatewayError:
+    """The error that a request was answered with."""
+    if error.code == OVERLOADED:
+        return _with_status(529, error.message, private)
+    data = error.data if isinstance(error.data, dict) else {}
+    text = clean(error.message, private=private)
+    if data.get("input_error_code") == "input_too_large":
+        return ClientFault(
+            text or "The prompt is too long for the model server.", code="context_length_exceeded", upstream_status=400
+        )
+    if _IMAGE_URL.search(error.message):
+        return ClientFault(text, code="unsupported_content", upstream_status=400)
+    if error.code == WRONG_VALUE:
+        return ClientFault(
+            text or "The model server refused the request.", code="upstream_rejected", upstream_status=400
+        )
+    return BackendFault(f"The model server answered with an error: {text}" if text else "The model server failed.")
+
+
+def ending(error: Mapping[str, Any]) -> str | None:
+    """Why an answer ended, where what a turn failed with is no failure: it was cut off (C18), or filtered."""
+    found = _INCOMPLETE.search(str(error.get("message")))
+    return None if found is None else _ENDS.get(found[1])
+
+
+def of_turn(error: Mapping[str, Any], private: Private) -> GatewayError:
+    """The error that a turn failed with: a `TurnError`."""
+    text = str(error.get("message") or "")
+    info = error.get("codexErrorInfo")
+    if info == "contextWindowExceeded":
+        return _with_status(400, text, private, _CODE[info])
+    if isinstance(info, str) and info in _STATUS:
+        return _with_status(_STATUS[info], text, private, _CODE.get(info))
+    if isinstance(info, dict):
+        said = next((value for value in info.values() if isinstance(value, dict)), {})
+        status = said.get("httpStatusCode")
+        if isinstance(status, int) and 300 <= status < 600:
+            return _with_status(status, text, private)
+        if not isinstance(status, int):
+            return broken_off(text, private)
+    if info in ("other", None) and _is_json(text):  # the model's own server refused, and this is what it said
+        return read_refusal(400, {}, text.encode(), private=private)
+    if _CUT.search(text):
+        return broken_off(text, private)
+    return _with_status(500, text, private)
+
+
+def broken_off(text: str, private: Private) -> BackendFault:
+    """The answer of the model ended before it was whole."""
+    shown = clean(text, private=private)
+    return BackendFault(
+        f"The model's answer broke off: {shown}" if shown else "The model's answer broke off.",
+        code="upstream_disconnected",
+        transient=True,
+    )
+
+
+def compacted() -> ClientFault:
+    """The server has left out a part of the conversation to make it fit."""
+    return ClientFault(
+        "The conversation does not fit the model's context: its server would answer a summary of it.",
+        code="context_length_exceeded",
+        upstream_status=400,
+    )
+
+
+def _with_status(status: int, text: str, private: Private, code: str | None = None) -> GatewayError:
+    body = text.encode() if _is_json(text) else orjson.dumps({"error": {"message": text, "code": code}})
+    return read_refusal(status, {}, body, private=private)
+
+
+def _is_json(text: str) -> bool:
+    try:
+        return isinstance(orjson.loads(text), dict)
+    except ValueError:
+        return False

@@ -1,0 +1,196 @@
+"""An app-server that is a process of the gateway: one line of JSON per frame, over its pipes.
+
+Rules:
+
+1. It ends with the gateway. When its input closes it ends by itself, which holds even where the gateway is killed; who
+   does not is told to, and killed, with all processes of its group: the `codex` of npm is a launcher of another one.
+2. Of the gateway's environment it gets what `toolwire.support.environment` lists and what is configured, nothing else.
+3. What it writes to its standard error goes to the log, in lines of bounded length and number, without secrets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Final
+
+from toolwire.errors import BackendFault
+from toolwire.extras.codex_app.transport import MOST_UNSENT, READ_BYTES, Broken, Transport
+from toolwire.support.lines import LineSplitter, TooLarge
+from toolwire.upstream.servers.private import HIDDEN, Private
+from toolwire.upstream.servers.upstream_errors import MOST_READ_CHARS, clean
+
+LOG: Final = logging.getLogger("toolwire.backends")
+
+GRACE_S: Final = 2.0
+"""How long it is given to end when its input closes, and again when it is told to end."""
+
+WATCH_S: Final = 0.25
+"""So often it is looked at whether it still runs: what it has started may hold its pipes open."""
+
+LOGGED_LINES: Final = 100
+LOGGED_PER_S: Final = 60.0
+"""So many lines of its standard error are logged in so many seconds; the others are counted."""
+
+
+_NAMED: Final = re.compile(
+    r"((?:key|token|secret|passw|credential|authorization|cookie)[\w-]{0,20}[\"']?\s*[=:]\s*[\"']?(?:(?:basic|bearer)\s+)?)[^\s\"',;]{6,}",
+    re.IGNORECASE,
+)
+"""A value behind a name that says what it is."""
+_TOKEN: Final = re.compile(r"\beyJ[\w-]{10,}(?:\.[\w-]*){0,2}")
+"""What a login is told in, without a name."""
+
+
+class ProcessTransport(Transport):
+    """The pipes of a process. `name` is the backend's."""
+
+    def __init__(self, name: str, process: asyncio.subprocess.Process, frame_bytes: int, private: Private) -> None:
+        self._name = name
+        self._process = process
+        self._frame_bytes = frame_bytes
+        self._private = private
+        self._complaints = asyncio.create_task(self._log_errors())
+        self._closing: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def start(
+        cls,
+        name: str,
+        command: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        folder: str,
+        frame_bytes: int,
+        private: Private,
+    ) -> ProcessTransport:
+        """Run `command` in `folder`. Raises `BackendFault` if it cannot be run."""
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                env=dict(env),
+                cwd=folder,
+                start_new_session=True,
+            )
+        except (OSError, ValueError) as error:
+            LOG.warning("backend %r: cannot run %r: %s", name, command[0], getattr(error, "strerror", None) or error)
+            raise BackendFault(
+                "The model server's process cannot be started.",
+                code="upstream_disconnected",
+                hint="See the backend's `command`.",
+                transient=True,
+            ) from None
+        LOG.info("backend %r: process %d runs %r", name, process.pid, command[0])
+        return cls(name, process, frame_bytes, private)
+
+    def send(self, frame: bytes) -> None:
+        """See `Transport.send`."""
+        pipe = self._process.stdin
+        assert pipe is not None
+        if pipe.is_closing():
+            raise Broken("its input is closed")
+        if pipe.transport.get_write_buffer_size() > MOST_UNSENT:
+            raise Broken("it does not read what it is sent")
+        pipe.write(frame + b"\n")
+
+    async def frames(self) -> AsyncIterator[bytes | TooLarge]:
+        """The lines of its standard output."""
+        output = self._process.stdout
+        assert output is not None
+        splitter = LineSplitter(self._frame_bytes)
+        while data := await output.read(READ_BYTES):
+            for line in splitter.feed(data):
+                if not isinstance(line, bytes) or line.strip():
+                    yield line
+            await asyncio.sleep(0)
+
+    async def wait_ended(self) -> None:
+        """Until the process has ended, and what it said before was read."""
+        while self._process.returncode is None:  # noqa: ASYNC110  # `Process.wait` may wait for its pipes as well
+            await asyncio.sleep(WATCH_S)
+        await asyncio.sleep(WATCH_S)
+
+    async def close(self) -> None:
+        """End the process, and whatever it has started."""
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        process = self._process
+        assert process.stdin is not None
+        process.stdin.close()
+        if not await self._ends():
+            self._signal(kill=False)
+            if not await self._ends():
+                self._signal(kill=True)
+                await self._ends()
+        self._signal(kill=True)  # what a launcher leaves behind
+        LOG.info("backend %r: process %d has ended (%s)", self._name, process.pid, _ending(process.returncode))
+        await asyncio.wait([self._complaints], timeout=GRACE_S)
+        self._complaints.cancel()
+
+    async def _ends(self) -> bool:
+        """Whether it ends soon."""
+        given_up = time.monotonic() + GRACE_S
+        while self._process.returncode is None and time.monotonic() < given_up:  # noqa: ASYNC110  # as above
+            await asyncio.sleep(0.01)
+        return self._process.returncode is not None
+
+    def _signal(self, *, kill: bool) -> None:
+        """To the process and all of its group, where there are groups."""
+        with suppress(ProcessLookupError, PermissionError):
+            if sys.platform == "win32":
+                self._process.kill()
+            else:
+                os.killpg(self._process.pid, signal.SIGKILL if kill else signal.SIGTERM)
+
+    async def _log_errors(self) -> None:
+        """Rule 3."""
+        errors = self._process.stderr
+        assert errors is not None
+        splitter = LineSplitter(READ_BYTES)
+        began, logged, left_out = time.monotonic(), 0, 0
+        while data := await errors.read(READ_BYTES):
+            for line in splitter.feed(data):
+                if time.monotonic() - began > LOGGED_PER_S:
+                    self._note_left_out(left_out)
+                    began, logged, left_out = time.monotonic(), 0, 0
+                text = line if isinstance(line, bytes) else line.head
+                if logged < LOGGED_LINES:
+                    logged += 1
+                    LOG.warning("backend %r says: %s", self._name, _shown(text, self._private))
+                else:
+                    left_out += 1
+            await asyncio.sleep(0)
+        self._note_left_out(left_out)
+
+    def _note_left_out(self, lines: int) -> None:
+        if lines:
+            LOG.warning("backend %r says %d more lines, which are left out", self._name, lines)
+
+
+def _shown(line: bytes, private: Private) -> str:
+    """A line as the log may have it: without secrets and control characters."""
+    text = line[:MOST_READ_CHARS].decode(errors="replace")
+    text = _TOKEN.sub(HIDDEN, _NAMED.sub(rf"\1{HIDDEN}", text))
+    return clean("".join(c if c.isprintable() else " " for c in text), private=private)
+
+
+def _ending(code: int | None) -> str:
+    if code is None or code >= 0:
+        return f"status {code}"
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"

@@ -1,0 +1,113 @@
+"""An app-server that runs elsewhere: one text frame of a WebSocket per message.
+
+Rules:
+
+1. No `Origin` is sent: the server takes whoever sends one for a web page.
+2. A redirect is an error. aiohttp follows one when it opens a WebSocket, and sends the configured headers along.
+3. A frame that is too large is dropped when it is there, because only its text says whose it is. One that is
+   larger than what a request may hold, which the server says again, ends the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from typing import Final
+
+import aiohttp
+
+from toolwire.config import BackendConfig, LimitsConfig
+from toolwire.extras.codex_app.transport import MOST_UNSENT, READ_BYTES, Broken, Transport
+from toolwire.support.lines import HEAD_BYTES, TooLarge
+from toolwire.upstream.client.connections import unreachable, untrusted
+from toolwire.upstream.client.sessions import refuse_redirect
+
+HEARTBEAT_S: Final = 30.0
+"""So often the server is asked for a sign of life; half of it later it counts as gone."""
+
+CLOSING_S: Final = 2.0
+"""How long the server is given to say goodbye."""
+
+
+class WebSocketTransport(Transport):
+    """A WebSocket, with what waits to be sent."""
+
+    def __init__(
+        self, session: aiohttp.ClientSession, socket: aiohttp.ClientWebSocketResponse, frame_bytes: int
+    ) -> None:
+        self._frame_bytes = frame_bytes
+        self._session = session
+        self._socket = socket
+        self._unsent: deque[bytes] = deque()
+        self._unsent_bytes = 0
+        self._more = asyncio.Event()
+        self._writing = asyncio.create_task(self._write())
+
+    @classmethod
+    async def connect(cls, config: BackendConfig, limits: LimitsConfig) -> WebSocketTransport:
+        """Connect to the server at `config.url`. Raises `BackendFault`."""
+        assert config.url is not None
+        headers = {**({"Authorization": f"Bearer {config.api_key}"} if config.api_key else {}), **config.headers}
+        session = aiohttp.ClientSession(trust_env=config.trust_env, middlewares=(refuse_redirect,))
+        try:
+            socket = await session.ws_connect(
+                config.url,
+                headers=headers,
+                max_msg_size=max(limits.frame_bytes, 2 * limits.body_bytes),
+                heartbeat=HEARTBEAT_S,
+                timeout=aiohttp.ClientWSTimeout(ws_close=CLOSING_S),
+                ssl=config.verify_tls,
+            )
+        except aiohttp.ClientSSLError:
+            await session.close()
+            raise untrusted() from None
+        except (aiohttp.ClientError, OSError):
+            await session.close()
+            raise unreachable() from None
+        except BaseException:
+            await session.close()
+            raise
+        return cls(session, socket, limits.frame_bytes)
+
+    def send(self, frame: bytes) -> None:
+        """See `Transport.send`."""
+        if self._socket.closed or self._writing.done():
+            raise Broken("it has hung up")
+        if self._unsent_bytes > MOST_UNSENT:
+            raise Broken("it does not read what it is sent")
+        self._unsent.append(frame)
+        self._unsent_bytes += len(frame)
+        self._more.set()
+
+    async def frames(self) -> AsyncIterator[bytes | TooLarge]:
+        """The text frames."""
+        read = 0
+        async for message in self._socket:
+            if message.type in (aiohttp.WSMsgType.TEXT, aiohttp.WSMsgType.BINARY):
+                frame = message.data.encode() if isinstance(message.data, str) else bytes(message.data)
+                yield frame if len(frame) <= self._frame_bytes else TooLarge(frame[:HEAD_BYTES])
+                read += len(frame)
+                if read >= READ_BYTES:
+                    read = 0
+                    await asyncio.sleep(0)
+        if (code := self._socket.close_code) == aiohttp.WSCloseCode.MESSAGE_TOO_BIG:
+            raise Broken("a frame is larger than anything that it may have to say")
+        if (error := self._socket.exception()) is not None:
+            raise Broken(f"{type(error).__name__} (close code {code})")
+
+    async def close(self) -> None:
+        """Close the socket."""
+        self._writing.cancel()
+        await asyncio.gather(self._writing, return_exceptions=True)
+        await self._socket.close()
+        await self._session.close()
+
+    async def _write(self) -> None:
+        while True:
+            await self._more.wait()
+            self._more.clear()
+            while self._unsent:
+                frame = self._unsent.popleft()
+                await self._socket.send_str(frame.decode())
+                self._unsent_bytes -= len(frame)

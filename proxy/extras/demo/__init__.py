@@ -1,0 +1,1 @@
+"""`toolwire demo`."""

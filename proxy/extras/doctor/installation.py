@@ -1,0 +1,65 @@
+"""The installed package: the scanner, and optional packages that the configuration has a use for. What is required and
+missing is a mistake of the configuration."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+from collections.abc import Iterator
+from typing import Final
+
+from toolwire._version import __version__
+from toolwire.config import GatewayConfig
+from toolwire.configuration.checks import effective_routes
+from toolwire.extras.doctor.finding import Finding, ok, warning
+from toolwire.fastparse import IMPLEMENTATION
+from toolwire.server.starting import NOT_BUILT, SWITCHED_OFF
+
+AREA: Final = "installation"
+
+
+def installation(config: GatewayConfig) -> Iterator[Finding]:
+    """What there is to say of it."""
+    yield ok(AREA, f"toolwire {__version__} on Python {platform.python_version()}")
+    if IMPLEMENTATION == "python":
+        off = bool(os.environ.get("TOOLWIRE_NO_EXTENSIONS"))
+        yield warning(
+            AREA,
+            "The compiled scanner is not in use.",
+            "The one in Python looks for calls, and costs many times the CPU.",
+            SWITCHED_OFF if off else NOT_BUILT,
+        )
+    else:
+        yield ok(AREA, "The compiled scanner is in use.")
+    yield from _counting(config)
+    if os.name == "posix" and not _installed("uvloop"):
+        yield ok(AREA, "uvloop is not installed; with it (pip install 'toolwire[uvloop]') requests cost less CPU.")
+
+
+def _counting(config: GatewayConfig) -> Iterator[Finding]:
+    routes = effective_routes(config)
+    if not _installed("tiktoken"):
+        if any("estimate" in (route.options.usage.source, route.options.usage.count) for route in routes):
+            yield warning(
+                AREA,
+                "tiktoken is not installed, and a route has `usage` estimated.",
+                "Tokens are estimated from bytes.",
+                "Install it: pip install 'toolwire[tokens]'",
+            )
+        return
+    from tiktoken import list_encoding_names
+
+    known = list_encoding_names()
+    for encoding in dict.fromkeys(route.options.usage.encoding for route in routes):
+        if encoding not in known:
+            yield warning(
+                AREA,
+                f"tiktoken has no encoding {encoding!r} (`usage.encoding`).",
+                "Where a server gives no counts, tokens are estimated from bytes.",
+                f"Use one of {', '.join(known)}.",
+            )
+
+
+def _installed(package: str) -> bool:
+    return importlib.util.find_spec(package) is not None

@@ -1,0 +1,62 @@
+"""Redis, where conversations are kept or limits are counted there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Final
+from urllib.parse import urlsplit
+
+from toolwire.config import GatewayConfig, StoreConfig
+from toolwire.configuration.mistakes import Mistakes
+from toolwire.extras.doctor.finding import Finding, ok, problem
+from toolwire.store.base import StoreUnavailable
+from toolwire.store.opening import make_store
+
+AREA: Final = "stores"
+
+LIMIT_S: Final = 5.0
+"""Limit for each."""
+
+
+def stores(config: GatewayConfig, known: Mistakes) -> Iterator[Finding]:
+    """What there is to say of each, but for those that the configuration has mistakes about."""
+    wanted: dict[str, tuple[str, str]] = {}
+    if config.store.kind == "redis" and config.store.url and not known.below("store"):
+        wanted["conversations"] = (config.store.url, "Conversations cannot be gone on with, and are not kept.")
+    limits = config.rate_limits
+    if limits.store in ("auto", "redis") and limits.url and not known.below("rate_limits"):
+        closed = limits.on_store_failure == "closed"
+        why = (
+            "Requests are refused meanwhile."
+            if closed
+            else "Each worker counts by itself meanwhile, so more is let through."
+        )
+        wanted["limits on use"] = (limits.url, why)
+    for what, (url, why) in wanted.items():
+        fault = asyncio.run(_fault(url))
+        place = urlsplit(url).netloc.rpartition("@")[2] or urlsplit(url).path
+        if fault is None:
+            yield ok(AREA, f"Redis at {place}, with the {what}, answers.")
+        else:
+            todo = "Start it, or mend the `url`, its user and its password."
+            yield problem(AREA, f"Redis at {place}, with the {what}, cannot be used: {fault}.", why, todo)
+
+
+async def _fault(url: str) -> str | None:
+    """Why a Redis cannot be used; None: it can."""
+    try:
+        store = make_store(StoreConfig(kind="redis", url=url))
+    except ValueError as error:
+        return str(error)
+    assert store is not None
+    try:
+        async with asyncio.timeout(LIMIT_S):
+            await store.start()
+    except TimeoutError:
+        return f"it does not answer within {LIMIT_S:g} s"
+    except StoreUnavailable as error:
+        return str(error).rstrip(".")
+    finally:
+        await store.close()
+    return None

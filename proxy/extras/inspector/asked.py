@@ -1,0 +1,130 @@
+"""What was asked in a captured exchange, and under which configuration: what reading its answer again needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from toolwire.config import LimitsConfig, ReasoningConfig, RouteOptions
+from toolwire.errors import GatewayError
+from toolwire.extras.capture.files import Captured
+from toolwire.extras.inspector.bounds import MOST_TOOLS, SCHEMA_CHARS
+from toolwire.formats.base import ToolFormat
+from toolwire.model import Message, ModelRequest, ToolChoice, ToolSpec
+from toolwire.pipeline.exchange.exchange import OfferedTools
+from toolwire.pipeline.transforms.scanners import not_taught
+from toolwire.protocols.base import ServerSide
+from toolwire.protocols.shared.wire import BOUNDS, dump_in_pieces
+from toolwire.registry import Registries, usual_server
+from toolwire.support.bounded_json import loads
+from toolwire.support.conversion import ConfigError, from_mapping
+
+_NOTHING: Final = ModelRequest("", ())
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The request of the client, None if it cannot be read; the options and limits under which it was answered; the
+    tools that the scanner looks for, `format` what the route taught (empty: nothing), and the server's protocol."""
+
+    request: ModelRequest | None
+    options: RouteOptions
+    limits: LimitsConfig
+    offer: OfferedTools
+    format: str
+    server: ServerSide
+
+    @property
+    def history(self) -> Sequence[Message]:
+        """The messages that the answer follows."""
+        return () if self.request is None else self.request.messages
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Those of the tools on offer."""
+        return tuple(tool.name for tool in self.offer.tools)
+
+    @property
+    def tools(self) -> tuple[ToolSpec, ...]:
+        """All tools of the request."""
+        return () if self.request is None else self.request.tools
+
+
+def read_asked(captured: Captured, plugins: Registries) -> Asked:
+    """What a capture says of it; defaults where it says nothing."""
+    head = captured.head
+    options, limits = _settings(head.get("config") or {})
+    request = _request(captured, plugins)
+    format_, taught = _format(captured, options, plugins)
+    known = _with_run(request or _NOTHING, captured)
+    tools = known.callable_tools
+    choice = known.tool_choice if tools else ToolChoice("none")
+    offer = OfferedTools(tools, choice, known.parallel_tool_calls, format_, known.tools)
+    kind = (head.get("backend") or {}).get("kind")
+    server = plugins.servers.get(kind)() if kind in plugins.servers.names() else usual_server(None)
+    options = replace(options, reasoning=_reasoning(captured, options.reasoning, offer, server))
+    return Asked(request, options, limits, offer, taught, server)
+
+
+def _with_run(request: ModelRequest, captured: Captured) -> ModelRequest:
+    """The request, with the tools that the gateway itself has run for it: the client does not know them."""
+    known = {tool.name for tool in request.tools}
+    run = dict.fromkeys(entry.fields["name"] for entry in captured.entries if entry.kind == "tool")
+    more = tuple(ToolSpec(name, server=True) for name in run if name not in known)
+    if not more:
+        return request
+    choice = request.tool_choice if request.tools else ToolChoice()
+    return replace(request, tools=(*request.tools, *more), tool_choice=choice)
+
+
+def _reasoning(
+    captured: Captured, reasoning: ReasoningConfig, offer: OfferedTools, server: ServerSide
+) -> ReasoningConfig:
+    """How thoughts were looked for. In an answer without tools that passes from a server to a client of the same
+    protocol they are not."""
+    if not offer.tools and server.name == captured.head.get("endpoint") and offer.format.framing is None:
+        return replace(reasoning, tags=None)
+    if reasoning.preopened is None and so_far(captured).get("unopened_reasoning"):
+        return replace(reasoning, preopened=True)
+    return reasoning
+
+
+def _settings(config: Mapping[str, Any]) -> tuple[RouteOptions, LimitsConfig]:
+    try:
+        options = from_mapping(RouteOptions, config.get("defaults"), "defaults")
+        return options, from_mapping(LimitsConfig, config.get("limits"), "limits")
+    except ConfigError:  # of another version
+        return RouteOptions(), LimitsConfig()
+
+
+def _request(captured: Captured, plugins: Registries) -> ModelRequest | None:
+    raw = captured.bytes_of("request")
+    side = next((s for s in plugins.client_sides().sides if s.name == captured.head.get("endpoint")), None)
+    if side is None or not raw:
+        return None
+    try:
+        return _with_few_tools(side.read_request(loads(raw, BOUNDS), raw))
+    except (GatewayError, ValueError, AttributeError, TypeError):
+        return None
+
+
+def _with_few_tools(request: ModelRequest) -> ModelRequest:
+    """The request, without tools that the gateway would not have taken."""
+    tools = tuple(tool for tool in request.tools[:MOST_TOOLS] if len(dump_in_pieces(tool.parameters)) <= SCHEMA_CHARS)
+    return request if len(tools) == len(request.tools) else replace(request, tools=tools)
+
+
+def _format(captured: Captured, options: RouteOptions, plugins: Registries) -> tuple[ToolFormat, str]:
+    """The format in which calls are looked for, and its name if it was taught."""
+    taught = so_far(captured).get("format")
+    name = taught if isinstance(taught, str) else options.format
+    found = plugins.formats.get(name if name in plugins.formats.names() else RouteOptions().format)
+    if taught is not None:
+        return found, found.name
+    return (found if options.mode in ("prompt", "template", "text") else not_taught(found)), ""
+
+
+def so_far(captured: Captured) -> Mapping[str, Any]:
+    """What was noted and counted in an exchange, if it runs by now."""
+    return captured.end or captured.head.get("so_far") or {}

@@ -1,0 +1,45 @@
+"""The same text read in every format, without a model: "read again as..." (R25.1)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from toolwire.extras.capture.files import Captured
+from toolwire.extras.inspector.answer import COVER, Answer, read_text
+from toolwire.extras.inspector.asked import Asked, read_asked
+from toolwire.extras.inspector.bounds import FORMATS_CHARS
+from toolwire.extras.inspector.rounds import rounds_of
+from toolwire.formats.base import ToolFormat
+from toolwire.registry import Registries
+
+
+def read_in_all_formats(captured: Captured, plugins: Registries) -> dict[str, Any]:
+    """What becomes of the text of the last answer under each format, where nothing else is recognised: under that of
+    the exchange first."""
+    asked = read_asked(captured, plugins)
+    text = next((one.answer.text for one in reversed(list(rounds_of(captured, asked)))), "")
+    left_out = max(0, len(text) - FORMATS_CHARS)
+    text = text[:FORMATS_CHARS]
+    names = sorted(plugins.formats.names(), key=lambda name: (name != asked.format, name))
+    found: dict[int, dict[str, Any]] = {}
+    for name in names:
+        one = plugins.formats.get(name)
+        if id(one) not in found:  # else another name of one that was read
+            found[id(one)] = {"format": name, "chosen": name == asked.format, **_read(text, one, asked)}
+    return {"text": text, "left_out_chars": left_out, "formats": list(found.values())}
+
+
+def _read(text: str, format_: ToolFormat, asked: Asked) -> dict[str, Any]:
+    options = replace(asked.options, calls=replace(asked.options.calls, recognise="taught"))
+    answer = read_text(text, replace(asked, options=options, offer=replace(asked.offer, format=format_)))
+    return {
+        "calls": [{"name": call.name, "arguments": COVER(call.arguments)} for call in answer.calls],
+        "judgements": [judgement.words for judgement in answer.judgements],
+        "text": _of_kind(answer, "text", "refused"),
+        "reasoning": _of_kind(answer, "reasoning"),
+    }
+
+
+def _of_kind(answer: Answer, *kinds: str) -> str:
+    return "".join(answer.text[span.begin : span.end] for span in answer.spans if span.kind in kinds)

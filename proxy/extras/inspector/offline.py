@@ -1,0 +1,135 @@
+"""The inspector without a gateway: `toolwire inspect FILE` shows a capture in the page, and asks nobody anything."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from aiohttp import web
+
+from toolwire.config import GatewayConfig
+from toolwire.errors import ClientFault
+from toolwire.extras.capture.files import Captured
+from toolwire.extras.capture.recording import RecordingError
+from toolwire.extras.inspector.asked import so_far
+from toolwire.extras.inspector.holders import Counts, Holder, Holders
+from toolwire.extras.inspector.ring import Changes, Ring, Row, client_of
+from toolwire.extras.inspector.routes import PLACE, Pages
+from toolwire.extras.inspector.view import UNREADABLE, began, view
+from toolwire.ingress.auth import ApiKey, Keys
+from toolwire.ingress.budget import BODY_BUDGET, BodyBudget
+from toolwire.ingress.liveness import LIVENESS, LivenessMonitors
+from toolwire.observability.telemetry import Metrics
+from toolwire.pipeline.sending.delivery import boundary
+from toolwire.registry import registries
+
+
+class FileHolder:
+    """A `Holder` with one exchange: `captured`, whose file has this `content`."""
+
+    name = "file"
+
+    def __init__(self, captured: Captured, content: bytes) -> None:
+        self._row = _row(captured, len(content))
+        self._content = content
+
+    async def changes(self, since: int, owner: str | None, wait_s: float) -> Changes:
+        """See `Holder`. There is one, and never another."""
+        if since:
+            await asyncio.sleep(wait_s)
+        return Changes(1, () if since else (self._row,), (), 0)
+
+    async def file(self, ident: str, owner: str | None) -> bytes | None:
+        """See `Holder`."""
+        return self._content if ident == self._row["id"] else None
+
+    async def counts(self) -> Counts:
+        """See `Holder`."""
+        return []
+
+
+class _File(Holders):
+    def __init__(self, holder: FileHolder) -> None:
+        super().__init__(Ring(0), None)
+        self._source = holder
+
+    def all(self) -> list[Holder]:
+        return [self._source]
+
+
+def _row(captured: Captured, size: int) -> Row:
+    head, end = captured.head, so_far(captured)
+    return {
+        "id": str(head.get("request_id", "opened")),
+        "exchange_id": str(head.get("request_id", "opened")),
+        "at": began(captured),
+        "worker": 0,
+        "api": head.get("endpoint"),
+        "path": head.get("path"),
+        "model": head.get("model"),
+        "client": client_of(head.get("headers", {})),
+        "running": False,
+        "bytes": size,
+        "stream": None,
+        **end,
+    }
+
+
+def offline(captured: Captured, content: bytes) -> web.Application:
+    """The application that shows it. Raises `RecordingError` if there is no sense in it."""
+    plugins = registries()
+    try:
+        view(captured, plugins)
+        holders = _File(FileHolder(captured, content))
+    except UNREADABLE as error:
+        raise RecordingError(f"the capture cannot be read: {error}") from error
+
+    async def nothing(*_: object) -> dict[str, Any]:
+        raise ClientFault("There is no gateway here, only a file.", code="not_found")
+
+    def setup(key: ApiKey | None) -> dict[str, Any]:
+        opened = str(captured.head.get("request_id", "opened"))
+        return {"live": False, "file": opened, "routes": [], "formats": plugins.formats.names(), "apis": []}
+
+    config, metrics = GatewayConfig(), Metrics()
+    app = web.Application(middlewares=[boundary(Keys(()), plugins.client_sides())])
+    app[LIVENESS] = LivenessMonitors(config.server.keepalive_s)
+    app[BODY_BUDGET] = BodyBudget(
+        config.limits.total_body_bytes, fair=False, gauge=(metrics.cells, metrics.body_bytes.at())
+    )
+    Pages(config, holders, plugins, keyed=False, setup=setup, overview=nothing, check=nothing).add_routes(app.router)
+    return app
+
+
+def show(app: web.Application, *, host: str, port: int, announce: Callable[[str], None]) -> None:
+    """Serve an application until a signal comes. `announce` is told the address of its page."""
+
+    async def run() -> None:
+        told = _told_to_stop()
+        runner = web.AppRunner(app, access_log=None)
+        await runner.setup()
+        try:
+            site = web.TCPSite(runner, host, port)
+            await site.start()
+            bound = runner.addresses[0][1]
+            announce(f"http://{f'[{host}]' if ':' in host else host}:{bound}{PLACE}")
+            await told.wait()
+        finally:
+            await runner.cleanup()
+
+    try:
+        asyncio.run(run())
+    except KeyboardInterrupt:
+        pass
+
+
+def _told_to_stop() -> asyncio.Event:
+    """Is set by a signal to end, also where whoever started this had it ignored, as shells do in the background."""
+    told = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        with suppress(NotImplementedError):  # Windows: Ctrl-C is an exception there
+            asyncio.get_running_loop().add_signal_handler(number, told.set)
+    return told

@@ -1,0 +1,223 @@
+"""Puts the inspector together for an application: what is recorded, what answers the page, and the playground's
+ways."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+from aiohttp import web
+
+from toolwire.config import GatewayConfig, RouteConfig
+from toolwire.configuration.checks import effective_routes
+from toolwire.errors import ClientFault, GatewayError
+from toolwire.extras.capture.recorder import Captures
+from toolwire.extras.inspector.holders import Holders
+from toolwire.extras.inspector.ring import COUNTED, MINUTES, Ring
+from toolwire.extras.inspector.routes import PLACE, PLAYGROUND, Pages
+from toolwire.formats.base import ToolFormat
+from toolwire.ingress.auth import ApiKey
+from toolwire.ingress.bodies import read_json
+from toolwire.observability.metrics import CELLS
+from toolwire.pipeline.chain.middleware import Middleware
+from toolwire.pipeline.exchange.exchange import Exchange
+from toolwire.pipeline.exchange.routing import Route, Router
+from toolwire.pipeline.exchange.shared_resources import SharedResources
+from toolwire.pipeline.reasoning.unopened import Learned
+from toolwire.pipeline.sending.delivery import API_KEY, Delivery
+from toolwire.protocols.base import ClientSide
+from toolwire.protocols.shared.wire import dump_in_pieces
+from toolwire.record import AccessRecord, Observe
+from toolwire.registry import Registries
+from toolwire.support.conversion import ConfigError
+from toolwire.support.offload import in_thread
+from toolwire.upstream.pool.health import HEALTH
+
+HOLDERS: Final = web.AppKey("toolwire.inspector.holders", Holders)
+
+MakeDelivery = Callable[[ClientSide, Router], Delivery]
+"""Makes who serves a protocol to the routes of a router."""
+
+
+class Inspector:
+    """The inspector of one application. `cells` is the file of this worker's counts in the folder of all, None for one
+    alone; `keyed`: keys are asked for."""
+
+    OPEN: ClassVar = rf"{PLAYGROUND}|{PLACE}/?(?:(?<=/)[a-z]+[.](?:js|css|svg))?"
+    """Paths that need no key: the page, which holds nothing that was said."""
+
+    def __init__(
+        self,
+        config: GatewayConfig,
+        plugins: Registries,
+        shared: SharedResources,
+        router: Router,
+        *,
+        cells: Path | None,
+        keyed: bool,
+    ) -> None:
+        self._config = config
+        self._plugins = plugins
+        self._router = router
+        self._clients = plugins.client_sides().sides
+        most = config.inspect.bytes // config.server.workers
+        self.holders = shared.take(HOLDERS, config.inspect, partial(_holders, most, cells), Holders.close)
+        self._validation: Middleware = plugins.middlewares.get("validation")()
+        self._pages = Pages(
+            config, self.holders, plugins, keyed=keyed, setup=self._setup, overview=self._overview, check=self._check
+        )
+
+    @property
+    def observe(self) -> Observe:
+        """What records the exchanges."""
+        return Captures(self._config, self.holders.ring).begin
+
+    def open(self, app: web.Application, make: MakeDelivery) -> None:
+        """Serve the page and its data. `make` is for the playground, which may ask in another format than a route's."""
+        self._pages.add_routes(app.router)
+        app.cleanup_ctx.append(self.holders.running)
+        for side in self._clients:
+            playground = _Playground(self._pages, self._router, self._plugins, partial(make, side))
+            app.router.add_post(f"{PLACE}/try/{{format}}/v1{side.path}", playground.serve)
+
+    # --- what the page asks -----------------------------------------------------------------------------------------
+
+    def _setup(self, key: ApiKey | None) -> dict[str, Any]:
+        """The routes, formats and APIs of the gateway, as far as the key may use them."""
+        routes = [
+            {
+                "model": route.model,
+                "aliases": route.aliases,
+                "format": route.options.format,
+                "mode": route.options.mode,
+                "backend": backends_of(route, fallback=False),
+            }
+            for route in self._usable(key)
+        ]
+        return {
+            "routes": routes,
+            "formats": self._plugins.formats.names(),
+            "apis": [{"name": side.name, "path": f"/v1{side.path}"} for side in self._clients],
+        }
+
+    def _usable(self, key: ApiKey | None) -> list[RouteConfig]:
+        """The routes that a key may use."""
+        return [route for route in effective_routes(self._config) if key is None or key.may_use(route.model)]
+
+    async def _overview(self, request: web.Request) -> dict[str, Any]:
+        key = request.get(API_KEY)
+        last = int(time.time()) // 60
+        minutes = [*range(last - MINUTES + 1, last + 1)]
+        by_route: dict[str, dict[str, list[int]]] = {}
+        for minute, route, counts in await self.holders.counts():
+            if minute not in minutes or (key is not None and not key.may_use(route)):
+                continue
+            numbers = by_route.setdefault(route, {what: [0] * MINUTES for what in COUNTED})
+            for what in COUNTED:
+                numbers[what][minute - minutes[0]] += counts[what]
+        health = request.app[HEALTH]
+        up, refused = await health.states(), health.refused()
+        shown = {name for route in self._usable(key) for name in backends_of(route)}
+        return {
+            "minutes": minutes,
+            "routes": [{"model": model, **numbers} for model, numbers in sorted(by_route.items())],
+            "backends": [
+                {
+                    "name": name,
+                    "up": state,
+                    "kind": self._config.backends[name].kind,
+                    "refused": refused.get(name, {}),
+                }
+                for name, state in up.items()
+                if name in shown
+            ],
+        }
+
+    async def _check(self, request: web.Request, body: bytes) -> dict[str, Any]:
+        """Whether a request would be refused, and why: it is read and validated, and no server is asked. `body` names
+        the API, and holds the request."""
+        limits = self._config.limits
+        asked = await read_json(body, replace(limits, json_depth=limits.json_depth + 1))
+        side = next((side for side in self._clients if side.name == asked.get("api")), None)
+        asked_body = asked.get("body")
+        if side is None or not isinstance(asked_body, dict):
+            raise ClientFault("Expected `api`, the name of one, and `body`, a request.", code="invalid_value")
+        try:
+            await self._validate(side, asked_body, request)
+        except GatewayError as error:
+            said = {"message": error.message, "param": error.param, "code": error.code}
+            return {"ok": False, "error": said}
+        return {"ok": True, "error": None}
+
+    async def _validate(self, side: ClientSide, body: Mapping[str, Any], request: web.Request) -> None:
+        model = body.get("model")
+        if not isinstance(model, str) or not model:
+            raise ClientFault("A model is needed.", code="missing_required_parameter", param="model")
+        key = request.get(API_KEY)
+        route = self._router.find(model, key)
+        if key is not None:
+            key.require(route.config.model, model)
+        if route.options.requests.unknown_model == "error":
+            route.require(model)
+        received = await in_thread(lambda: side.read_request(body, dump_in_pieces(body)))
+        exchange = Exchange("check", side, route, received, received, body, AccessRecord())
+        await self._validation.on_request(exchange, received)
+
+
+def backends_of(route: RouteConfig, *, fallback: bool = True) -> list[str]:
+    """The names of the backends of a route."""
+    more = [entry.backend for entry in route.fallback] if fallback else []
+    return [*([entry.backend for entry in route.backends] or [route.backend]), *more]
+
+
+def _holders(most: int, cells: Path | None) -> Holders:
+    if cells is None:
+        return Holders(Ring(most), None)
+    return Holders(Ring(most, int(cells.name.removesuffix(CELLS))), cells.parent)
+
+
+class _Playground:
+    """Serves a protocol in formats that its routes do not have. `make` makes who serves the routes of a router."""
+
+    def __init__(self, pages: Pages, router: Router, plugins: Registries, make: Callable[[Router], Delivery]) -> None:
+        self._pages = pages
+        self._router = router
+        self._plugins = plugins
+        self._make = make
+        self._made: dict[str, Delivery] = {}
+
+    async def serve(self, request: web.Request) -> web.StreamResponse:
+        """Answer as the protocol's own path would, but in the format that the path names."""
+        self._pages.guard(request)
+        name = request.match_info["format"]
+        if name not in self._made:
+            if name not in self._plugins.formats.names():
+                raise ClientFault(f"There is no format {name[:100]!r}.", code="not_found")
+            try:
+                found = self._plugins.formats.get(name)
+            except ConfigError as error:
+                raise ClientFault(str(error), code="invalid_value") from error
+            self._made[name] = self._make(_InFormat(self._router, name, found, self._plugins.formats.get))
+        return await self._made[name](request)
+
+
+class _InFormat(Router):
+    """The same routes, with another format: `format_`, whose name is `name`."""
+
+    def __init__(self, router: Router, name: str, format_: ToolFormat, by_family: Callable[[str], ToolFormat]) -> None:
+        def changed(route: Route) -> Route:
+            return replace(
+                route,
+                options=replace(route.options, format=name),
+                format=format_,
+                by_family=by_family if name == "auto" else None,
+                learned=Learned(),
+                made={},
+                _formats={},
+            )
+
+        super().__init__(map(changed, router.routes))

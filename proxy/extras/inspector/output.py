@@ -1,0 +1,162 @@
+"""What the client got: the events of its answer as they went, and which calls they are about."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start
+from toolwire.extras.capture.files import Entry
+from toolwire.folding import unfold
+from toolwire.protocols.base import ServerSide
+
+_FRAME_END: Final = re.compile(rb"\r\n\r\n|\n\n|\r\r")
+SHOWN_CHARS: Final = 60
+
+
+@dataclass(frozen=True, slots=True)
+class SentEvent:
+    """One event of a stream, or a whole body: when it went, its name and data, what it says in words, and which
+    calls it is about."""
+
+    at: float
+    name: str
+    data: str
+    brief: str
+    calls: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SentCall:
+    """A call as the client got it."""
+
+    name: str
+    arguments: str
+
+
+def read_output(
+    entries: Sequence[Entry], server: ServerSide | None, *, streamed: bool
+) -> tuple[list[SentEvent], list[SentCall]]:
+    """The events in what went to the client, and the calls in them, which they count from 0. `server` reads the
+    client's protocol; None: nobody here does, and the events are shown as they are."""
+    if not entries:
+        return [], []
+    calls = _Calls()
+    if not streamed:
+        body = b"".join(entry.data for entry in entries)
+        brief, about = calls.told(() if server is None else _whole(body, server))
+        said = SentEvent(entries[-1].at, "", body.decode(errors="replace"), brief or "the whole answer", about)
+        return [said], calls.made
+    out: list[SentEvent] = []
+    reader = None if server is None else server.reader(frame_bytes=1 << 30)
+    for at, frame in frames(entries):
+        name, data = _fields(frame)
+        brief, about = calls.told(() if reader is None else reader.feed(frame))
+        out.append(SentEvent(at, name, data, brief or _without_words(name, data), about))
+    return out, calls.made
+
+
+def _whole(body: bytes, server: ServerSide) -> list[Event]:
+    try:
+        return unfold(server.read_reply(body))
+    except Exception:  # an error, or not all of it
+        return []
+
+
+def frames(entries: Sequence[Entry]) -> Iterator[tuple[float, bytes]]:
+    """The server-sent events in what was read or written, each with the time of its last byte."""
+    rest = bytearray()
+    for entry in entries:
+        looked_at = max(0, len(rest) - 3)  # an end has four bytes, and may be cut
+        rest += entry.data
+        begin = 0
+        ends = [found.end() for found in _FRAME_END.finditer(rest, looked_at)]
+        for end in ends:
+            yield entry.at, bytes(rest[begin:end])
+            begin = end
+        del rest[:begin]
+    if rest:
+        yield entries[-1].at, bytes(rest)
+
+
+def _fields(frame: bytes) -> tuple[str, str]:
+    """Name and data of an event; a comment has neither, and is its own data."""
+    name, data = "", []
+    for line in frame.decode(errors="replace").splitlines():
+        key, _, value = line.partition(":")
+        if key == "event":
+            name = value.strip()
+        elif key == "data":
+            data.append(value.removeprefix(" "))
+        elif line and not key:
+            data.append(line)
+    return name, "\n".join(data)
+
+
+def _without_words(name: str, data: str) -> str:
+    return "end" if data == "[DONE]" else "sign of life" if data.startswith(":") else name or "nothing yet"
+
+
+class _Calls:
+    """Says what events are about, and puts the calls together."""
+
+    def __init__(self) -> None:
+        self._made: list[tuple[str, list[str]]] = []
+        self._calls: dict[int, int] = {}
+        self._kinds: dict[int, BlockKind] = {}
+
+    @property
+    def made(self) -> list[SentCall]:
+        """The calls, as far as they went."""
+        return [SentCall(name, "".join(pieces)) for name, pieces in self._made]
+
+    def told(self, events: Iterable[Event]) -> tuple[str, tuple[int, ...]]:
+        """Events in words, and the places of the calls in them."""
+        words: list[str] = []
+        calls: dict[int, None] = {}
+        for event in events:
+            if isinstance(event, Open | Delta | Close):
+                word = self._of_block(event)
+                if event.block in self._calls:
+                    calls[self._calls[event.block]] = None
+            else:
+                word = _of_edge(event)
+            if word:
+                words.append(word)
+        return ", ".join(words), tuple(calls)
+
+    def _of_block(self, event: Open | Delta | Close) -> str:
+        match event:
+            case Open():
+                self._kinds[event.block] = event.kind
+                if event.kind is not BlockKind.TOOL_CALL:
+                    return ""
+                self._calls[event.block] = len(self._made)
+                self._made.append((event.name or "", []))
+                return f"call {event.name}"
+            case Delta():
+                kind = self._kinds.get(event.block, BlockKind.TEXT)
+                if event.block in self._calls:
+                    self._made[self._calls[event.block]][1].append(event.text)
+                what = {BlockKind.TOOL_CALL: "arguments", BlockKind.REASONING: "thought"}.get(kind, "text")
+                return f"{what} {_short(event.text)}"
+            case _:
+                return "end of the call" if event.block in self._calls else ""
+
+
+def _of_edge(event: Event) -> str:
+    match event:
+        case Start():
+            return "start"
+        case Finish():
+            return f"finish: {event.reason}"
+        case Fault():
+            return f"error: {event.error}"
+        case _:
+            return ""
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= SHOWN_CHARS else f"{text[: SHOWN_CHARS - 1]}…")

@@ -1,0 +1,87 @@
+"""The calls of model servers in one exchange, each with what was sent and what came back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from toolwire.extras.capture.files import Captured, Entry, Kind
+from toolwire.extras.inspector.answer import Answer, read_answer
+from toolwire.extras.inspector.asked import Asked
+from toolwire.extras.inspector.judgements import Judgement
+
+_STREAM: Final = "text/event-stream"
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One call of a server, what was recorded of it, and its answer. `judgements` are those on the answer as a
+    whole."""
+
+    number: int
+    entries: Sequence[Entry]
+    streamed: bool
+    status: int
+    answer: Answer
+    judgements: Sequence[Judgement]
+
+    def first(self, kind: Kind) -> Mapping[str, Any]:
+        """The fields of the first entry of a kind; empty if there is none."""
+        return _first(self.entries, kind)
+
+    def all(self, kind: Kind) -> list[Entry]:
+        """The entries of a kind."""
+        return [entry for entry in self.entries if entry.kind == kind]
+
+    @property
+    def sent(self) -> bytes:
+        """The body that went to the server."""
+        return b"".join(entry.data for entry in self.all("sent"))
+
+    @property
+    def prompt(self) -> bytes:
+        """The prompt that the server's chat template made of that; empty if the server did not say."""
+        return b"".join(entry.data for entry in self.all("prompt"))
+
+
+def rounds_of(captured: Captured, asked: Asked) -> Iterator[Round]:
+    """All of them, in order. Calls of the model are numbered through."""
+    entries: dict[int, list[Entry]] = {}
+    for entry in captured.entries:
+        if entry.call:
+            entries.setdefault(entry.call, []).append(entry)
+    numbers = sorted(entries)
+    last = numbers[-1] if numbers else 0
+    calls = 0
+    for number in numbers:
+        mine = entries[number]
+        head = _first(mine, "answered")
+        status = head.get("status", 0)
+        streamed = str(head.get("headers", {}).get("content-type", "")).startswith(_STREAM)
+        reads = [entry for entry in mine if entry.kind == "received" and status == 200]
+        whole = captured.complete and (number != last or bool(captured.end))
+        answer = read_answer(reads, streamed=streamed, whole=whole, asked=asked, first_call=calls + 1)
+        calls += len(answer.calls)
+        judgements = _of_round(mine, status, answer, last=number == last)
+        for judgement in (*answer.judgements, *judgements):
+            judgement.round = number
+        yield Round(number, mine, streamed, status, answer, judgements)
+
+
+def _first(entries: Sequence[Entry], kind: Kind) -> Mapping[str, Any]:
+    return next((entry.fields for entry in entries if entry.kind == kind), {})
+
+
+def _of_round(entries: Sequence[Entry], status: int, answer: Answer, *, last: bool) -> list[Judgement]:
+    failed = _first(entries, "failed")
+    found: list[Judgement] = []
+    if failed:
+        found.append(Judgement("failed", f"The server failed: {failed.get('message')} ({failed.get('code')})"))
+    elif status >= 400:
+        found.append(Judgement("failed", f"The server refused, with status {status}"))
+    if answer.reason == "length":
+        found.append(Judgement("cut", "The answer was cut by its limit of length"))
+    if not last:
+        found.append(Judgement("retried", "A server was asked again after this answer"))
+    return found

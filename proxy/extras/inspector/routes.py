@@ -1,0 +1,295 @@
+"""`/inspect`: the page, and what it asks for (R25).
+
+Rules of this module:
+
+1. The page and its files are the same for everybody and need no key; whatever was said needs one, where there are keys.
+   A key sees the exchanges that it has asked itself, one with `admin` all, as under `/admin`.
+2. Only the page itself may read: not other web pages (`Sec-Fetch-Site`, `Origin`), nor a page under a foreign name that
+   was made to point here (`Host`), as far as no key is asked for.
+3. What was said is JSON, never markup; the page may run nothing but its own files (`POLICY`, R25.2).
+4. What costs work is bounded before it is read: a key has `READS` such requests at once, their bodies and answers count
+   in the body budget, and one after the other is worked on, in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import re
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from importlib import resources
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+from toolwire._version import __version__
+from toolwire.config import GatewayConfig
+from toolwire.configuration.checks import is_loopback
+from toolwire.errors import ClientFault, GatewayError, quote
+from toolwire.extras.capture.files import Captured, is_capture
+from toolwire.extras.capture.recording import RecordingError
+from toolwire.extras.inspector.feed import Feed
+from toolwire.extras.inspector.formats import read_in_all_formats
+from toolwire.extras.inspector.holders import Holders
+from toolwire.extras.inspector.uploads import open_capture
+from toolwire.extras.inspector.view import UNREADABLE, view
+from toolwire.ingress.auth import ApiKey
+from toolwire.ingress.liveness import LIVENESS
+from toolwire.ingress.receiving import later
+from toolwire.pipeline.handlers.admitting import AdmittedRequest, Places, admitted
+from toolwire.pipeline.sending.delivery import API_KEY, OWNER
+from toolwire.protocols.shared.wire import dump, dump_in_pieces
+from toolwire.registry import Registries
+from toolwire.support.offload import in_thread
+
+PLACE: Final = "/inspect"
+
+PLAYGROUND: Final = "/playground"
+"""Leads to the part of the page that asks (R17.10)."""
+
+POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
+)
+
+_HEADERS: Final = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+_KINDS: Final = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
+
+READS: Final = 8
+"""Requests of one key at once that read an exchange, or ask for a check."""
+
+FEEDS: Final = 16
+"""Live lists of one key at once."""
+
+UPLOADS: Final = 4
+"""A capture that is opened may be so many times as large as `capture.exchange_bytes`: the quotes in recorded JSON are
+escaped there."""
+
+_UNNAMED: Final = re.compile(r"[^\w.-]", re.ASCII)
+"""What may not stand in the name of a file, nor in a header."""
+
+Read = Callable[[Captured, Registries], dict[str, Any]]
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Work = Callable[[web.Request, AdmittedRequest], Awaitable[web.Response]]
+
+
+def assets() -> dict[str, bytes]:
+    """The files of the page, by name."""
+    folder = resources.files("toolwire.extras.inspector").joinpath("page")
+    return {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
+
+
+class Pages:
+    """Serves the page and its data. `setup` says what the gateway has for the asking key; `overview` and `check` answer
+    the questions of those names, `check` for a request with this body. `keyed`: the boundary asks for keys."""
+
+    def __init__(
+        self,
+        config: GatewayConfig,
+        holders: Holders,
+        plugins: Registries,
+        *,
+        keyed: bool,
+        setup: Callable[[ApiKey | None], dict[str, Any]],
+        overview: Callable[[web.Request], Awaitable[dict[str, Any]]],
+        check: Callable[[web.Request, bytes], Awaitable[dict[str, Any]]],
+    ) -> None:
+        self._limits = config.limits
+        self._body_s = config.server.body_s
+        self._upload_bytes = UPLOADS * config.capture.exchange_bytes
+        self._reads = Places(READS, "requests to the inspector")
+        self._feeds = Places(FEEDS, "live lists")
+        self._holders = holders
+        self._plugins = plugins
+        self._keyed = keyed
+        self._setup = setup
+        self._overview = overview
+        self._check = check
+        self._working_on = asyncio.Semaphore(1)
+        self._assets = {name: (body, gzip.compress(body)) for name, body in assets().items()}
+
+    def add_routes(self, router: web.UrlDispatcher) -> None:
+        """Serve it at `PLACE`."""
+        router.add_get(PLACE, self._page)
+        router.add_get(f"{PLACE}/", self._to(PLACE))  # the page's files are beside it
+        router.add_get(PLAYGROUND, self._to(f"{PLACE}#/playground"))
+        router.add_get(f"{PLACE}/{{file:[a-z]+[.](?:js|css|svg)}}", self._asset)
+        for method, path, handler in (
+            ("GET", "setup", self._tell_setup),
+            ("GET", "feed", self._feed),
+            ("GET", "exchanges/{id}", self._working(self._view)),
+            ("GET", "exchanges/{id}/capture", self._working(self._capture)),
+            ("GET", "exchanges/{id}/formats", self._working(self._formats)),
+            ("POST", "view", self._working(self._view)),
+            ("POST", "formats", self._working(self._formats)),
+            ("GET", "overview", self._working(self._tell_overview)),
+            ("POST", "check", self._working(self._tell_check)),
+        ):
+            router.add_route(method, f"{PLACE}/api/{path}", self._guarded(handler), expect_handler=later)
+
+    def _guarded(self, handler: Handler) -> Handler:
+        async def guarded(request: web.Request) -> web.StreamResponse:
+            self.guard(request)
+            return await handler(request)
+
+        return guarded
+
+    def _working(self, work: Work) -> Handler:
+        """A handler for what costs work (rule 4). Requests that bring a body count for their key like any other one;
+        to look at an exchange a key needs no place among those that run."""
+
+        async def working(request: web.Request) -> web.StreamResponse:
+            brings = request.method == "POST"
+            async with (
+                self._reads.take(request[OWNER]),
+                admitted(request, limited=brings, counted=brings) as asking,
+            ):
+                return await asking.send(await work(request, asking))
+
+        return working
+
+    def guard(self, request: web.Request) -> None:
+        """Raises `GatewayError` `origin_not_allowed` for whoever is not the page (rule 2)."""
+        origin = request.headers.get("Origin")
+        foreign = request.headers.get("Sec-Fetch-Site", "same-origin") not in ("same-origin", "none")
+        if origin is not None and origin.partition("://")[2] != request.host:
+            foreign = True
+        if foreign or (not self._keyed and not is_loopback(_name(request.host))):
+            raise GatewayError(
+                "Only the inspector's own page may read this.",
+                code="origin_not_allowed",
+                hint=f"Open {PLACE} at a loopback address, or set keys.",
+            )
+
+    # --- the page ---------------------------------------------------------------------------------------------------
+
+    async def _page(self, request: web.Request) -> web.Response:
+        return self._file("index.html", request)
+
+    def _to(self, place: str) -> Handler:
+        async def lead(request: web.Request) -> web.Response:
+            return web.Response(status=308, headers={**_HEADERS, "Location": place})
+
+        return lead
+
+    async def _asset(self, request: web.Request) -> web.Response:
+        return self._file(request.match_info["file"], request)
+
+    def _file(self, name: str, request: web.Request) -> web.Response:
+        if name not in self._assets:
+            raise ClientFault(f"The inspector has no file {quote(name)}.", code="not_found")
+        plain, packed = self._assets[name]
+        headers = {**_HEADERS, "Content-Type": f"{_KINDS[name.rpartition('.')[2]]}; charset=utf-8"}
+        if "gzip" not in request.headers.get("Accept-Encoding", ""):
+            return web.Response(body=plain, headers=headers)
+        return web.Response(body=packed, headers={**headers, "Content-Encoding": "gzip", "Vary": "Accept-Encoding"})
+
+    # --- what it asks -----------------------------------------------------------------------------------------------
+
+    async def _tell_setup(self, request: web.Request) -> web.Response:
+        has = self._setup(request.get(API_KEY))
+        return _json({"version": __version__, "keys": self._keyed, "live": True, "file": None, **has})
+
+    async def _tell_overview(self, request: web.Request, asking: AdmittedRequest) -> web.Response:
+        return _json(await self._overview(request))
+
+    async def _tell_check(self, request: web.Request, asking: AdmittedRequest) -> web.Response:
+        body = await asking.body(self._limits.body_bytes, self._body_s)
+        async with self._working_on:
+            return _json(await self._check(request, body))
+
+    async def _feed(self, request: web.Request) -> web.StreamResponse:
+        monitors = request.app.get(LIVENESS)
+
+        def ends() -> bool:
+            return monitors is not None and (monitors.draining or monitors.replaced)
+
+        async with self._feeds.take(request[OWNER]):
+            response = web.StreamResponse(headers={**_HEADERS, "Content-Type": "text/event-stream"})
+            await response.prepare(request)
+            async with aclosing(Feed(self._holders, _owner(request)).events(ends)) as events:
+                async for event in events:
+                    await response.write(event)
+            await response.write_eof()
+            return response
+
+    async def _view(self, request: web.Request, asking: AdmittedRequest) -> web.Response:
+        return await self._read(request, asking, view)
+
+    async def _formats(self, request: web.Request, asking: AdmittedRequest) -> web.Response:
+        return await self._read(request, asking, read_in_all_formats)
+
+    async def _read(self, request: web.Request, asking: AdmittedRequest, read: Read) -> web.Response:
+        """The answer with what `read` makes of a capture. An uploaded one may hold anything."""
+        uploaded = await self._uploaded(request, asking) if request.method == "POST" else None
+
+        def work(content: bytes) -> bytes:
+            return dump_in_pieces(read(open_capture(content, self._limits), self._plugins))
+
+        try:
+            async with self._working_on:
+                content = await self._content(request) if uploaded is None else uploaded
+                return _written(await in_thread(work, content))
+        except RecordingError as error:
+            raise ClientFault(str(error), code="invalid_value") from error
+        except UNREADABLE as error:
+            if uploaded is None:
+                raise
+            raise ClientFault("The capture cannot be read.", code="invalid_value") from error
+
+    async def _capture(self, request: web.Request, asking: AdmittedRequest) -> web.Response:
+        async with self._working_on:
+            content = await self._content(request)
+        name = _UNNAMED.sub("_", request.match_info["id"])
+        named = {"Content-Disposition": f'attachment; filename="{name}.capture.jsonl"'}
+        return web.Response(body=content, content_type="application/jsonl", headers={**_HEADERS, **named})
+
+    async def _uploaded(self, request: web.Request, asking: AdmittedRequest) -> bytes:
+        content = await asking.body(self._upload_bytes, self._body_s, f"{UPLOADS} * capture.exchange_bytes")
+        if not is_capture(content):
+            raise ClientFault(
+                "This is no capture of a toolwire gateway.",
+                code="invalid_value",
+                hint="The inspector's download and `GET /admin/captures/ID` give such files.",
+            )
+        return content
+
+    async def _content(self, request: web.Request) -> bytes:
+        """The capture of an exchange that is kept. Raises `ClientFault` `not_found`."""
+        ident = request.match_info["id"]
+        found = await self._holders.file(ident, _owner(request))
+        if found is None:
+            raise ClientFault(f"The exchange {quote(ident)} is not kept (any more).", code="not_found")
+        return found
+
+
+def _name(host: str) -> str:
+    """The name in a `Host` field, which a client may have written in any way."""
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return ""
+
+
+def _owner(request: web.Request) -> str | None:
+    """Whose exchanges may be seen; None: all."""
+    key = request.get(API_KEY)
+    return None if key is None or key.admin else request[OWNER]
+
+
+def _json(value: object) -> web.Response:
+    return _written(dump(value))
+
+
+def _written(body: bytes) -> web.Response:
+    return web.Response(body=body, content_type="application/json", headers=_HEADERS)

@@ -1,0 +1,245 @@
+"""One exchange in three lanes: what the model was sent, what it wrote, what the client got (R25.1).
+
+Worked out of a capture when somebody looks, so it is the same for an exchange that runs, one that has ended and one in
+a file. Offsets into texts count UTF-16 code units, as JavaScript does; times are seconds since the exchange began.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from itertools import accumulate
+from typing import Any, Final
+
+import orjson
+
+from toolwire.extras.capture.files import Captured, Entry
+from toolwire.extras.inspector.answer import COVER, Answer, MadeCall
+from toolwire.extras.inspector.asked import read_asked, so_far
+from toolwire.extras.inspector.bounds import SHOWN_CHARS
+from toolwire.extras.inspector.judgements import Judgement
+from toolwire.extras.inspector.output import SentCall, read_output
+from toolwire.extras.inspector.prompt import Prompt, read_prompt
+from toolwire.extras.inspector.ring import client_of
+from toolwire.extras.inspector.rounds import Round, rounds_of
+from toolwire.protocols.base import ServerSide
+from toolwire.protocols.shared.wire import BOUNDS
+from toolwire.registry import Registries
+from toolwire.support.bounded_json import loads
+
+_FACTS: Final[Mapping[str, str]] = {
+    "input_tokens": "tokens of the prompt",
+    "output_tokens": "tokens of the answer",
+    "reasoning_tokens": "tokens of thoughts",
+    "scanned_bytes": "bytes searched for calls",
+    "total_ms": "ms in all",
+    "backend_ms": "ms waited for servers",
+}
+"""Fields of the access line that have better words; others are shown under their names."""
+
+_ELSEWHERE: Final = frozenset({"status", "code", "route", "backend", "format", "tool_mode", "tool_names"})
+
+
+Places = Mapping[int, int]
+"""Where each judgement stands in the list of all, by its identity."""
+
+UNREADABLE: Final = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""What reading a capture may raise that no gateway wrote."""
+
+
+def view(captured: Captured, plugins: Registries) -> dict[str, Any]:
+    """The exchange, as JSON."""
+    asked = read_asked(captured, plugins)
+    head, end = captured.head, so_far(captured)
+    rounds = list(rounds_of(captured, asked))
+    judgements = [judgement for one in rounds for judgement in (*one.answer.judgements, *one.judgements)]
+    places = {id(judgement): place for place, judgement in enumerate(judgements)}
+    calls = [(one.number, call) for one in rounds for call in one.answer.calls]
+    sides = plugins.client_sides().sides
+    return {
+        "id": head.get("request_id"),
+        "exchange_id": head.get("exchange_id"),
+        "at": began(captured),
+        "running": not captured.end and "so_far" in head,
+        "left_out_bytes": head.get("left_out_bytes", 0),
+        "status": end.get("status", 0),
+        "code": end.get("code"),
+        "seconds": max((entry.at for entry in captured.entries), default=0.0),
+        "head": {
+            "path": head.get("path"),
+            "api": head.get("endpoint"),
+            "model": head.get("model"),
+            "route": head.get("route"),
+            "backend": end.get("backend"),
+            "format": asked.format,
+            "tool_mode": end.get("tool_mode") or asked.options.mode,
+            "client": client_of(head.get("headers", {})),
+            "scanner": head.get("scanner"),
+            "version": head.get("toolwire"),
+        },
+        "request": _request(captured),
+        "rounds": [
+            _round(one, _prompt(read_prompt(one.sent, asked.server, sides, asked, one.prompt)), places)
+            for one in rounds
+        ],
+        "calls": [_call(number, call, places) for number, call in calls],
+        "judgements": [_judgement(judgement) for judgement in judgements],
+        "client": _client(captured, _reader(head.get("endpoint"), plugins), [call for _, call in calls]),
+        "tools": [_tool(entry) for entry in captured.entries if entry.kind == "tool"],
+        "facts": _facts(end),
+    }
+
+
+def _facts(end: Mapping[str, Any]) -> list[list[Any]]:
+    return [[_FACTS.get(name, name.replace("_", " ")), value] for name, value in end.items() if name not in _ELSEWHERE]
+
+
+def began(captured: Captured) -> float:
+    """When an exchange began, in Unix time; 0 if its capture does not say."""
+    try:
+        return datetime.fromisoformat(captured.head.get("time", "")).timestamp()
+    except (ValueError, TypeError):
+        return 0.0
+
+
+def _round(one: Round, prompt: dict[str, Any], places: Places) -> dict[str, Any]:
+    answered = one.all("answered")
+    return {
+        "number": one.number,
+        "backend": one.first("sent").get("backend"),
+        "at": one.entries[0].at,
+        "answered_at": answered[0].at if answered else None,
+        "ended_at": one.entries[-1].at,
+        "status": one.status,
+        "failed": one.first("failed") or None,
+        "prompt": prompt,
+        "raw": {"streamed": one.streamed, **_raw(one.answer, places)},
+        "frames": [{"at": read.at, "data": read.data.decode(errors="replace")} for read in one.all("received")],
+    }
+
+
+def _prompt(prompt: Prompt) -> dict[str, Any]:
+    return {
+        "messages": [
+            {
+                "role": message.role,
+                "spans": [{"text": piece.text, "kind": piece.kind, "tools": piece.tools} for piece in message.pieces],
+            }
+            for message in prompt.messages
+        ],
+        "tools": prompt.tools,
+        "parameters": prompt.parameters,
+    }
+
+
+def _raw(answer: Answer, places: Places) -> dict[str, Any]:
+    units = _utf16(answer.text)
+    spans: list[dict[str, Any]] = []
+    for span in answer.spans:
+        one: dict[str, Any] = {"from": units(span.begin), "to": units(span.end), "kind": span.kind}
+        if span.call is not None:
+            one["call"] = span.call
+        if span.judgements:
+            one["judgement"] = places[id(span.judgements[0])]
+        spans.append(one)
+    steps = [
+        {
+            "at": step.at,
+            "upto": units(step.upto),
+            "released": units(step.released),
+            "state": step.state,
+            "held": units(step.upto) - units(step.released),
+        }
+        for step in answer.steps
+    ]
+    return {"text": answer.text, "spans": spans, "steps": steps}
+
+
+def _utf16(text: str) -> Callable[[int], int]:
+    """From places of characters to places of UTF-16 code units."""
+    if text.isascii() or max(text) <= "\uffff":
+        return lambda place: place
+    places = [0, *accumulate(1 + (char > "\uffff") for char in text)]
+    return places.__getitem__
+
+
+def _call(number: int, call: MadeCall, places: Places) -> dict[str, Any]:
+    return {
+        "n": call.n,
+        "round": number,
+        "name": call.name,
+        "arguments": COVER(call.arguments),
+        "judgements": [places[id(judgement)] for judgement in call.judgements],
+    }
+
+
+def _judgement(judgement: Judgement) -> dict[str, Any]:
+    said: dict[str, Any] = {"kind": judgement.kind, "words": judgement.words, "round": judgement.round}
+    return said | ({"call": judgement.calls[0]} if judgement.calls else {})
+
+
+def _client(captured: Captured, reader: ServerSide | None, calls: Sequence[MadeCall]) -> dict[str, Any]:
+    output = [entry for entry in captured.entries if entry.kind == "output"]
+    streamed = bool(output) and output[0].data.lstrip()[:1] not in (b"{", b"[")
+    events, sent = read_output(output, reader, streamed=streamed)
+    numbers = _numbers(sent, calls)
+    return {
+        "streamed": streamed,
+        "bytes": sum(len(entry.data) for entry in output),
+        "events": [
+            {
+                "at": event.at,
+                "name": event.name,
+                "data": event.data,
+                "brief": event.brief,
+                "calls": [numbers[call] for call in event.calls if numbers[call] is not None],
+            }
+            for event in events
+        ],
+    }
+
+
+def _numbers(sent: Sequence[SentCall], made: Sequence[MadeCall]) -> list[int | None]:
+    """Which call of the model each call is that the client got: the last one that is written the same, since answers
+    that were thrown away came before, and else of that name. Ids do not tell: reading again makes new ones."""
+    same: dict[tuple[str, str], list[MadeCall]] = {}
+    named: dict[str, list[MadeCall]] = {}
+    for one in made:
+        same.setdefault((one.name, one.arguments), []).append(one)
+        named.setdefault(one.name, []).append(one)
+    taken: set[int] = set()
+    numbers: list[int | None] = []
+    for call in reversed(sent):
+        found = None
+        for free in (same.get((call.name, call.arguments), []), named.get(call.name, [])):
+            while found is None and free:
+                last = free.pop()
+                found = None if id(last) in taken else last
+        if found is not None:
+            taken.add(id(found))
+        numbers.append(None if found is None else found.n)
+    return numbers[::-1]
+
+
+def _reader(endpoint: Any, plugins: Registries) -> ServerSide | None:
+    """Who reads what goes to clients of this protocol."""
+    servers = (plugins.servers.get(name)() for name in plugins.servers.names())
+    return next((server for server in servers if server.name == endpoint), None)
+
+
+def _request(captured: Captured) -> dict[str, Any]:
+    raw = captured.bytes_of("request")
+    try:
+        if len(raw) > SHOWN_CHARS:
+            raise ValueError
+        text = orjson.dumps(loads(raw, BOUNDS), option=orjson.OPT_INDENT_2).decode()
+    except ValueError:
+        text = raw.decode(errors="replace")
+    if len(text) > SHOWN_CHARS:
+        text = f"{text[:SHOWN_CHARS]}\n… {len(text) - SHOWN_CHARS} more characters are not shown."
+    return {"text": text, "bytes": len(raw)}
+
+
+def _tool(entry: Entry) -> dict[str, Any]:
+    fields = dict(entry.fields)
+    return {"from": entry.at - fields.pop("seconds", 0.0), "to": entry.at, **fields}

@@ -1,0 +1,424 @@
+"""A process that speaks MCP with one server, for the gateway: `python -m toolwire.extras.mcp.host`.
+
+It is a process of its own because of what a server may do to whoever reads it: a result of 50 MB, a million
+notifications, a schema that takes a minute to check. Here that costs the calls of that server, and the gateway's event
+loop nothing. What it tells the gateway (`frames`) is bounded.
+
+Rules:
+
+1. It lives as long as one connection. When that is lost it says why, and ends; the gateway starts another one.
+2. It ends when its input closes, which also holds where the gateway was killed, and takes all processes of its group
+   along, whatever the event loop does meanwhile.
+3. It answers each call exactly once, also one that is given up: who does not is stuck, and is killed.
+4. What a server asks of a client (sampling, elicitation, roots) is declined; none of it is announced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import re
+import signal
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from typing import Any, BinaryIO, Final
+
+import anyio
+import mcp_types as types
+import orjson
+from mcp import Client, MCPError
+from mcp.client.streamable_http import streamable_http_client
+from mcp.client.subscriptions import SubscriptionLost
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from toolwire import __version__
+from toolwire.extras.mcp.addresses import http_client
+from toolwire.extras.mcp.contents import Part, parts_of
+from toolwire.extras.mcp.frames import HEAD, MAX_FRAME_BYTES, MAX_LISTING_BYTES, MAX_TOOLS, Frame, HostSettings
+from toolwire.extras.mcp.names import is_allowed
+from toolwire.extras.mcp.pipes import GRACE_S, MAX_MESSAGE_BYTES, Broken, piped
+from toolwire.extras.mcp.sifting import Sieve, sifted
+from toolwire.servertools.worker.guardian import adopt_orphans
+from toolwire.servertools.worker.leftovers import kill_children
+from toolwire.support.escapes import without
+
+HIDDEN: Final = "[hidden]"
+_PATH: Final = re.compile(r"(https?://[^\s/?#]+)[/?#]\S*", re.IGNORECASE)
+MAX_PAGES: Final = 64
+MAX_SCHEMA_BYTES: Final = 128 * 1024
+MAX_ERROR_CHARS: Final = 500
+RELIST_S: Final = 1.0
+RELIST_MOST_S: Final = 30.0
+"""A list that changes is read again after the first of the two, one that does not rest (`next_pause`) ever later, up to
+the second: each reading costs the gateway the compiling of all schemas."""
+LISTEN_AGAIN_S: Final = 5.0
+LOGGED_LINES: Final = 100
+LOGGED_PER_S: Final = 60.0
+"""So many lines of the server's standard error are given on in so many seconds; the others are counted."""
+
+
+class Gateway:
+    """The other side: frames from the gateway, and to it."""
+
+    def __init__(self, source: BinaryIO, target: BinaryIO) -> None:
+        self._source = source
+        self._target = target
+
+    @classmethod
+    def of_process(cls) -> Gateway:
+        """The pipes of this process. Nothing else reads or writes them from now on: a stray `print` goes to the
+        standard error."""
+        source, target = os.dup(0), os.dup(1)
+        nowhere = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nowhere, 0)
+        os.dup2(2, 1)
+        return cls(os.fdopen(source, "rb"), os.fdopen(target, "wb"))
+
+    def read(self) -> Frame | None:
+        """The next frame; None when there will be none. Blocks."""
+        head = self._source.read(HEAD.size)
+        if len(head) < HEAD.size:
+            return None
+        (size,) = HEAD.unpack(head)
+        body = self._source.read(size)
+        if len(body) < size:
+            return None
+        frame: Frame = json.loads(body)
+        return frame
+
+    def say(self, frame: Frame) -> None:
+        """Send a frame. Waits for room; of a gateway that is gone the reading side hears."""
+        try:
+            body = orjson.dumps(frame)
+        except TypeError:  # halves of characters, which no model can be sent
+            body = json.dumps(frame, ensure_ascii=False).encode("utf-8", "replace")
+        if len(body) > MAX_FRAME_BYTES:
+            raise ValueError("a frame is too large")
+        with suppress(OSError, ValueError):
+            self._target.write(HEAD.pack(len(body)) + body)
+            self._target.flush()
+
+
+class Lines:
+    """The lines of the server's standard error, so many that a log can be read."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._began = time.monotonic()
+        self._logged = self._left_out = 0
+
+    def say(self, line: str) -> None:
+        """Give on a line."""
+        if time.monotonic() - self._began > LOGGED_PER_S:
+            self.close()
+            self._began, self._logged = time.monotonic(), 0
+        if self._logged < LOGGED_LINES:
+            self._logged += 1
+            self._host.say({"log": self._host.line(line)[:1000]})
+        else:
+            self._left_out += 1
+
+    def close(self) -> None:
+        """Say what was left out."""
+        if self._left_out:
+            self._host.say({"log": f"({self._left_out} more lines, which are left out)"})
+        self._left_out = 0
+
+
+class Host:
+    """One connection."""
+
+    def __init__(self, gateway: Gateway, settings: HostSettings) -> None:
+        self.say = gateway.say
+        self._settings = settings
+        self._secrets = tuple(secret.encode() for secret in settings.secrets)
+        self._frames: asyncio.Queue[Frame | None] = asyncio.Queue()
+        self._calls: dict[int, anyio.CancelScope] = {}
+        self._changed = asyncio.Event()
+        self._broken = asyncio.Event()
+        self._why: str | None = None
+        self._sieve = Sieve()
+
+    def hide(self, text: str) -> str:
+        """A text without secrets."""
+        return without(text, self._secrets, HIDDEN) if self._secrets else text
+
+    def hide_all(self, value: Any) -> Any:
+        """A JSON value without secrets; names of members, and of types, stay as they are. (What comes over a
+        connection is never nested deep: its reader refuses that.)"""
+        if isinstance(value, str):
+            return self.hide(value)
+        if isinstance(value, list):
+            return [self.hide_all(item) for item in value]
+        if isinstance(value, dict):
+            return {
+                name: item if name == "type" and not isinstance(item, dict) else self.hide_all(item)
+                for name, item in value.items()
+            }
+        return value
+
+    def line(self, text: str) -> str:
+        """A text as a line of a log may have it."""
+        return "".join(c if c.isprintable() else " " for c in self.hide(text))
+
+    def hear(self, frame: Frame | None) -> None:
+        """A frame of the gateway has come, or its end."""
+        self._frames.put_nowait(frame)
+
+    async def run(self) -> None:
+        """Connect and serve, until the gateway has no more to say or the connection is lost."""
+        try:
+            async with self._connected() as client, anyio.create_task_group() as tasks:
+                info = client.server_info
+                self.say(
+                    {
+                        "ready": True,
+                        "server": self.line(info.name)[:200] if info is not None else None,
+                        "version": self.line(info.version)[:100] if info is not None else None,
+                        "protocol": client.protocol_version,
+                    }
+                )
+                tasks.start_soon(self._watch)
+                tasks.start_soon(self._list, client)
+                if client.protocol_version in MODERN_PROTOCOL_VERSIONS and _tells_changes(client):
+                    tasks.start_soon(self._listen, client)
+                while (frame := await self._frames.get()) is not None:
+                    if "call" in frame:
+                        # Known before it begins: it may be given up at once.
+                        scope = self._calls[frame["call"]] = anyio.CancelScope()
+                        tasks.start_soon(self._call, client, frame, scope)
+                    elif frame["cancel"] in self._calls:
+                        self._calls[frame["cancel"]].cancel()
+                tasks.cancel_scope.cancel()
+        except* Exception as errors:
+            kill_children()  # before the gateway, which ends this process when it hears so
+            self.say({"lost": self.line(self._why or _reason(errors))[:MAX_ERROR_CHARS]})
+
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[Client]:
+        settings = self._settings
+        async with AsyncExitStack() as stack:
+            if settings.url is None:
+                lines = Lines(self)
+                stack.callback(lines.close)
+                transport: Any = piped(settings.argv, settings.env, say=lines.say, broken=self._break)
+            else:
+                http = await stack.enter_async_context(http_client(settings.headers, trust_env=settings.trust_env))
+                transport = streamable_http_client(settings.url, http_client=http, max_sse_event_size=MAX_MESSAGE_BYTES)
+            client = Client(
+                sifted(transport, self._sieve),
+                client_info=types.Implementation(name="toolwire", version=__version__),
+                message_handler=self._noticed,
+                mode="legacy" if settings.handshake else "auto",
+                cache=None,
+            )
+            await stack.enter_async_context(client)
+            self._sieve.version = client.protocol_version
+            yield client
+
+    def _break(self, why: str) -> None:
+        self._why = self._why or why
+        self._broken.set()
+
+    async def _watch(self) -> None:
+        """End with the connection."""
+        await self._broken.wait()
+        raise Broken(self._why)
+
+    # --- the list ---------------------------------------------------------------------------------------------------
+
+    async def _noticed(self, message: object) -> None:
+        if isinstance(message, types.ToolListChangedNotification):
+            self._changed.set()
+
+    async def _listen(self, client: Client) -> None:
+        """Newer servers tell changes only to who asks for them."""
+        while True:
+            with suppress(MCPError, SubscriptionLost, TimeoutError):
+                async with client.listen(tools_list_changed=True) as changes:
+                    self._changed.set()  # what has changed since it was read
+                    async for _ in changes:
+                        self._changed.set()
+            await asyncio.sleep(LISTEN_AGAIN_S)
+
+    async def _list(self, client: Client) -> None:
+        """Read the list, and read it again when it has changed."""
+        pause = RELIST_S
+        while True:
+            self._changed.clear()
+            self.say(await self._listing(client))
+            since = time.monotonic()
+            await self._changed.wait()
+            await asyncio.sleep(pause)
+            pause = next_pause(pause, time.monotonic() - since - pause)
+
+    async def _listing(self, client: Client) -> Frame:
+        tools: list[Frame] = []
+        left_out: list[Frame] = []
+        room = MAX_LISTING_BYTES
+        cursor: str | None = None
+        for _ in range(MAX_PAGES):
+            try:
+                page = await client.list_tools(cursor=cursor)
+            except MCPError as error:
+                if error.code == types.METHOD_NOT_FOUND and cursor is None:
+                    break  # it has prompts or resources only
+                raise
+            for name in self._sieve.left_out[:MAX_TOOLS]:
+                left_out.append({"name": name[:200], "why": "it is no tool as the protocol has them"})
+            self._sieve.left_out.clear()
+            for tool in page.tools:
+                if not is_allowed(tool.name, self._settings.allow, self._settings.deny):
+                    continue
+                shown = self._shown(tool)
+                size, why = _size(shown)
+                if why is None and len(tools) >= MAX_TOOLS:
+                    why = f"there are more than {MAX_TOOLS} tools"
+                if why is None and size > room:
+                    why = f"the tools have more than {MAX_LISTING_BYTES} bytes together"
+                if why is None:
+                    room -= size
+                    tools.append(shown)
+                elif len(left_out) < MAX_TOOLS:
+                    left_out.append({"name": shown["name"][:200], "why": why})
+            cursor = page.next_cursor
+            if not cursor:
+                break
+        else:
+            left_out.append({"name": "...", "why": f"the list has more than {MAX_PAGES} pages"})
+        return {"tools": tools, "left_out": left_out}
+
+    def _shown(self, tool: types.Tool) -> Frame:
+        shown: Frame = {"name": tool.name, "inputSchema": self.hide_all(tool.input_schema)}
+        if tool.title is not None:
+            shown["title"] = self.hide(tool.title)
+        if tool.description is not None:
+            shown["description"] = self.hide(tool.description)
+        if tool.annotations is not None:
+            told = tool.annotations.model_dump(by_alias=True, mode="json", exclude_none=True)
+            shown["annotations"] = self.hide_all(told)
+        return shown
+
+    # --- calls ------------------------------------------------------------------------------------------------------
+
+    async def _call(self, client: Client, frame: Frame, scope: anyio.CancelScope) -> None:
+        number = frame["call"]
+        answer: Frame = {"result": number, "parts": [], "failed": True}
+        try:
+            with scope:
+                parts, failed = await self._called(client, frame["name"], frame["arguments"])
+                answer = {"result": number, "parts": parts, "failed": failed}
+        finally:
+            del self._calls[number]
+        self.say(answer)
+
+    async def _called(self, client: Client, name: str, arguments: str) -> tuple[list[Part], bool]:
+        most = self._settings.max_result_chars
+        try:
+            # Here, because what is nested too deep to be read must cost no other call.
+            result = await client.call_tool(name, json.loads(arguments))
+        except RecursionError:
+            return self._error("Invalid parameters - The arguments are nested too deep to be sent"), True
+        except MCPError as error:
+            # Over HTTP each call has a connection of its own, which alone may have been closed.
+            closed = error.code == types.CONNECTION_CLOSED and self._settings.url is None
+            if closed or error.message == "Session terminated":
+                self._break(error.message)
+                return self._error("The connection to the tool's server was lost"), True
+            return self._error(error.message), True
+        except Exception as error:
+            return self._error(str(error) or type(error).__name__), True
+        parts, whole = parts_of(result, most=most, hide=self.hide)
+        failed = result.is_error or False
+        if whole > most and self._settings.refuse_oversize:
+            return self._error(f"Tool result has {whole} characters, the most is {most}"), True
+        return parts, failed
+
+    def _error(self, text: str) -> list[Part]:
+        return [{"text": f"Error: {self.hide(text)}"[:MAX_ERROR_CHARS]}]
+
+
+def next_pause(pause: float, rested_s: float) -> float:
+    """How long to wait before a list is read once more, after such a pause and so many seconds without a change."""
+    return RELIST_S if rested_s >= RELIST_MOST_S else min(2 * pause, RELIST_MOST_S)
+
+
+def _size(shown: Frame) -> tuple[int, str | None]:
+    """The bytes of a tool, and why it cannot be offered."""
+    try:
+        schema = len(orjson.dumps(shown["inputSchema"]))
+        size = len(orjson.dumps(shown))
+    except (TypeError, ValueError, RecursionError):
+        return 0, "it is no JSON that can be read"
+    if schema > MAX_SCHEMA_BYTES:
+        return size, f"its schema has {schema} bytes, the most is {MAX_SCHEMA_BYTES}"
+    return size, None
+
+
+def _tells_changes(client: Client) -> bool:
+    tools = client.server_capabilities.tools
+    return tools is not None and bool(tools.list_changed)
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for one in error.exceptions:
+            yield from _leaves(one)
+    else:
+        yield error
+
+
+def _reason(error: BaseException) -> str:
+    """Why the connection was lost, in one line: what is known of it best. Of URLs the host only: some have a key in
+    their path, and a redirect repeats it."""
+    leaves = list(_leaves(error))
+    best = next((one for one in leaves if isinstance(one, Broken)), leaves[0])
+    text = _PATH.sub(r"\1/...", " ".join(str(best).split()))
+    return text if isinstance(best, Broken | MCPError) and text else f"{type(best).__name__}: {text}"
+
+
+def _die() -> None:
+    """End, with all processes of the group, and on Linux with those that have left it."""
+    kill_children()
+    if sys.platform != "win32" and hasattr(os, "killpg") and os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)
+    os._exit(1)
+
+
+def main() -> None:
+    """Serve the gateway whose pipes this process has."""
+    gateway = Gateway.of_process()
+    logging.disable()  # the SDK's words may hold what a server said
+    adopt_orphans()
+    first = gateway.read()
+    if first is None:
+        return
+
+    async def serve() -> None:
+        host = Host(gateway, HostSettings(**first["settings"]))
+        loop = asyncio.get_running_loop()
+
+        def listen() -> None:
+            while (frame := gateway.read()) is not None:
+                loop.call_soon_threadsafe(host.hear, frame)
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(host.hear, None)
+            time.sleep(3 * GRACE_S)
+            _die()
+
+        threading.Thread(target=listen, daemon=True).start()
+        await host.run()
+
+    try:
+        asyncio.run(serve())
+    finally:
+        _die()
+
+
+if __name__ == "__main__":
+    main()

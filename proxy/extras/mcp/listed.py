@@ -1,0 +1,64 @@
+"""Which of the tools that a server lists are offered, under which names, and why the others are not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from toolwire.errors import quote
+from toolwire.extras.mcp.names import offered_name
+from toolwire.model import ToolSpec
+from toolwire.schemas.schema import SchemaProblem, ToolSchema, compile_schema
+
+MAX_DESCRIPTION_CHARS: Final = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class McpTool:
+    """A tool of a server. `name` is the server's own, `spec` what models are offered, `listed` what the server said of
+    it (`name`, `title`, `description`, `inputSchema`, `annotations`, as far as it said them)."""
+
+    name: str
+    spec: ToolSpec
+    schema: ToolSchema
+    listed: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A tool that is not offered. `name` is the server's own."""
+
+    name: str
+    why: str
+
+
+def read_listing(
+    prefix: str, listed: Sequence[Mapping[str, Any]], left_out: Sequence[Mapping[str, str]]
+) -> tuple[tuple[McpTool, ...], tuple[LeftOut, ...]]:
+    """The tools that are offered, in the server's order, and those that are not. Takes a while: not for the event
+    loop."""
+    tools: dict[str, McpTool] = {}
+    others = [LeftOut(item["name"], item["why"]) for item in left_out]
+    for item in listed:
+        name = item["name"]
+        offered = offered_name(name, prefix)
+        if offered in tools:
+            others.append(LeftOut(name, f"the server has another tool that is called {quote(offered)}"))
+            continue
+        try:
+            schema = compile_schema(item["inputSchema"])
+        except (SchemaProblem, ValueError, RecursionError) as error:
+            others.append(LeftOut(name, f"its schema cannot be used: {_why(error)}"))
+            continue
+        description = (item.get("description") or item.get("title") or "")[:MAX_DESCRIPTION_CHARS]
+        parameters = {"type": "object", "properties": {}, **item["inputSchema"]}
+        spec = ToolSpec(offered, description or None, parameters, server=True)
+        tools[offered] = McpTool(name, spec, schema, item)
+    return tuple(tools.values()), tuple(others)
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, SchemaProblem) and error.path:
+        return f"at `{error.where.removeprefix('.')}`: {error.message}"
+    return str(error)[:500]

@@ -1,0 +1,1 @@
+"""Built-in middlewares that are not in the default chain."""

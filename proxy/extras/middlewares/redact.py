@@ -1,0 +1,183 @@
+"""Secrets and personal data out of prompts and answers.
+
+Rules:
+
+1. What is said is looked at: texts, refusals, reasoning, tool results, and strings in the arguments of earlier calls.
+   Definitions of tools, images, and parts and fields that are not modelled are not.
+2. Calls in answers keep their arguments: with a hole in them they would be carried out.
+3. In a stream no more is held back than the longest end of the text that may be the beginning of a match. Per-token
+   data (`logprobs`) would tell what was replaced and is left out.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar, Final, Literal
+
+from toolwire.events import Close, Delta, Event, Kind, Open
+from toolwire.model import Message, ModelRequest, Part, Reasoning, Refusal, Text, ToolResult, ToolUse
+from toolwire.pipeline.chain.middleware import Middleware
+from toolwire.pipeline.chain.reply import Reply
+from toolwire.pipeline.exchange.exchange import Exchange
+from toolwire.record import AccessField
+from toolwire.support.offload import is_large, offload
+from toolwire.support.patterns import Patterns, Replacing, replaced
+
+KindName = Literal["card", "email", "iban", "ipv4", "private_key", "ssn", "token"]
+
+_BYTE: Final = "(?:25[0-5]|2[0-4][0-9]|1?[0-9]{1,2})"
+
+KINDS: Final[Mapping[KindName, tuple[str, ...]]] = {
+    "card": (r"\b(?:[0-9][ -]?){12,18}[0-9]\b",),
+    "email": (r"\b[A-Za-z0-9._%+-]{1,64}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63}){1,4}",),
+    "iban": (r"\b[A-Z]{2}[0-9]{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?\b",),
+    "ipv4": (rf"\b(?:{_BYTE}\.){{3}}{_BYTE}\b",),
+    "private_key": (
+        r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----"
+        + r"[A-Za-z0-9+/=\s]{0,1000}" * 4
+        + r"(?:-----END [A-Z ]{0,30}KEY-----)?",
+    ),
+    "ssn": (r"\b[0-9]{3}-[0-9]{2}-[0-9]{4}\b",),
+    "token": (
+        r"\b[prs]k[-_][A-Za-z0-9_-]{16,512}",  # OpenAI, Anthropic, Stripe
+        r"\b(?:gh[oprsu]|github_pat|hf)_\w{20,255}",
+        r"\bglpat-[\w-]{20,255}",
+        r"\bA[KS]IA[A-Z0-9]{16}\b",
+        r"\bAIza[\w-]{35}",
+        r"\bxox[abeoprs]-[A-Za-z0-9-]{10,255}",
+        r"\beyJ[\w-]{10,512}\.[\w-]{10,1000}[\w-]{0,1000}\.[\w-]{10,512}",  # a JSON web token
+        r"(?i)\bbearer [A-Za-z0-9._~+/-]{16,1000}",
+    ),
+}
+"""What is built in. Patterns of what things look like: some numbers that are no card look like one."""
+
+_STRING: Final = re.compile(r'"(?:[^"\\]++|\\.)*+(?:(?P<end>")(?P<key>\s*+:)?|\\?\Z)', re.DOTALL)
+"""A string. One without an end is read as far as it goes, which keeps the search linear."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedactOptions:
+    """What is looked for (built-in `kinds`, and own `patterns`), where, and what is put in its place."""
+
+    kinds: tuple[KindName, ...] = ("card", "email", "iban", "private_key", "ssn", "token")
+    patterns: tuple[str, ...] = ()
+    where: Literal["prompt", "answer", "both"] = "prompt"
+    by: str = "[redacted]"
+
+    def __post_init__(self) -> None:
+        try:
+            self.compiled()
+        except ImportError as error:
+            raise ValueError(str(error)) from error
+
+    def compiled(self) -> Patterns:
+        """All patterns in one. Raises `ValueError`, or `ImportError` without RE2."""
+        patterns = [pattern for kind in self.kinds for pattern in KINDS[kind]] + list(self.patterns)
+        if not patterns:
+            raise ValueError("nothing is looked for: set `kinds` or `patterns`")
+        return Patterns(patterns)
+
+
+class Redact(Middleware):
+    """Replaces what must not be seen on the other side."""
+
+    Options: ClassVar[type] = RedactOptions
+    access_fields: ClassVar[tuple[AccessField, ...]] = (
+        AccessField("redacted", "Places that the middleware `redact` covered."),
+    )
+
+    def __init__(self, options: RedactOptions | None = None, *, name: str | None = None) -> None:
+        super().__init__(options, name=name)
+        self._patterns: Patterns = self.options.compiled()
+
+    async def on_request(self, exchange: Exchange, request: ModelRequest) -> ModelRequest:
+        """See `Middleware.on_request`."""
+        if self.options.where == "answer":
+            return request
+        prompt = _Prompt(self._patterns, self.options.by)
+        look = prompt.messages
+        messages = await offload(is_large(request), look, request.messages)
+        if not prompt.found:
+            return request
+        exchange.record.count("redacted", prompt.found)
+        return replace(request, messages=messages)
+
+    def declare(self, exchange: Exchange, reply: Reply) -> None:
+        """See `Middleware.declare`."""
+        if self.options.where != "prompt":
+            answer = _Answer(self._patterns, self.options.by, exchange)
+            reply.map(answer.see, Kind.TEXT | Kind.REASONING)
+
+
+class _Prompt:
+    """Looks through the messages of one request. `found` counts what was replaced."""
+
+    def __init__(self, patterns: Patterns, by: str) -> None:
+        self.found = 0
+        self._patterns = patterns
+        self._by = by
+
+    def messages(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
+        """The messages without what must not be seen."""
+        return tuple(map(self._message, messages))
+
+    def _message(self, message: Message) -> Message:
+        return replace(message, parts=tuple(map(self._part, message.parts)))
+
+    def _part(self, part: Part) -> Part:
+        match part:
+            case Text() | Refusal() | Reasoning():
+                return replace(part, text=self._text(part.text))
+            case ToolUse(kind="function"):
+                return replace(part, arguments=_STRING.sub(self._string, part.arguments))
+            case ToolUse():
+                return replace(part, arguments=self._text(part.arguments))
+            case ToolResult():
+                return replace(part, parts=tuple(map(self._part, part.parts)))
+            case _:
+                return part
+
+    def _text(self, text: str) -> str:
+        clean, found = replaced(self._patterns, text, self._by)
+        self.found += found
+        return clean
+
+    def _string(self, literal: re.Match[str]) -> str:
+        """A string in JSON text, as it is read and not as it is spelled. A key stays."""
+        if literal["key"]:
+            return literal[0]
+        try:
+            said = json.loads(literal[0])
+        except ValueError:
+            said = literal[0][1:-1] if literal["end"] else literal[0][1:]
+        clean = self._text(said)
+        return literal[0] if clean == said else json.dumps(clean, ensure_ascii=False)
+
+
+class _Answer:
+    """Follows the texts of one answer."""
+
+    def __init__(self, patterns: Patterns, by: str, exchange: Exchange) -> None:
+        self._patterns = patterns
+        self._by = by
+        self._exchange = exchange
+        self._texts: dict[int, Replacing] = {}
+
+    def see(self, event: Event) -> Event | Iterable[Event] | None:
+        """What the client gets to see of the event."""
+        match event:
+            case Open():
+                self._texts[event.block] = Replacing(self._patterns, self._by)
+            case Delta():
+                text = self._texts[event.block].feed(event.text)
+                return Delta(event.block, text) if text else None
+            case Close():
+                replacing = self._texts.pop(event.block)
+                rest = replacing.finish()
+                if replacing.found:
+                    self._exchange.record.count("redacted", replacing.found)
+                return [Delta(event.block, rest), event] if rest else event
+        return event

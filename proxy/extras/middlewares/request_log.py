@@ -1,0 +1,142 @@
+"""Requests and answers into the log, for debugging (R16.6): what a client sent, and what it got.
+
+Rules:
+
+1. Only where it stands in a chain: the access line never holds what was said.
+2. Secrets are covered as in captures, and long texts are cut. What else was said stands in the log, readable for
+   whoever reads it.
+3. A stream is not held back: its answer is logged when it has ended.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final
+
+from aiohttp import web
+
+from toolwire.app import CONFIG
+from toolwire.events import BlockKind, Delta, Event, Fault, Finish, Open
+from toolwire.extras.capture.redaction import Redaction, known_secrets, words_of
+from toolwire.model import ModelRequest
+from toolwire.observability.logs import log_fields
+from toolwire.pipeline.chain.middleware import Middleware
+from toolwire.pipeline.chain.reply import Reply
+from toolwire.pipeline.exchange.exchange import Exchange
+from toolwire.support.offload import is_large, offload
+
+LOG: Final = logging.getLogger("toolwire.requests")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestLogOptions:
+    """Options of the log: texts, and their length. `secrets` are regular expressions of RE2, of what is covered besides
+    keys."""
+
+    requests: bool = True
+    answers: bool = True
+    most_chars: int = 2000
+    secrets: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        try:
+            Redaction(patterns=self.secrets)
+        except ValueError as error:
+            raise ValueError(f"secrets: {error}") from error
+
+
+class RequestLog(Middleware):
+    """Logs the body as the client sent it, and the answer as it is at this place of the chain: further out as the
+    client gets it, further in as the model gave it."""
+
+    passing = "runs"
+    Options: ClassVar[type] = RequestLogOptions
+
+    def __init__(self, options: RequestLogOptions | None = None, *, name: str | None = None) -> None:
+        super().__init__(options, name=name)
+        self._redaction = Redaction(patterns=self.options.secrets)
+
+    async def start(self, app: web.Application) -> None:
+        """See `Middleware.start`."""
+        self._redaction = Redaction(known_secrets(app[CONFIG]), self.options.secrets)
+
+    async def on_request(self, exchange: Exchange, request: ModelRequest) -> ModelRequest:
+        """See `Middleware.on_request`."""
+        if self.options.requests and LOG.isEnabledFor(logging.INFO):
+            await offload(is_large(request), self._log, exchange, "request", {"body": exchange.body})
+        return request
+
+    def declare(self, exchange: Exchange, reply: Reply) -> None:
+        """See `Middleware.declare`."""
+        if self.options.answers and LOG.isEnabledFor(logging.INFO):
+            answer = _Answer(self.options.most_chars)
+            reply.watch(answer.see)
+            exchange.at_end(lambda: self._log(exchange, "answer", answer.fields()))
+
+    def _log(self, exchange: Exchange, what: str, fields: Mapping[str, Any]) -> None:
+        words = words_of(exchange.protocol.secrets(exchange.received))
+        shown = _cut(self._redaction.value(dict(fields), *words), self.options.most_chars)
+        log_fields(LOG, what, {"request_id": exchange.id, **shown})
+
+
+@dataclass(slots=True)
+class _Block:
+    kind: BlockKind
+    name: str | None
+    texts: list[str] = field(default_factory=list)
+    chars: int = 0
+
+
+class _Answer:
+    """What has come of an answer so far, as far as it will be shown."""
+
+    def __init__(self, most_chars: int) -> None:
+        self._most = most_chars
+        self._blocks: dict[int, _Block] = {}
+        self._end: dict[str, str] = {}
+
+    def see(self, event: Event) -> None:
+        """Take the next event."""
+        match event:
+            case Open():
+                self._blocks[event.block] = _Block(event.kind, event.name)
+            case Delta():
+                block = self._blocks[event.block]
+                if block.chars <= self._most:  # one more than is shown, so that it can be said that it was cut
+                    block.texts.append(event.text)
+                    block.chars += len(event.text)
+            case Finish():
+                self._end = {"finish": event.reason}
+            case Fault():
+                self._end = {"error": event.error.code}
+
+    def fields(self) -> dict[str, Any]:
+        """What is logged. Without `finish` or `error` it did not come to its end."""
+        calls = [
+            {"name": block.name, "arguments": "".join(block.texts)}
+            for block in self._blocks.values()
+            if block.kind is BlockKind.TOOL_CALL
+        ]
+        found: dict[str, Any] = {}
+        for name, kinds in (("text", (BlockKind.TEXT, BlockKind.REFUSAL)), ("reasoning", (BlockKind.REASONING,))):
+            text = "".join("".join(block.texts) for block in self._blocks.values() if block.kind in kinds)
+            if text:
+                found[name] = text
+        if calls:
+            found["calls"] = calls
+        return {**found, **self._end}
+
+
+def _cut(value: Any, most: int) -> Any:
+    """The same with no text of more than `most` characters."""
+    match value:
+        case str():
+            return value if len(value) <= most else f"{value[:most]}… ({len(value)} characters)"
+        case dict():
+            return {name: _cut(item, most) for name, item in value.items()}
+        case list():
+            return [_cut(item, most) for item in value]
+        case _:
+            return value

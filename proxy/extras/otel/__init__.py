@@ -1,0 +1,1 @@
+"""OpenTelemetry: traces and metrics over OTLP. Needs the extra `otel`."""

@@ -1,0 +1,120 @@
+"""Where traces and metrics of OpenTelemetry go: to a collector, over OTLP/HTTP, from threads of the SDK.
+
+The endpoint is `telemetry.otlp_endpoint`, or what the standard `OTEL_*` variables say; those say all else as well:
+sampling, headers, the service's name, intervals. A collector that is away costs spans, never a request. Imported only
+where it is on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from aiohttp import web
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+
+from toolwire._version import __version__
+from toolwire.config import BackendConfig, TelemetryConfig
+from toolwire.extras.otel.tracing import NAME, ExchangeTrace, Tracing
+
+LOG: Final = logging.getLogger("toolwire.telemetry")
+
+
+class Reported(SpanExporter):
+    """Another exporter. Says once when it begins to fail, and once when it works again."""
+
+    def __init__(self, exporter: SpanExporter) -> None:
+        self._exporter = exporter
+        self._fails = False
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        """See `SpanExporter`."""
+        result = self._exporter.export(spans)
+        fails = result is not SpanExportResult.SUCCESS
+        if fails != self._fails:
+            self._fails = fails
+            if fails:
+                LOG.warning("the collector does not take traces; what cannot be delivered is dropped")
+            else:
+                LOG.info("the collector takes traces again")
+        return result
+
+    def shutdown(self) -> None:
+        """See `SpanExporter`."""
+        self._exporter.shutdown()
+
+    def force_flush(self, timeout_millis: int = 30000) -> bool:
+        """See `SpanExporter`."""
+        return self._exporter.force_flush(timeout_millis)
+
+
+class Exporting:
+    """The traces and metrics of an application on their way out. Opened by the first exchange, so that making an
+    application starts no thread."""
+
+    def __init__(self, config: TelemetryConfig, backends: Mapping[str, BackendConfig]) -> None:
+        self._config = config
+        self._backends = backends
+        self._tracing: Tracing | None = None
+        self._shutdowns: list[Callable[[], object]] = []
+        self._exporters: list[OTLPSpanExporter | OTLPMetricExporter] = []
+
+    def begin(self, request: web.Request, request_id: str) -> ExchangeTrace:
+        """An `Observe`."""
+        if self._tracing is None:
+            self._tracing = self._open()
+        return self._tracing.begin(request, request_id)
+
+    async def close(self) -> None:
+        """Send what waits, for at most `telemetry.flush_s`; then it is given up."""
+        if not self._shutdowns:
+            return
+        done = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def shut_down() -> None:
+            for shutdown in self._shutdowns:
+                shutdown()
+            try:
+                loop.call_soon_threadsafe(done.set)
+            except RuntimeError:
+                pass  # nobody waits any more
+
+        # A thread of our own: the loop's own threads are waited for at the end, however long they take.
+        threading.Thread(target=shut_down, name="toolwire-otel-shutdown", daemon=True).start()
+        try:
+            async with asyncio.timeout(self._config.flush_s):
+                await done.wait()
+        except TimeoutError:
+            for exporter in self._exporters:
+                exporter.shutdown()  # it would go on trying
+            LOG.warning("the last traces and metrics could not be delivered in %g s", self._config.flush_s)
+
+    def _open(self) -> Tracing:
+        resource = Resource.create({"service.version": __version__})
+        if str(resource.attributes.get(SERVICE_NAME, "")).startswith("unknown_service"):
+            resource = resource.merge(Resource({SERVICE_NAME: NAME}))
+        spans, numbers = OTLPSpanExporter(self._endpoint("traces")), OTLPMetricExporter(self._endpoint("metrics"))
+        self._exporters = [spans, numbers]
+        tracers = TracerProvider(resource=resource, shutdown_on_exit=False)
+        tracers.add_span_processor(BatchSpanProcessor(Reported(spans)))
+        reader = PeriodicExportingMetricReader(numbers)
+        meters = MeterProvider([reader], resource=resource, shutdown_on_exit=False)
+        self._shutdowns = [tracers.shutdown, meters.shutdown]
+        return Tracing(tracers, meters, self._backends, content=self._config.content)
+
+    def _endpoint(self, signal: str) -> str | None:
+        base = self._config.otlp_endpoint
+        return None if base is None else f"{base.rstrip('/')}/v1/{signal}"
+
+
+EXPORTING: Final = web.AppKey("toolwire.exporting", Exporting)

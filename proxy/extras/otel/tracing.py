@@ -1,0 +1,316 @@
+"""OpenTelemetry: spans and metrics of exchanges, calls of backends, and server-side executions (R18.3).
+
+Imported only where it is on (`telemetry.otel`). Names are those of the semantic conventions for HTTP and for generative
+AI; what they do not know is called `toolwire.*`. Rules:
+
+1. No global provider is set or read: two gateways in one process do not meet.
+2. Nothing here waits. Spans and numbers go to queues that threads of the SDK empty (`toolwire.extras.otel.otlp`).
+3. What was said, by whomever, goes out only with `content`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from aiohttp import web
+from opentelemetry.context import Context
+from opentelemetry.metrics import MeterProvider
+from opentelemetry.trace import SpanKind, Status, StatusCode, TracerProvider, set_span_in_context
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from yarl import URL
+
+from toolwire._version import __version__
+from toolwire.config import BackendConfig
+from toolwire.errors import GatewayError
+from toolwire.events import Event, Fault, Finish, Start
+from toolwire.folding import fold
+from toolwire.model import ModelRequest, Usage
+from toolwire.observability.content import input_messages, output_messages, tool_definitions
+from toolwire.record import COMPLETED, AccessRecord, BackendObserver, ReadRequest, ToolRun
+
+NAME: Final = "toolwire"
+
+_PROPAGATOR: Final = TraceContextTextMapPropagator()
+_SECONDS: Final = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
+_FIRST_CHUNK_SECONDS: Final = (
+    0.001,
+    0.005,
+    0.01,
+    0.02,
+    0.04,
+    0.06,
+    0.08,
+    0.1,
+    0.25,
+    0.5,
+    0.75,
+    1.0,
+    2.5,
+    5.0,
+    7.5,
+    10.0,
+)
+_TOKENS: Final = tuple(4**power for power in range(14))
+"""Bounds of histograms, as the conventions advise."""
+
+Attributes = dict[str, Any]
+
+
+class Tracing:
+    """Makes the observers of an application's exchanges. `backends` say where a backend is and what it runs."""
+
+    def __init__(
+        self,
+        tracers: TracerProvider,
+        meters: MeterProvider,
+        backends: Mapping[str, BackendConfig],
+        *,
+        content: bool = False,
+    ) -> None:
+        self.tracer = tracers.get_tracer(NAME, __version__)
+        self.content = content
+        self._backends = {name: _of_backend(config) for name, config in backends.items()}
+        meter = meters.get_meter(NAME, __version__)
+        self.duration = meter.create_histogram(
+            "gen_ai.client.operation.duration", "s", "One call of a model", explicit_bucket_boundaries_advisory=_SECONDS
+        )
+        self.first_chunk = meter.create_histogram(
+            "gen_ai.client.operation.time_to_first_chunk",
+            "s",
+            "From the request to the first chunk of a stream",
+            explicit_bucket_boundaries_advisory=_FIRST_CHUNK_SECONDS,
+        )
+        self.tokens = meter.create_histogram(
+            "gen_ai.client.token.usage",
+            "{token}",
+            "Tokens of one call of a model",
+            explicit_bucket_boundaries_advisory=_TOKENS,
+        )
+        self.tool_duration = meter.create_histogram(
+            "gen_ai.execute_tool.duration",
+            "s",
+            "One server-side execution",
+            explicit_bucket_boundaries_advisory=_SECONDS,
+        )
+
+    def begin(self, request: web.Request, request_id: str) -> ExchangeTrace:
+        """An `Observe`."""
+        return ExchangeTrace(self, request, request_id)
+
+    def of_backend(self, name: str) -> Attributes:
+        """The attributes that all calls of the backend of this name have."""
+        return self._backends.get(name, {})
+
+
+class ExchangeTrace:
+    """The span of one exchange: an `ExchangeObserver`."""
+
+    output: Callable[[bytes], None] | None = None
+
+    def __init__(self, tracing: Tracing, request: web.Request, request_id: str) -> None:
+        self._tracing = tracing
+        carrier = {name: value for name in _PROPAGATOR.fields if (value := request.headers.get(name)) is not None}
+        route = request.match_info.route.resource
+        path = request.path if route is None else route.canonical
+        attributes: Attributes = {
+            "http.request.method": request.method,
+            "http.route": path,
+            "url.path": request.path,
+            "url.scheme": request.scheme,
+            "network.protocol.version": f"{request.version.major}.{request.version.minor}",
+            "toolwire.request_id": request_id,
+        }
+        if agent := request.headers.get("User-Agent"):
+            attributes["user_agent.original"] = agent[:200]
+        self._span = tracing.tracer.start_span(
+            f"{request.method} {path}", _PROPAGATOR.extract(carrier), SpanKind.SERVER, attributes
+        )
+        self._context = set_span_in_context(self._span, Context())
+        self._calls = 0
+
+    def read(self, read: ReadRequest, record: AccessRecord) -> None:
+        """See `ExchangeObserver`."""
+        record.note("trace_id", f"{self._span.get_span_context().trace_id:032x}")
+        self._span.set_attributes({"toolwire.endpoint": read.endpoint, "toolwire.route": read.route.model})
+
+    def backend_call(self, backend: str, request: ModelRequest) -> BackendTrace:
+        """See `ExchangeObserver`."""
+        self._calls += 1
+        return BackendTrace(self._tracing, self._context, backend, request, self._calls)
+
+    def tool(self, name: str, call_id: str, arguments: str) -> ToolTrace:
+        """See `ExchangeObserver`."""
+        return ToolTrace(self._tracing, self._context, name, call_id, arguments)
+
+    def ended(self, record: AccessRecord) -> None:
+        """See `ExchangeObserver`."""
+        span = self._span
+        span.set_attribute("http.response.status_code", record.status)
+        span.set_attributes({f"toolwire.{name}": number for name, number in record.counts.items()})
+        if record.code is not None:
+            span.set_attribute("error.type", record.code)
+            if (
+                record.status >= 500 or record.status == 200
+            ):  # of the latter, the stream failed; 4xx is the client's affair
+                span.set_status(Status(StatusCode.ERROR))
+        span.end()
+
+
+class BackendTrace(BackendObserver):
+    """The span of one call of a backend."""
+
+    def __init__(self, tracing: Tracing, parent: Context, backend: str, request: ModelRequest, attempt: int) -> None:
+        self._tracing = tracing
+        self._streams = request.stream
+        self._started = self._last = time.time_ns()
+        self._first: int | None = None
+        self._usage: Usage | None = None
+        self._error: str | None = None
+        self._events: list[Event] | None = [] if tracing.content else None
+        self._common: Attributes = {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.request.model": request.model,
+            **tracing.of_backend(backend),
+        }
+        attributes = {
+            **self._common,
+            **_of_request(request),
+            "toolwire.backend": backend,
+            "toolwire.call": attempt,
+        }
+        if tracing.content:
+            attributes.update(input_messages(request))
+            attributes.update(tool_definitions(request))
+        self._span = tracing.tracer.start_span(
+            f"chat {request.model}", parent, SpanKind.CLIENT, attributes, start_time=self._started
+        )
+
+    def headers(self) -> Mapping[str, str]:
+        """The trace's context, for the server."""
+        carrier: dict[str, str] = {}
+        _PROPAGATOR.inject(carrier, set_span_in_context(self._span, Context()))
+        return carrier
+
+    def answered(self, status: int, headers: Mapping[str, str]) -> None:
+        """See `BackendObserver`."""
+        self._last = time.time_ns()
+        self._span.set_attribute("http.response.status_code", status)
+
+    def received(self, data: bytes) -> None:
+        """See `BackendObserver`."""
+        self._last = time.time_ns()
+        if self._first is None:
+            self._first = self._last
+
+    def event(self, event: Event) -> None:
+        """See `BackendObserver`."""
+        if self._events is not None:
+            self._events.append(event)
+        match event:
+            case Start():
+                self._received(event)
+            case Finish():
+                self._last = time.time_ns()
+                self._usage = event.usage
+                self._span.set_attribute("gen_ai.response.finish_reasons", [event.reason, *event.others])
+            case Fault():
+                self.failed(event.error)
+
+    def failed(self, error: BaseException) -> None:
+        """See `BackendObserver`."""
+        self._last = time.time_ns()
+        self._error = error.code if isinstance(error, GatewayError) else type(error).__name__
+
+    def closed(self) -> None:
+        """See `BackendObserver`."""
+        span, common = self._span, self._common
+        if self._error is not None:
+            common["error.type"] = self._error
+            span.set_attribute("error.type", self._error)
+            span.set_status(Status(StatusCode.ERROR))
+        if self._streams and self._first is not None:
+            first_s = (self._first - self._started) / 1e9
+            span.set_attribute("gen_ai.response.time_to_first_chunk", first_s)
+            self._tracing.first_chunk.record(first_s, common)
+        if self._usage is not None and not self._usage.estimated:
+            counts = (("input", self._usage.input_tokens), ("output", self._usage.output_tokens))
+            for kind, tokens in counts:
+                span.set_attribute(f"gen_ai.usage.{kind}_tokens", tokens)
+                self._tracing.tokens.record(tokens, {**common, "gen_ai.token.type": kind})
+        if self._events and isinstance(self._events[-1], Finish):
+            span.set_attributes(output_messages(fold(self._events)))
+        self._tracing.duration.record((self._last - self._started) / 1e9, common)
+        span.end(self._last)
+
+    def _received(self, start: Start) -> None:
+        if self._first is None:  # a backend without wire bytes
+            self._first = time.time_ns()
+        if start.response_id:
+            self._span.set_attribute("gen_ai.response.id", start.response_id)
+        if start.model:
+            self._common["gen_ai.response.model"] = start.model
+            self._span.set_attribute("gen_ai.response.model", start.model)
+
+
+class ToolTrace(ToolRun):
+    """The span of one server-side execution."""
+
+    def __init__(self, tracing: Tracing, parent: Context, name: str, call_id: str, arguments: str) -> None:
+        self._tracing = tracing
+        self._started = time.time_ns()
+        # Of the measurement not the name: models and clients make names up, and each would be a series (R18.2).
+        self._common: Attributes = {"gen_ai.operation.name": "execute_tool"}
+        said = {"gen_ai.tool.name": name, "gen_ai.tool.call.id": call_id, "gen_ai.tool.type": "function"}
+        attributes: Attributes = {**self._common, **said}
+        if tracing.content:
+            attributes["gen_ai.tool.call.arguments"] = arguments
+        self._span = tracing.tracer.start_span(
+            f"execute_tool {name}", parent, SpanKind.INTERNAL, attributes, start_time=self._started
+        )
+
+    def ended(self, state: str, result: str) -> None:
+        """See `ToolRun`. Every state but `COMPLETED` is an error."""
+        if state != COMPLETED:
+            self._common["error.type"] = state
+            self._span.set_attribute("error.type", state)
+            self._span.set_status(Status(StatusCode.ERROR))
+        if self._tracing.content:
+            self._span.set_attribute("gen_ai.tool.call.result", result)
+        now = time.time_ns()
+        self._tracing.tool_duration.record((now - self._started) / 1e9, self._common)
+        self._span.end(now)
+
+
+def _of_backend(config: BackendConfig) -> Attributes:
+    """Who answers, and where. A server that only says that it speaks OpenAI's API counts as `openai`, as the
+    conventions want it."""
+    provider = (
+        config.kind if config.kind == "mock" else "openai" if config.preset in ("auto", "generic") else config.preset
+    )
+    found: Attributes = {"gen_ai.provider.name": provider}
+    host = config.url and URL(config.url).host
+    if config.url and host:
+        found["server.address"] = host
+        port = URL(config.url).port
+        if port is not None:
+            found["server.port"] = port
+    return found
+
+
+def _of_request(request: ModelRequest) -> Attributes:
+    sampling = request.sampling
+    said: Attributes = {
+        "gen_ai.request.temperature": sampling.temperature,
+        "gen_ai.request.top_p": sampling.top_p,
+        "gen_ai.request.max_tokens": sampling.max_tokens,
+        "gen_ai.request.seed": sampling.seed,
+        "gen_ai.request.presence_penalty": sampling.presence_penalty,
+        "gen_ai.request.frequency_penalty": sampling.frequency_penalty,
+        "gen_ai.request.stop_sequences": sampling.stop or None,
+        "gen_ai.request.choice.count": sampling.n if sampling.n != 1 else None,
+    }
+    found = {name: value for name, value in said.items() if value is not None}
+    found["gen_ai.request.stream"] = request.stream
+    return found

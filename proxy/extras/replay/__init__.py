@@ -1,0 +1,1 @@
+"""`toolwire replay`: recorded answers and captures, run again."""

@@ -1,0 +1,261 @@
+"""Feeds a recorded answer (see `toolwire.extras.capture.recording`) through the reader and the scanner and shows every
+step.
+
+Nothing is sent anywhere, and no tool needs to be known: every well-formed call counts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator, Sequence
+from copy import copy
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start, StreamGrammarError
+from toolwire.extras.capture.recording import Chunks, is_sse, pieces_of, reader_of
+from toolwire.fastparse import CallScanner
+from toolwire.scanner import open_scanner
+from toolwire.stream_grammar import StreamGrammar, normalise
+
+CUTS: Final[tuple[Chunks, ...]] = ("recorded", "whole", "tokens", "bytes", 3, 7)
+"""The chunkings that must all give the same (rule 2 of `toolwire.events`)."""
+
+Recording = bytes | Sequence[bytes]
+"""All of it, or the pieces in which it was read."""
+
+_READ: Final = 1 << 16
+"""Blocks of the reader are numbered from here, so that they never meet those that the scanner finds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What went in, the scanner's state and what it holds back afterwards, and what came out.
+
+    `given` is None at the end of the recording. `state` is one of `toolwire.scan._grammar.STATES`.
+    """
+
+    given: bytes | None
+    state: str
+    held: str
+    events: tuple[Event, ...]
+
+
+@dataclass(slots=True)
+class Summary:
+    """What the steps amount to. Fill it by `feed`."""
+
+    calls: list[tuple[str, str]] = field(default_factory=list)
+    """Name and arguments of each call."""
+    broken: str | None = None
+    """How the events break the grammar of streams; None if they do not."""
+    different: list[Chunks] = field(default_factory=list)
+    """The chunkings of `CUTS` under which something else comes out: none, or there is a bug. Filled by `compare`."""
+    _events: list[Event] = field(default_factory=list)
+    _names: dict[int, str] = field(default_factory=dict)
+    _arguments: dict[int, list[str]] = field(default_factory=dict)
+
+    def feed(self, step: Step) -> None:
+        """Take the next step."""
+        self._events += step.events
+        for event in step.events:
+            match event:
+                case Open(kind=BlockKind.TOOL_CALL):
+                    self._names[event.block] = event.name or ""
+                    self._arguments[event.block] = []
+                case Delta() if event.block in self._names:
+                    self._arguments[event.block].append(event.text)
+                case Close() if event.block in self._names:
+                    self.calls.append((self._names[event.block], "".join(self._arguments[event.block])))
+                case _:
+                    pass
+        if step.given is None:
+            self.broken = _out_of_order(self._events)
+
+    def outcome(self) -> list[Event]:
+        """The events without what may differ from run to run: chunking and the ids of calls."""
+        out = normalise(self._events)
+        for event in out:
+            if isinstance(event, Open):
+                event.call_id = None
+        return out
+
+    def compare(self, recording: Recording, format: str, kind: str | None = None) -> None:
+        """Replay in other chunkings."""
+        mine = self.outcome()
+        self.different = [c for c in CUTS if summary(recording, format=format, chunks=c, kind=kind).outcome() != mine]
+
+
+def _out_of_order(events: Sequence[Event]) -> str | None:
+    """How a stream breaks its grammar. Plain text has no edges: then there is nothing to check."""
+    if not any(isinstance(event, Start) for event in events):
+        return None
+    grammar = StreamGrammar()
+    try:
+        for event in events:
+            grammar.feed(event)
+        grammar.finish()
+    except StreamGrammarError as error:
+        return str(error)
+    return None
+
+
+def replay(
+    recording: Recording, *, format: str = "sentinel", chunks: Chunks = "recorded", kind: str | None = None
+) -> Iterator[Step]:
+    """The steps, one for each piece and one for the end. A stream is one of a backend of this `kind`; None: of the
+    usual one. Raises `ConfigError` if there is no such format."""
+    scanner = open_scanner(format)
+    begin = recording if isinstance(recording, bytes) else b"".join(recording)
+    source = FrameScanner(scanner, kind) if is_sse(begin) else scanner
+    for piece in pieces_of(recording, chunks):
+        events = tuple(source.feed(piece))
+        yield Step(piece, scanner.state, scanner.held, events)
+    events = tuple(source.finish())
+    yield Step(None, scanner.state, scanner.held, events)
+
+
+def summary(
+    recording: Recording, *, format: str = "sentinel", chunks: Chunks = "recorded", kind: str | None = None
+) -> Summary:
+    """What a replay amounts to. Raises `ConfigError` if there is no such format."""
+    found = Summary()
+    for step in replay(recording, format=format, chunks=chunks, kind=kind):
+        found.feed(step)
+    return found
+
+
+class FrameScanner:
+    """Frames in: what the reader takes for visible text of the first choice goes to the scanner, in its place."""
+
+    def __init__(self, scanner: CallScanner, kind: str | None = None) -> None:
+        self._scanner = scanner
+        self._reader = reader_of(kind)
+        self._texts: set[int] = set()
+
+    def feed(self, data: bytes) -> list[Event]:
+        """The events in these bytes."""
+        return self._scan(self._reader.feed(data))
+
+    def finish(self) -> list[Event]:
+        """The bytes are over: what was held back, and the edge of the stream."""
+        return self._scan(self._reader.finish())
+
+    def _scan(self, events: list[Event]) -> list[Event]:
+        out: list[Event] = []
+        for event in events:
+            match event:
+                case Open(kind=BlockKind.TEXT, choice=0):
+                    self._texts.add(event.block)
+                case Delta() if event.block in self._texts:
+                    out += self._scanner.feed(event.text)
+                case Close() if event.block in self._texts:
+                    pass
+                case Finish() | Fault():
+                    cut_off = isinstance(event, Fault) or event.reason == "length"
+                    out += self._scanner.finish(truncated=cut_off)
+                    out.append(event)
+                case _:
+                    out.append(_renumbered(event))
+        return out
+
+
+def _renumbered(event: Event) -> Event:
+    if isinstance(event, Open | Delta | Close):
+        event = copy(event)
+        event.block += _READ
+    return event
+
+
+# --- what is shown ----------------------------------------------------------------------------------------------------
+
+
+def show(
+    recording: Recording,
+    *,
+    format: str,
+    chunks: Chunks,
+    found: Summary,
+    kind: str | None = None,
+    width: int = 100,
+) -> Iterator[str]:
+    """The steps as lines of text, the calls, and whether other chunkings agree. Fills `found`."""
+    yield f"{'step':>5}  {'state':<9} {'held':>6}  bytes in"
+    for number, step in enumerate(replay(recording, format=format, chunks=chunks, kind=kind), 1):
+        found.feed(step)
+        yield f"{number:>5}  {step.state:<9} {len(step.held.encode()):>6}  {_given(step.given, width)}"
+        for event in step.events:
+            yield f"{'':>26}→ {_abbreviated(_brief(event), width)}"
+    for name, arguments in found.calls:
+        yield f"call {name} {_abbreviated(arguments, width)}"
+    yield f"{len(found.calls)} call{'' if len(found.calls) == 1 else 's'}"
+    if found.broken:
+        yield f"the events are out of order: {found.broken}"
+    found.compare(recording, format, kind)
+    same = [str(chunks) for chunks in CUTS if chunks not in found.different]
+    yield f"the same, cut otherwise: {', '.join(same)}"
+    if found.different:
+        yield f"DIFFERENT, cut otherwise: {', '.join(map(str, found.different))}"
+
+
+def show_json(
+    recording: Recording, *, format: str, chunks: Chunks, found: Summary, kind: str | None = None
+) -> Iterator[str]:
+    """The same as lines of JSON: one for each step, and one with the calls. Fills `found`."""
+    for number, step in enumerate(replay(recording, format=format, chunks=chunks, kind=kind), 1):
+        found.feed(step)
+        yield _json(
+            {
+                "step": number,
+                "in": None if step.given is None else step.given.decode(errors="backslashreplace"),
+                "state": step.state,
+                "held": step.held,
+                "events": [_plain(event) for event in step.events],
+            }
+        )
+    found.compare(recording, format, kind)
+    calls = [{"name": name, "arguments": arguments} for name, arguments in found.calls]
+    yield _json({"calls": calls, "out_of_order": found.broken, "cut": CUTS, "different_when_cut": found.different})
+
+
+def _given(given: bytes | None, width: int) -> str:
+    """Bytes as they are shown: escaped, and of a long frame the part that differs from frame to frame."""
+    if given is None:
+        return "(end)"
+    text = repr(given)[2:-1]
+    if len(text) > width and text.startswith("data: ") and (place := text.find('"choices":')) > 0:
+        text = f"data: …{text[place:]}"
+    return _abbreviated(text, width)
+
+
+def _abbreviated(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: width - 1]}…"
+
+
+def _said(event: Event) -> dict[str, Any]:
+    """The event's fields without those that do not say anything."""
+    silent = {"call_kind", "extra", "choice"}
+    shown = {name: getattr(event, name) for name in event.__slots__ if name not in silent}
+    return {
+        name: value.value if isinstance(value, BlockKind) else value
+        for name, value in shown.items()
+        if value is not None
+    }
+
+
+def _brief(event: Event) -> str:
+    inner = ", ".join(f"{k}={v if k == 'kind' else repr(v)}" for k, v in _said(event).items())
+    return f"{type(event).__name__}({inner})"
+
+
+def _plain(event: Event) -> dict[str, Any]:
+    return {"event": type(event).__name__.lower(), **_said(event)}
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=_dumped)
+
+
+def _dumped(value: Any) -> Any:
+    return dataclasses.asdict(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else str(value)

@@ -1,0 +1,105 @@
+"""Shows a capture: each answer of a backend step by step, and whether the client would get the same again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import orjson
+
+from toolwire.extras.capture.files import Call, Captured
+from toolwire.extras.capture.recording import Chunks, RecordingError
+from toolwire.extras.inspector.view import UNREADABLE
+from toolwire.extras.replay.replay import Recording, Summary, show, show_json
+from toolwire.extras.replay.reproduction import Reproduction, reproduce
+from toolwire.protocols.base import ServerSide
+from toolwire.registry import usual_server
+from toolwire.support.conversion import ConfigError
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What was found. `failed`: something is not as it was, or not as it must be."""
+
+    summaries: list[Summary] = field(default_factory=list)
+    reproduction: Reproduction | None = None
+
+    @property
+    def failed(self) -> bool:
+        """Whether there is a bug, here or in what was recorded."""
+        differs = self.reproduction is not None and not self.reproduction.same and not self.reproduction.left_out
+        return differs or any(found.broken or found.different for found in self.summaries)
+
+
+def show_capture(
+    captured: Captured, *, format: str | None, chunks: Chunks, outcome: Outcome, as_json: bool
+) -> Iterator[str]:
+    """The lines. Fills `outcome`. Raises `RecordingError` for a capture that no gateway can have written."""
+    try:
+        yield from _shown(captured, format, chunks, outcome, as_json)
+    except UNREADABLE as error:
+        raise RecordingError(f"the capture cannot be read: {error}") from error
+
+
+def _shown(captured: Captured, format: str | None, chunks: Chunks, outcome: Outcome, as_json: bool) -> Iterator[str]:
+    head, calls = captured.head, captured.calls
+    chosen = (
+        format or captured.end.get("format") or head.get("config", {}).get("defaults", {}).get("format", "sentinel")
+    )
+    if not as_json:
+        said = {name: head.get(name, "unknown") for name in ("request_id", "time", "toolwire", "scanner", "path")}
+        yield "request {request_id} at {time}, toolwire {toolwire}, scanner {scanner}".format(**said)
+        yield f"{said['path']} ended with status {captured.end.get('status')} {captured.end.get('code', '')}".rstrip()
+    kind = head.get("backend", {}).get("kind")
+    for number, call in enumerate(calls, 1):
+        if not as_json:
+            yield f"call {number}: {_told(call)}"
+        recording = readable(call, usual_server(kind))
+        if recording:
+            found = Summary()
+            outcome.summaries.append(found)
+            yield from (show_json if as_json else show)(recording, format=chosen, chunks=chunks, found=found, kind=kind)
+    yield from _reproduced(captured, outcome, as_json)
+
+
+def _reproduced(captured: Captured, outcome: Outcome, as_json: bool) -> Iterator[str]:
+    try:
+        again = outcome.reproduction = reproduce(captured)
+    except (RecordingError, ConfigError) as error:
+        yield _json({"reproduced": None, "because": str(error)}) if as_json else f"cannot be run again: {error}"
+        return
+    if as_json:
+        yield _json({"reproduced": again.same, "left_out": again.left_out, "status": again.status})
+        return
+    if again.left_out:
+        yield f"not run again: {', '.join(again.left_out)}"
+    if again.same:
+        yield f"the answer to the client: the same again, {len(again.recorded)} bytes"
+    elif again.difference is not None:
+        at, before, now = again.difference
+        yield f"the answer to the client: DIFFERENT from byte {at} on"
+        yield f"  recorded  {before!r}"
+        yield f"  again     {now!r}"
+
+
+def readable(call: Call, protocol: ServerSide) -> Recording:
+    """What of an answer in this protocol the scanner reads: the reads of a stream, or the text of a whole answer."""
+    if call.status != 200 or not call.reads:
+        return b""
+    if call.headers.get("content-type", "").startswith("text/event-stream"):
+        pieces: Sequence[bytes] = call.reads
+        return pieces
+    try:
+        return protocol.read_reply(b"".join(call.reads)).text.encode(errors="surrogatepass")
+    except Exception:  # it is no answer: then its bytes are shown
+        return b"".join(call.reads)
+
+
+def _told(call: Call) -> str:
+    size = sum(map(len, call.reads))
+    status = f"status {call.status}, {size} bytes in {len(call.reads)} reads" if call.status else "no answer"
+    return status if call.failed is None else f"{status}, then {call.failed[0]}: {call.failed[1]}"
+
+
+def _json(value: object) -> str:
+    return orjson.dumps(value).decode()

@@ -1,0 +1,117 @@
+"""How a tuning shows itself while it runs: a table that changes in place and a progress bar; or, where nobody watches a
+terminal, a line now and then."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Final, Protocol
+
+from toolwire.extras.tune.report import COLUMNS, row
+from toolwire.extras.tune.tuner import Progress, Sees
+from toolwire.support.legible import visible
+
+ROWS: Final = 12
+"""Candidates that are shown while it runs: those who are still in it, then the last who were out."""
+
+EVERY: Final = 25
+"""Answers from one plain line to the next."""
+
+
+class View(Sees, Protocol):
+    """What is shown, from beginning to end."""
+
+    def shown(self) -> contextlib.AbstractContextManager[None]:
+        """Show it as long as this lasts."""
+
+
+class Lines:
+    """For logs and pipes."""
+
+    def __init__(self, say: Callable[[str], object]) -> None:
+        self._say = say
+        self._asked = 0
+        self._stage = ""
+        self._out = 0
+
+    @contextlib.contextmanager
+    def shown(self) -> Iterator[None]:
+        """Nothing has to be opened."""
+        yield
+
+    def update(self, progress: Progress) -> None:
+        """A line for a new stage, for those who are out, and now and then."""
+        names = {candidate.number: visible(candidate.name) for candidate in progress.candidates}
+        if progress.stage != self._stage:
+            self._stage = progress.stage
+            self._say(f"{progress.stage}; cases: {len(progress.cases)}; at most {progress.to_come} answers")
+        for number, why in list(progress.out.items())[self._out :]:
+            self._say(f"  out ({why}): {names[number]}")
+        self._out = len(progress.out)
+        if progress.asked >= self._asked + EVERY:
+            self._asked = progress.asked
+            best = progress.winner
+            leads = (
+                ""
+                if best is None
+                else f"; {best.name} leads with {100 * (progress.figures(best.number).score or 0):.0f}"
+            )
+            self._say(f"{progress.asked} answers, at most {progress.to_come} to come, {progress.seconds:.0f} s{leads}")
+
+
+class Live:
+    """For a terminal. Needs `rich`."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.live import Live as RichLive
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+        from rich.progress import Progress as RichProgress
+
+        console = Console(stderr=True)
+        self._bar = RichProgress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=console,
+        )
+        self._task = self._bar.add_task("", total=None)
+        self._live = RichLive(self._bar, console=console, refresh_per_second=4, transient=True)
+
+    @contextlib.contextmanager
+    def shown(self) -> Iterator[None]:
+        """Until the end, when the table that stays is printed in its place."""
+        with self._live:
+            yield
+
+    def update(self, progress: Progress) -> None:
+        """The table and the bar as they are now."""
+        from rich.console import Group
+        from rich.table import Table
+
+        names = {candidate.number: visible(candidate.name) for candidate in progress.candidates}
+        table = Table(box=None, pad_edge=False)
+        table.add_column("candidate", no_wrap=True)
+        for column in COLUMNS:
+            table.add_column(column, justify="right")
+        measured = [number for number in progress.best if number in progress.results]
+        for number in measured[:ROWS]:
+            style = "dim" if number in progress.out else "bold" if number == measured[0] else ""
+            table.add_row(names[number], *row(progress.figures(number)), style=style)
+        more = len(measured) - ROWS
+        if more > 0:
+            table.add_row(f"and {more} more", style="dim")
+        self._bar.update(
+            self._task,
+            description=visible(progress.stage),
+            completed=progress.asked,
+            total=progress.asked + progress.to_come,
+        )
+        self._live.update(Group(table, self._bar))
+
+
+def view(say: Callable[[str], object], *, terminal: bool) -> View:
+    """The one that fits: `terminal` says whether standard error is one."""
+    return Live() if terminal else Lines(say)

@@ -1,0 +1,62 @@
+"""`prompt.flatten: bracket`: earlier calls as `[function_call call_id=... name=... arguments={...}]`, whatever the
+format teaches.
+
+A model imitates what it is shown, so where calls are shown like this they are read like this, too (R5.7).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from functools import lru_cache
+from typing import Final
+
+from toolwire.formats.base import ToolFormat
+from toolwire.formats.engine.escaping import Escaping, spelled
+from toolwire.formats.engine.results import ResultForm
+from toolwire.scan._grammar import WORD_BYTES, BlockSyntax, Branch
+
+OPENER: Final = "[function_call"
+
+MARKERS: Final = (OPENER,)
+"""What opens a call and a result."""
+
+RESULTS: Final = ResultForm("[function_call_output call_id={id} output=", "]")
+"""Results beside such calls."""
+
+_CALL_ID: Final = Branch(literal="call_id=", read="word", field="id", then=2)
+_NAME: Final = Branch(literal="name=", read="word", field="name", then=3)
+_SHAPE: Final = BlockSyntax(
+    opener=OPENER,
+    closer="]",
+    body=(
+        (Branch(literal="id=", read="word", then=1), _CALL_ID, _NAME),
+        (_CALL_ID, _NAME),
+        (_NAME,),
+        (Branch(literal="arguments=", read="object", field="arguments", then=4),),
+        (Branch(literal="]"),),
+    ),
+    family="bracket",
+)
+
+
+_ODD: Final = re.compile(r"[^\w.:/+-]", re.ASCII)
+
+
+def attribute(value: str, escaping: Escaping) -> str:
+    """An id or a name: as it is if it is plain, else as JSON in which nothing odd stands as itself, so that nothing
+    ends it."""
+    text = _ODD.sub(lambda char: spelled(char[0]), value)
+    return value if text == value and value and not escaping.holds(value) else escaping.json(f'"{text}"')
+
+
+def is_word(attribute: str) -> bool:
+    """Whether it is short enough to be read back."""
+    return len(attribute) < WORD_BYTES
+
+
+@lru_cache(maxsize=256)  # grammars are looked up as the very same object
+def reading_brackets(tool_format: ToolFormat) -> ToolFormat:
+    """The format, which reads calls in brackets besides its own."""
+    grammar = tool_format.grammar
+    return replace(tool_format, grammar=replace(grammar, syntaxes=(*grammar.syntaxes, _SHAPE)))

@@ -1,0 +1,341 @@
+"""Taking the meaning out of markers in data, so that it can be put back (R5.6).
+
+A *marker* is text that somebody would take for markup: what the scanner of the route looks for, the frames around
+results, the control tokens of the chat template. In data a backslash goes behind its first character: `</tool_call>`
+becomes `<\\/tool_call>`; and data that already looks so gets one more.
+
+Rules of this module:
+
+1. Law: `restore(text(x)) == x` for every x. So a model that copies what it was shown gives back the bytes, once its
+   answer is restored, text and the strings of arguments (R5.6a); `restoring.py` does that piece by piece.
+2. What is escaped is the text that goes out, once: a marker may be cut over two pieces of data, or over data and
+   markup. What lies wholly in markup stays.
+3. Nothing else is touched; without a marker the same object comes back.
+4. Work is linear, and no call of the pattern engine looks at more than `SLICE_CHARS`.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, groupby, pairwise
+from typing import Final
+
+from toolwire.formats.engine.markers import LAST, STEP_CHARS, TAIL_CHARS, MarkerSet, is_blank
+from toolwire.formats.engine.restoring import Escapes, Restorer
+from toolwire.scan._grammar import SPACE
+
+SLICE_CHARS: Final = STEP_CHARS
+
+_RUN_CHARS: Final = 4096
+"""Backslashes looked at in one step on the way back to the character before them."""
+_STRING: Final = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
+_JOINED: Final = 8192
+"""Pieces of a text are put together when they are so many: each costs more than it holds."""
+
+
+class Markup(str):
+    """Text of the gateway's own in a prompt: it means what it says. Any other string is data."""
+
+    __slots__ = ()
+
+
+Pieces = Sequence[str]
+"""A text to be: `Markup`, and data between."""
+
+
+_Site = tuple[int, int, int]
+"""A marker: where its first character stands, where its rest begins, behind backslashes, and where it ends."""
+
+
+class Escaping:
+    """Escapes and restores one set of markers. `bare`: those that are escaped where they stand, by default all; the
+    others only get a backslash where they look escaped already, without which they could not be restored."""
+
+    def __init__(self, markers: MarkerSet | Iterable[str], bare: Iterable[str] | None = None) -> None:
+        self.markers = markers if isinstance(markers, MarkerSet) else MarkerSet(markers)
+        self._bare = None if bare is None else self.markers.among(bare)
+        self._made: Escapes | None = None
+        self._firsts = tuple(self.markers.rests)
+        self._begins = self.markers.beginnings.firsts
+        self._short = frozenset(word for word in self.markers.words if len(word) == 1)
+        # The last two characters of a text that ends in the middle of a marker, but for one that ends with its first.
+        self._cut = frozenset(word[size - 2 : size] for word in self.markers.words for size in range(2, len(word)))
+        self._structural = any(not word.strip('[]{}:,"') for word in self.markers.words)  # perhaps JSON's own
+
+    def noting(self, made: Escapes) -> Escaping:
+        """The same, for one prompt: what it escapes in texts is noted there."""
+        noting = Escaping.__new__(Escaping)
+        vars(noting).update(vars(self))
+        noting._made = made
+        return noting
+
+    # --- text -------------------------------------------------------------------------------------------------------
+
+    def holds(self, text: str) -> bool:
+        """Whether anything would be escaped, but for how an answer may begin."""
+        if len(text) > SLICE_CHARS or self._bare is not None:
+            return self._may_hold(text) and next(iter(self._sites(text)), None) is not None
+        for first in self._firsts:
+            if first in text and (first in self._short or self.markers.shown(first).search(text)):
+                return True
+        return "\\" in text and bool(self._sites_in(text, 0, len(text), False, True))
+
+    def leaves(self, texts: Sequence[str]) -> bool:
+        """Whether it is quite certain that `text` gives each of them back as it is."""
+        if self._begins:
+            for text in texts:
+                if min(text.lstrip(SPACE)[:1], LAST) in self._begins:
+                    return False
+        return not self.holds("\n".join(texts))
+
+    def text(self, text: str) -> str:
+        """`text` without markers."""
+        if self._begins and min(text.lstrip(SPACE)[:1], LAST) in self._begins:
+            text = self._beginning(text, bare=True)
+        return self._with_backslashes(text, None) if self.holds(text) else text
+
+    def without_bare(self, text: str) -> str:
+        """`text` without markers that are not escaped already. It cannot be told afterwards which were: for texts that
+        nobody will restore."""
+        if not self._may_hold(text):
+            return text
+        places = [rest for _, rest, _ in self._sites(text, escaped=False)]
+        return "\\".join([text[a:b] for a, b in pairwise([0, *places, len(text)])]) if places else text
+
+    def value(self, text: str) -> str:
+        """`text` without markers, for a place inside of a call, where no answer begins."""
+        if self._begins and min(text.lstrip(SPACE)[:1], LAST) in self._begins:
+            text = self._beginning(text, bare=False)
+        return self._with_backslashes(text, None) if self.holds(text) else text
+
+    def compose(self, pieces: Pieces) -> str:
+        """The pieces as one text, without markers but for those that lie wholly in markup."""
+        if len(pieces) == 1 and type(pieces[0]) is not Markup:
+            return self.text(pieces[0])
+        if self._begins:
+            pieces = self._begun(pieces, "")
+        last = len(pieces) - 1
+        for place, piece in enumerate(pieces):
+            if (place < last and self._is_cut(piece)) or (type(piece) is not Markup and self.holds(piece)):
+                text, spans = self._joined(pieces)
+                return self._with_backslashes(text, spans)
+        return "".join(pieces)  # nearly always
+
+    def _is_cut(self, piece: str) -> bool:
+        """Whether it ends in the middle of what may be a marker."""
+        end = piece[-2:]
+        if end not in self._cut and end[-1:] not in self._firsts and "\\" not in end:
+            return False
+        parts = self.markers.parts
+        tail = piece[-self.markers.longest :]
+        if "\\" in tail:
+            rest = tail.rpartition("\\")[2]
+            if not rest or any(rest in found for found in parts.values()):
+                return True
+        for first in self._firsts:
+            at = tail.find(first)
+            while at >= 0:
+                if at + 1 == len(tail) or tail[at + 1 :] in parts[first]:
+                    return True
+                at = tail.find(first, at + 1)
+        return False
+
+    def compose_each(self, several: Sequence[Pieces]) -> list[str]:
+        """Texts that somebody may put together, each made of pieces: together they hold no markers either."""
+        if len(several) == 1:
+            return [self.compose(several[0])]
+        texts: list[str] = []
+        spans: list[tuple[int, int]] = []
+        ends: list[int] = [0]
+        begun = not self._begins
+        for number, pieces in enumerate(several):
+            if not begun:
+                pieces = self._begun(pieces, _head(several[number + 1 :]))
+            text, found = self._joined(pieces)
+            begun = begun or not is_blank(text)
+            spans += [(start + ends[-1], end + ends[-1]) for start, end in found]
+            texts.append(text)
+            ends.append(ends[-1] + len(text))
+        places = deque(self._places("".join(texts), spans) if any(map(self._may_hold, texts)) else ())
+        written = []
+        for text, start, end in zip(texts, ends[:-1], ends[1:], strict=True):
+            cuts = [0]
+            while places and places[0] <= end:
+                cuts.append(places.popleft() - start)
+            written.append("\\".join([text[a:b] for a, b in pairwise([*cuts, len(text)])]))
+        return written
+
+    def _joined(self, pieces: Pieces) -> tuple[str, list[tuple[int, int]]]:
+        """All pieces, and where in them the data are."""
+        spans: list[tuple[int, int]] = []
+        end = 0
+        for piece in pieces:
+            start, end = end, end + len(piece)
+            if end > start and type(piece) is not Markup:
+                spans.append((start, end))
+        return "".join(pieces), spans
+
+    def _begun(self, pieces: Pieces, more: str) -> list[str]:
+        """The pieces, neighbouring data in one. A call that is a whole answer may begin where nothing was said yet."""
+        fresh = True
+        out: list[str] = []
+        for ours, group in groupby(pieces, key=lambda piece: type(piece) is Markup):
+            text = "".join(group)
+            if not ours:
+                text = self._beginning(text, bare=fresh, more=more if fresh else "")
+            fresh = fresh and is_blank(text)
+            out.append(Markup(text) if ours else text)
+        return out
+
+    def _beginning(self, text: str, *, bare: bool, more: str = "") -> str:
+        escaped = self.markers.beginnings.escaped(text, bare=bare, more=more)
+        if escaped is not text and self._made is not None:
+            self._made.forms.add(self.markers.beginnings.form(escaped, more))
+        return escaped
+
+    def restore(self, text: str) -> str:
+        """The inverse of `text`."""
+        if "\\" not in text:
+            return text
+        text = self.markers.beginnings.restored(text)
+        out: list[str] = []
+        done = 0
+        for _, rest, _ in self._sites(text, bare=False):
+            out.append(text[done : rest - 1])
+            done = rest
+        return "".join([*out, text[done:]]) if out else text
+
+    def restorer(self, *, json: bool = False) -> Restorer:
+        """Undoes the escape in a text that comes in pieces of any size. `json`: in the strings of a JSON text, in which
+        a model spells `<\\/tool_call>` as `<\\\\/tool_call>`."""
+        return Restorer(self.markers, json=json)
+
+    def json(self, text: str) -> str:
+        """JSON text for the same value, without markers: a character of each is spelled `\\uXXXX`. Where JSON is read
+        nothing has to be restored."""
+        if not self._may_hold(text):
+            return text
+        if self._structural:
+            return _STRING.sub(lambda string: self._hidden(string[0]), text)
+        return self._hidden(text)
+
+    def _hidden(self, text: str) -> str:
+        out: list[str] = []
+        done = 0
+        for first, rest, end in self._sites(text, escaped=False):
+            # What stands behind a backslash belongs to that: `\\f` is no f.
+            place = rest if _is_escaped(text, first) else first
+            if place < end:
+                out += text[done:place], spelled(text[place])
+                done = place + 1
+        return "".join([*out, text[done:]]) if out else text
+
+    # --- sites ------------------------------------------------------------------------------------------------------
+
+    def _may_hold(self, text: str) -> bool:
+        for first in self._firsts:  # noqa: SIM110  # nearly always none, and many times faster than the pattern
+            if first in text:
+                return True
+        return False
+
+    def _sites(self, text: str, *, bare: bool = True, escaped: bool = True) -> Iterable[_Site]:
+        """Where markers stand that are meant: bare ones, and those that look escaped."""
+        if len(text) <= SLICE_CHARS:
+            return self._sites_in(text, 0, len(text), bare, escaped)
+        return chain.from_iterable(
+            self._sites_in(text, start, min(len(text), start + SLICE_CHARS + self.markers.longest), bare, escaped)
+            for start in range(0, len(text), SLICE_CHARS)
+        )
+
+    def _sites_in(self, text: str, start: int, end: int, bare: bool, escaped: bool) -> list[_Site]:
+        """Those that begin in a slice; `end` is as much behind it as the longest marker is long."""
+        beyond = start + SLICE_CHARS
+        sites: list[_Site] = []
+        for first in self._firsts if bare else ():
+            if text.find(first, start, end) >= 0:
+                for found in self.markers.shown(first).finditer(text, start, end):
+                    at = found.start()
+                    if at >= beyond:
+                        break
+                    if self._bare is None or first + found[1] in self._bare:
+                        sites.append((at, at + 1, found.end(1)))
+        if escaped and text.find("\\", start, end) >= 0:
+            for found in self.markers.escaped.finditer(text, start, end):
+                at = found.start()
+                if at >= beyond:
+                    break
+                place = _before_run(text, at)
+                if place >= 0 and text[place] in self.markers.rests:
+                    rest = self.markers.rest(text[place]).match(text, at + 1)
+                    if rest is not None:
+                        sites.append((place, at + 1, rest.end()))
+        if len(sites) > 1:
+            sites.sort()
+        return sites
+
+    def _places(self, text: str, spans: Sequence[tuple[int, int]]) -> Iterator[int]:
+        """Where backslashes have to go: into every marker that is not wholly markup. `spans` are the data."""
+        starts = [start for start, _ in spans]
+        for first, rest, end in self._sites(text):
+            index = bisect_right(starts, first) - 1
+            if index >= 0 and first < spans[index][1]:
+                self._note(text, first, rest, end)
+                yield rest
+            elif index + 1 < len(starts) and (start := starts[index + 1]) < end:  # it begins in markup
+                if text[first] != "\n" or start > first + 1 or end == start + 1:
+                    yield max(rest, start)
+                elif rest == start:  # data that begin a line begin the answer that copies them
+                    if self._made is not None:
+                        self._made.forms.add((text[start], 1, None))
+                    yield start + 1
+
+    def _note(self, text: str, first: int, rest: int, end: int) -> None:
+        if self._made is not None:
+            self._made.forms.add((text[first], rest - first, text[rest:end]))
+
+    def _with_backslashes(self, text: str, spans: Sequence[tuple[int, int]] | None) -> str:
+        """`text` with one in each of these places; without `spans` all of it is data."""
+        out: list[str] = []
+        joined: list[str] = []
+        done = 0
+        for place in self._places(text, ((0, len(text)),) if spans is None else spans):
+            out += text[done:place], "\\"
+            done = place
+            if len(out) >= _JOINED:
+                joined.append("".join(out))
+                out.clear()
+        return "".join([*joined, *out, text[done:]]) if done else text
+
+
+def _head(several: Sequence[Pieces]) -> str:
+    """As much of what comes as may tell how an answer begins."""
+    head = ""
+    for piece in (piece for pieces in several for piece in pieces):
+        head += piece[:TAIL_CHARS]
+        if len(head) >= TAIL_CHARS:
+            break
+    return head
+
+
+def _before_run(text: str, at: int) -> int:
+    """Where the character before a run of backslashes stands that ends at `at`; -1 if there is none."""
+    while at >= 0:
+        low = max(0, at + 1 - _RUN_CHARS)
+        left = len(text[low : at + 1].rstrip("\\"))
+        if left:
+            return low + left - 1
+        at = low - 1
+    return -1
+
+
+def _is_escaped(text: str, at: int) -> bool:
+    return at > 0 and text[at - 1] == "\\" and (at - 1 - _before_run(text, at - 1)) % 2 == 1
+
+
+def spelled(char: str) -> str:
+    """A character as JSON escapes."""
+    units = char.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))

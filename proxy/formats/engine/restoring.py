@@ -1,0 +1,266 @@
+"""The escape of `escaping.py`, undone in an answer that comes in pieces.
+
+Rules of this module:
+
+1. Splitting the input differently never changes what comes out, taken together.
+2. Kept back are one backslash and the beginning of a marker behind it; of a text that begins `{\\` or `[\\`, in a
+   format whose whole answer may be a call, up to `TAIL_CHARS`.
+3. What was taken for the beginning of a marker is looked at again; everything else once.
+4. An answer is only relieved of escapes that were made in its own prompt (`Escapes`): what looks like another one is
+   the model's own.
+
+In JSON a character may be spelled `\\n` or `\\u003c`. It is compared by what it means and passed on as it is spelled; a
+*unit* is the two together. In plain text they are the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Set
+from typing import TYPE_CHECKING, Final
+
+from toolwire.formats.engine.markers import STEP_CHARS, TAIL_CHARS, MarkerSet
+from toolwire.scan._grammar import SPACE
+
+if TYPE_CHECKING:
+    from toolwire.formats.engine.results import ResultForm
+
+_HIGH: Final = r"\\u[dD][89abAB][0-9a-fA-F]{2}"
+_UNIT: Final = re.compile(
+    rf'{_HIGH}\\u[dD][c-fC-F][0-9a-fA-F]{{2}}|\\u[0-9a-fA-F]{{4}}|\\.|"|[^"\\]{{1,{STEP_CHARS}}}+', re.DOTALL
+)
+"""Two escapes that are a pair of surrogates are one character."""
+_CUT: Final = re.compile(rf"(?:{_HIGH})?\\(?:u[0-9a-fA-F]{{0,3}})?|{_HIGH}")
+_PAIR_CHARS: Final = 12
+_LETTERS: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+
+_SPACE, _RUN, _TAIL, _INSIDE = range(4)
+"""Where in a text: before the first character that is no whitespace, in backslashes behind it, behind those, beyond its
+beginning."""
+
+
+Form = tuple[str, int, str | None]
+"""How an escaped marker looks: its first character, how many backslashes follow, its rest; None for the beginning of a
+whole answer, which goes on in many ways."""
+
+
+class Escapes:
+    """The escapes that were made while one prompt was written. `markers` are those that its data was searched for.
+
+    `results` is the form in which its tool results were written, None if it holds none; `result_chars` their size.
+    """
+
+    def __init__(self) -> None:
+        self.forms: set[Form] = set()
+        self.markers: MarkerSet | None = None
+        self.results: ResultForm | None = None
+        self.result_chars = 0
+
+    def note_results(self, form: ResultForm, chars: int) -> None:
+        """Results of one turn were written in this form, in so many characters."""
+        self.results = form
+        self.result_chars += chars
+
+    def __bool__(self) -> bool:
+        return bool(self.forms)
+
+    def restorer(self, *, json: bool = False) -> Restorer:
+        """Undoes these in one text of the answer to that prompt. `json`: see `Restorer`."""
+        assert self.markers is not None
+        return Restorer(self.markers, json=json, made={_known(form, self.markers) for form in self.forms})
+
+
+def _known(form: Form, markers: MarkerSet) -> Form:
+    """The form by the marker that is looked for, which may be less than what was escaped inside of a call."""
+    first, slashes, rest = form
+    found = (known for known in markers.rests.get(first, ()) if rest is not None and rest.startswith(known))
+    return first, slashes, next(found, rest)
+
+
+def _meant(spelled: str) -> str:
+    """The character that an escape in JSON means."""
+    if spelled[1] != "u" or len(spelled) == 2:
+        return _LETTERS.get(spelled[1], spelled[1])
+    codes = (int(spelled[at : at + 4], 16) for at in range(2, len(spelled), 6))
+    return b"".join(code.to_bytes(2, "little") for code in codes).decode("utf-16-le", "surrogatepass")
+
+
+class Restorer:
+    """Takes a backslash away from everything that looks like an escaped marker (R5.6a).
+
+    A new one for each text. `json`: what is fed is JSON, and the strings in it are meant, each as a text of its own.
+    `made`: only what looks like one of these; None: all.
+    """
+
+    def __init__(self, markers: MarkerSet, *, json: bool = False, made: Set[Form] | None = None) -> None:
+        self._markers = markers
+        self._json = json
+        self._made = made
+        self._out: list[str] = []
+        self._cut = ""  # the beginning of an escape, at the end of what was fed
+        self._quoted = False
+
+        # `_first`: the first character of a marker that may be read, backslashes behind it aside. `_slash`: the last of
+        # those, which waits, as it is spelled; `_slashes`: how many they are. `_part`: what is read of the rest,
+        # `_spelled` in units.
+        self._first = ""
+        self._slash = ""
+        self._slashes = 0
+        self._part = ""
+        self._spelled: list[str] = []
+
+        # The beginning of a text: its first character, the backslash that waits and how many there are, the units
+        # behind it.
+        begins = markers.beginnings.firsts and (made is None or any(rest is None for _, _, rest in made))
+        self._at = self._start = _SPACE if begins else _INSIDE
+        self._opening = ""
+        self._run = 0
+        self._waiting = ""
+        self._tail: list[tuple[str, str]] = []
+
+    def feed(self, text: str) -> str:
+        """What is certain now."""
+        if self._json:
+            self._read_json(self._cut + text)
+        else:
+            self._read(text)
+        return self._taken()
+
+    def finish(self) -> str:
+        """The rest: nothing more comes."""
+        if self._cut:
+            self._take_unit(self._cut[-1], self._cut)
+            self._cut = ""
+        self._settle()
+        return self._taken()
+
+    def _taken(self) -> str:
+        text = "".join(self._out)
+        self._out.clear()
+        return text
+
+    # --- units ------------------------------------------------------------------------------------------------------
+
+    def _read(self, text: str) -> None:
+        """Text in which each character means itself."""
+        at = 0
+        while at < len(text):
+            if self._at == _INSIDE and not self._slash:  # nothing can happen before the next backslash
+                end = text.find("\\", at)
+                end = len(text) if end < 0 else end
+                if end > at:
+                    self._out.append(text[at:end])
+                    self._first = text[end - 1] if text[end - 1] in self._markers.rests else ""
+                    at = end
+                    continue
+            self._take_unit(text[at], text[at])
+            at += 1
+
+    def _read_json(self, text: str) -> None:
+        at = 0
+        while found := _UNIT.match(text, at):
+            spelled = found[0]
+            if spelled == '"':  # one end or the other of a string
+                self._settle()
+                self._out.append(spelled)
+                self._at = self._start
+                self._quoted = not self._quoted
+            elif not self._quoted:
+                self._out.append(spelled)
+            elif spelled[0] != "\\":
+                self._read(spelled)
+            elif len(text) - at < _PAIR_CHARS and _CUT.fullmatch(text, at):
+                break
+            else:
+                self._take_unit(_meant(spelled), spelled)
+            at = found.end()
+        self._cut = text[at:]
+
+    def _take_unit(self, char: str, spelled: str) -> None:
+        """The next unit of a text. At its beginning a call that is a whole answer may begin."""
+        if self._at == _INSIDE:
+            self._take(char, spelled)
+        elif self._at == _SPACE:
+            self._take(char, spelled)
+            if self._markers.beginnings.starts(char):
+                self._at, self._opening, self._run = _RUN, char, 0
+            elif char not in SPACE:
+                self._at = _INSIDE
+        elif self._at == _RUN and char == "\\":
+            if self._waiting:
+                self._take("\\", self._waiting)
+            self._waiting = spelled
+            self._run += 1
+        elif not self._waiting:
+            self._at = _INSIDE
+            self._take(char, spelled)
+        else:
+            self._at = _TAIL
+            self._tail.append((char, spelled))
+            if len(self._tail) == TAIL_CHARS:
+                self._settle_beginning()
+
+    def _settle_beginning(self) -> None:
+        """Whether the text begins as an escaped call does."""
+        tail, waiting = self._tail, self._waiting
+        self._at, self._tail, self._waiting = _INSIDE, [], ""
+        if not (
+            self._is_ours(self._opening, self._run, None)
+            and self._markers.beginnings.begins(self._opening, "".join([char for char, _ in tail]))
+        ):
+            self._take("\\", waiting)
+        for char, spelled in tail:
+            self._take(char, spelled)
+
+    def _settle(self) -> None:
+        """The text ends here."""
+        if self._waiting:
+            self._settle_beginning()
+        while self._slash:
+            self._give_up()
+        self._first = ""
+
+    # --- markers ----------------------------------------------------------------------------------------------------
+
+    def _is_ours(self, first: str, slashes: int, rest: str | None) -> bool:
+        return self._made is None or (first, slashes, rest) in self._made
+
+    def _take(self, char: str, spelled: str) -> None:
+        first = self._first
+        if first and char == "\\" and not self._part:
+            self._out.append(self._slash)
+            self._slash = spelled
+            self._slashes += 1
+            return
+        if self._slash:
+            part = self._part + char
+            if part in self._markers.rests[first]:
+                if not self._is_ours(first, self._slashes, part):
+                    self._out.append(self._slash)
+                self._out += *self._spelled, spelled
+                self._forget()
+                return
+            if part in self._markers.parts[first]:
+                self._part = part
+                self._spelled.append(spelled)
+                return
+            self._give_up()
+            self._take(char, spelled)
+            return
+        self._out.append(spelled)
+        self._first = char if char in self._markers.rests else ""
+
+    def _give_up(self) -> None:
+        """It was no marker; but one may begin in what was read of it."""
+        units = list(zip(self._part, self._spelled, strict=True))
+        # A marker of one character is none without backslashes behind it, whatever follows.
+        if "" not in self._markers.rests[self._first] or not self._is_ours(self._first, self._slashes, ""):
+            self._out.append(self._slash)
+        self._forget()
+        for char, spelled in units:
+            self._take(char, spelled)
+
+    def _forget(self) -> None:
+        self._first = self._slash = self._part = ""
+        self._slashes = 0
+        self._spelled.clear()

@@ -1,0 +1,89 @@
+"""Arguments as formats write them: JSON, Python's words, or strings between a literal of the format's own.
+
+Rules of this module:
+
+1. Numbers keep their text: nothing here makes a number of it.
+2. What is read back has the same value, once it is restored.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from toolwire.formats.engine.longjson import Number, compact, quoted, read_json, sound
+
+__all__ = ["JSON", "PYTHON", "Escape", "Number", "Syntax", "escape_json", "read_object"]
+
+Escape = Callable[[str], str]
+"""Takes the meaning out of markers in a string."""
+
+_BARE_KEY: Final = re.compile(r"[\w.-]+")
+
+
+def read_object(text: str) -> dict[str, Any] | None:
+    """The JSON object that `text` is, with its numbers as `Number`; None if it is none."""
+    try:
+        value = read_json(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def escape_json(text: str, literals: Iterable[str]) -> str:
+    """JSON text for the same value that holds none of the literals. They can only stand inside its strings."""
+    for literal in literals:
+        # A literal that begins with a line end can only stand between tokens, where that may go.
+        first = "" if literal[0] == "\n" else f"\\u{ord(literal[0]):04x}"
+        text = text.replace(literal, first + literal[1:])
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class Syntax:
+    """How a value is written. `words` are true, false and null, `quote` stands around strings (none: as in JSON), and
+    `bare_keys` go without quotes."""
+
+    words: tuple[str, str, str] = ("true", "false", "null")
+    quote: str = ""
+    bare_keys: bool = False
+
+    def write(self, value: Any, escape: Escape | None = None) -> str:
+        """The text of a value. `escape` is applied to its strings; by default a backslash only goes into every `quote`,
+        with which they would end."""
+        match value:
+            case None:
+                return self.words[2]
+            case bool():
+                return self.words[not value]
+            case Number():
+                return str(value)
+            case str():
+                return self.string(value, escape)
+            case Mapping():
+                items = (f"{self.key(key, escape)}:{self.write(inner, escape)}" for key, inner in value.items())
+                return f"{{{','.join(items)}}}"
+            case list() | tuple():
+                return f"[{','.join([self.write(inner, escape) for inner in value])}]"
+        return compact(value)
+
+    def key(self, key: str, escape: Escape | None = None) -> str:
+        """A key of an object."""
+        return key if self.bare_keys and _BARE_KEY.fullmatch(key) else self.string(key, escape)
+
+    def string(self, text: str, escape: Escape | None = None) -> str:
+        """A string."""
+        text = sound(text)
+        if escape is not None:
+            text = escape(text)
+        if not self.quote:
+            return quoted(text)
+        if escape is None:
+            text = text.replace(self.quote, f"{self.quote[0]}\\{self.quote[1:]}")
+        return f"{self.quote}{text}{self.quote}"
+
+
+JSON: Final = Syntax()
+PYTHON: Final = Syntax(words=("True", "False", "None"))

@@ -1,0 +1,66 @@
+"""DeepSeek before its tags: V3 and R1 with a fence around the arguments, V3.1 without. The later ones are in `dsml.py`.
+
+The bar is U+FF5C, also written in ASCII, the underscore U+2581. Both share all markers, so both formats read both; a
+tool called `function` cannot be told from V3's word for functions.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from toolwire.formats.base import written
+from toolwire.formats.engine.layout import Layout
+from toolwire.formats.engine.syntaxes import section
+from toolwire.scan._grammar import BlockSyntax, Branch, Grammar, Node
+
+_CALL: Final = "<｜tool▁call▁begin｜>"
+_SEP: Final = "<｜tool▁sep｜>"
+_CALL_END: Final = "<｜tool▁call▁end｜>"
+_SECTION: Final = "<｜tool▁calls▁begin｜>"
+_SECTION_END: Final = "<｜tool▁calls▁end｜>"
+
+
+def _syntaxes(bar: str) -> list[BlockSyntax]:
+    """The same with another spelling of the bar: models and servers write it in ASCII as well."""
+
+    def spelt(token: str) -> str:
+        return token.replace("｜", bar)
+
+    def call(base: int) -> tuple[Node, ...]:
+        return (
+            (
+                Branch(literal=f"function{spelt(_SEP)}", read="word", field="name", then=base + 1),
+                Branch(read="word", field="name", then=base + 2),
+            ),
+            (Branch(literal="```", then=base + 3), Branch(read="object", field="arguments", then=base + 6)),
+            (Branch(literal=spelt(_SEP), read="object", field="arguments", then=base + 5),),
+            (Branch(literal="json", then=base + 4), Branch(read="object", field="arguments", then=base + 6)),
+            (Branch(read="object", field="arguments", then=base + 6),),
+            (Branch(literal=spelt(_CALL_END)),),
+            (Branch(literal="```", then=base + 5), Branch(literal=spelt(_CALL_END))),
+        )
+
+    return section(spelt(_SECTION), spelt(_CALL), call, spelt(_SECTION_END), tokens=True, closer=spelt(_CALL_END))
+
+
+GRAMMAR: Final = Grammar(syntaxes=(*_syntaxes("｜"), *_syntaxes("|")))
+
+V3: Final = written(
+    "deepseek_v3",
+    GRAMMAR,
+    Layout(
+        first=_SECTION,
+        opener=f"{_CALL}function{_SEP}",
+        name="plain",
+        middle="\n```json\n",
+        closer=f"\n```{_CALL_END}",
+        separator="\n",
+        last=_SECTION_END,
+    ),
+)
+
+V31: Final = written(
+    "deepseek_v31",
+    GRAMMAR,
+    Layout(first=_SECTION, opener=_CALL, name="plain", middle=_SEP, closer=_CALL_END, last=_SECTION_END),
+)

@@ -1,0 +1,31 @@
+"""A Markdown fence with `{"tool_calls": [...]}` in it. Any other fence is text."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from toolwire.formats.base import written
+from toolwire.formats.engine.layout import Layout
+from toolwire.scan._grammar import BlockSyntax, Grammar
+
+GRAMMAR: Final = Grammar(
+    syntaxes=(BlockSyntax(opener="```json", closer="```", anchor="line", first_keys=("tool_calls",)),),
+)
+
+INSTRUCTIONS: Final = """To call a tool, write a block in exactly this form, on lines of its own:
+```json
+{"tool_calls": [{"name": <function-name>, "arguments": <args-json-object>}]}
+```
+Each call is one item of the list. Put no other fence around the block. The result follows in the next message; never
+write a result yourself."""
+
+LAYOUT: Final = Layout(
+    first='```json\n{"tool_calls":[',
+    opener='{"name":',
+    middle=',"arguments":',
+    closer="}",
+    separator=",",
+    last="]}\n```",
+)
+
+FORMAT: Final = written("fenced_json", GRAMMAR, LAYOUT, INSTRUCTIONS)

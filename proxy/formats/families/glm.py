@@ -1,0 +1,254 @@
+"""A name, then a key and a value for each argument, all in tags.
+
+GLM-4.5 and 4.6 with line ends between the tags, GLM-4.7 and 5 without; TeleChat 4 with other words for key and value.
+These formats have one opener, so each reads what the others write. Others have tags of their own: IQuest Q1 and Coder
+V2, Hunyuan 3 and 4, K2 Horizon, Solar Open 2.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from toolwire.formats.base import VERBATIM, written
+from toolwire.formats.engine.layout import Layout, Tagged
+from toolwire.formats.engine.syntaxes import DONE, pairs, section
+from toolwire.scan._grammar import BlockSyntax, Branch, Grammar, Node
+
+
+def _syntax(tag: str, *prefixes: str) -> BlockSyntax:
+    """A name, then pairs whose tags are `key` and `value` behind one of the `prefixes`. GLM 5.3 also writes all
+    arguments as one JSON object, perhaps with a `>` before it, and the closer of a value behind a name alone."""
+    end = Branch(literal=f"</{tag}>")
+    over, braces, row = 2, 3, 4
+    firsts = [(row + 5 * number, f"{prefix}key", f"{prefix}value") for number, prefix in enumerate(prefixes)]
+    nodes: list[Node] = [
+        (Branch(read="name", field="name", then=1),),
+        (
+            *(Branch(literal=f"<{key}>", read="word", field="key", then=base) for base, key, _ in firsts),
+            end,
+            *(Branch(literal=f"</{value}>", then=over) for _, _, value in firsts),
+            Branch(literal=">", then=braces),
+            Branch(read="object", field="arguments", then=over),
+        ),
+        (end, DONE),
+        (Branch(read="object", field="arguments", then=over),),
+    ]
+    for base, key, value in firsts:
+        nodes += [
+            (Branch(literal=f"</{key}>", then=base + 1),),
+            (Branch(literal=f"<{value}>", read="text", field="value", then=base + 2),),
+            (
+                Branch(literal=f"</{value}>", then=base + 4),
+                *(Branch(literal=f"{line}</{tag}>", then=base + 3) for line in ("", "\n")),  # some leave out the last
+            ),
+            (),
+            (Branch(literal=f"<{key}>", read="word", field="key", then=base), end),
+        ]
+    return BlockSyntax(opener=f"<{tag}>", closer=f"</{tag}>", body=tuple(nodes))
+
+
+def _grammar(tag: str, *prefixes: str) -> Grammar:
+    """Calls in this tag; JSON objects as `hermes` has them as well, which could be taken for arguments of no name."""
+    return Grammar(syntaxes=(_syntax(tag, *prefixes), BlockSyntax(opener=f"<{tag}>", closer=f"</{tag}>")))
+
+
+def _layout(
+    opener: str,
+    closer: str,
+    end: str,
+    *,
+    name_end: str = "",
+    prefix: str = "arg_",
+    first: str = "",
+    last: str = "",
+) -> Layout:
+    """`end` stands behind the name, after `name_end`, and behind every tag of an argument; `prefix` before the words
+    `key` and `value` of these tags."""
+    value_end = f"</{prefix}value>"
+    return Layout(
+        opener=opener,
+        name="plain",
+        middle=name_end + end,
+        arguments=Tagged(
+            opener=f"<{prefix}key>",
+            strings=f"</{prefix}key>{end}<{prefix}value>",
+            closer=value_end + end,
+            stops=(value_end,),
+        ),
+        closer=closer,
+        separator=end,
+        first=first,
+        last=last,
+    )
+
+
+GRAMMAR: Final = _grammar("tool_call", "arg_", "param_")
+GLM45: Final = written("glm45", GRAMMAR, _layout("<tool_call>", "</tool_call>", "\n"), notes=VERBATIM)
+GLM47: Final = written("glm47", GRAMMAR, _layout("<tool_call>", "</tool_call>", ""), notes=VERBATIM)
+
+IQUEST: Final = written(
+    "iquest",
+    _grammar("iquest_tool_call", "arg_"),
+    _layout("<iquest_tool_call>", "</iquest_tool_call>", ""),
+    notes=VERBATIM,
+)
+IQUEST_CODER: Final = written(
+    "iquest_coder",
+    _grammar("iquestcoder_tool_call", "arg_"),
+    _layout("<iquestcoder_tool_call>", "</iquestcoder_tool_call>", "\n"),
+    notes=VERBATIM,
+)
+TELECHAT4: Final = written(
+    "telechat4", GRAMMAR, _layout("<tool_call>", "</tool_call>", "", prefix="param_"), notes=VERBATIM
+)
+
+# --- Hunyuan 3 and 4 ------------------------------------------------------------------------------------------------
+
+
+def _hunyuan_call(base: int) -> tuple[Node, ...]:
+    """What follows `<tool_call>`. Hunyuan 3 writes `<tool_sep>` behind the name, 4 does not."""
+    more = base + 2
+    return (
+        (Branch(read="word", field="name", then=base + 1),),
+        (
+            Branch(literal="<tool_sep>", then=more),
+            Branch(literal="<arg_key>", read="word", field="key", then=more + 1),
+            Branch(literal="</tool_call>"),
+        ),
+        (Branch(literal="<arg_key>", read="word", field="key", then=more + 1), Branch(literal="</tool_call>")),
+        (Branch(literal="</arg_key>", then=more + 2),),
+        (Branch(literal="<arg_value>", read="text", field="value", then=more + 3),),
+        (Branch(literal="</arg_value>", then=more),),
+    )
+
+
+def _suffixed_call(base: int) -> tuple[Node, ...]:
+    """The same with a suffix in every tag, `<tool_call:SUFFIX>`: the checkpoint's tokenizer says which, so any will
+    do."""
+
+    def tag(literal: str, then: int) -> Branch:
+        return Branch(literal=literal, read="word", then=then)
+
+    first, more, key_end, value, value_end = (base + n for n in (1, 3, 6, 8, 10))
+    return (
+        (Branch(literal=">", read="word", field="name", then=first),),
+        (tag("<tool_sep:", first + 1), tag("<arg_key:", more + 1), tag("</tool_call:", more + 2)),
+        (Branch(literal=">", then=more),),
+        (tag("<arg_key:", more + 1), tag("</tool_call:", more + 2)),
+        (Branch(literal=">", read="word", field="key", then=key_end),),
+        (Branch(literal=">"),),
+        (tag("</arg_key:", key_end + 1),),
+        (Branch(literal=">", then=value),),
+        (tag("<arg_value:", value + 1),),
+        (Branch(literal=">", read="text", field="value", then=value_end),),
+        (tag("</arg_value:", value_end + 1),),
+        (Branch(literal=">", then=more),),
+    )
+
+
+_HUNYUAN: Final = Grammar(
+    syntaxes=(
+        *section("<tool_calls>", "<tool_call>", _hunyuan_call, "</tool_calls>", closer="</tool_call>"),
+        BlockSyntax(
+            opener="<tool_calls:",
+            closer="</tool_call:",
+            body=(
+                (Branch(read="word", then=1),),
+                (Branch(literal=">", then=2),),
+                (Branch(literal="<tool_call:", read="word", then=3),),
+                *_suffixed_call(3),
+            ),
+        ),
+        BlockSyntax(
+            opener="<tool_call:",
+            closer="</tool_call:",
+            body=((Branch(read="word", then=1),), *_suffixed_call(1)),
+        ),
+        BlockSyntax(
+            opener="</tool_calls:", anchor="after", body=((Branch(read="word", then=1),), (Branch(literal=">"),))
+        ),
+    )
+)
+HUNYUAN3: Final = written(
+    "hunyuan3",
+    _HUNYUAN,
+    _layout("<tool_call>", "</tool_call>", "\n", name_end="<tool_sep>", first="<tool_calls>\n", last="\n</tool_calls>"),
+    notes=VERBATIM,
+)
+HUNYUAN4: Final = written(
+    "hunyuan4",
+    _HUNYUAN,
+    _layout("<tool_call>", "</tool_call>", "", first="<tool_calls>", last="</tool_calls>"),
+    notes=VERBATIM,
+)
+
+# --- K2 Horizon, Solar Open 2 ---------------------------------------------------------------------------------------
+
+
+def _horizon(base: int) -> tuple[Node, ...]:
+    """What follows `<ifm|tool_call>`: a name and pairs, perhaps with types; or JSON."""
+    end = "</ifm|tool_call>"
+    return (
+        (
+            Branch(read="object", field="call", then=base + 6),
+            Branch(read="array", field="calls", then=base + 6),
+            Branch(read="word", field="name", then=base + 1),
+        ),
+        (Branch(literal="<ifm|arg_key>", read="word", field="key", then=base + 2), Branch(literal=end)),
+        (Branch(literal="</ifm|arg_key>", then=base + 3),),
+        (
+            Branch(literal="<ifm|arg_type>", read="word", then=base + 4),
+            Branch(literal="<ifm|arg_value>", read="text", field="value", then=base + 5),
+        ),
+        (Branch(literal="</ifm|arg_type>", then=base + 3),),
+        (Branch(literal="</ifm|arg_value>", then=base + 1),),
+        (Branch(literal=end),),
+    )
+
+
+K2_HORIZON: Final = written(
+    "k2_horizon",
+    Grammar(
+        syntaxes=tuple(
+            section(
+                "<ifm|tool_calls>", "<ifm|tool_call>", _horizon, "</ifm|tool_calls>", closer="</ifm|tool_call>",
+                parameters=("arguments", "parameters"),
+            )
+        ),
+        reasoning=tuple((f"<ifm|{word}>", f"</ifm|{word}>") for word in ("think", "think_fast", "think_faster")),
+    ),
+    _layout(
+        "<ifm|tool_call>", "</ifm|tool_call>", "\n", prefix="ifm|arg_", first="<ifm|tool_calls>\n", last="\n</ifm|tool_calls>"
+    ),
+    notes=VERBATIM,
+)  # fmt: skip
+
+SOLAR_OPEN2: Final = written(
+    "solar_open2",
+    Grammar(
+        syntaxes=(
+            BlockSyntax(
+                opener="<|tool_call:start|>",
+                closer="<|tool_call:end|>",
+                body=(
+                    (Branch(read="word", field="name", then=1),),
+                    *pairs(1, "<|tool_arg:start|>", "<|tool_arg:value|>", "<|tool_arg:end|>", "<|tool_call:end|>"),
+                ),
+            ),
+        )
+    ),
+    Layout(
+        opener="<|tool_call:start|>",
+        name="plain",
+        middle="\n",
+        arguments=Tagged(
+            opener="<|tool_arg:start|>",
+            strings="<|tool_arg:value|>",
+            closer="<|tool_arg:end|>\n",
+            stops=("<|tool_arg:end|>",),
+        ),
+        closer="<|tool_call:end|>",
+        separator="\n",
+    ),
+    notes=VERBATIM,
+)

@@ -1,0 +1,197 @@
+"""gpt-oss: everything is a message with a header. What is thought, said and called stands on channels of its own. So do
+llm-jp, with a blank behind each special token, and Beam, with a tag for each argument.
+
+A call's recipient stands behind its channel or behind the role; the first message's `<|start|>assistant` is part of the
+prompt. Recipients other than `functions.NAME` (`browser.search`, `python`) are built into the model and are no calls
+here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from toolwire.formats.base import VERBATIM, written
+from toolwire.formats.engine.layout import Layout, Tagged
+from toolwire.formats.engine.syntaxes import DONE, framing
+from toolwire.scan._grammar import BlockSyntax, Branch, Grammar, Node
+
+
+def _call(base: int) -> tuple[Node, ...]:
+    """What follows the recipient's name: the channel, the content's type, the arguments."""
+    return (
+        (
+            Branch(literal="<|channel|>", then=base + 1),
+            Branch(literal="<|constrain|>", then=base + 2),
+            Branch(literal="<|message|>", read="object", field="arguments", then=base + 4),
+            Branch(literal=" json", then=base + 3),
+        ),
+        (Branch(literal="commentary", then=base + 2), Branch(literal="analysis", then=base + 2)),
+        (
+            Branch(literal="<|constrain|>", then=base + 2),
+            Branch(literal="json", then=base + 3),
+            Branch(literal="<|message|>", read="object", field="arguments", then=base + 4),
+        ),
+        (Branch(literal="<|message|>", read="object", field="arguments", then=base + 4),),
+        (Branch(literal="<|call|>"), Branch(literal="<|end|>"), DONE),
+    )
+
+
+_TO: Final = "to=functions."
+_NAME: Final = Branch(read="word", field="name", then=1)
+_HEADED: Final = ((Branch(literal=_TO, read="word", field="name", then=1),), *_call(1))
+
+
+def _message(space: str) -> BlockSyntax:
+    """A whole message, for those who do not know its beginning as framing. `space` is behind special tokens."""
+    return BlockSyntax(
+        opener=f"<|start|>{space}assistant",
+        closer="<|call|>",
+        body=(
+            tuple(
+                Branch(literal=f"<|channel|>{space}{channel} {_TO}", read="word", field="name", then=1)
+                for channel in ("commentary", "analysis")
+            ),
+            *_call(1),
+        ),
+    )
+
+
+MESSAGE: Final = _message("")
+LLM_JP_MESSAGE: Final = _message(" ")
+
+
+def _framing(space: str) -> tuple[BlockSyntax, ...]:
+    return (
+        framing(f"<|start|>{space}assistant", kind="start"),
+        framing(f"<|channel|>{space}commentary<|message|>", kind="head"),
+        BlockSyntax(
+            opener=f"<|channel|>{space}final",
+            body=(
+                (Branch(literal="<|message|>"), Branch(literal="<|constrain|>", then=1)),
+                (Branch(literal="json", then=2),),
+                (Branch(literal="<|message|>"),),
+            ),
+            framing="head",
+        ),
+        framing("<|end|>"),
+        framing("<|return|>"),
+    )
+
+
+_FRAMING: Final = _framing("")
+
+
+def _grammar(space: str) -> Grammar:
+    return Grammar(
+        syntaxes=(
+            *(
+                BlockSyntax(opener=f"<|channel|>{space}{channel} {_TO}", closer="<|call|>", body=((_NAME,), *_call(1)))
+                for channel in ("commentary", "analysis")
+            ),
+            BlockSyntax(opener=f"<|start|>{space}assistant", closer="<|call|>", body=_HEADED),
+            BlockSyntax(opener="", anchor="answer", body=_HEADED),
+            *_framing(space),
+        ),
+        reasoning=((f"<|channel|>{space}analysis<|message|>", "<|end|>"),),
+    )
+
+
+_STRIPPED_CALLS: Final = tuple(
+    Branch(literal=f"assistant{channel} {_TO}", read="word", field="name", then=2)
+    for channel in ("commentary", "analysis", "")
+)
+_STRIPPED: Final = BlockSyntax(
+    opener="",
+    anchor="answer",
+    body=(
+        (
+            Branch(literal="analysis", read="text", field="said", then=1),
+            Branch(literal=f"commentary {_TO}", read="word", field="name", then=2),
+        ),
+        (*_STRIPPED_CALLS, Branch(literal="assistantfinal")),
+        (
+            *(Branch(literal=channel, then=3) for channel in ("commentary", "analysis", " json")),
+            Branch(read="object", field="arguments", then=4),
+        ),
+        (Branch(literal="json", then=3), Branch(read="object", field="arguments", then=4)),
+        (*_STRIPPED_CALLS, Branch(read="end")),
+    ),
+    family="harmony",
+    untaught=True,
+)
+"""A whole answer of which the server left out the special tokens, the words between them not."""
+
+GRAMMAR: Final = replace(_grammar(""), syntaxes=(*_grammar("").syntaxes, _STRIPPED))
+FORMAT: Final = written(
+    "harmony",
+    GRAMMAR,
+    Layout(
+        opener=f"<|channel|>commentary {_TO}",
+        name="plain",
+        middle=" <|constrain|>json<|message|>",
+        closer="<|call|>",
+        separator="<|start|>assistant",
+    ),
+    framing=_FRAMING,
+)
+
+# llm-jp 4: the same with a blank behind each special token. Of parallel calls only the last one ends with `<|call|>`.
+LLM_JP: Final = written(
+    "llm_jp",
+    _grammar(" "),
+    Layout(
+        opener=f"<|channel|> commentary {_TO}",
+        name="plain",
+        middle="<|constrain|> json<|message|> ",
+        closer="",
+        separator="<|end|><|start|> assistant",
+        last="<|call|>",
+    ),
+    framing=_framing(" "),
+)
+
+# --- Beam -----------------------------------------------------------------------------------------------------------
+
+_BEAM_CALL: Final[tuple[Node, ...]] = (
+    (Branch(literal="to=", read="word", field="name", then=1),),
+    (Branch(literal="<|channel|>", read="word", then=2), Branch(literal="<|message|>", then=4)),
+    (Branch(literal="<|constrain|>", read="word", then=3), Branch(literal="<|message|>", then=4)),
+    (Branch(literal="<|message|>", then=4),),
+    (
+        Branch(literal="<rfl:parameter name=", read="word", field="key", then=5),
+        Branch(literal="<|call|>"),
+        Branch(literal="<|end|>"),
+        DONE,
+    ),
+    (Branch(literal=">", read="text", field="value", then=6),),
+    (
+        Branch(literal="</rfl:parameter>", then=4),
+        Branch(literal="\n<rfl:parameter name=", read="word", field="key", then=5),
+    ),
+)
+BEAM: Final = written(
+    "beam",
+    Grammar(
+        syntaxes=(
+            BlockSyntax(opener="<|start|>assistant", closer="<|call|>", framed=True, body=_BEAM_CALL),
+            BlockSyntax(opener="", anchor="answer", framed=True, body=_BEAM_CALL),
+            *_FRAMING,
+        ),
+        reasoning=GRAMMAR.reasoning,
+    ),
+    Layout(
+        opener="<|start|>assistant to=",
+        name="plain",
+        middle="<|channel|>analysis <|constrain|>xml<|message|>",
+        arguments=Tagged(
+            opener='<rfl:parameter name="',
+            strings='">\n',
+            closer="\n</rfl:parameter>\n",
+            stops=("</rfl:parameter>", "\n<rfl:parameter name="),
+        ),
+        closer="<|call|>",
+    ),
+    notes=VERBATIM,
+    framing=_FRAMING,
+)

@@ -1,0 +1,198 @@
+"""Formats in which a call is an element with a `name`, and so is each argument: MiniMax M2, dots, Step 3, MiniCPM5,
+Muse.
+
+MiniMax M3, whose arguments are elements of their own names, stands in `minimax.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from toolwire.formats.base import VERBATIM, written
+from toolwire.formats.engine.layout import Layout, Tagged
+from toolwire.formats.engine.syntaxes import ELEMENTS, elements, framing, section
+from toolwire.scan._grammar import BlockSyntax, Branch, Grammar, Node
+
+
+def _invoke(prefix: str = "") -> Layout:
+    """A call as it is written, `prefix` before the words of its tags."""
+    end = f"</{prefix}parameter>"
+    return Layout(
+        opener=f'<{prefix}invoke name="',
+        name="plain",
+        middle='">\n',
+        arguments=Tagged(opener=f'<{prefix}parameter name="', strings='">', closer=f"{end}\n", stops=(end,)),
+        closer=f"</{prefix}invoke>",
+        separator="\n",
+    )
+
+
+def _in_section(tag: str, prefix: str = "") -> Layout:
+    return replace(_invoke(prefix), first=f"<{tag}>\n", last=f"\n</{tag}>")
+
+
+def _plain(base: int) -> tuple[Node, ...]:
+    return elements(base, "parameter", "</invoke>")
+
+
+def _tagged(tag: str) -> list[BlockSyntax]:
+    """A section `<tag>` with `<invoke name=...>` in it."""
+    return section(f"<{tag}>", "<invoke name=", _plain, f"</{tag}>", after="after", closer="</invoke>")
+
+
+MINIMAX_M2: Final = written(
+    "minimax_m2",
+    Grammar(syntaxes=tuple(_tagged("minimax:tool_call"))),
+    _in_section("minimax:tool_call"),
+    notes=VERBATIM,
+)
+
+# dots.llm also writes one JSON object. (`examples/dots-format` is the same as a package, hence the other name.)
+DOTS: Final = written(
+    "dots_llm",
+    Grammar(
+        syntaxes=(
+            *_tagged("dots_function_call"),
+            BlockSyntax(opener="<dots_function_call>", closer="</dots_function_call>"),
+        )
+    ),
+    _in_section("dots_function_call"),
+    notes=VERBATIM,
+)
+
+# --- Step 3 ---------------------------------------------------------------------------------------------------------
+
+_STEP: Final = "<｜tool_call_begin｜>"  # the bar is U+FF5C, the underscores are ASCII
+_STEP_END: Final = "<｜tool_call_end｜>"
+
+
+def _step3(base: int) -> tuple[Node, ...]:
+    end = base + 3 + ELEMENTS
+    invoke = Branch(literal="<steptml:invoke name=", then=base + 3)
+    return (
+        (Branch(literal="function", then=base + 1), invoke),
+        (Branch(literal="<｜tool_sep｜>", then=base + 2),),
+        (invoke,),
+        *elements(base + 3, "steptml:parameter", "</steptml:invoke>", then=end),
+        (Branch(literal=_STEP_END),),
+    )
+
+
+STEP3: Final = written(
+    "step3",
+    Grammar(
+        syntaxes=tuple(
+            section("<｜tool_calls_begin｜>", _STEP, _step3, "<｜tool_calls_end｜>", tokens=True, closer=_STEP_END)
+        )
+    ),
+    Layout(
+        first="<｜tool_calls_begin｜>",
+        opener=f'{_STEP}function<｜tool_sep｜><steptml:invoke name="',
+        name="plain",
+        middle='">',
+        arguments=Tagged(
+            opener='<steptml:parameter name="',
+            strings='">',
+            closer="</steptml:parameter>",
+            stops=("</steptml:parameter>",),
+        ),
+        closer=f"</steptml:invoke>{_STEP_END}",
+        last="<｜tool_calls_end｜>",
+    ),
+    notes=VERBATIM,
+)
+
+# --- MiniCPM5 -------------------------------------------------------------------------------------------------------
+
+
+def _minicpm5() -> tuple[Node, ...]:
+    """`elements`, but a value may stand in `<![CDATA[` and `]]>`, where its own closer is data; and the space in a tag
+    gets lost."""
+    name, tag, first, key, value, body, more = elements(0, "param", "</function>")
+    named = replace(more[0], literal="<paramname=")
+    cdata = ELEMENTS
+    return (
+        name,
+        tag,
+        (*first, named),
+        tuple(replace(branch, read="nothing", field="", then=cdata) for branch in key),
+        value,
+        body,
+        (*more, named),
+        (
+            Branch(literal="<![CDATA[", read="text", field="value", then=cdata + 1),
+            Branch(read="text", field="value", then=4),
+        ),
+        (Branch(literal="]]>", then=4),),
+    )
+
+
+MINICPM5: Final = written(
+    "minicpm5",
+    Grammar(
+        syntaxes=tuple(
+            BlockSyntax(opener=opener, closer="</function>", body=_minicpm5())
+            for opener in ('<function name="', "<function name='", '<functionname="')
+        )
+    ),
+    Layout(
+        opener='<function name="',
+        name="plain",
+        middle='">',
+        arguments=Tagged(opener='<param name="', strings='">', closer="</param>", stops=("</param>", "<![CDATA[")),
+        closer="</function>",
+        separator="\n",
+    ),
+    notes=VERBATIM,
+)
+
+# --- Muse -----------------------------------------------------------------------------------------------------------
+
+# Everything is a message, as in harmony: ` to=RECIPIENT<|message|>`. What it tells itself is reasoning, a tool's name
+# says nothing that the call in the message does not say.
+_RECIPIENT: Final[tuple[Node, ...]] = (
+    (Branch(literal="self<|message|>", ahead=True), Branch(read="word", then=2)),
+    (Branch(literal="<|message|>"),),
+)
+_HEADER: Final[Node] = (Branch(literal="to=", then=1), Branch(literal="<|message|>"))
+
+
+def _muse_call(base: int) -> tuple[Node, ...]:
+    """`elements`; a name may be followed by the end of the header that it is copied from."""
+    name, tag, *others = elements(base, "atem:parameter", "</atem:invoke>")
+    more = base + ELEMENTS
+    return (
+        name,
+        (*tag, Branch(literal="<|message|>", then=more)),
+        *others,
+        tuple(Branch(literal=literal, then=base + 2) for literal in ('">', ">")),
+    )
+
+
+_MUSE_FRAMING: Final = (
+    BlockSyntax(opener="<|start|>assistant", body=(_HEADER, *_RECIPIENT), framing="head"),
+    BlockSyntax(opener="", anchor="answer", body=(_HEADER, *_RECIPIENT)),
+    framing("<|eom|>"),
+    framing("<|eot|>"),
+)
+
+MUSE: Final = written(
+    "muse",
+    Grammar(
+        syntaxes=(
+            *section(
+                "<atem:function_calls>",
+                "<atem:invoke name=",
+                _muse_call,
+                "</atem:function_calls>",
+                closer="</atem:invoke>",
+            ),
+            *_MUSE_FRAMING,
+        ),
+        reasoning=(("self<|message|>", "<|eom|>"),),
+    ),
+    _in_section("atem:function_calls", "atem:"),
+    notes=VERBATIM,
+    framing=_MUSE_FRAMING,
+)

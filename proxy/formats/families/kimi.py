@@ -1,0 +1,114 @@
+"""Moonshot's Kimi: K2 with JSON behind the call's id, K3 in tags that are special tokens around plain words."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from toolwire.formats.base import VERBATIM, written
+from toolwire.formats.engine.layout import Layout, Tagged
+from toolwire.formats.engine.syntaxes import framing, section
+from toolwire.scan._grammar import BlockSyntax, Branch, Grammar, Node
+
+_CALL: Final = "<|tool_call_begin|>"
+ARGUMENTS: Final = "<|tool_call_argument_begin|>"
+CALL_END: Final = "<|tool_call_end|>"
+SECTION_END: Final = "<|tool_calls_section_end|>"
+
+
+def _call(base: int) -> tuple[Node, ...]:
+    return (
+        (Branch(read="word", field="id", then=base + 1),),  # functions.NAME:NUMBER
+        (Branch(literal=ARGUMENTS, read="object", field="arguments", then=base + 2),),
+        (Branch(literal=CALL_END), Branch(literal=SECTION_END)),
+    )
+
+
+def _section(word: str) -> list[BlockSyntax]:
+    """Opener, further calls and end of a section."""
+    return section(f"<|{word}_begin|>", _CALL, _call, f"<|{word}_end|>", tokens=True, closer=CALL_END)
+
+
+K2: Final = written(
+    "kimi_k2",
+    Grammar(
+        syntaxes=(
+            *_section("tool_calls_section"),
+            *(
+                syntax for syntax in _section("tool_call_section") if syntax.opener != _CALL
+            ),  # the singular is seen as well
+        )
+    ),
+    Layout(
+        first="<|tool_calls_section_begin|>",
+        opener=f"{_CALL}functions.",
+        name="plain",
+        numbered=":",
+        ids="functions.",
+        middle=ARGUMENTS,
+        closer=CALL_END,
+        last=SECTION_END,
+    ),
+    notes="The number behind the name counts the calls of the conversation, from 0.",
+)
+
+_K3_CALL: Final = "<|open|>call tool="
+_K3_END: Final = "<|close|>call<|sep|>"
+_K3_VALUE_END: Final = "<|close|>argument<|sep|>"
+
+
+def _k3_call(base: int) -> tuple[Node, ...]:
+    return (
+        (Branch(read="word", field="name", then=base + 1),),  # "NAME" index="NUMBER"
+        (Branch(literal="<|sep|>", then=base + 2),),
+        (
+            Branch(literal="<|open|>argument key=", read="word", field="key", then=base + 3),  # "KEY" type="TYPE"
+            Branch(literal=_K3_END),
+        ),
+        (Branch(literal="<|sep|>", read="text", field="value", then=base + 4),),
+        (Branch(literal=_K3_VALUE_END, then=base + 2),),
+    )
+
+
+_K3_FRAMING: Final = (
+    framing("<|open|>response<|sep|>", kind="start"),
+    *map(framing, ("<|close|>response<|sep|>", "<|close|>message<|sep|>", "<|end_of_msg|>")),
+)
+
+K3: Final = written(
+    "kimi_k3",
+    Grammar(
+        syntaxes=(
+            *section(
+                "<|open|>tools<|sep|>",
+                _K3_CALL,
+                _k3_call,
+                "<|close|>tools<|sep|>",
+                tokens=True,
+                closer=_K3_END,
+                entities=True,
+            ),
+            *_K3_FRAMING,
+        ),
+        reasoning=(("<|open|>think<|sep|>", "<|close|>think<|sep|>"),),
+    ),
+    Layout(
+        first="<|open|>tools<|sep|>",
+        opener=f'{_K3_CALL}"',
+        name="plain",
+        numbered='" index="',
+        start=1,
+        middle='"<|sep|>',
+        arguments=Tagged(
+            opener='<|open|>argument key="',
+            strings='" type="string"<|sep|>',
+            others='" type="{type}"<|sep|>',
+            closer=_K3_VALUE_END,
+            stops=(_K3_VALUE_END,),
+            entities=True,
+        ),
+        closer=_K3_END,
+        last="<|close|>tools<|sep|>",
+    ),
+    notes=VERBATIM,
+    framing=_K3_FRAMING,
+)

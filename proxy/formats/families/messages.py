@@ -1,0 +1,98 @@
+"""Formats in which a call is a message with a header of its own: Inkling, functionary. Harmony and Muse stand
+elsewhere."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from toolwire.formats.base import written
+from toolwire.formats.engine.layout import Layout
+from toolwire.formats.engine.syntaxes import DONE, framing
+from toolwire.scan._grammar import BlockSyntax, Branch, Grammar, Node
+
+# Inkling: `<|message_model|>`, perhaps a tool's name, then what the message is. The first `<|message_model|>` is part
+# of the prompt.
+_INVOKE: Final = "<|content_invoke_tool_json|>"
+_SAID: Final = (Branch(literal="<|content_text|>"), Branch(literal="<|content_thinking|>", ahead=True))
+_KINDS: Final = (Branch(literal=_INVOKE, then=2), *_SAID)
+_CALL: Final[tuple[Node, ...]] = (
+    (Branch(read="object", field="call", then=3),),
+    (Branch(literal="<|end_message|>"), Branch(literal="<|content_model_end_sampling|>"), DONE),
+)
+_HEADER: Final[tuple[Node, ...]] = ((*_KINDS, Branch(read="name", then=1)), _KINDS, *_CALL)
+_ARGUMENTS: Final = ("args", "arguments", "parameters")
+_ENDS: Final = (
+    *(
+        framing(literal, kind="head")
+        for literal in ("<|content_text|>", "<|content_invoke_tool_text|>", "<|content_tool_error|>")
+    ),
+    framing("<|content_model_end_sampling|>"),
+    framing("<|end_message|>"),
+)
+
+INKLING: Final = written(
+    "inkling",
+    Grammar(
+        syntaxes=(
+            BlockSyntax(opener="<|message_model|>", closer="<|end_message|>", body=_HEADER, parameters=_ARGUMENTS),
+            BlockSyntax(opener="", anchor="answer", body=_HEADER, parameters=_ARGUMENTS),
+            BlockSyntax(
+                opener=_INVOKE,
+                closer="<|end_message|>",
+                body=((Branch(read="object", field="call", then=1),), _CALL[1]),
+                parameters=_ARGUMENTS,
+            ),
+            *_ENDS,
+        ),
+        reasoning=(("<|content_thinking|>", "<|end_message|>"),),
+    ),
+    Layout(
+        opener=f'<|message_model|>{_INVOKE}{{"name":',
+        middle=',"args":',
+        closer="}<|end_message|>",
+    ),
+    framing=(
+        BlockSyntax(opener="<|message_model|>", body=((*_SAID, Branch(read="name", then=1)), _SAID)),
+        BlockSyntax(opener="", anchor="answer", body=(_SAID,)),
+        *_ENDS,
+    ),
+)
+
+# functionary 3.2: `>>>`, a recipient, a line end; `all` is everybody. The first `>>>` is part of the prompt.
+_RECIPIENT: Final[tuple[Node, ...]] = (
+    (Branch(literal="all\n"), Branch(read="name", field="name", then=1)),
+    (Branch(read="object", field="arguments"),),
+)
+FUNCTIONARY: Final = written(
+    "functionary",
+    Grammar(
+        syntaxes=(
+            BlockSyntax(opener=">>>", anchor="line", body=_RECIPIENT),
+            BlockSyntax(opener="", anchor="answer", body=_RECIPIENT),
+        )
+    ),
+    Layout(opener=">>>", name="plain", middle="\n", closer="", separator="\n"),
+    framing=(
+        BlockSyntax(opener=">>>", anchor="line", body=((Branch(literal="all\n"),),)),
+        BlockSyntax(opener="", anchor="answer", body=((Branch(literal="all\n"),),)),
+    ),
+)
+
+# functionary 3.1, as Llama 3.1 may be asked to.
+FUNCTIONARY_V31: Final = written(
+    "functionary_v31",
+    Grammar(
+        syntaxes=(
+            BlockSyntax(
+                opener="<function=",
+                closer="</function>",
+                body=(
+                    (Branch(read="word", field="name", then=1),),
+                    (Branch(literal=">", read="object", field="arguments", then=2),),
+                    (Branch(literal="</function>"),),
+                ),
+            ),
+        )
+    ),
+    Layout(opener="<function=", name="plain", middle=">", closer="</function>", separator="\n"),
+)

@@ -1,0 +1,72 @@
+"""MiniMax M3: `]<]minimax[>[` stands before every tag, and an argument is an element of its own name.
+
+    ]<]minimax[>[<tool_call>
+    ]<]minimax[>[<invoke name="f">]<]minimax[>[<city>Oslo]<]minimax[>[</city>]<]minimax[>[</invoke>
+    ]<]minimax[>[</tool_call>
+
+An element may hold elements: an object, or a list of `<item>`. They are read; written is JSON, which says what is what
+without the tool's schema. M2 stands in `invoke.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from toolwire.formats.base import VERBATIM, written
+from toolwire.formats.engine.layout import Layout, Tagged
+from toolwire.formats.engine.syntaxes import section
+from toolwire.scan._grammar import Branch, Grammar, Node
+
+PREFIX: Final = "]<]minimax[>["
+
+
+def _call(base: int) -> tuple[Node, ...]:
+    """What follows `<invoke name=`. A key is `<city`: what closes an element begins with `</`. Behind a value comes its
+    closer, or the first element in it; from there on all is read at once."""
+    tag, key, value, behind, after, name_end, end = range(base + 2, base + 9)
+    return (
+        (Branch(read="word", field="name", then=base + 1),),
+        (Branch(literal=">", then=tag), Branch(literal="/>")),
+        (Branch(literal=PREFIX, then=key),),
+        (Branch(literal="</invoke>"), Branch(read="word", field="key", then=value)),
+        (Branch(literal=">", read="text", field="value", then=behind),),
+        (Branch(literal=PREFIX, then=after),),
+        (Branch(literal="</", read="word", then=name_end), Branch(read="text", field="arguments", then=end)),
+        (Branch(literal=">", then=tag),),
+        (Branch(literal=f"{PREFIX}</invoke>"),),
+    )
+
+
+M3: Final = written(
+    "minimax_m3",
+    Grammar(
+        syntaxes=tuple(
+            section(
+                f"{PREFIX}<tool_call>",
+                f"{PREFIX}<invoke name=",
+                _call,
+                f"{PREFIX}</tool_call>",
+                tokens=True,
+                closer=f"{PREFIX}</invoke>",
+                prefix=PREFIX,
+            )
+        ),
+        reasoning=(("<mm:think>", "</mm:think>"),),
+    ),
+    Layout(
+        first=f"{PREFIX}<tool_call>\n",
+        opener=f'{PREFIX}<invoke name="',
+        name="plain",
+        middle='">',
+        arguments=Tagged(
+            opener=f"{PREFIX}<",
+            strings=">",
+            closer=f"{PREFIX}</{{key}}>",
+            stops=(PREFIX,),
+        ),
+        closer=f"{PREFIX}</invoke>",
+        separator="\n",
+        last=f"\n{PREFIX}</tool_call>",
+    ),
+    notes=VERBATIM,
+)

@@ -1,0 +1,60 @@
+"""PLaMo 3: a special token on either side of everything."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from toolwire.formats.base import written
+from toolwire.formats.engine.layout import Layout
+from toolwire.formats.engine.syntaxes import framing, section
+from toolwire.scan._grammar import Branch, Grammar, Node
+
+
+def _begin(what: str) -> str:
+    return f"<|plamo:begin_{what}:plamo|>"
+
+
+def _end(what: str) -> str:
+    return f"<|plamo:end_{what}:plamo|>"
+
+
+def _call(base: int) -> tuple[Node, ...]:
+    return (
+        (Branch(literal=_begin("tool_name"), read="word", field="name", then=base + 1),),
+        (Branch(literal=_end("tool_name"), then=base + 2),),
+        (Branch(literal=_begin("tool_arguments"), then=base + 3),),
+        (
+            Branch(literal="<|plamo:constrain|>", read="word", then=base + 4),
+            Branch(read="object", field="arguments", then=base + 5),
+        ),
+        (Branch(literal="<|plamo:msg|>", read="object", field="arguments", then=base + 5),),
+        (Branch(literal=_end("tool_arguments"), then=base + 6),),
+        (Branch(literal=_end("tool_request")),),
+    )
+
+
+FORMAT: Final = written(
+    "plamo3",
+    Grammar(
+        syntaxes=(
+            *section(
+                _begin("tool_requests"),
+                _begin("tool_request"),
+                _call,
+                _end("tool_requests"),
+                tokens=True,
+                closer=_end("tool_request"),
+            ),
+            framing("<|plamo:tag|>"),
+        ),
+        reasoning=((_begin("think"), _end("think")),),
+    ),
+    Layout(
+        first=_begin("tool_requests"),
+        opener=_begin("tool_request") + _begin("tool_name"),
+        name="plain",
+        middle=f"{_end('tool_name')}{_begin('tool_arguments')}<|plamo:constrain|>json<|plamo:msg|>",
+        closer=_end("tool_arguments") + _end("tool_request"),
+        last=_end("tool_requests"),
+    ),
+)

@@ -1,0 +1,81 @@
+"""Qwen3-Coder, Qwen3.5 and later, Nemotron 3, Step 3.5 and later: a tag for each argument. Seed-OSS: the same with a
+tag of its own outside. MiMo: the same, but values touch their tags.
+
+One line end on each side of a value belongs to the tags, in MiMo none. Models leave out `<tool_call>` and
+`</parameter>`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from toolwire.formats.base import VERBATIM, written
+from toolwire.formats.engine.layout import Layout, Tagged
+from toolwire.formats.engine.syntaxes import DONE, FUNCTION_STOPS, function_tags
+from toolwire.scan._grammar import BlockSyntax, Branch, Grammar
+
+_ARGUMENTS: Final = Tagged(opener="<parameter=", strings=">\n", closer="\n</parameter>\n", stops=FUNCTION_STOPS)
+
+
+def _layout(opener: str, closer: str, arguments: Tagged = _ARGUMENTS) -> Layout:
+    return Layout(
+        opener=f"{opener}\n<function=",
+        name="plain",
+        middle=">\n",
+        arguments=arguments,
+        closer=f"</function>\n{closer}",
+        separator="\n",
+    )
+
+
+def _syntax(opener: str, closer: str, *, framed: bool = True) -> BlockSyntax:
+    return BlockSyntax(
+        opener=opener,
+        closer=closer,
+        framed=framed,
+        body=((Branch(literal="<function=", then=1),), *function_tags(1, Branch(literal=closer))),
+    )
+
+
+def _bare(*, framed: bool = True) -> BlockSyntax:
+    """Without the tag outside."""
+    return BlockSyntax(
+        opener="<function=",
+        closer="</function>",
+        framed=framed,
+        body=function_tags(0, Branch(literal="</tool_call>"), DONE),
+    )
+
+
+QWEN3_CODER: Final = written(
+    "qwen3_coder",
+    Grammar(
+        syntaxes=(
+            _syntax("<tool_call>", "</tool_call>"),
+            _bare(),
+        )
+    ),
+    _layout("<tool_call>", "</tool_call>"),
+    notes=VERBATIM,
+)
+
+SEED_OSS: Final = written(
+    "seed_oss",
+    Grammar(
+        syntaxes=(_syntax("<seed:tool_call>", "</seed:tool_call>"),),
+        reasoning=(("<seed:think>", "</seed:think>"),),
+    ),
+    _layout("<seed:tool_call>", "</seed:tool_call>"),
+    notes=VERBATIM,
+)
+
+MIMO: Final = written(
+    "mimo",
+    Grammar(syntaxes=(_syntax("<tool_call>", "</tool_call>", framed=False), _bare(framed=False))),
+    _layout(
+        "<tool_call>",
+        "</tool_call>",
+        Tagged(opener="<parameter=", strings=">", closer="</parameter>\n", stops=FUNCTION_STOPS),
+    ),
+    notes=VERBATIM,
+)

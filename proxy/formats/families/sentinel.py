@@ -1,0 +1,25 @@
+"""The taught format: `<tool_call>{"name": ..., "arguments": "<JSON text>"}</tool_call>` (R6.1)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from toolwire.formats.base import written
+from toolwire.formats.engine.layout import Layout
+from toolwire.scan._grammar import BlockSyntax, Grammar
+
+GRAMMAR: Final = Grammar(
+    syntaxes=(BlockSyntax(opener="<tool_call>", closer="</tool_call>", fence=True, arguments="string"),),
+)
+
+INSTRUCTIONS: Final = r"""To call a tool, write a block in exactly this form:
+<tool_call>{"name": <function-name>, "arguments": <args-json-string>}</tool_call>
+<args-json-string> is a string that holds a JSON object with the tool's arguments, its quotes escaped by a backslash; use
+"{}" if there are none. Put no Markdown fence around the block.
+The result follows in the next message; never write a result yourself."""
+
+LAYOUT: Final = Layout(
+    opener='<tool_call>{"name":', middle=',"arguments":', closer="}</tool_call>", separator="\n", arguments="string"
+)
+
+FORMAT: Final = written("sentinel", GRAMMAR, LAYOUT, INSTRUCTIONS, special_tokens=False)

@@ -1,0 +1,192 @@
+"""How the stages of an answer run.
+
+Rules:
+
+1. They run in one order, that of the list: innermost first.
+2. Neighbours that do not wait are a `Chain`, which is fed from within the callback that reads. Only the last event may
+   wait there.
+3. A `RewriteStage` stands between two chains, and then all are generators over batches (`run`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import aclosing
+
+from toolwire.events import Event, Fault, Finish
+from toolwire.folding import finished, fold, unfold
+from toolwire.model import ModelReply
+from toolwire.pipeline.chain.stages import AnyStage, Batches, FinishStage, Following, RewriteStage, Stage
+
+
+class Chain:
+    """Stages that run one after the other without waiting, up to the first `FinishStage` that the last event comes
+    to."""
+
+    def __init__(self, stages: Sequence[Stage | FinishStage]) -> None:
+        self.stages = stages
+        self.waits = False
+        """What is still to come waits for `settle` or `rest`. Nothing is to be fed any more."""
+        self.works = False
+        """A stage has put off what takes long, for `work_off`. What is fed meanwhile comes behind it."""
+        self._worker = 0  # the number of that stage
+        self._parked: Event | None = None
+        self._following: Following | None = None
+        self._at = 0  # the stage at which the last event waits
+        self._behind = 0  # the stage behind the one that goes on with something else
+
+    @property
+    def continues(self) -> bool:
+        """What is still to come may take as long as an answer does."""
+        return self._following is not None
+
+    def feed(self, events: list[Event], at: int = 0) -> list[Event]:
+        """What becomes of these events, from the stage number `at` on."""
+        for index in range(at, len(self.stages)):
+            if not events:
+                break
+            stage = self.stages[index]
+            if not isinstance(stage, FinishStage):
+                events = stage.feed(events)
+                if stage.later:
+                    self._worker, self.works = index, True
+            elif isinstance(events[-1], Finish | Fault):
+                self._parked, self._at, self.waits = events[-1], index, True
+                events = events[:-1]
+        return events
+
+    async def work_off(self) -> list[Event]:
+        """What becomes of what was put off. Other stages run in the event loop, behind it."""
+        events: list[Event] = []
+        while self.works:
+            stage = self.stages[self._worker]
+            assert isinstance(stage, Stage)
+            done = await stage.work()
+            self.works = bool(stage.later)
+            events += self.feed(done, self._worker + 1)
+        return events
+
+    async def settle(self) -> list[Event]:
+        """What becomes of the last event, if that waits. Afterwards something else may come in its place
+        (`continues`)."""
+        events = await self.work_off() if self.works else []
+        while self._parked is not None:
+            stage = self.stages[self._at]
+            assert isinstance(stage, FinishStage)
+            given, self._parked = await stage.finish(self._parked), None
+            self.waits = False
+            if isinstance(given, Event):
+                events += self.feed([given], self._at + 1)
+                if self.works:
+                    events += await self.work_off()
+            else:
+                self._following, self.waits = given, True
+        return events
+
+    async def rest(self) -> AsyncGenerator[list[Event], None]:
+        """What comes in place of the last event, as it comes. Afterwards another last event may wait."""
+        assert self._following is not None
+        following, self._following, self.waits = self._following, None, False
+        self._behind = self._at + 1
+        async with aclosing(following) as batches:
+            async for batch in batches:
+                out = self.feed(batch, self._behind)
+                if self.works:
+                    out += await self.work_off()
+                if out:
+                    yield out
+                if self.waits or (out and isinstance(out[-1], Finish | Fault)):
+                    return
+
+    def give_up(self, fault: Fault) -> list[Event]:
+        """What becomes of `fault`, with which `rest` is over before its end."""
+        if self._following is not None:  # it has not even begun
+            self._behind, self._following, self.waits = self._at + 1, None, False
+        return self.feed([fault], self._behind)
+
+    async def through(self, batches: Batches) -> Batches:
+        """What becomes of a stream."""
+        async for batch in batches:
+            if batch := self.feed(batch):
+                yield batch
+            if self.works and (batch := await self.work_off()):
+                yield batch
+            while self.waits:
+                if batch := await self.settle():
+                    yield batch
+                if self.continues:
+                    async with aclosing(self.rest()) as rest:
+                        async for batch in rest:
+                            yield batch
+
+    async def whole(self, reply: ModelReply) -> ModelReply:
+        """What becomes of a whole answer. Raises the `GatewayError` with which a stage ends it."""
+        reply, concerned = await self._taken(reply)
+        return finished(reply) if concerned is None else fold(await self._events_of(reply, concerned))
+
+    async def show(self, reply: ModelReply) -> None:
+        """Show a whole answer to stages that change nothing. Raises the `GatewayError` with which one ends it."""
+        reply, concerned = await self._taken(reply)
+        if concerned is not None:
+            events = await self._events_of(reply, concerned)
+            if events and isinstance(events[-1], Fault):
+                raise events[-1].error
+
+    async def _taken(self, reply: ModelReply) -> tuple[ModelReply, int | None]:
+        """What becomes of a whole answer up to the first stage that has to see its events, and the number of that; None
+        if there is none."""
+        for number, stage in enumerate(self.stages):
+            if stage.leaves(reply):
+                continue
+            taken = await stage.take(reply) if isinstance(stage, FinishStage) else stage.take(reply)
+            if taken is None:
+                return reply, number
+            reply = taken
+        return reply, None
+
+    async def _events_of(self, reply: ModelReply, first: int) -> list[Event]:
+        """What becomes of the events of a whole answer, from the stage number `first` on."""
+        events = self.feed(unfold(reply), first)
+        if self.works:
+            events += await self.work_off()
+        if self.waits and not (events and isinstance(events[-1], Finish | Fault)):  # a stage may end it early
+            events += await self.settle()
+            while self.continues:
+                async with aclosing(self.rest()) as rest:
+                    events += [event async for batch in rest for event in batch]
+                events += await self.settle()
+        return events
+
+
+async def run(stages: Sequence[AnyStage], batches: Batches) -> AsyncGenerator[list[Event], None]:
+    """What becomes of a stream, up to its `Finish` or `Fault`.
+
+    Whoever may leave before the end must close it; then every stage is closed, outermost first, before this returns.
+    """
+    made = [batches]
+    for part in _parts(stages):
+        batches = part.rewritten(batches) if isinstance(part, RewriteStage) else part.through(batches)
+        made.append(batches)
+    try:
+        async for batch in batches:
+            yield batch
+            if batch and isinstance(batch[-1], Finish | Fault):
+                return
+    finally:
+        for batches in reversed(made):
+            if isinstance(batches, AsyncGenerator):
+                await batches.aclose()
+
+
+def _parts(stages: Sequence[AnyStage]) -> Iterator[Chain | RewriteStage]:
+    together: list[Stage | FinishStage] = []
+    for stage in stages:
+        if not isinstance(stage, RewriteStage):
+            together.append(stage)
+            continue
+        if together:
+            yield Chain(together)
+            together = []
+        yield stage
+    if together:
+        yield Chain(together)

@@ -1,0 +1,264 @@
+"""The stage of `Reply.map` and `on_event`: one function over the events of the kinds that it wants.
+
+Rules:
+
+1. With `Kind.FINISHED_CALL` the events of a call are held until the call is whole and shown as one `Call`; if that very
+   object comes back the held events go on as they came (very many fragments as fewer).
+2. What is held is bounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from operator import is_
+from typing import Final
+
+from toolwire.errors import BackendFault
+from toolwire.events import (
+    BlockKind,
+    BlockStatus,
+    Call,
+    Close,
+    Delta,
+    Event,
+    Fault,
+    Finish,
+    Kind,
+    Opaque,
+    Open,
+    Start,
+    extra_of,
+    is_live,
+)
+from toolwire.folding import add_part, is_half, parts_of
+from toolwire.model import (
+    FinishReason,
+    ModelReply,
+    Part,
+    Reasoning,
+    Refusal,
+    ReplyChoice,
+    Text,
+    ToolUse,
+    lasting,
+    replace,
+)
+from toolwire.model import Opaque as OpaquePart
+from toolwire.pipeline.chain.stages import Owner, Stage, broken
+
+MERGED: Final = 256
+"""So many neighbouring fragments of a held call are kept as one. A call has some dozens; of one in a hundred thousand
+fragments, which all go on at once in the end, others must not have to wait for each."""
+
+HELD_CHARS: Final = 16 * 1024 * 1024
+"""Arguments of calls that are held until they are whole; more ends the answer."""
+
+MapFunction = Callable[[Event], Event | Iterable[Event] | None]
+
+# Kinds as numbers: a question to a `Flag` is a call, and these are asked for every event.
+_TEXTS: Final = (Kind.TEXT | Kind.REASONING).value
+_CALL: Final = Kind.CALL.value
+_FINISHED_CALL: Final = Kind.FINISHED_CALL.value
+_EDGES: Final = Kind.EDGES.value
+_OPAQUE: Final = Kind.OPAQUE.value
+_OF_BLOCK: Final[Mapping[BlockKind, int]] = {
+    BlockKind.TEXT: Kind.TEXT.value,
+    BlockKind.REFUSAL: Kind.TEXT.value,
+    BlockKind.REASONING: Kind.REASONING.value,
+    BlockKind.TOOL_CALL: _CALL,
+}
+_OF_PART: Final[Mapping[type, int]] = {
+    Text: Kind.TEXT.value,
+    Refusal: Kind.TEXT.value,
+    Reasoning: Kind.REASONING.value,
+    ToolUse: _CALL | _FINISHED_CALL,
+    OpaquePart: _OPAQUE,
+}
+
+
+class MapStage(Stage):
+    """Runs one function over a stream. For `live` see `Reply.map`. An unexpected exception in the function is reported
+    under the name of the middleware and ends the stream with a `Fault`, or switches the stage off
+    (`on_failure: skip`)."""
+
+    def __init__(self, function: MapFunction, wants: Kind, owner: Owner | None, *, live: bool = False) -> None:
+        self._wants: int = wants.value
+        self._holds = bool(self._wants & _FINISHED_CALL)
+        self.passes_text = not self._wants & _TEXTS
+        self._function = function
+        self._owner = owner
+        self._kinds: dict[int, int] = {}
+        self._held: dict[int, list[Event]] = {}
+        self._held_chars = 0
+        self._single: dict[int, int] = {}  # fragments of a held call since some were made one
+        self._passes = live
+        self._passed: set[int] = set()  # of those in `_held`, what went on already
+        self._on = True
+
+    def leaves(self, reply: ModelReply) -> bool:
+        """See `Stage`."""
+        wants = self._wants
+        if wants & _EDGES:
+            return False
+        for choice in reply.choices:
+            for part in choice.parts:
+                if wants & _OF_PART[type(part)]:
+                    return False
+        return True
+
+    def take(self, reply: ModelReply) -> ModelReply | None:
+        """See `Stage`."""
+        if self._wants != _FINISHED_CALL:
+            return None
+        block = 0
+        choices: list[ReplyChoice] = []
+        for index, choice in enumerate(reply.choices):
+            parts: list[Part] = []
+            for part in choice.parts:
+                if isinstance(part, ToolUse) and self._on:
+                    cut = choice.reason not in FinishReason.WHOLE and is_half(part)
+                    self._take(part, block, index, "truncated" if cut else "complete", parts)
+                else:
+                    add_part(parts, part)
+                block += 1
+            same = len(parts) == len(choice.parts) and all(map(is_, parts, choice.parts))
+            choices.append(choice if same else ReplyChoice(tuple(parts), choice.reason, choice.extra))
+        return reply if all(map(is_, choices, reply.choices)) else replace(reply, choices=tuple(choices))
+
+    def _take(self, part: ToolUse, block: int, choice: int, status: BlockStatus, parts: list[Part]) -> None:
+        """Put what becomes of a call behind the parts of its answer."""
+        source = part.extra.get("source")
+        use = part if source is None else replace(part, extra=lasting(part.extra))
+        call = Call(block, use, choice=choice, status=status, source=source)
+        try:
+            if len(part.arguments) > HELD_CHARS:
+                raise _too_many()
+            result = self._function(call)
+            if result is call:
+                parts.append(part)
+                return
+            out: list[Event] = []
+            self._give(result, out)
+        except Exception as error:
+            fault = broken(self._owner, error)
+            if fault is not None:
+                raise fault.error from None
+            self._on = False
+            parts.append(part)
+            return
+        for given in parts_of(out):
+            add_part(parts, given)
+
+    def feed(self, events: list[Event]) -> list[Event]:
+        """See `Stage`."""
+        if not self._on:
+            return events
+        wants, kinds = self._wants, self._kinds
+        out: list[Event] = []
+        for index, event in enumerate(events):
+            try:
+                match event:
+                    case Delta() | Close():
+                        kind = kinds[event.block]
+                    case Open():
+                        kind = kinds[event.block] = _OF_BLOCK[event.kind]
+                    case Start() | Finish() | Fault():
+                        kind = _EDGES
+                    case Opaque():
+                        kind = _OPAQUE
+                    case _:
+                        raise TypeError(f"{type(event).__name__} has no place in a stream")
+                if kind == _CALL and self._holds:
+                    self._call(event, out)
+                elif kind & wants:
+                    self._give(self._function(event), out)
+                else:
+                    out.append(event)
+            except Exception as error:
+                fault = broken(self._owner, error)
+                if fault is not None:
+                    out.append(fault)
+                    return out
+                self._on = False
+                for block, held in self._held.items():
+                    if block not in self._passed:
+                        out += held
+                self._held.clear()
+                if not (out and out[-1] is event):
+                    out.append(event)
+                return out + events[index + 1 :]
+        return out
+
+    def _call(self, event: Event, out: list[Event]) -> None:
+        match event:
+            case Open():
+                self._held[event.block] = [event]
+                self._single[event.block] = 0
+                if self._passes and is_live(event):
+                    self._passed.add(event.block)
+                    out.append(event)
+            case Delta():
+                held = self._held[event.block]
+                held.append(event)
+                self._single[event.block] += 1
+                if self._single[event.block] == MERGED:
+                    self._single[event.block] = 0
+                    _merge(held)
+                self._held_chars += len(event.text)
+                if self._held_chars > HELD_CHARS:
+                    raise _too_many()
+                if event.block in self._passed:
+                    out.append(event)
+            case Close():
+                held = self._held[event.block]
+                call = _finished(held, event)
+                self._held_chars -= len(call.use.arguments)
+                if call.source == "" and call.status == "truncated" and event.block not in self._passed:
+                    del self._held[event.block]  # a call that was cut off, and nobody has seen anything of it (C18)
+                    return
+                result = self._function(call)
+                del self._held[event.block]
+                if event.block in self._passed:
+                    self._passed.remove(event.block)
+                    out.append(event)
+                elif result is call:
+                    out += held
+                    out.append(event)
+                else:
+                    self._give(result, out)
+
+    def _give(self, result: Event | Iterable[Event] | None, out: list[Event]) -> None:
+        if result is None:
+            return
+        if isinstance(result, Call):
+            out += result.events()
+        elif isinstance(result, Event):
+            out.append(result)
+        else:
+            for event in result:
+                self._give(event, out)
+
+
+def _too_many() -> BackendFault:
+    return BackendFault(
+        f"The calls that the model server makes at once have more than {HELD_CHARS} characters.",
+        code="upstream_invalid_response",
+    )
+
+
+def _merge(held: list[Event]) -> None:
+    """Make one fragment of the last `MERGED`, if they are nothing but text."""
+    last = [event for event in held[-MERGED:] if isinstance(event, Delta) and event.extra is None]
+    if len(last) == MERGED:
+        held[-MERGED:] = [Delta(last[0].block, "".join(event.text for event in last))]
+
+
+def _finished(held: list[Event], closed: Close) -> Call:
+    """The call that these events and its `Close` amount to."""
+    opened = held[0]
+    assert isinstance(opened, Open)
+    arguments = "".join([delta.text for delta in held if isinstance(delta, Delta)])
+    name, call_id = opened.name or "", opened.call_id or ""
+    use = ToolUse(call_id, name, arguments, opened.call_kind, opened.namespace, extra=extra_of(opened, closed))
+    source = "" if is_live(opened) else opened.extra.get("source")
+    return Call(closed.block, use, choice=opened.choice, status=closed.status, source=source)

@@ -1,0 +1,431 @@
+"""The plug-in interface, and how a chain is put together.
+
+Rules:
+
+1. A middleware is a plain aiohttp middleware: `async (request, handler) -> response`. The typed hooks of `Middleware`
+   are sugar over that, and the built-in middlewares use nothing else. Any third-party aiohttp middleware works in the
+   same list (`toolwire.pipeline.chain.plain`).
+2. There is one order: the list in the configuration, outermost first.
+3. What comes back from `handler` has not been sent yet: headers and cookies may still be set, and a `Reply` can be
+   mapped event by event.
+4. A hook that a class does not define costs nothing: it is looked up once per class, not per request or per event.
+5. An unexpected exception names the middleware (R16.4) and either fails the request or skips the middleware.
+6. What the gateway must know of a middleware the class says itself (`access_fields`, `idle`, `needs`, `goes_with`,
+   `stands_behind`, `asked_for_by`, `told`, `forbids`, `runs_server_tools`, `gives_answer`): nothing else knows one by
+   its name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from functools import partial
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+
+from aiohttp import web
+
+from toolwire.errors import Defect, GatewayError
+from toolwire.events import Event, Kind
+from toolwire.model import ModelReply, ModelRequest
+from toolwire.pipeline.chain.reply import Reply
+from toolwire.pipeline.chain.stages import collected
+from toolwire.pipeline.exchange.exchange import EXCHANGE, Exchange
+from toolwire.pipeline.exchange.routing import Handler as Handler
+
+if TYPE_CHECKING:
+    from toolwire.config import GatewayConfig, MiddlewareConfig, RouteConfig
+    from toolwire.protocols.base import ClientSide
+    from toolwire.record import AccessField
+
+PlainMiddleware = Callable[[web.Request, Handler], Awaitable[web.StreamResponse]]
+
+Ask = Callable[[ModelRequest], Awaitable[web.StreamResponse]]
+"""Gives the answer to a request, of everything further in."""
+
+LOG: Final = logging.getLogger("toolwire.middleware")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoOptions:
+    """Options of a middleware that has none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a middleware would stand: all that is known when chains are put together. `options` are its own, `limited`
+    says whether any use is limited."""
+
+    config: GatewayConfig
+    route: RouteConfig
+    limited: bool
+    options: Any
+
+
+class Middleware:
+    """Base class with typed hooks; define only those you need.
+
+    `wants` says which events `on_event` must see. `for_turns`: it has something to do only for protocols that leave
+    their conversations to the server (`ClientSide.turns`), beside what `serves` says. `for_tools`: it wants nothing of
+    the answer to a request without tools. `Options` is a frozen dataclass;
+    the mapping in the configuration is checked against it when the configuration is loaded, and the instance is
+    `self.options`. There is one instance per entry of a chain and it serves many requests at once.
+
+    `access_fields` are what it counts and notes in the record of an exchange: fields of the access line, and counters
+    on the metrics page. `runs_server_tools`: it offers and runs the tools of the gateway; a route without one has none.
+    `gives_answer`: it always answers by itself, so nothing that stands behind it is run.
+    `passing` is what it does where a request passes as it is, without messages and tools
+    (`toolwire.pipeline.chain.passing_on`): it `runs`, it `stands_aside`, or it `forbids` that, because it has to see
+    what models are asked.
+    """
+
+    __middleware_version__: Final = 1  # aiohttp 3.x takes a callable object for an old-style factory without this
+    wants: ClassVar[Kind] = Kind.NONE
+    for_turns: ClassVar[bool] = False
+    for_tools: ClassVar[bool] = False
+    Options: ClassVar[type] = NoOptions
+    access_fields: ClassVar[tuple[AccessField, ...]] = ()
+    runs_server_tools: ClassVar[bool] = False
+    gives_answer: ClassVar[bool] = False
+    passing: ClassVar[Literal["runs", "stands_aside", "forbids"]] = "forbids"
+
+    def __init__(self, options: Any = None, *, name: str | None = None) -> None:
+        self.options: Any = options if options is not None else self.Options()
+        self.name = name or type(self).__name__
+        if self.defines("on_event") and not self.wants:
+            raise TypeError(f"{type(self).__name__} defines on_event but wants nothing: set `wants`, e.g. Kind.TEXT")
+
+    @classmethod
+    def defines(cls, hook: str) -> bool:
+        """Whether the class has a hook of its own of that name."""
+        return getattr(cls, hook) is not getattr(Middleware, hook)
+
+    @classmethod
+    def idle(cls, place: Place) -> bool:
+        """Whether it has nothing to do there: then the chain goes without it."""
+        return False
+
+    @classmethod
+    def needs(cls, place: Place) -> Mapping[str, str]:
+        """The middlewares that must stand further in, each with what it does for this one:
+        `{"arguments": "which checks the calls"}`. A chain without them is a mistake."""
+        return {}
+
+    @classmethod
+    def goes_with(cls, place: Place) -> Mapping[str, str]:
+        """The middlewares without which it is of no use, wherever they stand, each with what it does for this one."""
+        return {}
+
+    @classmethod
+    def stands_behind(cls, place: Place) -> Mapping[str, str]:
+        """The middlewares that, where the chain has them, must stand further out, each with why."""
+        return {}
+
+    @classmethod
+    def asked_for_by(cls, place: Place) -> str | None:
+        """The key of the route's options that wants it in the chain, if there is one. Asked of those in the default
+        chain: a chain without it is a mistake then."""
+        return None
+
+    @classmethod
+    def told(cls, config: GatewayConfig, used: bool) -> str | None:
+        """A line of what an operator should know of it, at the start and from `toolwire check`. Asked of those in the
+        default chain, also where no chain uses them, and of all that are used."""
+        return None
+
+    def forbids(self, names: tuple[str, ...]) -> bool:
+        """Whether a tool may not be used on the routes whose chain has this: one that is known by all of these names
+        (`toolwire.protocols.shared.tool_names`). Asked for each tool that is offered and each call that is run or
+        delivered."""
+        return False
+
+    def serves(self, protocol: str) -> bool:
+        """Whether it has anything to do for requests of this protocol (`chat`, `responses`). Asked when the chains are
+        put together, not for each request."""
+        return True
+
+    async def start(self, app: web.Application) -> None:
+        """Acquire resources. Called once, in the running loop."""
+
+    async def close(self) -> None:
+        """Release them. Called once, also when another middleware failed to start."""
+
+    async def on_request(self, exchange: Exchange, request: ModelRequest) -> ModelRequest | web.StreamResponse:
+        """The request on its way in. Return it, or a changed one (`dataclasses.replace`), or a response, which ends the
+        way in here; or raise a `GatewayError`."""
+        return request
+
+    def on_event(self, exchange: Exchange, event: Event) -> Event | Iterable[Event] | None:
+        """One event of the answer, of a kind in `wants`. Return it, another, several, or None to drop it. Called for
+        streamed and not streamed answers alike, on the event loop: never block here."""
+        return event
+
+    async def on_reply(self, exchange: Exchange, reply: ModelReply) -> ModelReply:
+        """The whole answer. Defining this hook holds back a streamed answer until it is complete."""
+        return reply
+
+    def declare(self, exchange: Exchange, reply: Reply) -> None:
+        """The unsent answer on its way out: say what shall happen to it (`reply.map`, `watch`, `finish`, `rewrite`). By
+        default what `on_event` and `on_reply` want; define it where that depends on the request."""
+        if self.defines("on_event"):
+            reply.map(partial(self.on_event, exchange), self.wants)
+        if self.defines("on_reply"):
+            reply.rewrite(collected(partial(self.on_reply, exchange)))
+
+    def review(self, exchange: Exchange, reply: Reply, ask: Ask) -> None:
+        """As `declare`, and in its place, for who may want another answer than this one: `ask` gives what everything
+        further in answers to a request, unsent like `reply`. To be called when events of `reply` have come
+        (`reply.rewrite`, `reply.finish`)."""
+        raise NotImplementedError
+
+    async def __call__(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Run the hooks. Override for full control; calling `handler` more than once is allowed."""
+        return await Hooks([_Unnamed(self)], handler)(request)
+
+
+async def ask_again(handler: Handler, request: web.Request, changed: ModelRequest) -> web.StreamResponse:
+    """What `handler` answers to another request than that of the exchange."""
+    exchange = request[EXCHANGE]
+    before, exchange.request = exchange.request, changed
+    try:
+        return await handler(request)
+    finally:
+        exchange.request = before
+
+
+class MiddlewareRunner:
+    """Runs one middleware of a chain and says its name when it breaks (R16.4).
+
+    Errors from further in pass through untouched: they are not this middleware's fault. Under `on_failure: skip` the
+    request goes on as if the middleware were not in the list.
+    """
+
+    named = True
+    """It is who answers for what the middleware declares."""
+
+    def __init__(self, name: str, middleware: PlainMiddleware, skip: bool, failed: Callable[[str], None]) -> None:
+        self.name = name
+        self.middleware = middleware
+        self.skip = skip
+        self.failed = failed
+        self.hooked = isinstance(middleware, Middleware) and not middleware.defines("__call__")
+        """It has hooks and nothing else."""
+        kind = type(middleware) if isinstance(middleware, Middleware) else Middleware
+        self.asks = kind.defines("on_request")
+        self.reviews = kind.defines("review")
+        self.for_tools = kind.for_tools
+        self.runs_server_tools = kind.runs_server_tools
+        self.forbids = middleware.forbids if isinstance(middleware, Middleware) and kind.defines("forbids") else None
+        self.passing = kind.passing if isinstance(middleware, Middleware) else "runs"
+        self.declares = any(map(kind.defines, ("on_event", "on_reply", "declare", "review")))
+
+    def serves(self, client: ClientSide) -> bool:
+        """See `Middleware.serves`; other middlewares are for every protocol."""
+        if not isinstance(self.middleware, Middleware):
+            return True
+        return (client.turns is not None or not self.middleware.for_turns) and self.middleware.serves(client.name)
+
+    async def __call__(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        exchange = request[EXCHANGE]
+        reply: web.StreamResponse | None = None
+        inner: BaseException | None = None
+
+        async def watched(request: web.Request) -> web.StreamResponse:
+            nonlocal reply, inner
+            asked = exchange.request
+            try:
+                reply = await handler(request)
+            except BaseException as error:
+                inner = error
+                raise
+            finally:
+                exchange.request = asked  # what happened to it further in is over: the handler may be called again
+            if isinstance(reply, Reply):
+                reply.owner = self
+            return reply
+
+        try:
+            response = await self.middleware(request, watched)
+            if not isinstance(response, web.StreamResponse):
+                raise TypeError(f"it returned {type(response).__name__}, not a response")
+            if isinstance(response, Reply) and exchange.note(response):
+                await exchange.end()
+            return response
+        except (GatewayError, web.HTTPException, asyncio.CancelledError):
+            raise
+        except Exception as error:
+            if error is inner:
+                raise
+            self.failed_with(error)
+            return reply if reply is not None else await handler(request)
+
+    def failed_with(self, error: Exception) -> None:
+        """This middleware broke by itself. Raises what becomes of the request, unless it goes on without it."""
+        self.report(error)
+        if not self.skip:
+            raise self.defect() from error
+
+    def report(self, error: Exception) -> None:
+        """Log and count a failure of this middleware."""
+        LOG.error("middleware %r failed: %s", self.name, error, exc_info=error)
+        self.failed(self.name)
+
+    def defect(self) -> Defect:
+        """What the client gets to see of it."""
+        return Defect(f"The middleware {self.name!r} failed.", hint="The log has the reason under this request's id.")
+
+
+class _Unnamed(MiddlewareRunner):
+    """For the hooks of a middleware that somebody else runs and answers for."""
+
+    named = False
+
+    def __init__(self, middleware: Middleware) -> None:
+        super().__init__(middleware.name, middleware, False, lambda name: None)
+
+    def failed_with(self, error: Exception) -> None:
+        """Theirs to say."""
+        raise error
+
+
+def instantiate(
+    entry: MiddlewareConfig, found: Any, options: Callable[[type, Mapping[str, Any]], Any]
+) -> PlainMiddleware:
+    """The middleware for one entry of the configuration.
+
+    `found` is what the registry gave: a subclass of `Middleware`; a plain aiohttp middleware (`takes_request`); or a
+    factory, any other callable and any other class, which is called with the options as keywords and returns one of
+    these. `options` turns a mapping into the class's `Options`. Raises `TypeError` or `ValueError`.
+    """
+    if inspect.isclass(found) and issubclass(found, Middleware):
+        kind = found.Options
+        if not is_dataclass(kind):
+            raise TypeError(f"{found.__name__}.Options must be a dataclass")
+        if entry.options and not fields(kind):
+            raise _no_options(entry)
+        return found(options(kind, entry.options), name=entry.use)
+    if not callable(found):
+        raise TypeError(f"{entry.use!r} is a {type(found).__name__}, not a middleware")
+    if takes_request(found):
+        if entry.options:
+            raise _no_options(entry)
+        plain: PlainMiddleware = found
+        return plain
+    try:
+        made = found(**entry.options)
+    except TypeError as error:
+        raise TypeError(f"middleware factory {entry.use!r} does not take the options: {error}") from error
+    if inspect.iscoroutine(made):
+        made.close()
+        raise TypeError(
+            f"{entry.use!r} is async, but takes no (request, handler): it is neither a middleware nor a factory of one"
+        )
+    if not takes_request(made):
+        raise TypeError(
+            f"middleware factory {entry.use!r} returned {type(made).__name__}, which does not take (request, handler)"
+        )
+    product: PlainMiddleware = made
+    return product
+
+
+def _no_options(entry: MiddlewareConfig) -> ValueError:
+    return ValueError(f"middleware {entry.use!r} takes no options, but has {', '.join(sorted(entry.options))}")
+
+
+def takes_request(found: object) -> bool:
+    """Whether it is a middleware as it stands: aiohttp says so (`@web.middleware`), or it can be called with a request
+    and a handler and is `async`, or names them so. A class is not, but its instances may be.
+    """
+    if inspect.isclass(found) or not callable(found):
+        return False
+    if getattr(found, "__middleware_version__", None) == 1:
+        return True
+    try:
+        signature = inspect.signature(found)
+        names = list(signature.bind(None, None).arguments)
+    except (ValueError, TypeError):  # nothing is known of it, or it takes something else
+        return False
+    if inspect.iscoroutinefunction(found) or inspect.iscoroutinefunction(type(found).__call__):
+        return names[:1] != ["app"]  # (app, handler) is aiohttp's form before version 3
+    return len(names) == 2 and "req" in names[0] and "handler" in names[1]
+
+
+class Hooks:
+    """Neighbours of a chain that have hooks and no `__call__` of their own, run one after the other: the same as a
+    `MiddlewareRunner` around each, without the calls inside calls."""
+
+    def __init__(self, runners: Sequence[MiddlewareRunner], handler: Handler) -> None:
+        self._middlewares = [
+            (runner, runner.middleware) for runner in runners if isinstance(runner.middleware, Middleware)
+        ]
+        self._handler = handler
+        self._inside = {
+            runner: Hooks(runners[place:], handler) for place, runner in enumerate(runners, 1) if runner.reviews
+        }
+
+    async def __call__(self, request: web.Request) -> web.StreamResponse:
+        exchange = request[EXCHANGE]
+        passed: list[tuple[MiddlewareRunner, Middleware, ModelRequest]] = []
+        response: web.StreamResponse | None = None
+        for runner, middleware in self._middlewares:
+            if runner.asks:
+                try:
+                    result = await middleware.on_request(exchange, exchange.request)
+                    if not isinstance(result, ModelRequest):
+                        if not isinstance(result, web.StreamResponse):
+                            raise TypeError(
+                                f"on_request must return a ModelRequest or a response, not {type(result).__name__}"
+                            )
+                        response = result
+                        break
+                except (GatewayError, web.HTTPException):
+                    raise
+                except Exception as error:
+                    runner.failed_with(error)
+                    continue
+                exchange.request = result
+            if runner.declares:
+                passed.append((runner, middleware, exchange.request))
+        if response is None:
+            response = await self._handler(request)
+        if isinstance(response, Reply):
+            if exchange.note(response):
+                await exchange.end()
+            for runner, middleware, sent in reversed(passed):
+                if runner.for_tools and not sent.tools and exchange.offer is None:
+                    continue
+                if runner.named:
+                    response.owner = runner
+                exchange.request = sent
+                try:
+                    if runner.reviews:
+                        ask = partial(ask_again, self._inside[runner], request)
+                        middleware.review(exchange, response, ask)
+                    else:
+                        middleware.declare(exchange, response)
+                except (GatewayError, web.HTTPException):
+                    raise
+                except Exception as error:
+                    runner.failed_with(error)
+        return response
+
+
+async def _no_end(request: web.Request) -> web.StreamResponse:
+    raise Defect("No middleware of the chain answered.", hint="End the chain with `forwarding`.")
+
+
+def compose(chain: Sequence[MiddlewareRunner], client: ClientSide, end: Handler = _no_end) -> Handler:
+    """One handler from a chain, built once for each route and protocol. The innermost middleware must answer by itself,
+    or `end` does."""
+    handler = end
+    serving = [runner for runner in chain if runner.serves(client)]
+    for hooked, runners in groupby(reversed(serving), key=lambda runner: runner.hooked):
+        if hooked:
+            handler = Hooks(list(runners)[::-1], handler)
+        else:
+            for runner in runners:
+                handler = partial(runner, handler=handler)
+    return handler

@@ -1,0 +1,92 @@
+"""Requests that pass to a server as they are (R24.3): the end of their chain, and who stands in it.
+
+Of a route's chain those run that have something to do for any request: limits, logs, and plain aiohttp middlewares.
+Those of the default chain stand aside: they work on messages and tools, of which there are none. Any other middleware
+may be there to see to what models are asked; it would not see this, so where one is, nothing passes unless it says that
+it may (`Middleware.passing`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+import orjson
+from aiohttp import web
+
+from toolwire.errors import ClientFault
+from toolwire.model import ModelRequest
+from toolwire.pipeline.chain.middleware import MiddlewareRunner, compose
+from toolwire.pipeline.chain.reply import Reply
+from toolwire.pipeline.exchange.exchange import EXCHANGE, Exchange
+from toolwire.pipeline.exchange.routing import Handler
+from toolwire.pipeline.paths.renaming import Renaming
+from toolwire.protocols.shared.passed import PassedProtocol
+from toolwire.protocols.shared.wire import dump_in_pieces
+from toolwire.support.offload import is_large
+from toolwire.upstream.pool.passing_on import open_passed
+from toolwire.upstream.pool.pool import WeightedEndpoint
+from toolwire.upstream.pool.wire_attempts import WireAttempts
+
+
+def passing(runners: Sequence[MiddlewareRunner], passed: PassedProtocol) -> Handler:
+    """The chain of a route for what is asked for at the path of `passed`."""
+    for runner in runners:
+        if runner.passing == "forbids":
+            return _forbidden(runner.name, passed)
+
+    async def pass_on(request: web.Request) -> web.StreamResponse:
+        exchange = request[EXCHANGE]
+        reply = await _pass_on(exchange, passed)
+        if exchange.note(reply):
+            await exchange.end()
+        return reply
+
+    return compose([runner for runner in runners if runner.passing == "runs"], passed, pass_on)
+
+
+def _forbidden(name: str, passed: PassedProtocol) -> Handler:
+    async def refuse(request: web.Request) -> web.StreamResponse:
+        raise ClientFault(
+            f"Nothing passes at {passed.path} for this model: the route's chain has `{name}`, which would not see it.",
+            code="not_found",
+        )
+
+    return refuse
+
+
+async def _pass_on(exchange: Exchange, passed: PassedProtocol) -> Reply:
+    route, asked, record = exchange.route, exchange.request, exchange.record
+
+    sent = asked
+
+    def prepare(member: WeightedEndpoint) -> tuple[ModelRequest, bytes | None]:
+        nonlocal sent
+        name = member.name_of(asked.model, route.config.upstream_model)
+        sent = asked if name == asked.model else replace(asked, model=name)
+        return sent, _own_bytes(exchange, sent)
+
+    source = WireAttempts(
+        route.pool,
+        route.options.retry,
+        prepare,
+        record=record,
+        request_id=exchange.id,
+        large=is_large(asked),
+        opening=partial(open_passed, passed),
+        protocol=passed,
+    )
+    await source.open()
+    reply = Reply(source, streamed=asked.stream)
+    if sent.model != exchange.received.model:
+        reply.renaming = Renaming(exchange.received.model, passed.model_in)
+    return reply
+
+
+def _own_bytes(exchange: Exchange, sent: ModelRequest) -> bytes:
+    assert exchange.received.origin is not None
+    if sent.model == exchange.received.model:
+        return exchange.received.origin.body
+    body = {**exchange.body, "model": sent.model}
+    return dump_in_pieces(body) if is_large(sent) else orjson.dumps(body)

@@ -1,0 +1,207 @@
+"""Plain aiohttp middlewares in a chain: they see what they would see in an aiohttp application, and what they do
+counts.
+
+Rules:
+
+1. The request comes unread, however often it was read before: `read`, `json`, `content`, `clone`, all of it. Whoever
+   hands on a request with another body has changed the request.
+2. A whole answer is a `web.Response` with a body, when all of it has come; a streamed one is a `web.StreamResponse`
+   that is not prepared. Both are replies still.
+3. An error from further in is the `web.HTTPException` of its status, with the client's error envelope for a body, and
+   at the same time the `GatewayError` that it was. What is put into its head reaches the client.
+4. A `proxy.Middleware` with a `__call__` of its own is one too. Nothing of this is done for hooks, nor for the built-in
+   middlewares, which know what they get; but anybody may read the request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import cache
+from types import new_class
+from typing import Any
+
+from aiohttp import EMPTY_PAYLOAD, StreamReader, web, web_exceptions
+from aiohttp.base_protocol import BaseProtocol
+
+from toolwire.errors import GatewayError
+from toolwire.ingress.bodies import read_json
+from toolwire.model import ModelRequest
+from toolwire.pipeline.chain.middleware import Handler, MiddlewareRunner
+from toolwire.pipeline.chain.reply import Reply
+from toolwire.pipeline.exchange.exchange import EXCHANGE, Exchange
+from toolwire.pipeline.exchange.heads import ADDED_HEADERS, is_enclosed
+from toolwire.pipeline.paths.whole import WholeReply, completed, taken
+from toolwire.support.offload import OFFLOAD_BYTES, OFFLOAD_OBJECTS, offload
+
+
+class PlainMiddlewareRunner(MiddlewareRunner):
+    """Runs one plain aiohttp middleware."""
+
+    async def __call__(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        exchange = request[EXCHANGE]
+        body, untouched = _body_of(exchange), exchange.untouched
+        before = exchange.body, exchange.received
+        given: WholeReply | None = None
+        refused: HttpFault | None = None
+
+        async def inner(sent: web.Request) -> web.StreamResponse:
+            nonlocal given, refused
+            try:
+                if sent is not request:
+                    _adopt(sent, request)
+                if untouched:
+                    exchange.body, exchange.received = before  # of an earlier try
+                given_on = await _replaced_body(sent, stream, body)
+                if given_on is not None:
+                    await self._take_body(given_on, exchange, untouched)
+                unread(sent, _body_of(exchange))
+                response = await handler(sent)
+                if isinstance(response, Reply):
+                    response = await _come(exchange, response)
+                    if isinstance(response, WholeReply):
+                        given = response
+                return response
+            except GatewayError as error:
+                refused = http_fault(error, exchange)
+                raise refused from error
+            finally:
+                unread(request, body)
+                if sent is not request and ADDED_HEADERS in sent:
+                    request[ADDED_HEADERS] = sent[ADDED_HEADERS]
+
+        stream = unread(request, body)
+        response = await super().__call__(request, inner)
+        if isinstance(response, web.HTTPException):
+            raise response  # aiohttp lets it be returned as well
+        if refused is not None and response.status >= 400:
+            exchange.record.ended_by(refused.error)  # in the middleware's own words
+        if isinstance(response, WholeReply):
+            return taken(exchange, response, response) if response.replaced else response
+        return response if given is None or isinstance(response, Reply) else taken(exchange, response, given)
+
+    async def _take_body(self, body: bytes, exchange: Exchange, untouched: bool) -> None:
+        """Take `body` for what the client has sent. Its route is found already. Raises `ClientFault` if it cannot be
+        read, and `Defect` if what another middleware has made of the request would be lost."""
+        if not untouched:
+            self.report(ValueError("it changed the body of a request that was changed before: put it further out"))
+            raise self.defect()
+        value = await read_json(body, exchange.route.limits)
+        large = len(body) > OFFLOAD_BYTES or body.count(b"{") > OFFLOAD_OBJECTS
+        received = await offload(large, exchange.protocol.read_request, value, body)
+        exchange.body, exchange.received, exchange.request = value, received, received
+        exchange.record.stream = received.stream
+
+
+def _body_of(exchange: Exchange) -> bytes:
+    """The body of the current request; one that was changed has that which it came from."""
+    origin = exchange.request.origin or exchange.received.origin
+    return b"" if origin is None else origin.body
+
+
+async def _replaced_body(sent: web.Request, stream: StreamReader, body: bytes) -> bytes | None:
+    """The body of a request that a middleware hands on, if it is not `body` any more, which could be read from
+    `stream`."""
+    if sent._payload is stream:
+        read = sent._read_bytes
+        return None if read is None or body.endswith(read) else read  # who reads the rest has changed nothing
+    read = await sent.read()
+    return None if read == body else read
+
+
+def _adopt(sent: web.Request, request: web.Request) -> None:
+    """Give a request that a middleware made what it needs to go on in the place of `request`; a clone has it."""
+    for key in request:
+        sent.setdefault(key, request[key])
+    if sent._match_info is None:
+        sent._match_info = request.match_info
+
+
+async def _come(exchange: Exchange, reply: Reply) -> Reply:
+    """The reply as a plain middleware gets it."""
+    if not exchange.received.stream:
+        return await completed(exchange, reply)
+    reply.headers.setdefault("Content-Type", exchange.protocol.content_type)
+    return reply
+
+
+# --- the request ----------------------------------------------------------------------------------------------------
+
+
+class Unread(StreamReader):
+    """A body that was read, to be read again. It becomes a stream when somebody looks at it: nearly nobody does."""
+
+    __slots__ = ("_held",)
+
+    def __init__(self, body: bytes) -> None:
+        self._held: bytes | None = body
+
+    def is_eof(self) -> bool:
+        """All of it has come."""
+        return True
+
+    def __getattr__(self, name: str) -> Any:
+        # What a stream is made of is not there yet, or there is no such thing.
+        body, self._held = self._held, None
+        if body is not None:
+            loop = asyncio.get_running_loop()
+            super().__init__(BaseProtocol(loop), len(body) + 1, loop=loop)
+            self.feed_data(body)
+            self.feed_eof()
+        return object.__getattribute__(self, name)
+
+
+def unread(request: web.Request, body: bytes) -> StreamReader:
+    """Make a request one that was not read, whose body is `body`."""
+    request._payload = stream = Unread(body)
+    request._read_bytes = request._post = None
+    request._cache.pop("content", None)
+    request._cache.pop("body_exists", None)
+    return stream
+
+
+def let_go(request: web.Request, received: ModelRequest) -> None:
+    """The answer has begun to come, so no server is asked with the client's own bytes any more: forget them. Whoever
+    stands around the gateway may still read the request."""
+    if received.origin is not None:
+        received.origin.body = b""
+    if not is_enclosed(request):
+        request._payload = EMPTY_PAYLOAD
+        request._cache.pop("content", None)
+
+
+# --- errors ---------------------------------------------------------------------------------------------------------
+
+
+class HttpFault(web.HTTPException):
+    """A `GatewayError` as aiohttp's middlewares know errors. `error` is what it was."""
+
+    error: GatewayError
+
+
+def http_fault(error: GatewayError, exchange: Exchange) -> HttpFault:
+    """The error as both: itself if it is already."""
+    known: object = error
+    if isinstance(known, HttpFault):
+        return known
+    kind: type = type(error)
+    both = _both(kind, error.status)
+    fault = both.__new__(both)
+    vars(fault).update(vars(error), error=error, status_code=error.status)
+    del vars(fault)["status"], vars(fault)["headers"]  # which a response keeps in its own way
+    fault.args = error.args
+    body = exchange.protocol.write_error(error, exchange.id)
+    status = exchange.protocol.status_of(error)
+    web.Response.__init__(fault, body=body, status=status, headers=error.headers, content_type="application/json")
+    if error.headers.get("Connection") == "close":
+        fault.force_close()
+    return fault
+
+
+@cache
+def _both(kind: type, status: int) -> type[HttpFault]:
+    """A class of errors that are a `kind`, and what aiohttp raises for `status`."""
+    known = (getattr(web_exceptions, name) for name in web_exceptions.__all__)
+    general = web.HTTPClientError if status < 500 else web.HTTPServerError
+    http = next((found for found in known if found.status_code == status), general)
+    names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
+    return new_class(kind.__name__, (kind, HttpFault, http), exec_body=lambda body: body.update(names))

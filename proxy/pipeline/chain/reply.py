@@ -1,0 +1,351 @@
+"""An answer that has not been sent yet.
+
+Rules:
+
+1. A `Reply` is a `web.StreamResponse`, so any aiohttp middleware may set headers and cookies on it or replace it.
+2. Middlewares declare what shall happen to the events, with four verbs; nothing runs until delivery sends the reply.
+   `stages` is the one order: that in which they were declared, innermost middleware first.
+3. A reply that no stage changes (`touched`) keeps its wire bytes. Stages that only look on are then fed on the side.
+4. Stages run without waiting, so that a stream can be passed on from within the callback that reads it. Only the last
+   event may wait (`finish`), and another answer may take its place; what has to wait earlier (`rewrite`) costs that.
+5. Whoever takes the events must close the reply; `close` may be called twice.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from typing import Any, Literal, NoReturn, TypeVar, cast, overload
+
+from aiohttp import web
+
+from toolwire.errors import GatewayError
+from toolwire.events import Event, Kind
+from toolwire.folding import unfold
+from toolwire.model import ModelReply
+from toolwire.pipeline.chain.chain import Chain, run
+from toolwire.pipeline.chain.mapping import MapFunction, MapStage
+from toolwire.pipeline.chain.stages import (
+    AnyStage,
+    Batches,
+    FinishFunction,
+    FinishStage,
+    Owner,
+    ReplyTest,
+    RewriteFunction,
+    RewriteStage,
+    Stage,
+    WatchStage,
+)
+from toolwire.pipeline.paths.renaming import Renaming
+from toolwire.protocols.base import ServerSide
+from toolwire.upstream.servers.base import EventSource, WireSource, fold_batches
+
+T = TypeVar("T")
+
+Counting = tuple[FinishFunction, Callable[[Event], None] | None]
+"""What puts the counts of tokens into the last event, and what watches for it what the model has given, if anything."""
+
+
+class Reply(web.StreamResponse):
+    """An unsent answer.
+
+    Made from a backend's open source, or with `Reply.of` from events or a whole reply (a short circuit). `streamed`
+    says whether it gives a stream or a whole answer. `wire` is the source again if its bytes may pass unread.
+    """
+
+    _send_headers_immediately = False
+    """As for aiohttp's own `Response`: the headers leave with what is written first, in one system call."""
+
+    # How it is before anybody works on it; so that this costs an answer nothing.
+    owner: Owner | None = None
+    renaming: Renaming | None = None
+    """Replacement of the model's name in bytes that pass, if a route renames it."""
+    waited_s = 0.0
+    closed = False
+    sealed = False
+    """True once the stages of `toolwire.pipeline.transforms.sealing` that the answer needs are declared."""
+    _counting: tuple[Callable[[], Counting], Owner | None] | None = None
+    _passes = False
+    _fills = False
+    _always = False
+    _rewritten = False
+    _next: Reply | None = None
+    _stop: Callable[[GatewayError], None] | None = None
+    _stopped_by: GatewayError | None = None
+
+    def __init__(self, source: EventSource, *, streamed: bool) -> None:
+        super().__init__(status=200)
+        self.source = source
+        self.wire = source if isinstance(source, WireSource) else None
+        self.streamed = streamed
+        self.stages: list[AnyStage] = []
+
+    @property
+    def protocol(self) -> ServerSide | None:
+        """The form of the bytes in which the answer comes; None: it comes as events."""
+        return None if self.wire is None else self.wire.protocol
+
+    @property
+    def touched(self) -> bool:
+        """Some stage changes the answer, so its bytes have to be written anew."""
+        if self._fills:
+            return True
+        for stage in self.stages:  # noqa: SIM110  # asked for each answer: a generator costs more than the question
+            if stage.changes:
+                return True
+        return False
+
+    def passes_to(self, protocol: str) -> WireSource | None:
+        """The source whose bytes are the answer to a client of this protocol, if nobody touched it. Then only those
+        stages are left that look on."""
+        wire = self.wire
+        if wire is None or wire.protocol.name != protocol or self._fills:
+            return None
+        if self.stages:
+            if self.touched:
+                return None
+            self.stages = [stage for stage in self.stages if not (isinstance(stage, Stage) and stage.only_rewritten)]
+        return wire
+
+    def plain_head(self, *headers: str) -> bool:
+        """Nobody asked for anything in its head but these headers."""
+        return (
+            self.status == 200
+            and self.reason == "OK"
+            and len(self.headers) == sum(header in self.headers for header in headers)
+            and not self._cookies
+            and not (self.compression or self.chunked or self.prepared)
+            and self.keep_alive is None
+        )
+
+    def note_sent(self, request: web.Request) -> None:
+        """All of it has been written past this object: for aiohttp it is as if `write_eof` had been called."""
+        self._keep_alive = True
+        self._eof_sent = True
+        self._body_length = request.writer.output_size
+
+    @property
+    def text(self) -> Any:
+        """There is none yet; `toolwire.pipeline.paths.whole.WholeReply` has one."""
+        self._missing("text")
+
+    @text.setter
+    def text(self, text: str) -> None:
+        self._missing("text")
+
+    @property
+    def body(self) -> Any:
+        """There is none yet; `toolwire.pipeline.paths.whole.WholeReply` has one."""
+        self._missing("body")
+
+    @body.setter
+    def body(self, body: Any) -> None:
+        self._missing("body")
+
+    def _missing(self, name: str) -> NoReturn:
+        raise AttributeError(
+            f"this answer has no `{name}`: it has not come yet. Take its events with `reply.map` or `reply.watch`, what it says"
+            " with `on_reply`; only a whole answer has a body, in a plain aiohttp middleware"
+        )
+
+    @classmethod
+    def of(cls, answer: ModelReply | Sequence[Event]) -> Reply:
+        """A reply that is already known."""
+        return cls(StaticSource(unfold(answer) if isinstance(answer, ModelReply) else list(answer)), streamed=True)
+
+    # --- the four verbs
+    # -------------------------------------------------------------------------------------------------
+
+    @overload
+    def map(self, function: MapFunction, wants: Kind, *, live: bool = False) -> None: ...
+
+    @overload
+    def map(self, function: Stage) -> None: ...
+
+    def map(self, function: MapFunction | Stage, wants: Kind = Kind.NONE, *, live: bool = False) -> None:
+        """Let `function` see, change, drop or multiply the events of the kinds in `wants`; or a stage of your own, such
+        as the scanner, all events that one read brought.
+
+        `live` concerns `Kind.FINISHED_CALL` and calls that are given out while they come
+        (`argument_streaming: incremental`). Without it such a call too is held until it is whole, and vanishes if it is
+        cut off. With it, it is passed on as it comes and shown when it has ended, cut off (`truncated`) or not: what
+        `function` returns for it is ignored, only a `GatewayError` has effect, which ends the answer. Raises
+        `TypeError` for a function that wants nothing.
+        """
+        if isinstance(function, Stage):
+            self.stages.append(function)
+            return
+        if wants is Kind.NONE:
+            raise TypeError("a function that is mapped has to want something: give a `Kind`, e.g. Kind.TEXT")
+        self.stages.append(MapStage(function, wants, self.owner, live=live))
+
+    def watch(self, function: Callable[[Event], None], *, unless: ReplyTest | None = None) -> None:
+        """Let `function` see every event, and change none: an answer that nobody changes keeps its bytes. Neighbouring
+        deltas of a block may be shown as one, and late, but before the next other event. `unless` may say of a whole
+        answer that nothing needs to be seen of it."""
+        self.stages.append(WatchStage(function, self.owner, unless))
+
+    @overload
+    def finish(self, function: FinishFunction, *, unless: ReplyTest | None = None) -> None: ...
+
+    @overload
+    def finish(
+        self,
+        function: Callable[[Event], Awaitable[object]],
+        *,
+        changes: Literal[False],
+        unless: ReplyTest | None = None,
+    ) -> None: ...
+
+    def finish(
+        self,
+        function: Callable[[Event], Awaitable[object]],
+        *,
+        changes: bool = True,
+        unless: ReplyTest | None = None,
+    ) -> None:
+        """Let `function` see the last event (`Finish` or `Fault`), wait, and give the event that takes its place, or an
+        asynchronous generator of what does: batches of events up to another last one. Everything before it has been
+        sent by then, the event itself has not. With `changes=False` the event stays whatever is given, and an answer
+        that nobody changes keeps its bytes. `unless` may say of a whole answer that its last event would stay."""
+        self.stages.append(FinishStage(function, self.owner, changes=changes, unless=unless))
+
+    def count(
+        self, counting: Callable[[], Counting], *, passes: bool, changes: bool = False, always: bool = False
+    ) -> None:
+        """Have the tokens counted by what `counting` gives, before any other stage. That alone is no reason to write an
+        answer anew, unless it `changes` it: one that `passes`, unless another one changes it, says what its server
+        said; nobody reads it for that, and `counting` is not asked. Nor is it for a whole answer whose server has
+        counted, but for `always`."""
+        self._counting = counting, self.owner
+        self._passes = passes
+        self._fills, self._always = changes, always
+
+    def rewrite(self, function: RewriteFunction, *, first: bool = False) -> None:
+        """Let an asynchronous generator work on the batches of events: for what has to wait. `first`: before any other
+        stage changes something; those that look on, or fill in the last event, come before it."""
+        at = len(self.stages)
+        if first:
+            early = (WatchStage, FinishStage)
+            at = next((number for number, stage in enumerate(self.stages) if not isinstance(stage, early)), at)
+        self.stages.insert(at, RewriteStage(function, self.owner))
+        self._rewritten = True
+
+    # --- what comes of them
+    # ---------------------------------------------------------------------------------------------
+
+    def events(self) -> AsyncGenerator[list[Event], None]:
+        """The answer after all stages, one list of events per read of the backend. Ends with `Finish` or `Fault`.
+
+        Whoever may leave before the end must close it; then every stage is closed, outermost first, before this
+        returns.
+        """
+        return run(self._running(), self._source_batches())
+
+    async def whole(self) -> ModelReply:
+        """The whole answer after all stages. Raises the `GatewayError` with which it broke off."""
+        if self.streamed or self._rewritten:
+            async with aclosing(self.events()) as batches:
+                return await fold_batches(batches)
+        answer = await self._source_reply()
+        return await Chain(cast("list[Stage | FinishStage]", self._running(answer))).whole(answer)
+
+    def chain(self) -> Chain | None:
+        """The stages, if none of them waits before the last event."""
+        stages = self._running()
+        return None if self._rewritten else Chain(cast("list[Stage | FinishStage]", stages))
+
+    def settled(self) -> None:
+        """What was declared has been done."""
+        self.stages.clear()
+        self._rewritten = self._fills = False
+        self._counting = None
+
+    def _running(self, answer: ModelReply | None = None) -> list[AnyStage]:
+        """The stages in their order, those that count first if they are needed. `answer`: the whole one, if it is
+        there."""
+        if self._counting is None or (self._passes and not self.touched):
+            return self.stages[:]
+        usage = None if answer is None or self._always else answer.usage
+        if usage is not None and usage.missing is None:
+            return self.stages[:]
+        counting, owner = self._counting
+        fill, see = counting()
+        watching = () if see is None else (WatchStage(see, owner),)
+        return [*watching, FinishStage(fill, owner), *self.stages]
+
+    async def wire_body(self) -> bytes:
+        """The wire bytes of a whole answer; only if there is a `wire`."""
+        assert self.wire is not None
+        before = time.monotonic()
+        try:
+            return await self.wire.body()
+        finally:
+            self.waited_s += time.monotonic() - before
+
+    async def _source_batches(self) -> Batches:
+        if self.streamed:
+            async for batch in self._timed(self.source.batches()):
+                yield batch
+        else:
+            yield unfold(await self._source_reply())
+
+    async def _source_reply(self) -> ModelReply:
+        before = time.monotonic()
+        reply = await self.source.reply()
+        self.waited_s += time.monotonic() - before
+        return reply
+
+    async def _timed(self, items: AsyncIterator[T]) -> AsyncIterator[T]:
+        """The same items; the time until each comes is booked as waiting for the backend."""
+        while True:
+            before = time.monotonic()
+            try:
+                item = await anext(items)
+            except StopAsyncIteration:
+                return
+            finally:
+                self.waited_s += time.monotonic() - before
+            yield item
+
+    def goes_on(self, later: Reply) -> None:
+        """What this answer says next comes from `later`, so closing this one closes that one."""
+        self._next = later
+
+    def stop(self, reason: GatewayError) -> None:
+        """End it with this error, as a stream that is being sent or as soon as it is."""
+        self._stopped_by = reason
+        if self._stop is not None:
+            self._stop(reason)
+
+    def on_stop(self, stop: Callable[[GatewayError], None]) -> None:
+        """Whoever sends it as a stream says how it is ended."""
+        self._stop = stop
+        if self._stopped_by is not None:
+            stop(self._stopped_by)
+
+    async def close(self) -> None:
+        """Give up what is still open at the backend. `closed` tells whoever works on the answer that nobody wants
+        it. Forgets what was declared, and who sends it: they know the answer, and only the collector could free a
+        circle."""
+        self.closed = True
+        self._stop = None
+        self.settled()
+        if self._next is not None:
+            await self._next.close()
+        await self.source.close()
+
+
+class StaticSource(EventSource):
+    """A source whose events are known."""
+
+    def __init__(self, events: list[Event]) -> None:
+        self._events = events
+
+    async def batches(self) -> Batches:
+        yield self._events
+
+    async def close(self) -> None:
+        pass

@@ -1,0 +1,257 @@
+"""What middlewares declare on an answer: the steps through which its events go on their way out.
+
+Rules:
+
+1. A stage sees every event of a stream once, in order. None waits but `FinishStage`, which does so for the last event,
+   and `RewriteStage`.
+2. A stage says of itself what matters for the way of the bytes: whether it changes anything, and whether plain text may
+   go by it.
+3. An exception in what a middleware declared ends the stream with a `Fault` under the middleware's name, or switches
+   the stage off (`on_failure: skip`).
+
+How they run is `toolwire.pipeline.chain.chain`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from typing import Final, Protocol
+
+from toolwire.errors import Defect, GatewayError
+from toolwire.events import Event, Fault
+from toolwire.folding import ending, fold, unfold
+from toolwire.model import ModelReply
+
+Batches = AsyncIterator[list[Event]]
+"""Events by what one read brought."""
+
+Following = AsyncGenerator[list[Event], None]
+"""What comes in place of the last event of an answer, up to another last one."""
+
+FinishFunction = Callable[[Event], Awaitable[Event | Following]]
+RewriteFunction = Callable[[Batches], Batches]
+ReplyTest = Callable[[ModelReply], bool]
+
+
+class Owner(Protocol):
+    """Who answers for a stage: `toolwire.pipeline.chain.middleware.MiddlewareRunner`."""
+
+    skip: bool
+    """Go on without the stage when it breaks."""
+
+    def report(self, error: Exception) -> None:
+        """Log and count that it broke."""
+
+    def defect(self) -> Defect:
+        """What the client gets to see of it."""
+
+
+class Stage:
+    """A step that works on events without waiting; `feed` is to be written. `changes`: it may, so the answer's bytes
+    have to be made of what it gives. `only_rewritten`: it has a say only where somebody else has the answer written
+    anew; one whose bytes pass goes by without it. `passes_text`: what follows in a block of text or reasoning may go by
+    it unseen, or be shown late and as one."""
+
+    # No ABC: which kind of stage one is, is asked for every read, and that would be a call.
+
+    changes: bool = True
+    only_rewritten: bool = False
+    passes_text: bool = False
+    later: Sequence[Event] = ()
+    """What `feed` was given and has put off, because it takes long: `work` does it in a thread."""
+
+    def feed(self, events: list[Event]) -> list[Event]:
+        """What becomes of these events, which one read brought. What it holds back it has to give out at the last
+        event."""
+        raise NotImplementedError
+
+    async def work(self) -> list[Event]:
+        """What becomes of what is put off. What comes meanwhile is put off as well."""
+        raise NotImplementedError
+
+    def waits_in(self, block: int) -> bool:
+        """Whether the text of this open block has to go through `feed`, though text passes elsewhere."""
+        return False
+
+    def leaves(self, reply: ModelReply) -> bool:
+        """Whether the events of this whole answer would come out of `feed` as they are, and nobody would miss it if
+        they never went in. False says nothing."""
+        return False
+
+    def take(self, reply: ModelReply) -> ModelReply | None:
+        """What its events would fold to that come out of `feed`, for a whole answer that it does not leave; None: they
+        have to go in. A call that was found in text has its `source` in its `extra` until all stages are through.
+        Raises the `GatewayError` with which it ends the answer."""
+        return None
+
+
+class WatchStage(Stage):
+    """Shows every event to one function. An exception in it ends the stream with a `Fault`, or the watching
+    (`on_failure: skip`)."""
+
+    changes = False
+    passes_text = True
+
+    def __init__(self, function: Callable[[Event], None], owner: Owner | None, unless: ReplyTest | None = None) -> None:
+        self._function = function
+        self._owner = owner
+        self._unless = unless
+        self._on = True
+
+    def leaves(self, reply: ModelReply) -> bool:
+        """See `Stage`."""
+        return self._unless is not None and self._unless(reply)
+
+    def feed(self, events: list[Event]) -> list[Event]:
+        """The same events."""
+        if self._on:
+            for index, event in enumerate(events):
+                try:
+                    self._function(event)
+                except Exception as error:
+                    self._on = False
+                    fault = broken(self._owner, error)
+                    return events if fault is None else [*events[:index], fault]
+        return events
+
+
+class FinishStage:
+    """Lets one function work on the last event. An exception in it, or in what it gives, becomes the last event, a
+    `Fault`, or is only reported (`on_failure: skip`)."""
+
+    passes_text: Final = True
+
+    def __init__(
+        self,
+        function: Callable[[Event], Awaitable[object]],
+        owner: Owner | None,
+        *,
+        changes: bool = True,
+        unless: ReplyTest | None = None,
+    ) -> None:
+        self.changes = changes
+        self._function = function
+        self._owner = owner
+        self._unless = unless
+
+    def leaves(self, reply: ModelReply) -> bool:
+        """Whether the last event of this whole answer would stay, and nobody would miss it."""
+        return self._unless is not None and self._unless(reply)
+
+    async def take(self, reply: ModelReply) -> ModelReply | None:
+        """This whole answer, when the function has seen its last event, if that stays; None: its events have to come.
+        Raises the `GatewayError` that takes its place."""
+        if self.changes:
+            return None
+        given = await self.finish(ending(reply))
+        if isinstance(given, Fault):
+            raise given.error
+        return reply
+
+    async def finish(self, last: Event) -> Event | Following:
+        """What takes the place of `last`."""
+        try:
+            given = await self._function(last)
+            if not self.changes:
+                return last
+            if isinstance(given, Event):
+                return given
+            if isinstance(given, AsyncGenerator):
+                return self._following(given, last)
+            raise TypeError(f"what is given for the last event is a {type(given).__name__}, no event and no generator")
+        except Exception as error:
+            return broken(self._owner, error) or last
+
+    async def _following(self, given: Following, last: Event) -> Following:
+        async with aclosing(given) as batches:
+            try:
+                async for batch in batches:
+                    yield batch
+            except Exception as error:
+                yield [broken(self._owner, error) or last]
+
+
+class RewriteStage:
+    """Lets an asynchronous generator work on the batches of events. An unexpected exception in it, none from further
+    in, ends the stream with a `Fault`; under `on_failure: skip`, if nothing has been given, the events go on as they
+    came."""
+
+    changes: Final = True
+    passes_text: Final = False
+
+    def __init__(self, function: RewriteFunction, owner: Owner | None) -> None:
+        self._function = function
+        self._owner = owner
+
+    async def rewritten(self, batches: Batches) -> Batches:
+        """What becomes of a stream."""
+        owner = self._owner
+        silent = owner is not None and owner.skip
+        taken: list[list[Event]] = []  # as long as they may have to go on as they came
+        inner: Exception | None = None
+
+        async def noted() -> Batches:
+            nonlocal inner
+            try:
+                async for batch in batches:
+                    if silent:
+                        taken.append(batch[:])
+                    yield batch
+            except Exception as error:
+                inner = error
+                raise
+
+        source = noted()
+        given = self._function(source)
+        try:
+            async for batch in given:
+                silent = False
+                taken.clear()
+                yield batch
+            return
+        except GatewayError:
+            raise
+        except Exception as error:
+            if owner is None or error is inner:
+                raise
+            owner.report(error)
+            if not silent:
+                yield [Fault(owner.defect())]
+                return
+        finally:
+            for generator in (given, source):
+                if isinstance(generator, AsyncGenerator):
+                    await generator.aclose()
+        for batch in taken:
+            yield batch
+        async for batch in batches:
+            yield batch
+
+
+AnyStage = Stage | FinishStage | RewriteStage
+
+
+def collected(function: Callable[[ModelReply], Awaitable[ModelReply]]) -> RewriteFunction:
+    """What `Reply.rewrite` takes, of a function that sees and changes the whole answer. Holds a stream back until it is
+    complete; one that ended with a `Fault` goes by."""
+
+    async def whole(batches: Batches) -> Batches:
+        events = [event async for batch in batches for event in batch]
+        if events and isinstance(events[-1], Fault):
+            yield events
+            return
+        yield unfold(await function(fold(events)))
+
+    return whole
+
+
+def broken(owner: Owner | None, error: Exception) -> Fault | None:
+    """What becomes of a stream in which a stage of `owner` raised: a `Fault`, or None if it goes on without the stage.
+    Raises `error` if nobody answers for the stage."""
+    if owner is None:
+        raise error
+    if isinstance(error, GatewayError):
+        return Fault(error)
+    owner.report(error)
+    return None if owner.skip else Fault(owner.defect())

@@ -1,0 +1,1 @@
+"""Stored responses and conversations, and responses that are made in the background."""

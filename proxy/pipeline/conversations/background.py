@@ -1,0 +1,310 @@
+"""Answers that are made in the background (R28.7): a request with `background: true` goes on without its client.
+
+Rules:
+
+1. The exchange is the same as any other, in a task of its own; where a client's connection would be is a `Sink`, whose
+   frames go to the store. Everybody who wants them, the first client among them, reads them there (`Follower`),
+   in whichever process.
+2. A response is `queued` in the store before its client hears of it. Whoever makes it renews a *lease*, an entry that
+   lives for `background.lease_s`. A response that is neither over nor leased is made by nobody any more: it has failed,
+   and whoever notices says so (`settled`).
+3. What is over stays as it is: a late end of somebody whose lease was lost is not put.
+4. The lease is given up last, when all events are in the store. So an event that is not there then never comes.
+5. How many are made at once stands in the store as well, one entry for each key and one for all: the limits hold over
+   all processes. Who has no lease takes no place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Final, Literal
+
+from aiohttp import web
+
+from toolwire.config import BackgroundConfig
+from toolwire.errors import Cancelled, ClientFault, Defect, GatewayError, Unavailable
+from toolwire.ingress.liveness import LivenessMonitor
+from toolwire.pipeline.conversations.background_events import MARK, EventLog, Follower, lease_id, runs
+from toolwire.pipeline.conversations.stored import Conversations
+from toolwire.pipeline.exchange.exchange import Exchange
+from toolwire.pipeline.sending.detached import Sink, detached
+from toolwire.protocols.base import TurnForm, WriteOptions
+from toolwire.protocols.shared.turn import Turn
+from toolwire.store.base import StoreUnavailable
+from toolwire.support.offload import offload
+
+LOG: Final = logging.getLogger("toolwire.background")
+
+FLUSH_S: Final = 0.05
+"""How often new events are written."""
+AWAY_S: Final = 1.0
+"""Seconds between two attempts to reach a store that is unavailable."""
+RENEWALS: Final = 4
+"""Renewals of a lease within its lifetime."""
+END_S: Final = 5.0
+"""Seconds that the end of an application waits for runs that were told to end."""
+
+Work = Callable[[web.Request], Coroutine[Any, Any, web.StreamResponse]]
+
+
+class Background:
+    """The answers that an application makes in the background. `silence_s`: how long a stream of events may be silent
+    before a sign of life."""
+
+    def __init__(self, config: BackgroundConfig, conversations: Conversations, silence_s: float) -> None:
+        self.config = config
+        self.conversations = conversations
+        self._silence_s = silence_s
+        self._runs: set[BackgroundRun] = set()
+        self._idle: asyncio.Event | None = None
+
+    def follower(self, turn: Turn, form: TurnForm, after: int = -1) -> Follower:
+        """Follower that sends the events of a response behind number `after`."""
+        return Follower(self.conversations, self._silence_s, turn, form, after)
+
+    @property
+    def number(self) -> int:
+        """How many are made now."""
+        return len(self._runs)
+
+    async def begin(self, request: web.Request, exchange: Exchange, work: Work) -> web.StreamResponse | Turn:
+        """Have `work` done in a task of its own, for a request without a connection. Returns the turn when it is
+        queued, or the answer if it came to none. Raises `ClientFault` without a store."""
+        if not self.conversations.keeps:
+            raise ClientFault(
+                "Invalid 'background': no responses are kept here.",
+                code="unsupported_parameter",
+                param="background",
+                hint="Leave it out. The operator sets `store.kind`.",
+            )
+        run = exchange.background = BackgroundRun(self, exchange)
+        task = asyncio.get_running_loop().create_task(run.carry_out(detached(request, run.sink), work))
+        request[DETACHED] = True
+        self._runs.add(run)
+        task.add_done_callback(lambda _: self._ended(run, task))
+        begun = asyncio.ensure_future(run.begun.wait())
+        try:
+            await asyncio.wait({task, begun}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            begun.cancel()
+        return run.turn if run.turn is not None else task.result()
+
+    async def idle(self) -> None:
+        """Wait until none is made."""
+        while self._runs:
+            if self._idle is None or self._idle.is_set():
+                self._idle = asyncio.Event()
+            await self._idle.wait()
+
+    async def running(self, app: web.Application) -> AsyncIterator[None]:
+        """For `app.cleanup_ctx`: none outlives the application."""
+        yield
+        for run in [*self._runs]:
+            run.stop(Unavailable("The gateway is stopping. Send the request again.", code="shutting_down"))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(END_S):
+                await self.idle()
+
+    def _ended(self, run: BackgroundRun, task: asyncio.Task[web.StreamResponse]) -> None:
+        self._runs.discard(run)
+        if not task.cancelled():
+            task.exception()  # if nobody waits for it any more
+        if self._idle is not None and not self._runs:
+            self._idle.set()
+
+
+DETACHED: Final = web.RequestKey("toolwire.detached", bool)
+"""The answer to this request is made elsewhere, and so is the end of its exchange."""
+BACKGROUND: Final = web.AppKey("toolwire.background", Background)
+
+
+class BackgroundRun:
+    """One answer that is made in the background. `turn` is what is kept of it since it was queued; `begun` says that.
+    `monitor` ends it."""
+
+    def __init__(self, background: Background, exchange: Exchange) -> None:
+        self.turn: Turn | None = None
+        self.begun = asyncio.Event()
+        self.monitor: LivenessMonitor | None = None
+        self._background = background
+        self._conversations = background.conversations
+        self._exchange = exchange
+        self._log = EventLog(background.conversations, background.config.event_bytes)
+        self.sink = Sink(self._log.add)
+        self._upkeep: asyncio.Task[None] | None = None
+        self._places: list[str] = []
+        self._over = False
+
+    def stop(self, reason: GatewayError) -> None:
+        """End it with this error."""
+        if self.monitor is not None:
+            self.monitor.stop(reason)
+
+    async def carry_out(self, request: web.Request, work: Work) -> web.StreamResponse:
+        """Make the answer, and see to it that what is kept of it has an end."""
+        timer = asyncio.get_running_loop().call_later(self._background.config.max_s, self._too_long)
+        try:
+            return await work(request)
+        finally:
+            timer.cancel()
+            await self._finish()
+            self._exchange.background = None  # they know each other
+
+    def _too_long(self) -> None:
+        seconds = self._background.config.max_s
+        self.stop(
+            GatewayError(f"The response took longer than {seconds:g} s (`background.max_s`).", code="upstream_timeout")
+        )
+
+    # --- the beginning ----------------------------------------------------------------------------------------------
+
+    async def queue(self, turn: Turn, form: TurnForm, options: WriteOptions, *, large: bool) -> Turn:
+        """Keep `turn`, which may be `large`, as queued: from then on its client knows of it.
+
+        Raises `ClientFault` `rate_limit_exceeded`, and `StoreUnavailable`.
+        """
+        ident, owner, config = turn.id, turn.owner, self._background.config
+        self._form = form
+        marked = replace(turn, extra={**turn.extra, MARK: {}})
+        turn, frames = await offload(large, form.queued, marked, options)
+        await self._renew(ident, owner)
+        self._log.turn = turn
+        try:
+            for account, most in ((owner, config.per_key), (MARK, config.total)):
+                await self._take_place(account, most, (ident, owner))
+                self._places.append(account)
+            self._log.add(frames)
+            await self._log.flush()
+            await self._conversations.put(turn)
+        except BaseException:
+            await self._leave(ident, owner)
+            raise
+        self._upkeep = asyncio.get_running_loop().create_task(self._keep_up(ident, owner))
+        assert self.monitor is not None
+        self._conversations.began(turn, self.monitor)
+        self.turn = turn
+        self.begun.set()
+        return turn
+
+    async def put(self, turn: Turn) -> None:
+        """Keep what has become of it; rule 3. Raises `StoreUnavailable`."""
+        await self._conversations.change(turn.id, turn.owner, lambda now: turn if runs(now) else None)
+
+    async def _take_place(self, account: str, most: int, me: tuple[str, str]) -> None:
+        for last in (False, True):
+            taken = await self._conversations.change(MARK, account, lambda turn: _with_place(turn, account, most, me))
+            if taken is not None:
+                return
+            if last:
+                break
+            known = await self._conversations.get(MARK, account)
+            places = _places(known)
+            leases = {(lease_id(ident), owner): (ident, owner) for ident, owner in places}
+            present = await self._conversations.present(leases)
+            alive = {leases[lease] for lease in present}
+            await self._conversations.change(
+                MARK,
+                account,
+                lambda turn, alive=alive, places=places: _only(turn, alive, places),  # type: ignore[misc]
+            )
+        who, option = ("in all", "total") if account == MARK else ("for one API key", "per_key")
+        raise ClientFault(
+            f"{most} responses are made in the background at once {who}, which is the limit (`background.{option}`). "
+            "Please try again when another one has ended.",
+            code="rate_limit_exceeded",
+            headers={"Retry-After": "1"},
+        )
+
+    async def _renew(self, ident: str, owner: str) -> None:
+        now = time.time()
+        expires = now + self._background.config.lease_s
+        lease = Turn(id=lease_id(ident), owner=owner, status="kept", created=now, expires=expires)
+        await self._conversations.put(lease)
+
+    async def _keep_up(self, ident: str, owner: str) -> None:
+        """Write events and renew the lease, as long as it runs."""
+        pause = self._background.config.lease_s / RENEWALS
+        loop = asyncio.get_running_loop()
+        due = loop.time() + pause
+        while not self._over:
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(due):
+                    await self._log.news.wait()
+            try:
+                if loop.time() >= due:
+                    due = loop.time() + pause
+                    await self._renew(ident, owner)
+                await self._log.flush()
+            except StoreUnavailable as error:
+                LOG.warning("response %s: the store cannot be reached: %s", ident, error)
+                await asyncio.sleep(AWAY_S)
+            await asyncio.sleep(FLUSH_S)
+
+    # --- the end ----------------------------------------------------------------------------------------------------
+
+    async def _finish(self) -> None:
+        turn = self.turn
+        if turn is None:
+            return
+        self._conversations.ended(turn)
+        if self._upkeep is not None:
+            self._over = True
+            self._log.news.set()
+            await asyncio.wait({self._upkeep})
+        failure = self._exchange.failure or Defect("The answer was broken off.")
+        status: Literal["failed", "cancelled"] = "cancelled" if isinstance(failure, Cancelled) else "failed"
+        error = None if status == "cancelled" else failure
+        try:
+            await self._log.flush()
+            await self._conversations.change(
+                turn.id, turn.owner, lambda now: self._form.ended(now, status, error) if now and runs(now) else None
+            )
+        except StoreUnavailable as away:
+            LOG.error("response %s: its end could not be kept: %s", turn.id, away)
+        await self._leave(turn.id, turn.owner)
+
+    async def _leave(self, ident: str, owner: str) -> None:
+        """Give up its places and its lease."""
+        try:
+            for account in self._places:
+                await self._conversations.change(MARK, account, lambda turn: _only(turn, (), [(ident, owner)]))
+            await self._conversations.delete(lease_id(ident), owner)
+        except StoreUnavailable as error:
+            LOG.warning("response %s: its lease could not be given up: %s", ident, error)
+
+
+# --- places -----------------------------------------------------------------------------------------------------------
+
+
+Place = tuple[str, str]
+"""A response that is being made: its id, and whose it is."""
+
+
+def _places(turn: Turn | None) -> list[Place]:
+    return [] if turn is None else [(ident, owner) for ident, owner in turn.extra[MARK]["places"]]
+
+
+def _holding(account: str, places: Sequence[Place]) -> Turn:
+    now = time.time()
+    held: Mapping[str, Any] = {"places": [list(place) for place in places]}
+    return Turn(id=MARK, owner=account, status="kept", created=now, expires=now + 86_400.0, extra={MARK: held})
+
+
+def _with_place(turn: Turn | None, account: str, most: int, mine: Place) -> Turn | None:
+    """One more place; None if there is none."""
+    places = _places(turn)
+    if mine in places:
+        return turn
+    return None if len(places) >= most else _holding(account, [*places, mine])
+
+
+def _only(turn: Turn | None, alive: Sequence[Place] | set[Place], looked_at: Sequence[Place]) -> Turn | None:
+    """Without the places that were looked at and are not alive."""
+    if turn is None:
+        return None
+    return _holding(turn.owner, [place for place in _places(turn) if place in alive or place not in looked_at])

@@ -1,0 +1,59 @@
+"""Conversations made short, for clients that ask for it (R8.15): the model writes a summary, through the chain of its
+route like any other answer, and the client's protocol says what takes the conversation's place. Nothing is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from aiohttp import web
+
+from toolwire.ingress.budget import BodyShare
+from toolwire.model import ModelRequest
+from toolwire.pipeline.chain.reply import Reply
+from toolwire.pipeline.exchange.exchange import EXCHANGE, Exchange
+from toolwire.pipeline.paths.whole import note_usage
+from toolwire.pipeline.sending.delivery import Delivery
+from toolwire.protocols.shared.wire import dump
+from toolwire.record import AccessRecord
+
+
+class Compacting(Delivery):
+    """Serves one protocol's path for compaction."""
+
+    _detaches = False
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._read = self._asked
+
+    def _asked(self, body: Mapping[str, Any], raw: bytes) -> ModelRequest:
+        self._protocol.read_request(body, raw)  # its shape is checked as that of any other
+        asking = self._protocol.compacting(body)
+        return self._protocol.read_request(asking, dump(asking))
+
+    async def _exchange(self, request: web.Request, record: AccessRecord, ident: str, share: BodyShare) -> Exchange:
+        exchange = await super()._exchange(request, record, ident, share)
+        exchange.body = self._protocol.compacting(exchange.body)
+        exchange.aside = True
+        name = self._protocol.name
+        chain = exchange.route.chains[name]
+
+        async def answer(request: web.Request) -> web.StreamResponse:
+            response = await chain(request)
+            if not isinstance(response, Reply):
+                return response  # another middleware's own
+            return await self._answered(request[EXCHANGE], response)
+
+        exchange.route = replace(exchange.route, chains={name: answer})
+        return exchange
+
+    async def _answered(self, exchange: Exchange, reply: Reply) -> web.Response:
+        said = await reply.whole()
+        messages = exchange.received.messages if exchange.conversation is None else exchange.conversation
+        body = self._protocol.write_compacted(said, messages)
+        note_usage(exchange, said.usage, reply)
+        headers = {name: value for name, value in reply.headers.items() if name.lower().startswith("x-")}
+        return web.Response(body=body, content_type="application/json", headers=headers)

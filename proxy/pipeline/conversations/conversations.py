@@ -1,0 +1,235 @@
+"""Conversations with ids of their own over HTTP (R28.7): `/v1/conversations` and the items in them.
+
+Rules:
+
+1. Every look-up is by id and owner: somebody else's conversation does not exist (404). Without a store none does.
+2. A change is made of what is there when it is made (`ResponseStore.change`), so changes at once do not lose items,
+   whichever process makes them.
+3. What would be larger than `store.conversation_items` and `store.conversation_bytes` is refused. An answer that began
+   below them is added whole. Each change prolongs the life of its conversation.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from aiohttp import web
+
+from toolwire.config import StoreConfig
+from toolwire.errors import ClientFault, quote
+from toolwire.pipeline.conversations.responses import Page, list_of
+from toolwire.pipeline.conversations.stored import CONVERSATIONS, Conversations, away
+from toolwire.pipeline.handlers.admitting import AdmittedRequest, admitted
+from toolwire.pipeline.sending.delivery import CLIENTS, OWNER
+from toolwire.protocols.shared.conversation_form import ConversationForm, Items
+from toolwire.protocols.shared.turn import Turn
+from toolwire.protocols.shared.wire import dump, dump_in_pieces
+from toolwire.store.base import BudgetExceeded, ReadBudget, StoreUnavailable
+from toolwire.support.offload import OFFLOAD_BYTES, is_long, offload
+
+NOBODY: Final = ""
+"""The first and the last id of an empty list: the published type has texts there."""
+
+
+async def create(request: web.Request) -> web.StreamResponse:
+    """A new conversation with `items` and `metadata`."""
+    form = _form(request)
+    conversations = request.app[CONVERSATIONS]
+    async with _asked(request) as asked:
+        body = await asked.json()
+        if not conversations.keeps:
+            raise ClientFault(
+                "No conversations are kept here: `store.kind` is `none`.",
+                code="not_found",
+                hint="Send the whole conversation as 'input'.",
+            )
+        items = await _items(form, body)
+        now = time.time()
+        turn = form.new(request[OWNER], body.get("metadata") or {}, items, now, now + conversations.max_age_s)
+        check_room(form, turn, conversations.config)
+        await conversations.put(turn)
+        return await _send(asked, turn, lambda: dump(form.resource(turn)))
+
+
+async def read(request: web.Request) -> web.StreamResponse:
+    """The conversation, without its items."""
+    form = _form(request)
+    async with _asked(request) as asked:
+        turn = await _found(request, asked)
+        return await _send(asked, turn, lambda: dump(form.resource(turn)))
+
+
+async def update(request: web.Request) -> web.StreamResponse:
+    """Replace the metadata."""
+    form = _form(request)
+    async with _asked(request) as asked:
+        body = await asked.json()
+        if "metadata" not in body:
+            raise form.missing("metadata")
+        form.check({"metadata": body["metadata"]})
+        metadata = body["metadata"] or {}
+        turn = await _change(request, lambda turn, until: form.changed(turn, until, metadata=metadata))
+        return await _send(asked, turn, lambda: dump(form.resource(turn)))
+
+
+async def delete(request: web.Request) -> web.StreamResponse:
+    """Forget the conversation and its items."""
+    async with _asked(request) as asked:
+        turn = await _found(request, asked)
+        await request.app[CONVERSATIONS].delete(turn.id, turn.owner)
+        return await _send(
+            asked, turn, lambda: dump({"id": turn.id, "object": "conversation.deleted", "deleted": True})
+        )
+
+
+async def list_items(request: web.Request) -> web.StreamResponse:
+    """The items, newest first unless `order=asc`, in pages (`limit`, `after`)."""
+    form = _form(request)
+    page = Page(request.query)
+    async with _asked(request) as asked:
+        turn = await _found(request, asked)
+        return await _send(asked, turn, lambda: page.write(form.items_of(turn), NOBODY))
+
+
+async def add_items(request: web.Request) -> web.StreamResponse:
+    """Add `items` behind those that are there; the added ones."""
+    form = _form(request)
+    async with _asked(request) as asked:
+        body = await asked.json()
+        if body.get("items") is None:
+            raise form.missing("items")
+        items = await _items(form, body)
+        config = request.app[CONVERSATIONS].config
+
+        def work(turn: Turn, until: float) -> Turn:
+            longer = form.appended(turn, items, until)
+            check_room(form, longer, config)
+            return longer
+
+        turn = await _change(request, work)
+        return await _send(asked, turn, lambda: list_of(items, False, NOBODY))
+
+
+async def read_item(request: web.Request) -> web.StreamResponse:
+    """One item."""
+    form = _form(request)
+    async with _asked(request) as asked:
+        turn = await _found(request, asked)
+        item = form.items_of(turn)[_place(form, turn, request.match_info["item"])]
+        return await _send(asked, turn, lambda: dump_in_pieces(item))
+
+
+async def delete_item(request: web.Request) -> web.StreamResponse:
+    """Take one item out; the conversation."""
+    form = _form(request)
+    ident = request.match_info["item"]
+
+    def work(turn: Turn, until: float) -> Turn:
+        at, items = _place(form, turn, ident), form.items_of(turn)
+        return form.changed(turn, until, items=[*items[:at], *items[at + 1 :]])
+
+    async with _asked(request) as asked:
+        turn = await _change(request, work)
+        return await _send(asked, turn, lambda: dump(form.resource(turn)))
+
+
+# --- what they share --------------------------------------------------------------------------------------------------
+
+
+def check_room(form: ConversationForm, turn: Turn, config: StoreConfig) -> None:
+    """Raises `ClientFault` `request_too_large` if a conversation holds more than may be kept."""
+    number, size = len(form.items_of(turn)), len(turn.said) if isinstance(turn.said, bytes) else turn.size
+    for has, most, what in (
+        (number, config.conversation_items, "items"),
+        (size, config.conversation_bytes, "bytes"),
+    ):
+        if has > most:
+            raise ClientFault(
+                f"The conversation would have {has} {what}, and {most} are kept at most.",
+                code="request_too_large",
+                hint=f"Delete items, or begin a new conversation. The limit is `store.conversation_{what}`.",
+            )
+
+
+def not_found(ident: str, param: str | None = None) -> ClientFault:
+    """The error for a conversation that the client does not have."""
+    return ClientFault(f"Conversation with id {quote(ident)} not found.", code="not_found", param=param)
+
+
+async def append(
+    conversations: Conversations, form: ConversationForm, ident: str, owner: str, items: Sequence[Any]
+) -> None:
+    """Add what was said in a turn; nothing if the conversation was deleted meanwhile. Raises `StoreUnavailable`."""
+    new = [item for item in items if item.get("type") != "item_reference" and isinstance(item.get("id"), str)]
+    expires = time.time() + conversations.max_age_s
+    await conversations.change(ident, owner, lambda turn: None if turn is None else form.appended(turn, new, expires))
+
+
+def _form(request: web.Request) -> ConversationForm:
+    """In whose words a conversation is shown."""
+    turns = request.app[CLIENTS].of(request.path, request.headers).turns
+    assert turns is not None  # only who has conversations has these routes
+    assert turns.conversations is not None
+    return turns.conversations
+
+
+@asynccontextmanager
+async def _asked(request: web.Request) -> AsyncIterator[AdmittedRequest]:
+    """A request that is held against the limits."""
+    async with admitted(request, counted=True) as asked:
+        try:
+            yield asked
+        except StoreUnavailable as error:
+            raise away(error) from error
+
+
+async def _items(form: ConversationForm, body: dict[str, Any]) -> Items:
+    """The items in a body, with ids. Raises `ClientFault`."""
+    await offload(True, form.check, body)
+    return await offload(is_long(body), form.with_ids, body.get("items") or ())
+
+
+async def _found(request: web.Request, asked: AdmittedRequest) -> Turn:
+    """The conversation that a request is about. The bytes of a large one count in the budget of bodies (R33.2)."""
+    form = _form(request)
+    ident, owner = request.match_info["id"], request[OWNER]
+    conversations = request.app[CONVERSATIONS]
+    try:
+        turn = await conversations.get(ident, owner, ReadBudget(OFFLOAD_BYTES, OFFLOAD_BYTES))
+    except BudgetExceeded as large:
+        asked.hold(large.size)
+        turn = await conversations.get(ident, owner)
+    if turn is None or not form.is_conversation(turn):
+        raise not_found(ident)
+    return turn
+
+
+async def _change(request: web.Request, work: Callable[[Turn, float], Turn]) -> Turn:
+    """The conversation that a request names, changed by `work`."""
+    form = _form(request)
+    ident, owner = request.match_info["id"], request[OWNER]
+    conversations = request.app[CONVERSATIONS]
+    expires = time.time() + conversations.max_age_s
+
+    def change(turn: Turn | None) -> Turn | None:
+        return work(turn, expires) if turn is not None and form.is_conversation(turn) else None
+
+    turn = await conversations.change(ident, owner, change)
+    if turn is None:
+        raise not_found(ident)
+    return turn
+
+
+def _place(form: ConversationForm, turn: Turn, ident: str) -> int:
+    for place, item in enumerate(form.items_of(turn)):
+        if item["id"] == ident:
+            return place
+    raise ClientFault(f"Item with id {quote(ident)} not found in conversation {quote(turn.id)}.", code="not_found")
+
+
+async def _send(asked: AdmittedRequest, turn: Turn, write: Callable[[], bytes]) -> web.StreamResponse:
+    body = await offload(turn.size > OFFLOAD_BYTES or len(turn.said) > OFFLOAD_BYTES, write)
+    return await asked.send(web.Response(body=body, content_type="application/json"))

@@ -1,0 +1,183 @@
+"""Several answers of a model as one: what of each the client sees, and what is to be run. Pure: events in, events out.
+
+Rules:
+
+1. One `Start`, one `Finish`; blocks are numbered once; texts of different rounds are set apart by an empty line.
+2. Text, reasoning and the gateway's own calls, where they are shown, pass while they come. So do calls of the client
+   that are given out while they come (R6.13). From the first other call of the client on an answer is held until its
+   end, because server-side calls run first (R15.9).
+   A call that is shown with its result (`Shown`) keeps its place among what is held until it has one.
+3. A call that was cut off is neither run nor said to the model again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start, is_live, numbered
+from toolwire.folding import Folding
+from toolwire.model import Part, Refusal, Text, ToolUse, Usage
+from toolwire.pipeline.conversations.tool_memory import marked_id
+from toolwire.upstream.servers.usage import added
+
+BREAK = "\n\n"
+
+
+class LoopState:
+    """What the rounds of one answer share."""
+
+    def __init__(self) -> None:
+        self.started = False
+        self.said = False
+        """A round before has said something."""
+        self.usage: Usage | None = None
+        self._blocks = 0
+
+    def new_block(self) -> int:
+        """The number of the next block."""
+        self._blocks += 1
+        return self._blocks - 1
+
+    def count(self, usage: Usage | None) -> None:
+        """Add the usage of a round."""
+        self.usage = added(self.usage, usage)
+
+
+class Shown:
+    """The place of a call that is shown with its result, in one item."""
+
+
+class ModelTurn:
+    """One answer of the model. `is_ours` says which calls the gateway runs; `exposes`: the client sees them; `shows`:
+    it sees these with their results; `marks`: a call that is given out while it comes gets an id under which something
+    can be kept."""
+
+    def __init__(
+        self,
+        state: LoopState,
+        is_ours: Callable[[Open], bool],
+        *,
+        exposes: bool = False,
+        shows: Callable[[Open], bool] = lambda _: False,
+        marks: bool = False,
+    ) -> None:
+        self.calls: list[ToolUse] = []
+        """The gateway's own calls, whole ones."""
+        self.held: list[Event | Shown] = []
+        """What is given out when they have been run."""
+        self.finish: Finish | None = None
+        self.over = False
+        self._state = state
+        self._is_ours = is_ours
+        self._exposes = exposes
+        self._shows = shows
+        self._places: dict[int, Shown] = {}
+        self._marks = marks
+        self._folding = Folding()
+        self._numbers: dict[int, int] = {}
+        self._ours: dict[int, Open] = {}
+        self._texts: set[int] = set()
+        self._clients: list[Open] = []
+        self._marked: str | None = None
+        self._holds = False
+        self._said = False
+
+    @property
+    def asks_client(self) -> bool:
+        """There is a call that only the client can answer."""
+        return bool(self._clients)
+
+    def feed(self, events: Iterable[Event]) -> list[Event]:
+        """What of these events the client sees now."""
+        out: list[Event] = []
+        for event in events:
+            if self.over:
+                break
+            self._folding.feed(event)
+            if isinstance(event, Finish):
+                self.finish, self.over = event, True
+                self._state.count(event.usage)
+                self._state.said = self._state.said or self._said
+                self._read_calls()
+            elif isinstance(event, Fault):
+                self.over = True
+                out += [held for held in self.held if not isinstance(held, Shown)]
+                out.append(event)
+            elif (shown := self._shown(event)) is not None:
+                (self.held if self._holds else out).append(shown)
+        return out
+
+    @property
+    def shown_calls(self) -> list[ToolUse]:
+        """Those of `calls` that are shown with their results, in the order of their places."""
+        placed = {(self._ours[block].call_id, self._ours[block].name) for block in self._places}
+        return [use for use in self.calls if (use.call_id, use.name) in placed]
+
+    def is_clients(self, event: Event) -> bool:
+        """Whether an event that was shown begins a call that only the client can answer."""
+        return any(event is opened for opened in self._clients)
+
+    def mark(self) -> str:
+        """Give the first call of the client an id under which something can be kept, if it has none yet."""
+        if self._marked is None:
+            self._marked = self._clients[0].call_id = marked_id()
+        return self._marked
+
+    def parts(self) -> tuple[Part, ...]:
+        """What the model said and which of the gateway's tools it called, for its next round."""
+        said = self._folding.reply().choices[0].parts
+        return tuple(part for part in said if isinstance(part, Text | Refusal) or part in self.calls)
+
+    def _shown(self, event: Event) -> Event | None:
+        match event:
+            case Start():
+                first, self._state.started = not self._state.started, True
+                return event if first else None
+            case Open():
+                return self._opened(event)
+            case Delta():
+                number = self._numbers.get(event.block)
+                if number is None:
+                    return None
+                text = event.text
+                if event.block in self._texts and not self._said and text.strip():
+                    self._said = True
+                    text = BREAK + text if self._state.said and not self._exposes else text
+                return Delta(number, text, event.extra)
+            case Close():
+                opened = self._ours.get(event.block)
+                if opened is not None and event.status == "truncated":
+                    del self._ours[event.block]
+                    if (place := self._places.pop(event.block, None)) is not None:
+                        self.held.remove(place)
+                number = self._numbers.get(event.block)
+                return None if number is None else Close(number, event.status, event.extra)
+            case _:
+                return event
+
+    def _opened(self, event: Open) -> Open | None:
+        if event.kind is BlockKind.TOOL_CALL and self._is_ours(event):
+            self._ours[event.block] = event
+            if self._shows(event):
+                self._places[event.block] = place = Shown()
+                self.held.append(place)
+                self._holds = True
+                return None
+            if not self._exposes:
+                return None
+        number = self._numbers[event.block] = self._state.new_block()
+        shown = numbered(event, number)
+        if event.kind is BlockKind.TEXT:
+            self._texts.add(event.block)
+        elif event.kind is BlockKind.TOOL_CALL and event.block not in self._ours:
+            self._clients.append(shown)
+            if not is_live(event):
+                self._holds = True
+            elif self._marks and not self._holds and self._marked is None:
+                self._marked = shown.call_id = marked_id()
+        return shown
+
+    def _read_calls(self) -> None:
+        own = {(opened.call_id, opened.name) for opened in self._ours.values()}
+        parts = self._folding.reply().choices[0].parts
+        self.calls = [part for part in parts if isinstance(part, ToolUse) and (part.call_id, part.name) in own]

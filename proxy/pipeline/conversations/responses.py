@@ -1,0 +1,182 @@
+"""Stored responses over HTTP (R8.14, R28.7): `GET`, `DELETE`, `input_items`, `cancel`.
+
+Every look-up is by id and owner: somebody else's response does not exist (404). Without a store nothing exists. What is
+read are messages, whatever protocol they were kept by; what is shown is made by the protocol at whose path somebody
+asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from aiohttp import web
+
+from toolwire.errors import ClientFault, quote
+from toolwire.pipeline.conversations.background import BACKGROUND
+from toolwire.pipeline.conversations.background_events import MARK, forget_events, settled
+from toolwire.pipeline.conversations.stored import CONVERSATIONS, away
+from toolwire.pipeline.conversations.tool_memory import kept_for
+from toolwire.pipeline.handlers.admitting import AdmittedRequest, admitted
+from toolwire.pipeline.sending.delivery import CLIENTS, OWNER
+from toolwire.protocols.base import TurnForm
+from toolwire.protocols.shared.turn import RUNNING, Turn
+from toolwire.protocols.shared.wire import dump, dump_in_pieces
+from toolwire.store.base import BudgetExceeded, ReadBudget, StoreUnavailable
+from toolwire.support.offload import OFFLOAD_BYTES, OFFLOAD_MESSAGES, offload
+
+MAX_PAGE: Final = 100
+DEFAULT_PAGE: Final = 20
+
+
+async def read(request: web.Request) -> web.StreamResponse:
+    """The response as it is now; with `stream=true` the events of one that is made in the background, those behind
+    `starting_after`."""
+    form, after = _form(request), _after(request.query)
+    async with _turn(request) as (turn, asked):
+        if after is not None and request.method == "GET":
+            follower = request.app[BACKGROUND].follower(turn, form, after)
+            if not await follower.exists():
+                raise ClientFault(
+                    "The events of this response are not kept: it was not made in the background, or they are gone.",
+                    param="stream",
+                    hint="Ask for it without `stream`.",
+                )
+            return await follower.send(request, asked.monitor)
+        return await _answer(asked, turn, lambda: dump_in_pieces(form.shown(turn)))
+
+
+async def delete(request: web.Request) -> web.StreamResponse:
+    """Forget a response, and what server-side tools gave for the calls in it. Conversations that go on from it end."""
+    conversations = request.app[CONVERSATIONS]
+    async with _turn(request) as (turn, asked):
+        try:
+            if turn.status in RUNNING and MARK in turn.extra:  # nobody else would end it
+                await conversations.cancel(turn)
+            for ident in (turn.id, *kept_for(turn)):
+                await conversations.delete(ident, turn.owner)
+            await forget_events(conversations, turn)
+        except StoreUnavailable as error:
+            raise away(error) from error
+        return await _answer(asked, turn, lambda: dump({"id": turn.id, "object": "response", "deleted": True}))
+
+
+async def list_input(request: web.Request) -> web.StreamResponse:
+    """The input items of a response, newest first unless `order=asc`, in pages (`limit`, `after`)."""
+    form, page = _form(request), Page(request.query)
+    async with _turn(request) as (turn, asked):
+        return await _answer(asked, turn, lambda: page.write(form.listed(turn)))
+
+
+def _after(query: Mapping[str, str]) -> int | None:
+    """The number of the event behind which a stream of them is to begin; None: no stream is wanted. Raises
+    `ClientFault`."""
+    text = query.get("starting_after")
+    stream = query.get("stream", "false").lower()
+    if stream not in ("true", "false"):
+        raise ClientFault(f"`stream` must be 'true' or 'false', not {quote(stream)}.", param="stream")
+    if text is not None and not (text.isascii() and text.isdigit() and len(text) < 16):
+        raise ClientFault(
+            f"`starting_after` must be the number of an event, not {quote(text)}.", param="starting_after"
+        )
+    if stream == "false":
+        return None
+    return -1 if text is None else int(text)
+
+
+class Page:
+    """The part of a list that a query asks for. Raises `ClientFault` for a query that asks for none."""
+
+    def __init__(self, query: Mapping[str, str]) -> None:
+        order = query.get("order", "desc")
+        if order not in ("asc", "desc"):
+            raise ClientFault(f"`order` must be 'asc' or 'desc', not {quote(order)}.", param="order")
+        text = query.get("limit", str(DEFAULT_PAGE))
+        if not (text.isascii() and text.isdigit() and 1 <= int(text) <= MAX_PAGE):
+            raise ClientFault(f"`limit` must be 1 to {MAX_PAGE}, not {quote(text)}.", param="limit")
+        self._newest_first = order == "desc"
+        self._after = query.get("after")
+        self._most = int(text)
+
+    def write(self, items: Sequence[Mapping[str, Any]], nobody: str | None = None) -> bytes:
+        """The page as JSON. Only its own items are made, but for the search for `after`. An empty one has `nobody` as
+        its first and last id. Raises `ClientFault` if no item has the id that was named."""
+        return list_of(*_page(items, self._newest_first, self._after, self._most), nobody)
+
+
+def _page(
+    items: Sequence[Mapping[str, Any]], newest_first: bool, after: str | None, most: int
+) -> tuple[Sequence[Mapping[str, Any]], bool]:
+    """The items, and whether there are more."""
+    places = range(len(items))[::-1] if newest_first else range(len(items))
+    if after is not None:
+        at = next((at for at, place in enumerate(places) if items[place].get("id") == after), None)
+        if at is None:
+            raise ClientFault(f"No item has the id {quote(after)}.", param="after")
+        places = places[at + 1 :]
+    return [items[place] for place in places[:most]], len(places) > most
+
+
+def list_of(page: Sequence[Mapping[str, Any]], more: bool, nobody: str | None = None) -> bytes:
+    """A list of items as JSON; `more`: there are further ones."""
+    return dump_in_pieces(
+        {
+            "object": "list",
+            "data": page,
+            "first_id": page[0].get("id") if page else nobody,
+            "last_id": page[-1].get("id") if page else nobody,
+            "has_more": more,
+        }
+    )
+
+
+async def cancel(request: web.Request) -> web.StreamResponse:
+    """Stop a response that is being made; one that is over stays as it is. A client may do so while the response takes
+    the last of its places."""
+    form = _form(request)
+    async with _turn(request, limited=False) as (turn, asked):
+        if turn.status in RUNNING:
+            try:
+                turn = await request.app[CONVERSATIONS].cancel(turn)
+            except StoreUnavailable as error:
+                raise away(error) from error
+        ended = turn
+        return await _answer(asked, ended, lambda: dump_in_pieces(form.shown(ended)))
+
+
+@asynccontextmanager
+async def _turn(request: web.Request, *, limited: bool = True) -> AsyncIterator[tuple[Turn, AdmittedRequest]]:
+    """The turn that a request is about. The request is held against the limits, unless it is not `limited`, and the
+    bytes of a large turn count in the budget of bodies (R33.2)."""
+    ident, owner = request.match_info["id"], request[OWNER]
+    conversations = request.app[CONVERSATIONS]
+    async with admitted(request, limited=limited, counted=limited) as asked:
+        try:
+            try:
+                turn = await conversations.get(ident, owner, ReadBudget(OFFLOAD_BYTES, OFFLOAD_BYTES))
+            except BudgetExceeded as large:
+                asked.hold(large.size)
+                turn = await conversations.get(ident, owner)
+        except StoreUnavailable as error:
+            raise away(error) from error
+        if turn is None or turn.status == "kept":  # the latter is no response, but what one will go on from
+            raise ClientFault(f"Response with id {quote(ident)} not found.", code="not_found")
+        try:
+            turn = await settled(conversations, turn, _form(request))
+        except StoreUnavailable as error:
+            raise away(error) from error
+        yield turn, asked
+
+
+async def _answer(asked: AdmittedRequest, turn: Turn, write: Callable[[], bytes]) -> web.StreamResponse:
+    """Sends what `write` returns. It is written in a thread for a large turn."""
+    body = await offload(turn.size > OFFLOAD_BYTES or len(turn.messages) > OFFLOAD_MESSAGES, write)
+    return await asked.send(web.Response(body=body, content_type="application/json"))
+
+
+def _form(request: web.Request) -> TurnForm:
+    """In whose words a turn is shown."""
+    form = request.app[CLIENTS].of(request.path, request.headers).turns
+    assert form is not None  # only who has turns has these routes
+    return form

@@ -1,0 +1,182 @@
+"""Everything about one client request, from the first byte read to the last byte written.
+
+Rule: per-request state lives here and nowhere else. A middleware instance serves all requests of an application at
+once, so what it wants to remember about one of them goes to `Exchange.state` under its own class.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from aiohttp import web
+
+from toolwire.call_policy.near import NearMiss
+from toolwire.errors import GatewayError
+from toolwire.model import EMPTY, Message, ModelRequest, ToolChoice, ToolSpec
+from toolwire.protocols.base import WriteOptions
+from toolwire.record import AccessRecord
+
+if TYPE_CHECKING:
+    from toolwire.formats.base import ToolFormat
+    from toolwire.formats.engine.restoring import Escapes
+    from toolwire.ingress.auth import ApiKey
+    from toolwire.pipeline.chain.reply import Reply
+    from toolwire.pipeline.conversations.background import BackgroundRun
+    from toolwire.pipeline.exchange.routing import Route
+    from toolwire.protocols.base import ClientSide
+
+LOG: Final = logging.getLogger("toolwire")
+
+
+ToolsBy = Literal["server", "gateway", "template"]
+"""The side that does the tools of a request. The server teaches them and reads the calls; or the gateway does both; or
+the model's chat template, in the server, teaches them and the gateway reads the calls (docs/adr/0046)."""
+
+
+@dataclass(frozen=True, slots=True)
+class OfferedTools:
+    """What the model was taught: set by the injection, read by whoever looks for calls in the answer.
+
+    `tools` may be called. `known` are all tools of that request, in play or not: a call of one that may not be called
+    is judged by that tool's own strictness (R9.2). `made` is what others made of it, each under a key of his own: the
+    same offer is made whenever the same tools come.
+    """
+
+    tools: tuple[ToolSpec, ...]
+    choice: ToolChoice
+    parallel: bool
+    format: ToolFormat
+    known: tuple[ToolSpec, ...]
+    made: dict[object, Any] = field(default_factory=dict, compare=False, repr=False)
+
+
+@dataclass(slots=True)
+class Exchange:
+    """One client request.
+
+    `id` is the request id (R17.7). `received` is the request as the client sent it, with the tools of the turns that it
+    continues; `request` is the current one and is replaced by every middleware that changes something. `body` is the
+    parsed JSON of the client, `owner` a hash of its key (empty without keys), `key` what is known of it, `conversation`
+    are its messages with those of the turns before, once they were looked for (else None), `created` the answer's time
+    in Unix seconds.
+    `offer` is what the model was taught (None: nothing was injected), `escapes` what was escaped in that prompt, `near`
+    the near misses of the present answer. `state` belongs to middlewares, one entry per class. `replies` are all that
+    came up on the way, so that each is closed at the end whatever became of it; `over` says that the end is there.
+    `only_counted`: its tokens are, and no server is asked. `aside`: what is said in it belongs to no conversation.
+    `failure` is the error with which it ended. `tools_by`: who does tools, where the route's `mode` leaves that open.
+    `constrained`: the server enforces calls. `headers` are those of the client's request. `background`: the answer is
+    made without its client.
+    """
+
+    id: str
+    protocol: ClientSide
+    route: Route
+    received: ModelRequest
+    request: ModelRequest
+    body: Mapping[str, Any]
+    record: AccessRecord
+    owner: str = ""
+    key: ApiKey | None = None
+    conversation: tuple[Message, ...] | None = None
+    created: int = field(default_factory=lambda: int(time.time()))
+    offer: OfferedTools | None = None
+    escapes: Escapes | None = None
+    near: list[tuple[int, NearMiss]] = field(default_factory=list)
+    state: dict[type, Any] = field(default_factory=dict)
+    replies: list[Reply] = field(default_factory=list)
+    over: bool = False
+    only_counted: bool = False
+    aside: bool = False
+    constrained: bool = False
+    failure: GatewayError | None = None
+    endings: list[Callable[[], None]] = field(default_factory=list)
+    tools_by: ToolsBy | None = None
+    headers: Mapping[str, str] = EMPTY
+    background: BackgroundRun | None = None
+    _options: WriteOptions | None = field(default=None, init=False, repr=False)
+
+    @property
+    def native(self) -> bool:
+        """The server gets the tools and makes the calls; nothing is taught (R24.1)."""
+        return self.tools_by == "server" or (self.tools_by is None and self.route.options.mode == "native")
+
+    @property
+    def templated(self) -> bool:
+        """The server gets the tools, so that the model's chat template writes them, and leaves the answer's text to the
+        gateway (R31.1)."""
+        return self.tools_by == "template" or (self.tools_by is None and self.route.options.mode == "template")
+
+    @property
+    def untouched(self) -> bool:
+        """No middleware changed the request (R1.6)."""
+        return self.request is self.received
+
+    def nearly(self, choice: int, miss: NearMiss) -> None:
+        """Note a near miss in the answer number `choice`, unless the same text is one in another form."""
+        if any(known == choice and earlier.overlaps(miss) for known, earlier in self.near):
+            return
+        self.near.append((choice, miss))
+        self.record.count("near_misses")
+
+    def at_end(self, function: Callable[[], None]) -> None:
+        """Call `function` when the exchange is over, whether all was sent, or nothing: the last that was given first,
+        at once if it is over. Nothing can be sent any more and nobody waits. An exception in it is logged."""
+        self.endings.append(function)
+        if self.over:
+            self._call_endings()
+
+    async def end(self) -> None:
+        """It is over: call what `at_end` was given, and close every reply that came up, also those behind one that
+        cannot be closed or at which this is cancelled. Empties the list: they know the exchange, and only the collector
+        could free a circle."""
+        self.over = True
+        if self.endings:
+            self._call_endings()
+        while self.replies:
+            reply = self.replies.pop(0)
+            self.record.waited += reply.waited_s
+            try:
+                await reply.close()
+            except BaseException:
+                await self.end()
+                raise
+
+    def note(self, reply: Reply) -> bool:
+        """See `replies`. True if `end` has to be called for it: it came when the exchange was over, out of a middleware
+        that did not let itself be cancelled."""
+        if reply in self.replies:
+            return False
+        self.replies.append(reply)
+        return self.over
+
+    def _call_endings(self) -> None:
+        while self.endings:
+            try:
+                self.endings.pop()()
+            except Exception:
+                LOG.exception("exchange %s: what a middleware wanted done at its end failed", self.id)
+
+    def write_options(self) -> WriteOptions:
+        """How this answer is written: the same for whoever asks, on the wire or for the store."""
+        known = self._options
+        if known is None or known.body is not self.body or known.conversation is not self.conversation:
+            options = self.route.options
+            known = self._options = WriteOptions(
+                request=self.received,
+                conversation=self.conversation,
+                created=self.created,
+                body=self.body,
+                reasoning_field=options.reasoning.field,
+                named_stop=options.calls.named_stop,
+                reasoning_tags=options.reasoning.tags or ("<think>", "</think>"),
+                responses=options.responses,
+            )
+        return known
+
+
+EXCHANGE: Final = web.RequestKey("toolwire.exchange", Exchange)
+"""Where an aiohttp middleware finds the exchange: `request[EXCHANGE]`."""

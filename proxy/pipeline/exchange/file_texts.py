@@ -1,0 +1,95 @@
+"""The texts of files in requests, for servers that take no files (R28.4). A conversation sends its files with every
+turn, so texts are kept in the application's cache."""
+
+from __future__ import annotations
+
+import asyncio
+from hashlib import blake2b
+from typing import Final
+
+from toolwire.model import ModelRequest, Opaque, Part, ToolResult, replace
+from toolwire.pipeline.exchange.exchange import Exchange
+from toolwire.protocols.shared.files import PDF, FileContent
+from toolwire.support.cache import Cache, CacheBudget, weight_of
+from toolwire.support.offload import offload
+from toolwire.support.pdf_text import pdf_text
+from toolwire.upstream.pool.conceding import find_concessions
+from toolwire.upstream.servers.adapt import capabilities_after
+from toolwire.upstream.servers.fit_files import changed_parts, file_in_words, files_in, in_words, is_sent
+
+READERS: Final = 2
+"""Files that are read at the same time."""
+MOST_FILES: Final = 32
+"""Files of one request that are read; further ones are notes."""
+
+
+class FileTexts:
+    """Reads files of requests."""
+
+    def __init__(self, budget: CacheBudget) -> None:
+        self._known: Cache[str] = budget.cache("file_texts")
+        self._turns = asyncio.Semaphore(READERS)
+
+    async def read(self, exchange: Exchange, request: ModelRequest) -> ModelRequest:
+        """The request with the text of each file, or a note, in its place where the server of the route is not sent the
+        file. The same object if there is none."""
+        found = list(files_in(request.messages))
+        flattened = not (exchange.native or exchange.templated)
+        if not found and not (flattened and _has_other_media(request)):
+            return request
+        pool = exchange.route.pool
+        takes = capabilities_after(
+            pool.capabilities,
+            [
+                find_concessions(
+                    member.endpoint.lessons,
+                    exchange.owner,
+                    member.name_of(request.model, exchange.route.config.upstream_model),
+                )
+                for member in pool.every
+            ],
+        )
+        texts: dict[int, Part] = {}
+
+        def tell(name: str, detail: str) -> None:
+            exchange.record.tolerate(name, detail, exchange.id)
+
+        for part, file, in_result in found:
+            if (in_result and flattened) or not is_sent(part, in_result, takes, pool.protocol):
+                text = file.as_text()
+                if text is None and file.media_type == PDF and len(texts) < MOST_FILES:
+                    text = await self._pdf(file)
+                texts[id(part)] = file_in_words(file, text, tell)
+
+        def changed(part: Opaque, in_result: bool) -> Part:
+            known = texts.get(id(part))
+            if known is not None:
+                return known
+            return in_words(part, tell) if flattened and in_result else part
+
+        messages = changed_parts(request.messages, changed)
+        return request if messages is request.messages else replace(request, messages=messages)
+
+    async def _pdf(self, file: FileContent) -> str | None:
+        data = await offload(True, file.bytes)
+        if data is None:
+            return None
+        key = blake2b(data, digest_size=16).digest()
+        text = self._known.get(key)
+        if text is None:
+            async with self._turns:
+                text = await pdf_text(data) or ""
+            self.keep(key, text)
+        return text or None
+
+    def keep(self, key: bytes, text: str) -> None:
+        """Keep the text of a file; `key` is a hash of its bytes."""
+        self._known.put(key, text, weight_of(text))
+
+
+def _has_other_media(request: ModelRequest) -> bool:
+    return any(
+        isinstance(part, ToolResult) and any(isinstance(inner, Opaque) for inner in part.parts)
+        for message in request.messages
+        for part in message.parts
+    )

@@ -1,0 +1,28 @@
+"""Limits of a request with all that the gateway puts in: those of a body (R33.2)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from toolwire.config import LimitsConfig
+from toolwire.errors import ClientFault
+from toolwire.model import ModelRequest
+from toolwire.store.base import ReadBudget
+
+
+def read_budget(request: ModelRequest, limits: LimitsConfig) -> ReadBudget:
+    """How much may still be read from a store for this request."""
+    return ReadBudget(max(0, limits.body_bytes - request.size), limits.json_values)
+
+
+def too_much(kind: Literal["bytes", "values"], limits: LimitsConfig, param: str | None) -> ClientFault:
+    """The error of a request that would become larger than a body may be. `param` is the field that leads to what is
+    put in."""
+    option = "body_bytes" if kind == "bytes" else "json_values"
+    limit = f"{limits.body_bytes} bytes" if kind == "bytes" else f"{limits.json_values} JSON values"
+    return ClientFault(
+        f"With what it refers to and goes on from, the request is larger than {limit}.",
+        code="request_too_large",
+        param=param,
+        hint=f"Begin a new conversation, or refer to less. The limit is `limits.{option}`.",
+    )

@@ -1,0 +1,141 @@
+"""The head of an answer: what every one carries, and a short way to write that of a whole one.
+
+aiohttp prepares a response in steps that anybody may take part in: headers, cookies, compression, signals. Where nobody
+did, the head is always the same, and is written with the body as one piece of bytes. Whatever is unusual goes aiohttp's
+way, with the same result.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Mapping
+from typing import Final
+
+from aiohttp import web
+from aiohttp.helpers import rfc822_formatted_time
+from aiohttp.http import HttpVersion11
+
+from toolwire.ingress.liveness import LIVENESS
+from toolwire.pipeline.chain.reply import Reply
+from toolwire.pipeline.exchange.routing import Handler
+from toolwire.protocols.sides import ClientSides
+
+REQUEST_ID: Final = web.RequestKey("toolwire.request_id", str)
+ADDED_HEADERS: Final = web.RequestKey("toolwire.added_headers", Mapping[str, str])
+"""Further headers of the answer to a request, whatever answer it gets. Names and values are ours or were checked, of
+plain ASCII. Each request that comes to a `Delivery` has it."""
+TIMED: Final = web.RequestKey("toolwire.timed", tuple[str | None, float])
+"""The header of the answer that says how long the gateway had the request (`ClientSide.time_header`), and since when,
+on the monotonic clock. Each request that comes to a `Delivery` has it."""
+OWN_MIDDLEWARES: Final = web.AppKey("toolwire.own_middlewares", int)
+"""How many middlewares of aiohttp's the gateway's application has by itself."""
+SERVER: Final = "toolwire"
+SLICE_BYTES: Final = 64 * 1024
+"""Bytes of a whole answer that are written at once."""
+USAGE_SOURCE: Final = "x-usage-source"
+"""Says who counted the tokens of an answer: `backend` or `estimate` (R11.3)."""
+TOKENIZER: Final = "x-usage-tokenizer"
+"""Says with what was counted: the name of an encoding, `bytes`, or `backend`: the server knows."""
+_UNTIMED: Final = (None, 0.0)
+_COUNTED: Final = (USAGE_SOURCE, TOKENIZER)
+_COUNTED_BY: Final = re.compile(r"(?:[\w-]+: [\w.-]+\r\n)*", re.ASCII)
+_GIVEN_ID: Final = re.compile(r"[\w.-]{1,128}", re.ASCII)
+
+
+def request_id(given: str | None) -> str:
+    """The client's `X-Request-Id` if it is well-formed, else a new one (R17.7)."""
+    return given if given is not None and _GIVEN_ID.fullmatch(given) else f"req_{os.urandom(16).hex()}"
+
+
+def timed(handler: Handler, clients: ClientSides) -> Handler:
+    """The same, and each answer says how long it took, to clients that look for that. Deliveries do so by
+    themselves."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        request[TIMED] = clients.of(request.path, request.headers).time_header, time.monotonic()
+        return await handler(request)
+
+    return answer
+
+
+async def set_common(request: web.Request, response: web.StreamResponse) -> None:
+    """Signal `on_response_prepare`: the request id is on every answer, what was added for this request, and the time
+    that it took; the versions of the server's parts are on none. An answer that is sent while the gateway is about to
+    stop is the last one of its connection, and so is one to a request whose body has not come: nobody wants it any
+    more."""
+    response.headers["Server"] = SERVER
+    if added := request.get(ADDED_HEADERS):
+        response.headers.update(added)
+    time_header, began = request.get(TIMED, _UNTIMED)
+    if time_header is not None:
+        response.headers[time_header] = str(int((time.monotonic() - began) * 1000))
+    monitors = request.app.get(LIVENESS)
+    if (monitors is not None and monitors.draining) or not request.content.is_eof():
+        response.force_close()
+        response.headers["Connection"] = "close"
+    if (known := request.get(REQUEST_ID)) is not None:
+        response.headers["X-Request-Id"] = known
+
+
+async def send_whole(request: web.Request, reply: Reply, body: bytes) -> bool:
+    """Send head and body of a JSON answer, unless that is for aiohttp to do: others stand around the gateway, a
+    middleware that a program added to its application, or another application, and may still work on it."""
+    if is_enclosed(request):
+        return False
+    headers = reply.headers
+    counted = [name for name in _COUNTED if name in headers]
+    more = "".join([f"{name}: {headers[name]}\r\n" for name in counted])
+    if reply.plain_head(*counted) and _COUNTED_BY.fullmatch(more) and _is_usual(request):
+        for name, value in request[ADDED_HEADERS].items():
+            more += f"{name}: {value}\r\n"
+        time_header, began = request[TIMED]
+        if time_header is not None:
+            more += f"{time_header}: {int((time.monotonic() - began) * 1000)}\r\n"
+        head = (
+            f"HTTP/1.1 200 OK\r\n{more}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+            f"Date: {rfc822_formatted_time()}\r\nServer: {SERVER}\r\nX-Request-Id: {request[REQUEST_ID]}\r\n\r\n"
+        )
+        if len(body) <= SLICE_BYTES:
+            await request.writer.write_eof(head.encode() + body)
+        else:  # in slices: the transport of a client that does not read keeps one, and no copy of all of it
+            await request.writer.write(head.encode())
+            for at in range(0, len(body), SLICE_BYTES):
+                await request.writer.write(body[at : at + SLICE_BYTES])
+            await request.writer.write_eof()
+        reply.note_sent(request)
+        return True
+    headers.setdefault("Content-Type", "application/json")
+    if isinstance(reply, web.Response):  # which knows its body and its length
+        headers.popall("Content-Length", None)
+        reply.body, body = body, b""
+    else:
+        reply.content_length = len(body)
+    await reply.prepare(request)
+    await reply.write_eof(body)
+    return True
+
+
+def is_enclosed(request: web.Request) -> bool:
+    """Whether somebody stands around the gateway: middlewares of a program, or another application."""
+    apps = request.match_info.apps
+    return len(apps) != 1 or len(apps[0].middlewares) != apps[0].get(OWN_MIDDLEWARES)
+
+
+def move_head(unsent: web.StreamResponse, answer: web.StreamResponse) -> None:
+    """Put what middlewares have put into the head of a response that will not be sent into the one in its place:
+    headers that are not about its body, and cookies."""
+    for name, value in unsent.headers.items():
+        if name not in answer.headers and not name.lower().startswith("content-") and name != USAGE_SOURCE:
+            answer.headers.add(name, value)
+    if unsent._cookies:
+        answer.cookies.update(unsent._cookies)
+
+
+def _is_usual(request: web.Request) -> bool:
+    """Nobody else works on the heads of the gateway's answers, and the connection goes on."""
+    app = request.app
+    signal = app.on_response_prepare
+    usual = len(signal) == 1 and signal[0] is set_common and request.version == HttpVersion11
+    return usual and request.keep_alive and not app[LIVENESS].draining

@@ -1,0 +1,199 @@
+"""Which model goes where.
+
+Exact names and aliases win over globs; globs are tried in the order of the configuration (R2.2). A route is decided
+once per request and holds everything that was decided at start-up, so that nothing is looked up per request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any, Final
+
+from aiohttp import web
+
+from toolwire.config import LimitsConfig, RouteConfig, RouteOptions
+from toolwire.errors import ClientFault, quote
+from toolwire.extras.mcp.from_clients import ClientServers
+from toolwire.formats.base import ToolFormat
+from toolwire.formats.model_families import format_for, format_of_template
+from toolwire.ingress.auth import ApiKey
+from toolwire.observability.metrics import OTHER
+from toolwire.pipeline.exchange.permission import NOTHING_FORBIDDEN, Permission
+from toolwire.pipeline.reasoning.unopened import Learned
+from toolwire.pipeline.transforms.sealing import Sealed
+from toolwire.servertools.source import ToolSource
+from toolwire.upstream.pool.pool import EndpointPool
+from toolwire.upstream.servers.identity import Identity
+
+MAX_FOUND: Final = 1024
+"""Names that are remembered with the glob that they fit, and with their format."""
+MAX_NAME_CHARS: Final = 256
+"""Of a name that is remembered: clients choose them."""
+
+SHOWN: Final = 20
+"""Names of served models that an error lists."""
+
+SHOWN_CHARS: Final = 100
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+"""aiohttp's: what a middleware calls next, and what a chain amounts to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One way through the gateway. `chains` are the composed handlers by the client's protocol. `format` is what the
+    options name; with `by_family`, which finds formats by name, only for models of no known family. `server_tools` are
+    those that its chain offers and runs, `client_servers` the servers of tools that its clients may name. `permission`
+    says which tools may be used at all. `learned` is what answers have shown of where the next ones begin.
+    `sealed`: what it seals reasoning with."""
+
+    config: RouteConfig
+    options: RouteOptions
+    pool: EndpointPool
+    format: ToolFormat
+    limits: LimitsConfig
+    chains: Mapping[str, Handler]
+    by_family: Callable[[str], ToolFormat] | None = None
+    server_tools: ToolSource | None = None
+    client_servers: ClientServers | None = None
+    permission: Permission = NOTHING_FORBIDDEN
+    sealed: Sealed | None = None
+    learned: Learned = field(default_factory=Learned, compare=False)
+    made: dict[object, Any] = field(default_factory=dict, compare=False, repr=False)
+    """What was made of it once, for all requests, by whoever that is for: under a key of his own."""
+    _formats: dict[str, tuple[Identity | None, ToolFormat]] = field(default_factory=dict, compare=False, repr=False)
+    """What `format_for` has found, and what the server was then."""
+
+    def label(self, model: str) -> str:
+        """What metrics call a client's `model`: its name if the configuration or a server of the route knows it, else
+        `other`. A client cannot make up labels."""
+        named = self.made.get(Route.label)
+        if named is None:
+            given = (self.config.upstream_model, *(member.upstream_model for member in self.pool.every))
+            named = self.made[Route.label] = frozenset((*self.names, *filter(None, given)))
+        if model in named:
+            return model
+        for member in self.pool.every:
+            if model in member.endpoint.listed:
+                return model
+        return OTHER
+
+    def format_for(self, model: str) -> ToolFormat:
+        """How calls are written for a client's `model`: that of the model which will answer."""
+        if self.by_family is None:
+            return self.format
+        identity = self.pool.identity
+        known = self._formats.get(model)
+        if known is not None and known[0] is identity:
+            return known[1]
+        name, _ = self.family(model)
+        found = self.by_family(name) if name else self.format
+        if len(self._formats) >= MAX_FOUND:
+            self._formats.clear()
+        if len(model) <= MAX_NAME_CHARS:
+            self._formats[model] = identity, found
+        return found
+
+    def known_format(self, model: str) -> ToolFormat | None:
+        """The format of the family of the model that answers for a client's `model`. None if the family is not known,
+        or if the options name another format: the model's own chat template may teach another one (R31.2)."""
+        name, _ = self.family(model)
+        if name is None:
+            return None
+        if self.by_family is not None:
+            return self.by_family(name)
+        return self.format if self.format.name == name else None
+
+    def family(self, model: str) -> tuple[str | None, str]:
+        """The format of the family of the model that answers for a client's `model`, and how that is known: by the name
+        that the configuration gives, by what the server says of the model that it serves, or by the name that the
+        client gives."""
+        configured = self.config.upstream_model or self.pool.members[0].upstream_model
+        if configured and (found := format_for(configured)):
+            return found, "the configured name says so"
+        identity = self.pool.identity
+        served = None if identity is None else identity.find(configured or model)
+        if identity is not None and served is not None:
+            for name in (served.name, *served.names):
+                if found := format_for(name):
+                    return (
+                        found,
+                        "the model's name says so" if name == served.name else f"the name {quote(name)} says so",
+                    )
+            if identity.template is not None and (found := format_of_template(identity.template)):
+                return found, "its chat template says so"
+        if found := format_for(model):
+            return found, "the requested name says so"
+        return None, "no name tells the model's family"
+
+    def require(self, model: str) -> None:
+        """Raise `ClientFault` `model_not_found` for a model that no server lists, where the options want that."""
+        if (
+            self.options.requests.unknown_model != "error"
+            or self.config.upstream_model is not None
+            or model in self.names
+        ):
+            return
+        listed = self.pool.listed()
+        if listed is None or model in listed:
+            return
+        shown = [name if len(name) <= SHOWN_CHARS else name[:SHOWN_CHARS] + "…" for name in listed[:SHOWN]]
+        more = f" and {len(listed) - SHOWN} more" if len(listed) > SHOWN else ""
+        raise ClientFault(
+            f"The model {quote(model)} does not exist here.",
+            code="model_not_found",
+            param="model",
+            hint=f"Served: {', '.join(map(quote, shown)) or 'none'}{more}.",
+        )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names under which clients see it: no globs."""
+        return tuple(name for name in (self.config.model, *self.config.aliases) if not _is_glob(name))
+
+
+class Router:
+    """Finds the route of a model name."""
+
+    def __init__(self, routes: Iterable[Route]) -> None:
+        self.routes = tuple(routes)
+        self._exact: dict[str, Route] = {}
+        self._globs: list[tuple[str, Route]] = []
+        self._found: dict[str, Route] = {}
+        for route in self.routes:
+            for name in (route.config.model, *route.config.aliases):
+                if _is_glob(name):
+                    self._globs.append((name, route))
+                else:
+                    self._exact.setdefault(name, route)
+
+    def find(self, model: str, key: ApiKey | None = None) -> Route:
+        """The route of `model`. Raises `ClientFault` `model_not_found`, which lists the models that `key` may use."""
+        route = self._exact.get(model) or self._found.get(model)
+        if route is not None:
+            return route
+        for pattern, route in self._globs:
+            if fnmatchcase(model, pattern):
+                if len(self._found) >= MAX_FOUND:
+                    self._found.clear()
+                if len(model) <= MAX_NAME_CHARS:
+                    self._found[model] = route
+                return route
+        usable = [name for name, route in self._exact.items() if key is None or key.may_use(route.config.model)]
+        known = ", ".join(sorted(usable)) or "none"
+        raise ClientFault(
+            f"The model {quote(model)} does not exist here.",
+            code="model_not_found",
+            param="model",
+            hint=f"Models of this gateway: {known}.",
+        )
+
+
+def _is_glob(name: str) -> bool:
+    return any(c in name for c in "*?[")
+
+
+ROUTER: Final = web.AppKey("toolwire.router", Router)
+"""The routes of an application."""

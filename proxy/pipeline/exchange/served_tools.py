@@ -1,0 +1,305 @@
+"""The tool servers that a client names in its request (R26.2): asked for their tools before the model is, and for what
+the model calls. What the client is shown of that its protocol says (`ServedForm`).
+
+Rules:
+
+1. A server that cannot be asked, or lists nothing, spoils no answer: the client is shown why, and the model has the
+   other tools.
+2. Each server's tools are a group of their own to the model (R8.16), named after its label. So equal names of two
+   servers, or of a server and the client, stay two.
+3. A list that the client has in its history is not shown again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from toolwire.errors import ClientFault, quote
+from toolwire.events import Event
+from toolwire.extras.mcp.from_clients import ClientServers, NotListed
+from toolwire.extras.mcp.names import offered_name
+from toolwire.extras.mcp.server import McpServer
+from toolwire.formats.engine.rendering import prompt_name, result_text
+from toolwire.formats.engine.toolset import ToolSet
+from toolwire.model import Message, ModelRequest, Part, ToolResult, ToolSpec, ToolUse
+from toolwire.pipeline.exchange.exchange import Exchange
+from toolwire.pipeline.exchange.growth import too_much
+from toolwire.protocols.shared.served import Approved, ServedForm, ServedHistory, ServedTool, ToolServer
+from toolwire.servertools.source import Enter, Result, unknown_tool
+from toolwire.support.offload import weight
+
+NAME_CHARS: Final = 64
+"""Longest name that all model servers take; label and name share it."""
+_LEAST_NAME_CHARS: Final = 16
+SERVER_TYPE: Final = "mcp"
+"""The type of the tool that stands for a server; each of its tools is known by it as well."""
+
+Key = tuple[str | None, str]
+"""A tool's group, and its name in it as the model knows it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Offered:
+    """A tool and where it is run. `name` is the one by which the source knows it."""
+
+    tool: ServedTool
+    server: ToolServer
+    source: McpServer
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """What a server has said: its tools, or why it lists none."""
+
+    server: ToolServer
+    tools: tuple[_Offered, ...] = ()
+    error: str | None = None
+
+
+class ServedTools:
+    """Those of one request. `opening` is what the client is shown first, `approved` what it has approved."""
+
+    def __init__(self, form: ServedForm, exchange: Exchange, history: ServedHistory, listed: Sequence[_Listed]) -> None:
+        self._form = form
+        self._exchange = exchange
+        self._offered: dict[Key, _Offered] = {
+            (one.tool.spec.namespace, one.tool.spec.name): one for listing in listed for one in listing.tools
+        }
+        self._by_own = {(one.server.label, one.tool.name): one for one in self._offered.values()}
+        self._history = history
+        self.approved: tuple[Approved, ...] = tuple(replace(one, use=self._taught(one.use)) for one in history.approved)
+        self.opening: list[Event] = [
+            form.listed(one.server.label, [offered.tool for offered in one.tools], one.error)
+            for one in listed
+            if one.server.label not in history.listed or one.error is not None
+        ]
+
+    @classmethod
+    async def open(cls, exchange: Exchange, servers: ClientServers) -> ServedTools | None:
+        """The servers of a request, each asked for its tools; None if it says nothing of any. Raises `ClientFault` for
+        one that is not permitted or not said well."""
+        form = exchange.protocol.served
+        if form is None:
+            return None
+        named, messages = form.servers(exchange.body), exchange.request.messages
+        for server in named:
+            if (why := servers.refusal(server.url)) is not None:
+                raise _not_permitted(server, why)
+        history = form.history(exchange.body, messages)
+        if not named and history.messages is messages:
+            return None
+        labels = {server.label for server in named}
+        for approved in history.approved:
+            if approved.use.namespace not in labels:
+                raise ClientFault(
+                    f"A call of the server {quote(approved.use.namespace)} was approved, which is not in 'tools'.",
+                    param="tools",
+                    hint="Send the server's tool again with the approval.",
+                )
+        listed = await asyncio.gather(*(_list(exchange, servers, server) for server in named))
+        _check_number(exchange, form, listed)
+        return cls(form, exchange, history, listed)
+
+    # --- what the model is asked ------------------------------------------------------------------------------------
+
+    def without(self, request: ModelRequest) -> ModelRequest:
+        """The request with its earlier calls in the model's words, and without the servers among its tools."""
+        tools = ToolSet(self._form.others(request.tools))
+        messages = tuple(map(self._as_taught, self._history.messages))
+        return replace(request, messages=messages, tools=tools)
+
+    def offer(self, request: ModelRequest) -> ModelRequest:
+        """The request with the tools of the servers. Raises `ClientFault` for a choice of what is not there, and for a
+        tool that would be called what another one is."""
+        self._check_names(request)
+        served = [one.tool for one in self._offered.values()]
+        choice, chosen = self._form.choice(self._exchange.body, request, served)
+        named = frozenset(choice.names or ())
+        meant = frozenset(request.tool_choice.names or ())
+        tools = (
+            *(tool for tool in request.tools if tool.name not in named - meant or tool.kind == "hosted"),
+            *(tool.spec for tool in served if tool.spec.name not in named or tool in chosen),
+        )  # a choice says no group: of equal names those are left out that it does not mean
+        limits = self._exchange.route.limits
+        grown = request.grown + weight([tool.spec for tool in served], limits.body_bytes)
+        changed = replace(request, tools=ToolSet(tools), tool_choice=choice, grown=grown)
+        if changed.size > limits.body_bytes:
+            raise too_much("bytes", limits, "tools")
+        _check_choice(changed)
+        return changed
+
+    def _check_names(self, request: ModelRequest) -> None:
+        taken = {prompt_name(tool) for tool in request.tools if tool.kind != "hosted"}
+        for one in self._offered.values():
+            if (name := prompt_name(one.tool.spec)) in taken:
+                raise ClientFault(
+                    f"The tool {quote(one.tool.name)} of the server {quote(one.server.label)} would be called {quote(name)}, as another one is.",
+                    code="duplicate_tool_name",
+                    param=f"{one.server.param}.server_label",
+                    hint="Give the server another label.",
+                )
+            taken.add(name)
+
+    def _as_taught(self, message: Message) -> Message:
+        if not any(isinstance(part, ToolUse) and part.namespace is not None for part in message.parts):
+            return message
+        return replace(message, parts=tuple(map(self._taught_part, message.parts)))
+
+    def _taught_part(self, part: Part) -> Part:
+        return self._taught(part) if isinstance(part, ToolUse) and part.namespace is not None else part
+
+    def _taught(self, use: ToolUse) -> ToolUse:
+        """A call by the name that the model knows; the client says the server's own."""
+        known = self._by_own.get((use.namespace or "", use.name))
+        if known is not None:
+            return replace(use, name=known.tool.spec.name)
+        if any(label == use.namespace for label, _ in self._by_own):
+            return replace(use, name=_name(use.namespace or "", use.name))
+        return use
+
+    # --- calls ------------------------------------------------------------------------------------------------------
+
+    @property
+    def keys(self) -> frozenset[Key]:
+        """Of the tools on offer."""
+        return frozenset(self._offered)
+
+    def has(self, namespace: str | None, name: str | None) -> bool:
+        """Whether a call is one of theirs."""
+        return (namespace, name) in self._offered
+
+    def must_ask(self, use: ToolUse) -> bool:
+        """Whether the client has to approve a call of one of them."""
+        known = self._offered.get((use.namespace, use.name))
+        return known is not None and known.server.asks(known.tool.name, known.tool.reads)
+
+    async def run(self, use: ToolUse, limit_s: float, enter: Enter) -> Result:
+        """See `servertools.source.Run`."""
+        known = self._offered.get((use.namespace, use.name))
+        if known is None:
+            return unknown_tool(use.name, enter)
+        return await known.source.tools.run(replace(use, name=known.name, namespace=None), limit_s, enter)
+
+    # --- what the client is shown -----------------------------------------------------------------------------------
+
+    def began(self, use: ToolUse) -> Event:
+        """A call that is being run."""
+        return self._form.began(self._own(use), None)
+
+    def ran(self, use: ToolUse, result: ToolResult, request_id: str | None = None) -> Event:
+        """A call with its result."""
+        return self._form.ran(self._own(use), result_text(result), result.is_error, request_id)
+
+    def asks(self, use: ToolUse) -> Event:
+        """A call that waits for an approval."""
+        return self._form.asks(self._own(use))
+
+    def _own(self, use: ToolUse) -> ToolUse:
+        known = self._offered.get((use.namespace, use.name))
+        return use if known is None else replace(use, name=known.tool.name)
+
+
+def without_served(messages: Iterable[Message], keys: frozenset[Key]) -> list[Message]:
+    """Messages without calls of tool servers and their results: those the client has seen, and gives back."""
+    theirs: set[str] = set()
+    kept: list[Message] = []
+    for message in messages:
+        parts: list[Part] = []
+        for part in message.parts:
+            if isinstance(part, ToolUse) and (part.namespace, part.name) in keys:
+                theirs.add(part.call_id)
+            elif not (isinstance(part, ToolResult) and part.call_id in theirs):
+                parts.append(part)
+        if parts or not message.parts:
+            kept.append(message if len(parts) == len(message.parts) else replace(message, parts=tuple(parts)))
+    return kept
+
+
+async def _list(exchange: Exchange, servers: ClientServers, server: ToolServer) -> _Listed:
+    """A server with its tools. It is the exchange's as long as that lasts."""
+    try:
+        lease = await servers.lease(server.url, server.headers, exchange.owner)
+    except NotListed as error:
+        exchange.record.count("unlisted_servers")
+        return _Listed(server, error=f"The server {quote(server.label)} lists no tools: {error}")
+    exchange.at_end(lease.close)
+    offered = []
+    for name, tool in lease.server.listing.tools.items():
+        annotations = tool.listed.get("annotations")
+        reads = isinstance(annotations, dict) and annotations.get("readOnlyHint") is True
+        taught = _name(server.label, tool.name)
+        if not server.allowed.fits(tool.name, reads) or exchange.route.permission.forbids(
+            (tool.name, taught, f"{server.label}__{tool.name}", f"{server.label}__{taught}", SERVER_TYPE)
+        ):
+            continue
+        spec = ToolSpec(
+            taught,
+            tool.spec.description,
+            tool.spec.parameters,
+            namespace=server.label,
+            namespace_description=server.description,
+            server=True,
+        )
+        offered.append(_Offered(ServedTool(tool.name, spec, reads), server, lease.server, name))
+    return _Listed(server, tuple(offered))
+
+
+def _name(label: str, name: str) -> str:
+    """The name of a tool in its group, so short that both together are a name for every model server."""
+    room = max(_LEAST_NAME_CHARS, NAME_CHARS - len(label) - len("__"))
+    return offered_name(name, most=room)
+
+
+def _not_permitted(server: ToolServer, why: str) -> ClientFault:
+    return ClientFault(
+        f"The server {quote(server.label)} may not be asked by this gateway: {why}.",
+        code="tool_server_not_allowed",
+        param=f"{server.param}.server_url",
+        hint="Who runs the gateway permits URLs in `tools.mcp_from_clients`.",
+    )
+
+
+def _check_number(exchange: Exchange, form: ServedForm, listed: Sequence[_Listed]) -> None:
+    most = exchange.route.limits.tools_max
+    number = len(form.others(exchange.request.tools))
+    for one in listed:
+        number += len(one.tools)
+        if number > most:
+            raise ClientFault(
+                f"With the {len(one.tools)} tools of the server {quote(one.server.label)} there are more than {most} tools.",
+                param=f"{one.server.param}.allowed_tools",
+                hint="Name those that are needed.",
+            )
+
+
+def _check_choice(request: ModelRequest) -> None:
+    """Whatever is named exists, and a call is only demanded if there is something to call (R2.18)."""
+    choice = request.tool_choice
+    known = {tool.name for tool in request.tools if tool.kind != "hosted"}
+    missing = [name for name in choice.names or () if name not in known]
+    if missing:
+        raise ClientFault(
+            f"'tool_choice' names {quote(missing[0])}, which is not in `tools`.",
+            code="invalid_tool_choice",
+            param="tool_choice",
+        )
+    if choice.forces and not request.callable_tools:
+        raise ClientFault(
+            "'tool_choice' demands a call, but no tool can be called.",
+            code="invalid_tool_choice",
+            param="tool_choice",
+            hint="Leave it out, or see in the answer to a request without it which tools the servers list.",
+        )
+
+
+def stand_for_servers(exchange: Exchange, tools: Sequence[ToolSpec]) -> list[ToolSpec]:
+    """The tools among `tools` that stand for servers which the gateway asks itself."""
+    form = exchange.protocol.served
+    if form is None or exchange.route.client_servers is None:
+        return []
+    others = set(map(id, form.others(tools)))
+    return [tool for tool in tools if id(tool) not in others]

@@ -1,0 +1,61 @@
+"""What outlives a configuration: handed from an application to the one that takes its place (see
+`toolwire.server.hosting`)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from aiohttp import web
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class _Kept:
+    settings: object
+    value: Any
+    close: Callable[[Any], Awaitable[None]] | None
+    users: int = 0
+
+
+class SharedResources:
+    """The lasting values of one application. `before` are those of the one whose place it takes.
+
+    What was taken is kept for the next one. A value is closed when the last application that uses it has ended.
+    """
+
+    def __init__(self, before: SharedResources | None = None) -> None:
+        self._before = {} if before is None else before._kept
+        self._kept: dict[web.AppKey[Any], _Kept] = {}
+
+    def take(
+        self,
+        key: web.AppKey[T],
+        settings: object,
+        make: Callable[[], T],
+        close: Callable[[T], Awaitable[None]] | None = None,
+    ) -> T:
+        """The value that the application before has under `key`, if it was made for equal `settings`; else a new
+        one."""
+        kept = self._kept.get(key) or self._before.get(key)
+        if kept is None or kept.settings != settings:
+            kept = _Kept(settings, make(), close)
+        self._kept[key] = kept
+        value: T = kept.value
+        return value
+
+    async def running(self, app: web.Application) -> AsyncIterator[None]:
+        """For `app.cleanup_ctx`: hold what was taken while the application runs."""
+        self._before = {}
+        for kept in self._kept.values():
+            kept.users += 1
+        yield
+        for kept in self._kept.values():
+            kept.users -= 1
+            if not kept.users and kept.close is not None:
+                await kept.close(kept.value)
+
+
+SHARED: Final = web.AppKey("toolwire.shared_resources", SharedResources)

@@ -1,0 +1,168 @@
+"""How many tokens a request has, for clients that ask before they send it (R14.4).
+
+Rules:
+
+1. What is counted is what a server would be sent: the request goes through the chain of its route, up to a server that
+   notes it and answers nothing. So tools are counted as they are taught, and what is refused is refused here too.
+2. A server is asked for a count only, where it has a way to say one (R11.6); no model is kept busy, and of a limit on
+   tokens nothing is used.
+3. The answer says who has counted, and with what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from aiohttp import web
+
+from toolwire.events import Event
+from toolwire.folding import unfold
+from toolwire.ingress.budget import BodyShare
+from toolwire.model import ModelReply, ModelRequest, ReplyChoice, Usage
+from toolwire.pipeline.chain.reply import Reply
+from toolwire.pipeline.exchange.exchange import EXCHANGE, Exchange
+from toolwire.pipeline.exchange.heads import TOKENIZER, USAGE_SOURCE
+from toolwire.pipeline.exchange.routing import Route
+from toolwire.pipeline.sending.delivery import Delivery
+from toolwire.protocols.base import ServerSide, WriteOptions
+from toolwire.record import AccessRecord, BackendObserver
+from toolwire.upstream.pool.attempts import Attempts
+from toolwire.upstream.pool.pool import Endpoint, EndpointPool, WeightedEndpoint
+from toolwire.upstream.servers.base import Backend, Capabilities, TokenCounter, WireSource
+from toolwire.upstream.servers.tokenizing import BY_SERVER
+from toolwire.upstream.servers.usage import Estimator
+
+_Counted = tuple[int, Mapping[str, str]]
+"""Tokens, and the headers that say whose count it is."""
+
+_NOTHING: Final = ModelReply("", "", 0, (ReplyChoice(()),), Usage())
+
+
+class Counting(Delivery):
+    """Serves one protocol's path for counting."""
+
+    _detaches = False
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._read = self._protocol.read_counted
+        self._estimators: dict[str, Estimator] = {}
+
+    async def _exchange(self, request: web.Request, record: AccessRecord, ident: str, share: BodyShare) -> Exchange:
+        exchange = await super()._exchange(request, record, ident, share)
+        exchange.route = self._counted(exchange.route)
+        exchange.only_counted = exchange.aside = True
+        return exchange
+
+    def _counted(self, route: Route) -> Route:
+        """The route, with a server that answers nothing."""
+        name = self._protocol.name
+        chain = route.chains[name]
+
+        async def answer(request: web.Request) -> web.StreamResponse:
+            response = await chain(request)
+            if not isinstance(response, Reply):
+                return response  # another middleware's own
+            return await self._answered(request[EXCHANGE], response)
+
+        return replace(route, pool=NotingPool(route.pool), chains={name: answer})
+
+    async def _answered(self, exchange: Exchange, reply: Reply) -> web.Response:
+        asked: tuple[str, ModelRequest] | None = reply.source.asked if isinstance(reply.source, Attempts) else None
+        request = exchange.request if asked is None else asked[1]
+        tokens, headers = await self._by_server(exchange.route, request) or await self._by_estimate(
+            exchange.route.options.usage.encoding, request
+        )
+        body = self._protocol.write_count(tokens)
+        return web.Response(body=body, content_type="application/json", headers=headers)
+
+    async def _by_server(self, route: Route, request: ModelRequest) -> _Counted | None:
+        pool = route.pool
+        if route.options.usage.count == "estimate" or not isinstance(pool, NotingPool) or pool.counter is None:
+            return None
+        tokens = await pool.counter.count(request)
+        return None if tokens is None else (tokens, {USAGE_SOURCE: "backend", TOKENIZER: BY_SERVER})
+
+    async def _by_estimate(self, encoding: str, request: ModelRequest) -> _Counted:
+        estimator = self._estimators.setdefault(encoding, Estimator(encoding))
+        tokens = await estimator.count_request(request)
+        return tokens, {USAGE_SOURCE: "estimate", TOKENIZER: estimator.tokenizer}
+
+
+class NotingPool(EndpointPool):
+    """The servers of a route as far as anybody wants to know of them, and one that is asked in their place."""
+
+    def __init__(self, real: EndpointPool) -> None:
+        vars(self).update(vars(real))
+        first = real.members[0]
+        endpoint = Endpoint(first.name, NotingBackend(first.endpoint.backend, real.capabilities), first.endpoint.config)
+        endpoint.verdicts, endpoint.templates = first.endpoint.verdicts, first.endpoint.templates
+        endpoint.identity, endpoint.rename = first.endpoint.identity, first.endpoint.rename
+        self.members = self.every = (WeightedEndpoint(endpoint, upstream_model=first.upstream_model),)
+        self.fallback = ()
+        self.sole = self.members[0]
+        backend = first.endpoint.backend
+        self.counter = backend if isinstance(backend, TokenCounter) and first.endpoint.available else None
+        """Who can count for it."""
+
+
+class NotingBackend(Backend):
+    """Takes what `real` takes, and answers nothing. What it was asked its asker knows."""
+
+    def __init__(self, real: Backend, takes: Capabilities) -> None:
+        self.name = real.name
+        self.capabilities = takes
+        self.protocol = real.protocol
+
+    async def start(self) -> None:
+        """There is nothing to acquire."""
+
+    async def close(self) -> None:
+        """Nor to release."""
+
+    async def open(
+        self,
+        request: ModelRequest,
+        *,
+        request_id: str,
+        body: bytes | None = None,
+        observer: BackendObserver | None = None,
+    ) -> WireSource:
+        """See `Backend.open`."""
+        return _Empty(self.protocol, request)
+
+    async def ready(self) -> bool:
+        """It always is."""
+        return True
+
+
+class _Empty(WireSource):
+    """An answer with nothing in it, for a middleware that reads it on its way."""
+
+    def __init__(self, protocol: ServerSide | None, request: ModelRequest) -> None:
+        if protocol is not None:
+            self.protocol = protocol
+        self._options = WriteOptions(request=request, created=0)
+
+    async def batches(self) -> AsyncIterator[list[Event]]:
+        yield unfold(_NOTHING)
+
+    async def pump(self, sink: Callable[[bytes], None]) -> None:
+        sink(self.protocol.writer(self._options).feed(unfold(_NOTHING)))
+
+    def redirect(self, sink: Callable[[bytes], None]) -> None:
+        pass
+
+    def pause(self) -> None:
+        pass
+
+    def resume(self) -> None:
+        pass
+
+    async def body(self) -> bytes:
+        return self.protocol.write_reply(_NOTHING, self._options)
+
+    async def close(self) -> None:
+        pass

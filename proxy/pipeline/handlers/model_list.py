@@ -1,0 +1,85 @@
+"""`GET /v1/models`: the models that a client may ask for, and what is known of each (R28.8)."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+from aiohttp import web
+
+from toolwire.errors import ClientFault, GatewayError, quote
+from toolwire.pipeline.exchange.routing import ROUTER, Route
+from toolwire.pipeline.sending.delivery import API_KEY, CLIENTS
+from toolwire.protocols.base import ListedModel
+
+STARTED: Final = web.AppKey("toolwire.started", int)
+"""When the application was made, in seconds since 1970: the `created` of its models."""
+
+
+async def list_models(request: web.Request) -> web.Response:
+    """The list, in the client's protocol. Raises the fault of a server that cannot say its models, if no other can."""
+    models, fault = await _models(request)
+    if fault is not None and not models:  # an empty list would be a lie
+        raise fault
+    client = request.app[CLIENTS].of(request.path, request.headers)
+    body = client.write_models(list(models.values()), for_codex="client_version" in request.query)
+    return web.Response(body=body, content_type="application/json")
+
+
+async def show_model(request: web.Request) -> web.Response:
+    """One of them. Raises `ClientFault` `model_not_found`, or the fault of a server that cannot say."""
+    name = request.match_info["id"]
+    models, fault = await _models(request)
+    if name not in models:
+        raise fault or ClientFault(
+            f"The model {quote(name)} does not exist here.", code="model_not_found", param="model"
+        )
+    client = request.app[CLIENTS].of(request.path, request.headers)
+    return web.Response(body=client.write_model(models[name]), content_type="application/json")
+
+
+async def _models(request: web.Request) -> tuple[dict[str, ListedModel], GatewayError | None]:
+    """By name, what is known of the names and aliases of the routes that the client may use; for a route that takes any
+    name, of those that its backend knows. And the fault of a backend that could not say."""
+    found: dict[str, ListedModel] = {}
+    fault: GatewayError | None = None
+    key = request.get(API_KEY)
+    created = request.app[STARTED]
+    for route in request.app[ROUTER].routes:
+        if key is not None and not key.may_use(route.config.model):
+            continue
+        names = route.names
+        if not names:
+            try:
+                known = await route.pool.models()
+            except GatewayError as error:
+                fault = fault or error
+                continue
+            names = tuple(known) if route.config.upstream_model is None else (route.config.upstream_model,)
+        for name in names:
+            if name not in found:
+                found[name] = _listed(route, name, created)
+    return found, fault
+
+
+def _listed(route: Route, name: str, created: int) -> ListedModel:
+    """Entry for a name, from what the servers of its route have said of the model. The smallest context counts, since
+    any of the servers may answer."""
+    contexts = []
+    for member in route.pool.members:
+        said = member.endpoint.identity
+        served = None if said is None else said.find(member.name_of(name, route.config.upstream_model))
+        contexts.append(None if served is None else served.context)
+    known = [context for context in contexts if context]
+    takes = route.pool.capabilities
+    return ListedModel(
+        name,
+        created,
+        context=min(known) if len(known) == len(contexts) else None,
+        images=None if takes.images_unknown else takes.images,
+    )
+
+
+def started_now() -> int:
+    """The value for `STARTED`."""
+    return int(time.time())

@@ -1,0 +1,1 @@
+"""The ways from the bytes of a model server to the bytes of the client."""

@@ -1,0 +1,195 @@
+"""The stream path of an answer that nobody changes: its bytes go out as they came, and who looks on has them read on
+the side.
+
+Rules:
+
+1. What is read on the side is what goes out: whole frames, up to an error, a secret or the end
+   (`toolwire.pipeline.paths.relay`).
+2. The frames of the end wait until who looks on has done with the last event.
+3. Who looks on may end the answer, by an exception: then nothing of that read goes out but the error.
+4. A large frame is looked at in a thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+
+from toolwire.errors import GatewayError
+from toolwire.events import Event, Fault, Finish, Start
+from toolwire.model import Usage
+from toolwire.pipeline.chain.chain import Chain
+from toolwire.pipeline.paths.relay import Relay
+from toolwire.protocols.base import StreamReader, StreamWriter
+from toolwire.support.offload import in_thread
+
+
+class SideReader:
+    """Reads on the side what passes as bytes, for stages that change nothing. What it cannot read it has no opinion of:
+    then it just sees no end. `ended`: the end was read. `broke`: one of those who look on ends the answer before
+    that."""
+
+    def __init__(self, reader: StreamReader, chain: Chain) -> None:
+        self.ended = self.broke = False
+        self.reader = reader
+        self._chain = chain
+        self._fault: Fault | None = None
+
+    async def settle(self, fault: Event | None) -> Fault | None:
+        """Before the end goes out, the good one that was read, or `fault`: do what has to be done then. Gives the
+        `Fault` with which somebody who looks on ends the answer."""
+        if fault is not None and not (self.ended or self.broke):
+            self._feed([fault])
+        self._note(await self._chain.settle())
+        return self._fault
+
+    def take(self, events: list[Event]) -> None:
+        """Show what was read."""
+        if events and isinstance(events[-1], Fault):
+            events = events[:-1]  # whether it is one is for the relay to say
+        if not events or self.ended or self.broke:
+            return
+        self.ended = isinstance(events[-1], Finish)
+        self._feed(events)
+        self.broke = not self.ended and (self._chain.waits or self._fault is not None)
+
+    def _feed(self, events: list[Event]) -> None:
+        self._note(self._chain.feed(events))
+
+    def _note(self, events: list[Event]) -> None:
+        if events and isinstance(events[-1], Fault):
+            self._fault = events[-1]
+
+
+class PassThrough:
+    """Bytes that pass unread; see `toolwire.pipeline.paths.relay` for what is looked at. `note` is told what the server
+    counted, if it says so."""
+
+    continues = False
+
+    def __init__(
+        self,
+        relay: Relay,
+        writer: StreamWriter,
+        side: SideReader | None = None,
+        note: Callable[[Usage | None], None] = lambda usage: None,
+    ) -> None:
+        self.spoke = self.over = self.drained = self.works = False
+        self.last: Event | None = None
+        self._relay = relay
+        self._writer = writer
+        self._side = side
+        self._note_usage = note
+        self._held = b""  # the end, while it waits for those who look on
+        self._deferred: list[bytes] = []  # bytes that may end a large frame, and what comes behind it
+        self._ends = False  # the end is to be read in a thread
+
+    def feed(self, data: bytes, seen: tuple[bytes, list[Event]] | None = None) -> bytes:
+        if self.over:
+            return b""
+        relay, side = self._relay, self._side
+        if seen is not None:
+            out, events = seen
+        elif self.works or relay.large:
+            self._deferred.append(data)
+            self.works = True
+            return b""
+        else:
+            out = relay.feed(data)
+            events = side.reader.feed(out) if side is not None and out else []
+        if side is not None and out:
+            side.take(events)
+            if side.broke:
+                self.over = True
+                return b""
+        self.spoke = relay.spoke
+        if relay.fault is not None:
+            self.over = True
+            self.last = Fault(relay.fault)
+        elif relay.ended:
+            self.over = self.drained = True
+            if side is not None:
+                if not side.ended:
+                    side.take(side.reader.finish())
+                self._held, out = out, b""
+        return out
+
+    async def work_off(self) -> bytes:
+        out = b""
+        while self._deferred and not self.over:
+            data = b"".join(self._deferred)
+            self._deferred.clear()
+            out += self.feed(data, await in_thread(self._look, data))
+        self._deferred.clear()
+        self.works = False
+        return out
+
+    def _look(self, data: bytes) -> tuple[bytes, list[Event]]:
+        """Returns the bytes of `data` that can be sent, and their events for observers. Called in a thread."""
+        out = self._relay.feed(data)
+        return out, self._side.reader.feed(out) if self._side is not None and out else []
+
+    def finish(self, error: GatewayError | None = None) -> bytes:
+        if error is None and self._relay.large:
+            self._ends = self.over = True
+            return b""
+        return self._conclude(error, *self._look_at_end(error))
+
+    def _look_at_end(self, error: GatewayError | None) -> tuple[bytes, list[Event], list[Event]]:
+        """Returns the bytes that can still be sent, their events, and those of the end. May be called in a thread."""
+        out = b"" if error is not None else self._relay.finish()
+        side = self._side
+        if side is None:
+            return out, [], []
+        events = side.reader.feed(out) if out else []
+        faulty = (error or self._relay.fault) is not None and not self._relay.ended
+        return out, events, [] if faulty else side.reader.finish()
+
+    def _conclude(self, error: GatewayError | None, out: bytes, events: list[Event], last: list[Event]) -> bytes:
+        self.over = self.drained = True
+        self.spoke = self._relay.spoke
+        fault = error or self._relay.fault
+        if fault is not None and not self._relay.ended:
+            self.last = Fault(fault)
+        if self._side is not None:
+            self._side.take(events)
+            if self.last is None and not self._side.ended:
+                self._side.take(last)
+            self._held, out = out, b""
+        return out
+
+    async def go_on(self) -> AsyncGenerator[bytes, None]:
+        for _ in ():
+            yield b""
+
+    def give_up(self, error: GatewayError) -> bytes:
+        return b""
+
+    async def settle(self) -> bytes:
+        shown = b""
+        if self._ends:
+            self._ends = False
+            shown = self._conclude(None, *await in_thread(self._look_at_end, None))
+        held = self._held
+        if self._side is not None:
+            fault = await self._side.settle(self.last)
+            if fault is not None and self.last is None:
+                self.last, held = fault, b""
+        if self.last is None and self._relay.counts:
+            self._note_usage(await self._relay.usage())
+        return shown + held + (self._said(self.last) if self.last is not None else b"")
+
+    def fail(self, error: GatewayError) -> bytes:
+        # What goes wrong after the end marker is nobody's business any more.
+        return b"" if self._relay.ended else self._said(Fault(error))
+
+    def keepalive(self) -> bytes:
+        return self._writer.keepalive()
+
+    def close(self) -> None:
+        pass
+
+    def _said(self, last: Event) -> bytes:
+        """The error that ends the answer. Its beginning is not written once more where the server's was let through."""
+        if self._relay.spoke:
+            self._writer.feed([Start("", "", 0)])
+        return self._writer.feed([last])

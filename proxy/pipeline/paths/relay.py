@@ -1,0 +1,276 @@
+"""A stream that is passed on unread: cut where its frames end, and watched for the three things that matter.
+
+Rules:
+
+1. What goes out is what came in, byte for byte but for the name of a renamed model and for rule 3, and whole frames
+   only: so an error of ours never lands inside a frame that broke off.
+2. A frame is parsed only if it may be an error or looks odd: it lacks what stands in nearly all (`ServerSide.usual`),
+   or does not end like an object. An error ends the stream here, so that it goes out in the gateway's own form, without
+   the server's addresses and secrets (R10.8). So does a frame with a secret, and one that is no JSON, on which clients
+   break.
+3. What is neither answer nor error is left out, and a chunk that would end strict clients is mended (R29.1).
+4. The end is known from the last frames alone, and what one is the protocol says: behind it nothing passes.
+5. Frames that speak of usage are set aside, the first and the last of them. They are read when the stream is over
+   (R29.6).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+from toolwire.errors import BackendFault, GatewayError
+from toolwire.events import Fault
+from toolwire.fastparse import SseFramer, are_plain
+from toolwire.model import Usage
+from toolwire.pipeline.paths.renaming import Renaming
+from toolwire.protocols.base import ServerSide
+from toolwire.protocols.shared.noise import LEFT_OUT, Note, unnoted
+from toolwire.protocols.shared.wire import load, nothing_said
+from toolwire.support.offload import OFFLOAD_BYTES, offload
+from toolwire.upstream.pool.beginning import Beginning
+from toolwire.upstream.servers.leaks import Leaks, leaks_of
+from toolwire.upstream.servers.private import NOTHING, Private, withheld
+from toolwire.upstream.servers.upstream_errors import cleaned
+
+_ENDS: Final = (b"\n\n", b"\n\r\n", b"\r\r")
+_END: Final = re.compile(rb"\n\n|\n\r\n|\r\r")
+_ERROR: Final = re.compile(rb'"error"|event: ?error')
+_DETAIL: Final = b'"detail"'
+"""The key of an error as FastAPI writes it."""
+_ENDED: Final = (b'_reason":"', b'_reason": "')
+_GOOD_END: Final = re.compile(
+    rb'_reason": ?"(?:stop|length|tool_calls|function_call|content_filter|end_turn|tool_use|max_tokens|stop_sequence)"'
+)
+_DATA: Final = re.compile(rb"(?:^|[\r\n])data:")
+_COUNTS: Final = re.compile(rb'"usage" ?: ?\{')
+_TAIL_BYTES: Final = 1024
+
+
+class Relay:
+    """One stream of a server that speaks `protocol`.
+
+    `spoke`: a frame with data was let through. `ended`: the end marker was. `fault`: why nothing more is. A frame
+    beyond `frame_bytes` is a fault. `renaming`: the model has another name for the client.
+    """
+
+    def __init__(
+        self,
+        protocol: ServerSide,
+        frame_bytes: int,
+        private: Private = NOTHING,
+        renaming: Renaming | None = None,
+        note: Note = unnoted,
+    ) -> None:
+        self.spoke = False
+        self.ended = False
+        self.large = False
+        """Much of a frame is held that has not ended."""
+        self.fault: GatewayError | None = None
+        self.counts: tuple[bytes, ...] = ()
+        """Frames with the server's counts of tokens: the first ones and the last ones that have any."""
+        self._protocol = protocol
+        self._marks = protocol.end_marks
+        self._usual = protocol.usual
+        self._odd = (b"error", _DETAIL, b'"usage"', *_ENDED, *self._marks)
+        self._spaced = protocol.usual.replace(b":", b": ")
+        self._note = note
+        self._private = private
+        self._renaming = renaming
+        self._leaks = leaks_of(private)
+        self._limit = frame_bytes
+        self._rest = bytearray()
+        self._tail = b""
+
+    def feed(self, data: bytes) -> bytes:
+        """Take the next bytes, cut anywhere, and give what can go out: whole frames, up to an error or the end."""
+        if self.fault is not None or self.ended:
+            return b""
+        if self._rest or not data.endswith(_ENDS):
+            data = self._cut(data)
+        if not are_plain(data, self._usual, self._odd):
+            data = self._looked_at(data)
+        if self._leaks is not None and data:
+            data = self._up_to_secret(self._leaks, data)
+        if not self.spoke and self._is_all(data):
+            return b""
+        if data:
+            self._tail = (self._tail + data)[-_TAIL_BYTES:]
+            self.spoke = self.spoke or _DATA.search(data) is not None
+            if self._renaming is not None:
+                data = self._renaming.frames(data)
+        return data
+
+    def finish(self) -> bytes:
+        """The bytes are over: what is still to go out, the end marker included. Sets `fault` if the stream broke
+        off."""
+        out = self.feed(b"\n\n") if self._rest and self._is_whole() else b""
+        if self.ended or self.fault is not None:
+            return out
+        if (end := self._protocol.missing_end(self._tail)) is not None:
+            return out + end
+        self.fault = BackendFault("The model server broke off its stream.", code="upstream_disconnected")
+        return out
+
+    async def usage(self) -> Usage | None:
+        """What the server has counted, when its stream is over."""
+        frames, self.counts = b"".join(self.counts), ()
+        return await offload(len(frames) > OFFLOAD_BYTES, counted, self._protocol, frames)
+
+    def _cut(self, data: bytes) -> bytes:
+        """The whole frames in what was held back and `data`; the rest is held back."""
+        rest = self._rest
+        searched = max(0, len(rest) - 2)
+        rest += data
+        marks = _ENDS if rest.find(b"\r", searched) >= 0 else _ENDS[:1]  # looking for what is not there takes longest
+        end = max(at + len(mark) if (at := rest.rfind(mark, searched)) >= 0 else 0 for mark in marks)
+        whole = bytes(rest[:end])
+        del rest[:end]
+        self.large = len(rest) > OFFLOAD_BYTES
+        if len(rest) > self._limit:
+            rest.clear()
+            self.fault = BackendFault(
+                f"The model server sent a frame of more than {self._limit} bytes.", code="upstream_invalid_response"
+            )
+        return whole
+
+    def _looked_at(self, data: bytes) -> bytes:
+        """What can go out of whole frames that have something odd, up to an error or the end."""
+        data = self._without_noise(data)
+        # `find`, since `in` takes bytes for a number first, which is an exception each time.
+        if data.find(b"error") >= 0 and _ERROR.search(data) is not None:
+            data = self._up_to_error(data, b"error")
+        if data.find(_DETAIL) >= 0:
+            data = self._up_to_error(data, _DETAIL)
+        for mark in _ENDED:
+            if data.find(mark) >= 0 and _GOOD_END.search(data) is None:
+                data = self._up_to_error(data, mark)
+        for mark in self._marks:
+            if data.find(mark) >= 0:
+                data = self._up_to_end(data, mark)
+        if data.find(b'"usage"') >= 0 and _COUNTS.search(data) is not None:
+            self.counts = (*self.counts[:1], data)
+        return data
+
+    def _without_noise(self, data: bytes) -> bytes:
+        """Whole frames, without those that are neither answer nor error, up to one that is no JSON."""
+        begin = kept = 0
+        shown: list[bytes] = []  # up to `kept`
+        lines = data.find(b"\r") < 0
+        while begin < len(data):
+            if lines:  # `find` is several times faster
+                end = at + 2 if (at := data.find(b"\n\n", begin)) >= 0 else len(data)
+            else:
+                end = found.end() if (found := _END.search(data, begin)) is not None else len(data)
+            frame = data[begin:end]
+            if (frame.find(self._usual) < 0 and frame.find(self._spaced) < 0) or not frame.rstrip().endswith(b"}"):
+                as_shown = self._as_shown(frame)
+                if as_shown is None:
+                    self.fault = self._error(frame) or BackendFault(
+                        "The model server's stream has a frame that is no JSON.", code="upstream_invalid_response"
+                    )
+                    return b"".join((*shown, data[kept:begin]))
+                if as_shown is not frame:
+                    shown += data[kept:begin], as_shown
+                    kept = end
+            begin = end
+        return b"".join((*shown, data[kept:])) if kept else data
+
+    def _as_shown(self, frame: bytes) -> bytes | None:
+        """A frame as a strict client wants it: the same object, or nothing; None if it is no JSON."""
+        for name, data in SseFramer(len(frame)).feed(frame):
+            if self._protocol.is_end(name, data):
+                continue
+            kind = self._protocol.left_out(name, data)
+            if kind is not None:
+                self._note(LEFT_OUT, kind)
+                return b""
+            try:
+                shown = self._protocol.shown(data)
+            except ValueError:
+                return None
+            if shown is not data:
+                event = b"" if name is None else b"event: %b\n" % name.encode()
+                return event + b"data: %b\n\n" % shown
+        return frame
+
+    def _is_all(self, data: bytes) -> bool:
+        """Whether nothing of an answer came before an error: then it can still become a status."""
+        return self.fault is not None and not Beginning(self._protocol.says_nothing).feed(data)
+
+    def _up_to_secret(self, leaks: Leaks, data: bytes) -> bytes:
+        shown = leaks.frames(data)
+        if len(shown) < len(data):
+            self.ended = False
+            self.fault = withheld()
+        return shown
+
+    def _up_to_end(self, data: bytes, mark: bytes) -> bytes:
+        for begin, end in _frames_with(mark, data):
+            last = self._last(data[begin:end])
+            if last is not None:
+                self.ended = True
+                self.fault = None  # an error behind the end
+                if not (self.spoke or last.startswith(b"{") or _DATA.search(data, 0, begin)):
+                    self.fault = nothing_said()
+                    return b""
+                return data[:end]
+        return data
+
+    def _last(self, frame: bytes) -> bytes | None:
+        """The data of a frame, if it is the end of a stream."""
+        frames = SseFramer(len(frame)).feed(frame)
+        return next((data for name, data in frames if self._protocol.is_end(name, data)), None)
+
+    def _up_to_error(self, data: bytes, mark: bytes) -> bytes:
+        for begin, end in _frames_with(mark, data):
+            error = self._error(data[begin:end])
+            if error is not None:
+                self.fault = error
+                return data[:begin]
+        return data
+
+    def _error(self, frame: bytes) -> GatewayError | None:
+        """What a frame says, if it is an error."""
+        events = self._protocol.reader(frame_bytes=len(frame), note=self._note).feed(frame)
+        return next((cleaned(event.error, private=self._private) for event in events if isinstance(event, Fault)), None)
+
+    def _is_whole(self) -> bool:
+        """Whether what was held back is a frame that lacks nothing but its blank line."""
+        framer = SseFramer(self._limit)
+        frames = [*framer.feed(bytes(self._rest)), *framer.finish()]
+        return bool(frames) and all(self._protocol.is_end(name, data) or _is_json(data) for name, data in frames)
+
+
+def _is_json(data: bytes) -> bool:
+    try:
+        load(data)
+    except ValueError:
+        return False
+    return True
+
+
+def counted(protocol: ServerSide, frames: bytes) -> Usage | None:
+    """The counts of tokens in whole frames: of each number the last one that is said. None if there is none. Never
+    raises: frames may be odd and pass all the same."""
+    counts: dict[str, Any] = {}
+    for _, frame in SseFramer(len(frames)).feed(frames):
+        try:
+            said = load(frame) if _COUNTS.search(frame) else None
+        except ValueError:
+            continue
+        places = (said, said.get("message"), said.get("response")) if isinstance(said, dict) else ()
+        for place in places:
+            if isinstance(place, dict) and isinstance(usage := place.get("usage"), dict):
+                counts |= {name: number for name, number in usage.items() if number is not None}
+    return protocol.read_usage(counts) if counts else None
+
+
+def _frames_with(mark: bytes, data: bytes) -> Iterator[tuple[int, int]]:
+    """Where those of the whole frames in `data` begin and end that hold `mark`; the others are not looked at."""
+    behind = 0
+    while (at := data.find(mark, behind)) >= 0 and (end := _END.search(data, at)) is not None:
+        begin = max(last + len(blank) if (last := data.rfind(blank, behind, at)) >= 0 else behind for blank in _ENDS)
+        behind = end.end()
+        yield begin, behind

@@ -1,0 +1,481 @@
+"""Three ways from the bytes of a backend's stream to the bytes of the client's, chosen once for each answer.
+
+- **pass-through**: the client speaks the backend's protocol and no middleware wants to change anything. Bytes in, bytes
+  out; for who looks on they are read on the side (`toolwire.pipeline.paths.passing`).
+- **fast path**: the backend says text in the chunks of Chat and no middleware wants to see text. As **transcode**, but
+  the text of a frame that holds nothing else goes from the frame's bytes to the scanner; in which no call can begin,
+  that passes as bytes into the client's frame. Law: byte for byte what transcoding gives.
+- **transcode**: everything else. Backend bytes are read to events, run through the stages of the reply, and written in
+  the client's protocol. Answers that do not come as bytes, or that have stages which wait, come as events into this
+  one.
+
+Rules for all: a path never waits, so that it can run inside the callback that reads; what it is fed gives one piece of
+output; a stream never just stops, it ends with the protocol's end or with its error form (R7.9). Only the last event
+may have to wait (`settle`), and another answer may come in its place (`go_on`). Who moves the bytes is
+`toolwire.pipeline.sending.sending`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from functools import cache
+from typing import Final, Protocol, cast
+
+from toolwire.errors import BackendFault, GatewayError
+from toolwire.events import BlockKind, Delta, Event, Fault, Finish, Opaque, Open
+from toolwire.fastparse import CallScanner, ChunkGate
+from toolwire.pipeline.chain.chain import Chain
+from toolwire.pipeline.chain.reply import Reply
+from toolwire.pipeline.chain.stages import Stage, WatchStage
+from toolwire.pipeline.exchange.exchange import Exchange
+from toolwire.pipeline.paths.passing import PassThrough, SideReader
+from toolwire.pipeline.paths.relay import Relay
+from toolwire.pipeline.paths.whole import note_usage
+from toolwire.pipeline.transforms.scanning import ScanStage
+from toolwire.protocols.base import ProseReader, StreamReader, StreamWriter, TextWriter
+from toolwire.protocols.shared.numbers import choices_of
+from toolwire.support.offload import OFFLOAD_BYTES, in_thread
+from toolwire.upstream.servers.base import WireSource
+from toolwire.upstream.servers.leaks import leaks_of
+from toolwire.upstream.servers.private import NOTHING, Private
+from toolwire.upstream.servers.upstream_errors import cleaned
+
+_VISIBLE: Final = (Delta, Open, Opaque, Finish)
+
+
+class StreamPath(Protocol):
+    """One streamed answer on its way.
+
+    `spoke`: a client has seen something, or will with the output so far, so errors are in-band from here on. `over`:
+    nothing more is taken. `drained`: the backend has said all. `continues`: `over`, but `go_on` has more. `works`:
+    something takes long, and is for `work_off`; what it is fed meanwhile comes behind that. `last`: the `Finish` or
+    `Fault` that was written, if events were.
+    """
+
+    @property
+    def spoke(self) -> bool: ...
+
+    @property
+    def over(self) -> bool: ...
+
+    @property
+    def drained(self) -> bool: ...
+
+    @property
+    def continues(self) -> bool: ...
+
+    @property
+    def works(self) -> bool: ...
+
+    @property
+    def last(self) -> Event | None: ...
+
+    @property
+    def feed(self) -> Callable[[bytes], bytes]:
+        """Takes the next bytes of the backend, cut anywhere, and gives what can go out. Looked up once, called for each
+        read."""
+
+    async def work_off(self) -> bytes:
+        """Do what takes long, in a thread, and give what can go out then."""
+
+    def finish(self, error: GatewayError | None = None) -> bytes:
+        """The backend's bytes are over, at their end or by `error`, and the path is not: what is still to go out."""
+
+    def go_on(self) -> AsyncGenerator[bytes, None]:
+        """After `over` and `settle`, if it `continues`: what comes in place of the end, as it comes. Until that is
+        there it is not `over`."""
+
+    def give_up(self, error: GatewayError) -> bytes:
+        """`go_on` is over before that: what is still to go out."""
+
+    async def settle(self) -> bytes:
+        """After `over`: do what must be done before the last event goes out, and give what is still to go out. Then it
+        may `continue`."""
+
+    def fail(self, error: GatewayError) -> bytes:
+        """The in-band form of an error that ends the stream, if it may still come."""
+
+    def keepalive(self) -> bytes:
+        """A frame that shows life."""
+
+    def close(self) -> None:
+        """Nothing is asked of it any more, and it knows nothing that knows it: only the collector could free a
+        circle."""
+
+
+def choose(exchange: Exchange, reply: Reply) -> tuple[StreamPath, WireSource | None]:
+    """The path for `reply`, and the source whose bytes it is to be fed (None: let `Transcode.take` the reply's
+    events)."""
+    source, protocol = reply.wire, exchange.protocol
+    writer = protocol.writer(exchange.write_options())
+    passes = reply.streamed and reply.passes_to(protocol.name) is not None
+    chain = reply.chain() if reply.streamed and source is not None else None
+    if chain is None or source is None:
+        return Transcode(None, Chain(()), writer), None
+    frame_bytes = exchange.route.limits.frame_bytes
+    choices = choices_of(exchange.request.sampling.n)
+    if passes:
+        relay, side = Relay(source.protocol, frame_bytes, source.private, reply.renaming, source.note), None
+        if chain.stages:
+            side = SideReader(source.protocol.reader(frame_bytes=frame_bytes, choices=choices), chain)
+        return PassThrough(relay, writer, side, lambda usage: note_usage(exchange, usage, None)), source
+    reader = source.protocol.reader(frame_bytes=frame_bytes, choices=choices, note=source.note)
+    if _let_text_pass(type(reader), type(writer)) and text_may_pass(chain):
+        fast = cast("ProseReader", reader), chain, cast("TextWriter", writer)
+        return FastPath(*fast, source.private, frame_bytes), source
+    return Transcode(reader, chain, writer, source.private), source
+
+
+@cache
+def _let_text_pass(reader: type[StreamReader], writer: type[StreamWriter]) -> bool:
+    """A `ProseReader` and a `TextWriter`. Asked once for two classes: a check against a protocol looks at every
+    attribute, which takes as long as some frames."""
+    return hasattr(reader, "open_prose") and issubclass(writer, TextWriter)
+
+
+def text_may_pass(chain: Chain) -> bool:
+    """No stage changes plain text, or wants to see it as it comes."""
+    reading = [stage for stage in chain.stages if not stage.passes_text]
+    return not reading or (len(reading) == 1 and isinstance(reading[0], ScanStage))
+
+
+class Transcode:
+    """Bytes to events, through the stages, and to bytes."""
+
+    def __init__(
+        self, reader: StreamReader | None, chain: Chain, writer: StreamWriter, private: Private = NOTHING
+    ) -> None:
+        self.spoke = self.over = self.drained = self.continues = self.works = False
+        self.last: Event | None = None
+        self._reader = reader
+        self._chain = chain
+        self._writer = writer
+        self._private = private
+        self._leaks = None if reader is None else leaks_of(private)
+        self._unread = 0  # bytes that were fed since the last event: about so much of a frame is there
+        self._deferred: list[bytes] = []  # bytes that are to be read in a thread
+        self._behind = False  # what is fed comes behind these
+        self._ends = False  # so is the end
+
+    @property
+    def feed(self) -> Callable[[bytes], bytes]:
+        return self._read
+
+    def _read(self, data: bytes) -> bytes:
+        assert self._reader is not None
+        if self.over or self._defers(data):
+            return b""
+        events = self._reader.feed(data)
+        self._unread = 0 if events else self._unread + len(data)
+        return self.take(events)
+
+    def _defers(self, data: bytes) -> bool:
+        """Whether `data` is for `work_off`, since it may end a large frame or comes behind one."""
+        if self._unread <= OFFLOAD_BYTES and not self._behind:
+            return False
+        self._deferred.append(data)
+        self._behind = self.works = True
+        return True
+
+    async def _read_deferred(self) -> bytes:
+        """Read in a thread what was deferred."""
+        out = b""
+        reader = self._reader
+        while self._deferred and not self.over:
+            assert reader is not None
+            data = b"".join(self._deferred)
+            self._deferred.clear()
+            events = await in_thread(reader.feed, data)
+            self._unread = 0 if events else self._unread + len(data)
+            out += self.take(events)
+        self._deferred.clear()
+        self._behind = False
+        if self._ends and not self.over:
+            assert reader is not None
+            out += self._ended(await in_thread(reader.finish))
+        return out
+
+    def take(self, events: list[Event]) -> bytes:
+        """Take the next events of the backend and give what can go out."""
+        if not events:
+            return b""
+        if self._leaks is not None:
+            events = self._leaks.events(events)
+        last = events[-1]
+        if isinstance(last, Finish | Fault):
+            self.drained = True
+            if isinstance(last, Fault):
+                events[-1] = Fault(cleaned(last.error, private=self._private))
+        shown = self._chain.feed(events)
+        self.works = self._chain.works or self._behind
+        return self._write(shown) if shown or self._chain.waits else b""
+
+    async def work_off(self) -> bytes:
+        out = await self._read_deferred()
+        if self._chain.works:
+            out += self._write(await self._chain.work_off())
+        self.works = self._behind
+        return out
+
+    def finish(self, error: GatewayError | None = None) -> bytes:
+        if error is not None:
+            return self.take([Fault(error)])
+        if self._unread > OFFLOAD_BYTES:
+            self._ends = True
+            return b""
+        return self._ended([] if self._reader is None else self._reader.finish())
+
+    def _ended(self, events: list[Event]) -> bytes:
+        """Take the last events of the backend."""
+        out = self.take(events)
+        if not (self.over or self.drained):
+            fault = BackendFault("The model server's stream ended without an end.", code="upstream_disconnected")
+            out += self.take([Fault(fault)])
+        return out
+
+    def go_on(self) -> AsyncGenerator[bytes, None]:
+        self.over = False
+        return self._rest()
+
+    async def _rest(self) -> AsyncGenerator[bytes, None]:
+        async with aclosing(self._chain.rest()) as batches:
+            async for events in batches:
+                yield self._write(events)
+        self._write([])
+
+    def give_up(self, error: GatewayError) -> bytes:
+        return self._write(self._chain.give_up(Fault(cleaned(error, private=self._private))))
+
+    async def settle(self) -> bytes:
+        out = await self._read_deferred() if self._ends else b""
+        events = await self._chain.settle()
+        self.works = self._ends = False
+        self.continues = self._chain.continues
+        return out + self._write(events) if events or self.continues else out
+
+    def fail(self, error: GatewayError) -> bytes:
+        return self._writer.feed([Fault(error)])
+
+    def keepalive(self) -> bytes:
+        return self._writer.keepalive()
+
+    def close(self) -> None:
+        pass
+
+    def _write(self, events: list[Event]) -> bytes:
+        if self._chain.waits:
+            self.over = True
+        if not events:
+            return b""
+        self.spoke = self.spoke or any(isinstance(event, _VISIBLE) for event in events)
+        last = events[-1]
+        if isinstance(last, Finish | Fault):
+            self.last = last
+            self.over = True
+        return self._writer.feed(events)
+
+
+class FastPath(Transcode):
+    """Transcodes, but prose passes by: from the backend's frames into the client's, and in bulk to who watches."""
+
+    def __init__(
+        self, reader: ProseReader, chain: Chain, writer: TextWriter, private: Private, frame_bytes: int
+    ) -> None:
+        super().__init__(reader, chain, writer, private)
+        self._prose = reader
+        self._texts = writer
+        self._gate = ChunkGate(self._slow, self._found, frame_bytes)
+        if self._leaks is not None:
+            self._gate.watch(self._leaks.prose)
+        self._scan: ScanStage | None = None
+        self._after = 0  # the stage behind the scanner
+        self._watching: list[WatchStage] = []  # before the scanner,
+        self._watching_shown: list[WatchStage] = []  # and behind it, or without one
+        self._waiting: list[Stage] = []
+        for number, stage in enumerate(chain.stages, 1):
+            if isinstance(stage, ScanStage):
+                self._scan, self._after = stage, number
+                self._watching, self._watching_shown = self._watching_shown, []
+            elif isinstance(stage, WatchStage):
+                self._watching_shown.append(stage)
+            elif isinstance(stage, Stage) and type(stage).waits_in is not Stage.waits_in:
+                self._waiting.append(stage)
+        self._block = self._shown = -1  # where passing text belongs, before and after the scanner
+        self._scans = False  # whether it goes through the scanner
+
+    @property
+    def feed(self) -> Callable[[bytes], bytes]:
+        return self._gate.feed  # it is shut when all is over
+
+    async def work_off(self) -> bytes:
+        out = await super().work_off()
+        self._set()
+        return out
+
+    def finish(self, error: GatewayError | None = None) -> bytes:
+        self._catch_up()
+        return super().finish(error)
+
+    def fail(self, error: GatewayError) -> bytes:
+        self._catch_up()
+        return super().fail(error)
+
+    def keepalive(self) -> bytes:
+        self._catch_up()
+        try:
+            return super().keepalive()
+        finally:
+            self._set()
+
+    def close(self) -> None:
+        del self._gate
+
+    def _slow(self, data: bytes) -> bytes:
+        if self.over:
+            return b""
+        if self._defers(data):
+            self._catch_up()
+            self._set()
+            return b""
+        prose = self._prose.open_prose
+        events = self._prose.feed(data)
+        self._unread = 0 if events else self._unread + len(data)
+        if not events and self._prose.open_prose is prose:
+            return b""  # a piece of a frame: more may pass behind it as it did before
+        if self._gate.passed:
+            self._catch_up()
+        out = self.take(events)
+        self._set()
+        return out
+
+    def _found(self, events: list[Event]) -> bytes:
+        """What the scanner made of text that has passed into it."""
+        assert self._scan is not None
+        self._catch_up()
+        out = self._write(self._chain.feed(self._scan.found(events), self._after))
+        self._set()
+        return out
+
+    def _set(self) -> None:
+        """Open the gate if it is known what more prose would come to now."""
+        prose = None if self.over or self.works else self._prose.open_prose
+        if prose is None or prose[1] is BlockKind.REFUSAL:
+            self._gate.shut()
+            return
+        block, kind = prose
+        scanner: CallScanner | None = None
+        shown: int | None = block
+        self._scans = self._scan is not None and kind is BlockKind.TEXT
+        if self._scan is not None and self._scans:
+            scanner = self._scan.scanner_of(block)
+            shown = None if scanner is None else scanner.block
+        if shown is not None and any(stage.waits_in(shown) for stage in self._waiting):
+            self._gate.shut()
+            return
+        frame = None if shown is None else self._texts.text_frame(shown)
+        self._block = block
+        if shown is not None and frame is not None:
+            self._shown = shown
+            thinks = kind is BlockKind.REASONING
+            self._gate.open(scanner, frame.head, frame.tail, frame.number, frame.middle, reasoning=thinks)
+        elif scanner is not None:
+            self._gate.open(scanner, None, b"")
+        else:
+            self._gate.shut()
+
+    def _catch_up(self) -> None:
+        """Tell the writer and who watches of the text that has passed."""
+        if not self._gate.passed:
+            return
+        frames, fed, given = self._gate.take()
+        if self._scans and self._scan is not None:
+            self._scan.passed(self._block, fed)
+            _show(self._watching, self._block, fed)
+        elif frames:
+            _show(self._watching, self._shown, given)
+        if frames:
+            _show(self._watching_shown, self._shown, given)
+            self._texts.wrote(self._shown, frames, given)
+
+
+def _show(watching: Sequence[WatchStage], block: int, text: str) -> None:
+    """Let these see text that has passed. Raises the `GatewayError` with which one ends the answer."""
+    for stage in watching:
+        last = stage.feed([Delta(block, text)])[-1]
+        if isinstance(last, Fault):
+            raise last.error
+
+
+class ShownPath:
+    """Another path, and whoever looks on sees what it gives out, but for signs of life."""
+
+    def __init__(self, path: StreamPath, outputs: Sequence[Callable[[bytes], None]]) -> None:
+        self._path = path
+        self._outputs = outputs
+
+    @property
+    def spoke(self) -> bool:
+        return self._path.spoke
+
+    @property
+    def over(self) -> bool:
+        return self._path.over
+
+    @property
+    def drained(self) -> bool:
+        return self._path.drained
+
+    @property
+    def continues(self) -> bool:
+        return self._path.continues
+
+    @property
+    def works(self) -> bool:
+        return self._path.works
+
+    @property
+    def last(self) -> Event | None:
+        return self._path.last
+
+    async def work_off(self) -> bytes:
+        return self._shown(await self._path.work_off())
+
+    def feed(self, data: bytes) -> bytes:
+        return self._shown(self._path.feed(data))
+
+    def take(self, events: list[Event]) -> bytes:
+        assert isinstance(self._path, Transcode)
+        return self._shown(self._path.take(events))
+
+    def finish(self, error: GatewayError | None = None) -> bytes:
+        return self._shown(self._path.finish(error))
+
+    def go_on(self) -> AsyncGenerator[bytes, None]:
+        return self._rest(self._path.go_on())
+
+    async def _rest(self, rest: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+        async with aclosing(rest) as outputs:
+            async for data in outputs:
+                yield self._shown(data)
+
+    def give_up(self, error: GatewayError) -> bytes:
+        return self._shown(self._path.give_up(error))
+
+    async def settle(self) -> bytes:
+        return self._shown(await self._path.settle())
+
+    def fail(self, error: GatewayError) -> bytes:
+        return self._shown(self._path.fail(error))
+
+    def keepalive(self) -> bytes:
+        return self._path.keepalive()
+
+    def close(self) -> None:
+        self._path.close()
+
+    def _shown(self, data: bytes) -> bytes:
+        if data:
+            for output in self._outputs:
+                output(data)
+        return data

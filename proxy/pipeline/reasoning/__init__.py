@@ -1,0 +1,1 @@
+"""Where reasoning begins and ends in an answer, and calls inside of it."""

@@ -1,0 +1,59 @@
+"""Calls inside of a thought that never closes (R30.4).
+
+Some models write a call and forget to end the thought before it; some servers take a whole answer for a thought. Such
+an answer says nothing and calls nothing. A call at the end of its thoughts is a near miss: the model is asked again. A
+call with further thoughts behind it is only considered.
+
+Only whole answers are looked at: a stream has shown the thoughts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from toolwire.call_policy.near import NearMiss
+from toolwire.errors import quote
+from toolwire.events import Event, Finish
+from toolwire.folding import fold
+from toolwire.model import FinishReason, ModelReply, Reasoning, ReplyChoice
+from toolwire.pipeline.chain.stages import Stage
+from toolwire.pipeline.transforms.scanners import ScannerFactory
+
+
+class ThoughtCalls(Stage):
+    """Tells `near` of such calls, with the number of the answer. Changes nothing."""
+
+    changes = False
+
+    def __init__(self, factory: ScannerFactory, near: Callable[[int, NearMiss], None]) -> None:
+        self._factory = factory
+        self._near = near
+        self._events: list[Event] = []
+
+    def leaves(self, reply: ModelReply) -> bool:
+        """See `Stage`."""
+        return not any(map(_only_thinks, reply.choices))
+
+    def take(self, reply: ModelReply) -> ModelReply:
+        """See `Stage`."""
+        for number, choice in enumerate(reply.choices):
+            if not _only_thinks(choice):
+                continue
+            names = self._factory.calls_at_end("".join(p.text for p in choice.parts if isinstance(p, Reasoning)))
+            if names:
+                shown = ", ".join(map(quote, dict.fromkeys(names)))
+                self._near(number, NearMiss(f"The call of {shown} stands inside of a thought that has no end.", names))
+        return reply
+
+    def feed(self, events: list[Event]) -> list[Event]:
+        """See `Stage`."""
+        self._events += events
+        if events and isinstance(events[-1], Finish):
+            self.take(fold(self._events))
+        return events
+
+
+def _only_thinks(choice: ReplyChoice) -> bool:
+    """There are thoughts and nothing else, and no limit has cut them off."""
+    thinks = bool(choice.parts) and all(isinstance(part, Reasoning) for part in choice.parts)
+    return thinks and choice.reason in FinishReason.WHOLE

@@ -1,0 +1,424 @@
+"""Thinking that nothing opened: an answer that closes it all the same (R6.7).
+
+Templates of thinking models put the opening tag into the prompt, so that the answer begins inside:
+`...\n</think>\n\nanswer` (DeepSeek R1, QwQ, Qwen3), or `...</think>answer` (DeepSeek V3.1, GLM, Magistral with its own
+tags). Whoever is not told so takes the thoughts for the answer. Here it is told by the answer itself, and what one
+answer has shown a route knows of the next.
+
+Rules of this module:
+
+1. A closing tag is believed in visible text only, in front of which nothing was opened: not in the arguments of a call,
+   and not behind an opening tag of any pair that the route knows, or behind thoughts that the server has set apart by
+   itself.
+2. It stands where templates and models write it: at the start of a line, right behind a word, or behind the end of a
+   sentence. What comes next does not go on with a sentence: no comma, no small letter behind a blank. Something does
+   come: where nothing would be left to read, nothing is taken away.
+3. It is not quoted: not in a fence, in inline code, between quotation marks or brackets, in a string of JSON, in an
+   indented block or a list.
+4. A tag that ends calls, or any message, says nothing of thoughts (`<|end|>`, `<|im_end|>`, `<|end_message|>`,
+   `<|eom|>`).
+5. Then the answer is what it would be with the opening tag in front of it. A call before the closing tag is a thought,
+   as in any thinking (`reasoning.scan_calls`). What a stream has shown by then stays as it is.
+6. A route remembers this for the server, the model, the client's key, and whatever in the request may switch thinking
+   on and off; each worker for itself, and until the configuration is read again. It forgets it when an answer begins
+   with an opening tag, or comes to its end without a closing one. Such an answer is read as if nothing had been
+   learned; what a stream has shown of it as thoughts follows once more, as what it is, up to `limits.block_bytes`: an
+   answer that nobody sees, and a call that nobody makes, would be lost. One that was cut off by its limit of length
+   says nothing: in a stream it stays what it was, in one piece it is text.
+7. What the configuration says of `reasoning.preopened` binds: then nothing is looked for, and nothing learned.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import lru_cache
+from hashlib import sha256
+from threading import Lock
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeVar
+
+from toolwire.config import ReasoningConfig
+from toolwire.errors import quote
+from toolwire.events import BlockKind, Delta, Event, Open
+from toolwire.model import ModelRequest
+from toolwire.scan._grammar import SPACE, Grammar
+from toolwire.scanner import reasoning_tags
+from toolwire.support import legible
+
+if TYPE_CHECKING:
+    from toolwire.record import AccessRecord
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+LOG: Final = logging.getLogger("toolwire.reasoning")
+
+Pair = tuple[str, str]
+"""An opening and a closing tag."""
+
+Outcome = Literal["moved", "shown", "known", "repeated"]
+"""What became of thoughts that nothing opened. `moved`: they became reasoning. `shown`: a stream had given them out as
+text. `known`: the route knew it before. `repeated`: the route thought so, wrongly, and text that a stream had shown as
+thoughts came again."""
+
+OUTCOMES: Final = ("moved", "shown", "known", "repeated")
+
+MAX_LEARNED: Final = 256
+"""Kinds of requests that a route remembers."""
+
+HEAD_CHARS: Final = 256
+"""So much of a stream waits at most until it is known whether it begins with a tag: white space, and the tag."""
+
+MAX_TRIED: Final = 16
+"""Closing tags of one answer that are looked at."""
+
+LINE_CHARS: Final = 4096
+"""So much of the line is looked at on either side of one."""
+
+SHOWN_CHARS: Final = 100
+
+BLOCK: Final = "\n\N{OBJECT REPLACEMENT CHARACTER}\n"
+"""Stands where something is that is no text: on lines of its own."""
+
+SWITCHES: Final = (
+    "chat_template_kwargs",
+    "enable_thinking",
+    "include_reasoning",
+    "reasoning",
+    "reasoning_effort",
+    "think",
+    "thinking",
+    "thinking_budget",
+)
+"""Fields of requests with which servers let their clients switch thinking on and off."""
+
+_ENDS: Final = ".!?…。！？．"
+"""What a sentence ends with."""
+_CLOSING: Final = "\"'”’»)]}*_`"
+"""What may stand behind that."""
+_GOES_ON: Final = ",.;:?)]}»”’、，。；：？）」』"
+"""With these a sentence goes on, or ends, and no answer begins."""
+_AROUND: Final = {
+    **{mark: mark for mark in "\"'`*_~|"},
+    "(": ")",
+    "[": "]",
+    "{": "}",
+    "<": ">",
+    "“": "”",
+    "‘": "’",
+    "«": "»",
+    "„": "“",
+    "「": "」",
+    "『": "』",
+    "（": "）",
+}
+_QUOTES: Final = (("“", "”"), ("„", "“"), ("«", "»"), ("「", "」"), ("『", "』"))
+_IN_APOSTROPHES: Final = re.compile(r"(?:^|[\s(\[{:,=])'[^']*\Z")
+_APOSTROPHE_ENDS: Final = re.compile(r"[^']*'(?:$|[\s)\]},.;:])")
+_FENCE: Final = re.compile(r"^[ \t>]*(`{3,}|~{3,})[ \t]*([^\n]*)$", re.MULTILINE)
+_LIST: Final = re.compile(r"[ \t>]*\d+[.)]")
+
+
+# --- what an answer says --------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=256)
+def pairs_of(grammar: Grammar, config: ReasoningConfig) -> tuple[Pair, ...]:
+    """The pairs of tags of a route whose closing tag says that thoughts end there (rule 4); none where it is not looked
+    for (rule 7)."""
+    if config.preopened is not None:
+        return ()
+    ends_more = {
+        literal
+        for syntax in grammar.syntaxes
+        for literal in (syntax.opener, syntax.closer, *(branch.literal for node in syntax.nodes for branch in node))
+        if literal.startswith("<|") or any(branch.field for node in syntax.nodes for branch in node)
+    }
+    return tuple(pair for pair in reasoning_tags(grammar, config) if pair[1] not in ends_more)
+
+
+class Marks(NamedTuple):
+    """Of some pairs: the opening tags, the closing ones, the characters with which those begin, and with what any tag
+    begins: its first `size` characters, or fewer of them."""
+
+    openers: tuple[str, ...]
+    closers: tuple[str, ...]
+    firsts: frozenset[str]
+    size: int
+    starts: frozenset[str]
+
+
+@lru_cache(maxsize=256)
+def marks_of(pairs: tuple[Pair, ...]) -> Marks:
+    """Those of these pairs."""
+    tags = [tag for pair in pairs for tag in pair]
+    size = min(map(len, tags), default=0)
+    starts = frozenset(tag[:end] for tag in tags for end in range(1, size + 1))
+    openers, closers = tuple(opener for opener, _ in pairs), tuple(closer for _, closer in pairs)
+    return Marks(openers, closers, frozenset(closer[0] for closer in closers), size, starts)
+
+
+@lru_cache(maxsize=256)
+def in_sight(grammar: Grammar, config: ReasoningConfig) -> Grammar:
+    """The same grammar, but closing tags that it otherwise takes for framing stay in the text."""
+    closers = {closer for _, closer in pairs_of(grammar, config)}
+    return replace(grammar, syntaxes=tuple(syntax for syntax in grammar.syntaxes if syntax.opener not in closers))
+
+
+def may_be_unopened(text: str, pairs: Iterable[Pair]) -> bool:
+    """Whether it is worth looking: there is a closing tag, and no opening one before it."""
+    pairs = tuple(pairs)
+    closed = -1
+    for _, closer in pairs:
+        at = text.find(closer)
+        if at >= 0 and (closed < 0 or at < closed):
+            closed = at
+    return closed >= 0 and all(text.find(opener, 0, closed) < 0 for opener, _ in pairs)
+
+
+def visible(events: Iterable[Event]) -> str:
+    """The text of an answer up to the first thought that was opened. For a call stands `BLOCK`."""
+    pieces: list[str] = []
+    texts: set[int] = set()
+    for event in events:
+        if isinstance(event, Delta) and event.block in texts:
+            pieces.append(event.text)
+        elif isinstance(event, Open) and event.kind is BlockKind.TEXT:
+            texts.add(event.block)
+        elif isinstance(event, Open):
+            pieces.append(BLOCK)
+            if event.kind is BlockKind.REASONING:
+                break
+    return "".join(pieces)
+
+
+def closes_thoughts(text: str, pairs: Iterable[Pair]) -> Pair | None:
+    """The pair of the first closing tag in visible text that ends thoughts which nothing opened (rules 2 and 3)."""
+    of = {closer: pair for pair in reversed(tuple(pairs)) for closer in (pair[1],)}
+    if not of:
+        return None
+    found = re.compile("|".join(re.escape(closer) for closer in sorted(of, key=len, reverse=True)))
+    end_of_text = len(text.rstrip())
+    fences: list[re.Match[str]] | None = None
+    for _, match in zip(range(MAX_TRIED), found.finditer(text)):  # noqa: B905  # the shorter one ends it
+        at, end = match.span()
+        if end >= end_of_text:
+            return None
+        if not _stands_apart(text, at, end):
+            continue
+        if fences is None:
+            fences = list(_FENCE.finditer(text))
+        if not _is_fenced(fences, at):
+            return of[match.group()]
+    return None
+
+
+def closes_at_once(head: str, pairs: Iterable[Pair]) -> Pair | None:
+    """The pair of the closing tag that a stream begins with, if that ends thoughts; what it begins with tells, see
+    `tells_nothing_yet`."""
+    head = head[:HEAD_CHARS]
+    word = head.lstrip(SPACE)
+    for pair in pairs:
+        if word.startswith(pair[1]):
+            at, end = len(head) - len(word), len(head) - len(word) + len(pair[1])
+            return pair if head[end:].strip() and _stands_apart(head, at, end) else None
+    return None
+
+
+def _stands_apart(text: str, at: int, end: int) -> bool:
+    """Whether a tag from `at` to `end` stands where templates and models write it."""
+    begins, ends = max(text.rfind("\n", 0, at) + 1, at - LINE_CHARS), text.find("\n", end)
+    head, tail = text[begins:at], text[end : min(len(text) if ends < 0 else ends, end + LINE_CHARS)]
+    if _goes_on(tail) or _is_quoted(head, tail):
+        return False
+    said = head.rstrip()
+    if not said:
+        return len(head) < 4 and "\t" not in head  # else it is a block of code
+    if said == head:
+        return True
+    return said.rstrip(_CLOSING)[-1:] in tuple(_ENDS) and not _LIST.fullmatch(said)
+
+
+def _goes_on(tail: str) -> bool:
+    """Whether a sentence goes on behind a tag."""
+    rest = tail.lstrip()
+    return bool(rest) and (rest[0] in _GOES_ON or (rest != tail and rest[0].islower()))
+
+
+def _is_quoted(head: str, tail: str) -> bool:
+    """Whether something opens in `head`, before a tag on its line, and closes in `tail`, behind it."""
+    if head and tail and _AROUND.get(head[-1]) == tail[0]:
+        return True
+    if head.count("`") % 2 and "`" in tail:
+        return True
+    if (head.count('"') - head.count('\\"')) % 2 and '"' in tail:
+        return True
+    if any(head.rfind(opens) > head.rfind(closes) and closes in tail for opens, closes in _QUOTES):
+        return True
+    return bool(_IN_APOSTROPHES.search(head) and _APOSTROPHE_ENDS.match(tail))
+
+
+def _is_fenced(fences: Iterable[re.Match[str]], at: int) -> bool:
+    """Whether `at` is inside of a fence that is closed behind it. A fence with words behind it only opens."""
+    opened: str | None = None
+    for fence in fences:
+        mark, words = fence.groups()
+        if fence.start() > at:
+            return opened is not None and not words.strip() and mark.startswith(opened)
+        if opened is None:
+            opened = mark
+        elif mark.startswith(opened) and not words.strip():
+            opened = None
+    return False
+
+
+# --- what a route has learned ---------------------------------------------------------------------------------------
+
+
+class Learned:
+    """What one route has learned of the answers to each kind of request: the tags inside of which they begin, or that
+    they do not."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()  # what answers say may be looked at in threads
+        self.known: OrderedDict[bytes, Pair | None] = OrderedDict()
+        self._told: OrderedDict[str, None] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self.known)
+
+    def pair(self, kind: bytes) -> Pair | None:
+        """The tags inside of which such answers begin."""
+        with self._lock:
+            if kind not in self.known:
+                return None
+            self.known.move_to_end(kind)
+            return self.known[kind]
+
+    def put(self, kind: bytes, pair: Pair | None) -> None:
+        """So it is with these."""
+        with self._lock:
+            _keep(self.known, kind, pair)
+
+    def is_news(self, what: str) -> bool:
+        """Whether the log has not said this yet."""
+        with self._lock:
+            new = what not in self._told
+            _keep(self._told, what, None)
+            return new
+
+
+def _keep(values: OrderedDict[K, V], key: K, value: V) -> None:
+    values[key] = value
+    values.move_to_end(key)
+    if len(values) > MAX_LEARNED:
+        values.popitem(last=False)
+
+
+def kind_of(owner: str, backend: str, request: ModelRequest) -> bytes:
+    """What distinguishes requests whose answers may begin in different ways: who is asked, for which model, and whether
+    it thinks. An enforced call leaves no room for that, and an answer that goes on from one that was begun is no
+    beginning. And who asks (`Exchange.owner`): what a client lets a model say must not change what others get to
+    see."""
+    switches = [(name, request.extra[name]) for name in SWITCHES if name in request.extra]
+    effort = request.sampling.reasoning_effort
+    enforced = request.constraint is not None and not request.constraint.free
+    goes_on = bool(request.messages) and request.messages[-1].role == "assistant"
+    kind = repr((owner, backend, request.model, effort, enforced, goes_on, switches))
+    return sha256(kind.encode("utf-8", "surrogatepass")).digest()
+
+
+class Unopened:
+    """What is known, and found out, of where one answer begins. `asked` gives the name of the server that answers and
+    what it was sent; None if nobody was asked: then nothing is learned. `whole`: the client, `owner`, gets the answer
+    in one piece."""
+
+    def __init__(
+        self,
+        route: str,
+        learned: Learned,
+        asked: Callable[[], tuple[str, ModelRequest] | None],
+        record: AccessRecord,
+        *,
+        whole: bool,
+        owner: str = "",
+    ) -> None:
+        self.whole = whole
+        self._owner = owner
+        self._route = route
+        self._learned = learned
+        self._asked = asked
+        self._record = record
+        self._kind: bytes | None = None
+
+    @property
+    def pair(self) -> Pair | None:
+        """The tags inside of which the answer begins, as far as that was learned."""
+        kind = self._kind_of_answer() if self._learned.known else None
+        return None if kind is None else self._learned.pair(kind)
+
+    def found(self, pair: Pair, outcome: Outcome) -> None:
+        """The answer began inside of `pair`."""
+        self.count(outcome)
+        kind = self._kind_of_answer()
+        if kind is None:
+            return
+        self._learned.put(kind, pair)
+        whose = self._whose()
+        if self._learned.is_news(whose):
+            LOG.warning(
+                "%s begin inside %s, which the prompt opens: from now on what they say before %s is reasoning. "
+                "`reasoning.preopened: true` for the route makes it so from the first answer on.",
+                whose,
+                *pair,
+            )
+
+    def wrong(self, pair: Pair) -> None:
+        """The answer did not begin inside of `pair`, although others did."""
+        kind = self._kind_of_answer()
+        if kind is not None and self._learned.pair(kind) == pair:
+            self._learned.put(kind, None)
+            whose = self._whose()
+            if self._learned.is_news(f"not {whose}"):
+                LOG.info("%s do not always begin inside %s: that is forgotten until one does again.", whose, pair[0])
+
+    def count(self, outcome: Outcome) -> None:
+        """Say in the access line and the metrics what became of the thoughts."""
+        self._record.count("unopened_reasoning")
+        self._record.label("unopened_reasoning", outcome)
+
+    def _kind_of_answer(self) -> bytes | None:
+        if self._kind is None and (asked := self._asked()) is not None:
+            self._kind = kind_of(self._owner, *asked)
+        return self._kind
+
+    def _whose(self) -> str:
+        asked = self._asked()
+        backend, model = ("", "") if asked is None else (asked[0], asked[1].model)
+        return f"Route {_shown(self._route)}: answers of {_shown(model)} at backend {_shown(backend)}"
+
+
+def _shown(name: str) -> str:
+    name = name if len(name) <= SHOWN_CHARS else name[:SHOWN_CHARS] + "…"
+    return legible.visible(quote(name))
+
+
+# --- the beginning of a stream --------------------------------------------------------------------------------------
+
+
+def tells_nothing_yet(head: str, learned: Pair | None, pairs: Iterable[Pair]) -> bool:
+    """Whether a stream has to go on before it is known what it begins with: after `learned` an opening tag counts, else
+    a closing one."""
+    if len(head) >= HEAD_CHARS:
+        return False
+    word = head.lstrip(SPACE)
+    if not word:
+        return True
+    if learned is not None:
+        return any(opener.startswith(word) and opener != word for opener, _ in pairs)
+    return any(
+        closer.startswith(word) or (word.startswith(closer) and word[len(closer) :].isspace()) for _, closer in pairs
+    )

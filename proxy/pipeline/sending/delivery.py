@@ -1,0 +1,449 @@
+"""The outermost layer of every request: identity, key, error boundary, and the way from a body to a sent answer.
+
+Rules:
+
+1. No exception escapes (R13.5): what is not a `GatewayError` becomes `internal_error`, with the traceback in the log
+   only.
+2. Every answer carries the request id (R17.7), and every error the envelope of the protocol that was asked (R13.1).
+3. The body is read once; the route is found from `model` alone; then the route's chain runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from aiohttp import web
+from aiohttp.typedefs import Middleware
+
+from toolwire.config import GatewayConfig
+from toolwire.errors import ClientFault, Defect, GatewayError
+from toolwire.formats.engine.toolset import KnownTools
+from toolwire.ingress.auth import ApiKey, Keys
+from toolwire.ingress.bodies import read_json
+from toolwire.ingress.budget import BodyBudget, BodyShare
+from toolwire.ingress.liveness import LivenessMonitor, LivenessMonitors
+from toolwire.ingress.receiving import read_body
+from toolwire.ingress.turns import Turns
+from toolwire.model import EMPTY, ModelRequest, merged
+from toolwire.observability.telemetry import Metrics
+from toolwire.pipeline.chain.middleware import Handler
+from toolwire.pipeline.chain.plain import HttpFault, unread
+from toolwire.pipeline.chain.reply import Reply
+from toolwire.pipeline.conversations.background import BACKGROUND, DETACHED
+from toolwire.pipeline.exchange.exchange import EXCHANGE, Exchange
+from toolwire.pipeline.exchange.heads import ADDED_HEADERS, REQUEST_ID, TIMED, move_head, request_id
+from toolwire.pipeline.exchange.routing import Router
+from toolwire.pipeline.exchange.tolerant import read_mended
+from toolwire.pipeline.paths.whole import own_response
+from toolwire.pipeline.sending.relayed_body import show_output
+from toolwire.pipeline.sending.sending import send
+from toolwire.pipeline.transforms.sealing import ALMOST
+from toolwire.protocols.base import ClientSide
+from toolwire.protocols.shared.turn import Turn
+from toolwire.protocols.shared.wire import dump_in_pieces
+from toolwire.protocols.sides import ClientSides
+from toolwire.ratelimit.admission import SLOT, Admission
+from toolwire.record import AccessRecord, Observe, ReadRequest
+from toolwire.support.collecting import Collecting
+from toolwire.support.offload import OFFLOAD_BYTES, OFFLOAD_OBJECTS, offload
+from toolwire.upstream.servers import client_ids
+from toolwire.upstream.servers.hops import HEADER, HOPS, came_through
+
+LOG: Final = logging.getLogger("toolwire")
+OWNER: Final = web.RequestKey("toolwire.owner", str)
+"""Whose key was presented, as a hash; empty without keys."""
+API_KEY: Final = web.RequestKey("toolwire.api_key", ApiKey)
+"""What is known of that key; not there without keys."""
+CLIENTS: Final = web.AppKey("toolwire.clients", ClientSides)
+"""The protocols in which clients are served."""
+APART: Final = web.RequestKey("toolwire.apart", bool)
+"""The answer to this request is made in the background, where it is a stream; whether its client wants one."""
+MODEL_CHARS: Final = 128
+"""So much of the model's name stands in the access line."""
+TOOL_NAMES: Final = 32
+"""So many names of tools stand in the access line."""
+_NONE: Final = (None,)
+ALIVE: Final = ("/health", "/healthz", "/livez")
+"""Where somebody asks whether the process is alive: the name of the house, and those that Kubernetes uses."""
+READY: Final = ("/ready", "/readyz")
+"""Where somebody asks whether requests can be answered."""
+_OPEN_PATHS: Final = frozenset({*ALIVE, *READY})
+"""Paths that need no key (R17.4)."""
+
+
+def boundary(keys: Keys, clients: ClientSides, own: str = "", *, open_paths: str | None = None) -> Middleware:
+    """The application's only aiohttp-level middleware: request id, key, requests that come back, and errors that
+    concern no exchange.
+
+    `clients` are the protocols that are served: the path says in whose envelope an error outside of an exchange is
+    told. `own` is the name of this gateway among others (`toolwire.upstream.servers.hops`). `open_paths` matches
+    further paths that need no key.
+    """
+
+    asked = bool(keys)
+    is_open = None if open_paths is None else re.compile(open_paths).fullmatch
+
+    @web.middleware
+    async def outermost(request: web.Request, handler: Handler) -> web.StreamResponse:
+        request[OWNER], request[ADDED_HEADERS] = "", EMPTY
+        ident = request[REQUEST_ID] = request_id(request.headers.get("X-Request-Id"))
+        hops = named = None
+        began = time.monotonic()
+        try:
+            headers = request.headers
+            if client_ids.HEADER in headers and (given := client_ids.client_id(headers)):
+                named = client_ids.CLIENT_ID.set(given)
+                request[ADDED_HEADERS] = {client_ids.HEADER: given}
+            if HEADER in headers:
+                hops = HOPS.set(came_through(headers, own))
+            authorization, api_key = headers.getall("Authorization", _NONE), headers.getall("x-api-key", _NONE)
+            if len(authorization) > 1 or len(api_key) > 1:
+                raise _ambiguous("Authorization" if len(authorization) > 1 else "x-api-key")
+            if asked and request.path not in _OPEN_PATHS and not (is_open is not None and is_open(request.path)):
+                key = keys.check(authorization[0], api_key[0])
+                if key is not None:
+                    request[OWNER], request[API_KEY] = key.owner, key
+            return await handler(request)
+        except web.HTTPMethodNotAllowed as error:
+            fault: GatewayError = _unkept(request, clients) or _wrong_method(request, error.headers["Allow"])
+        except web.HTTPNotFound:
+            nothing = ClientFault(f"Nothing is served at {request.path[:200]}.", code="not_found")
+            fault = _unkept(request, clients) or nothing
+        except web.HTTPException as raised:
+            if raised.status < 400:
+                raise
+            fault = _of_http(raised)
+        except GatewayError as error:
+            fault = error
+        finally:
+            if hops is not None:
+                HOPS.reset(hops)
+            if named is not None:
+                client_ids.CLIENT_ID.reset(named)
+        side = clients.of(request.path, request.headers)
+        request[TIMED] = side.time_header, began
+        return error_response(fault, side, ident)
+
+    return outermost
+
+
+def _unkept(request: web.Request, clients: ClientSides) -> ClientFault | None:
+    """The error for who asks for an answer of before, of a protocol whose answers are not kept."""
+    side, place = clients.of(request.path, request.headers), request.path.removeprefix("/v1")
+    listed = place == side.path and request.method in ("GET", "HEAD") and "Upgrade" not in request.headers
+    if side.unkept is None or not (listed or place.startswith(side.path + "/")):
+        return None
+    hint = "Use `/v1/responses`, whose answers are kept." if clients.keeps else None
+    return ClientFault(side.unkept, code="not_found", hint=hint)
+
+
+def _wrong_method(request: web.Request, allowed: str) -> ClientFault:
+    """Nothing is served here by this method. After 426 a client that would rather have had a WebSocket goes on by HTTP
+    at once (R28.2), also where a proxy in between has dropped `Upgrade`."""
+    if request.headers.get("Upgrade", "").lower() == "websocket" or "Sec-WebSocket-Key" in request.headers:
+        return ClientFault(
+            "No WebSocket is served here.",
+            code="websocket_not_served",
+            hint=f"Send the request by HTTP: {allowed}.",
+            headers={"Upgrade": "HTTP/1.1"},
+        )
+    hint = f"Allowed: {allowed}."
+    return ClientFault(
+        f"{request.method} is not allowed here.", code="method_not_allowed", hint=hint, headers={"Allow": allowed}
+    )
+
+
+def _ambiguous(name: str) -> ClientFault:
+    """A header field that says who somebody is, twice: whoever stands in between may have read the other one."""
+    return ClientFault(f"The header `{name}` is there more than once.", code="malformed_request", hint="Send one.")
+
+
+def error_response(error: GatewayError, protocol: ClientSide, ident: str) -> web.Response:
+    """The HTTP form of an error."""
+    response = web.Response(
+        status=protocol.status_of(error),
+        body=protocol.write_error(error, ident),
+        content_type="application/json",
+        headers=error.headers,
+    )
+    if protocol.id_header is not None:
+        response.headers[protocol.id_header] = ident
+    if error.headers.get("Connection") == "close":
+        response.force_close()
+    return response
+
+
+class Delivery:
+    """Serves one protocol at its path."""
+
+    _detaches = True
+    """Answers may be made in the background."""
+
+    def __init__(
+        self,
+        config: GatewayConfig,
+        protocol: ClientSide,
+        router: Router,
+        metrics: Metrics,
+        known: KnownTools,
+        monitors: LivenessMonitors,
+        budget: BodyBudget,
+        collecting: Collecting,
+        staggered: Turns,
+        admission: Admission | None,
+        observe: Sequence[Observe] = (),
+    ) -> None:
+        self._limits = config.limits
+        self._body_s = config.server.body_s
+        self._protocol = protocol
+        self._read = protocol.read_request
+        self._router = router
+        self._metrics = metrics
+        self._known = known
+        self._observe = observe
+        self._monitors = monitors
+        self._budget = budget
+        self._collecting = collecting
+        self._staggered = staggered
+        self._admission = admission
+
+    async def __call__(self, request: web.Request) -> web.StreamResponse:
+        record = self._metrics.begin()
+        ident = request[REQUEST_ID]
+        share = BodyShare(self._budget, request[OWNER])
+        monitor = self._monitors.begin(request)
+        if self._observe:
+            record.observers = [begin(request, ident) for begin in self._observe]
+        protocol = self._protocol
+        added = request[ADDED_HEADERS]
+        if added:
+            record.notes["client_request_id"] = added[client_ids.HEADER]
+        if protocol.id_header is not None:
+            request[ADDED_HEADERS] = {**added, protocol.id_header: ident}
+        request[TIMED] = protocol.time_header, record.started
+        return await self._attend(request, record, ident, monitor, share)
+
+    async def _attend(
+        self, request: web.Request, record: AccessRecord, ident: str, monitor: LivenessMonitor, share: BodyShare
+    ) -> web.StreamResponse:
+        try:
+            response = await self._answer(request, record, ident, monitor, share)
+            if DETACHED in request:
+                return response
+            record.status = response.status
+            if record.observers and isinstance(response, web.Response) and not isinstance(response, Reply):
+                show_output(record, response.body)
+            return response
+        except (asyncio.CancelledError, ConnectionError):
+            if not record.status and DETACHED not in request:  # a client that has all of its answer may go
+                record.status, record.code = 499, "client_closed_request"
+            raise
+        finally:
+            monitor.end()
+            if self._collecting.requests:
+                self._collecting.release(request)
+            if DETACHED not in request:
+                self._end(request, record, ident, share)
+
+    def _end(self, request: web.Request, record: AccessRecord, ident: str, share: BodyShare) -> None:
+        """Gives back what the exchange holds, and counts it."""
+        share.release()
+        if self._admission is not None and (slot := request.get(SLOT)) is not None:
+            slot.abandon()
+        self._metrics.finish(record, endpoint=self._protocol.name, request_id=ident)
+        for observer in record.observers:
+            observer.ended(record)
+        record.failures.clear()  # their tracebacks know the record
+
+    async def _answer(
+        self, request: web.Request, record: AccessRecord, ident: str, monitor: LivenessMonitor, share: BodyShare
+    ) -> web.StreamResponse:
+        response: web.StreamResponse | None = None
+        shown: web.Response | None = None
+        error: GatewayError
+        try:
+            exchange = request.get(EXCHANGE)  # of a request that was detached
+            if exchange is None:
+                if self._admission is not None:
+                    await self._enter(self._admission, request, monitor)
+                exchange = request[EXCHANGE] = await self._exchange(request, record, ident, share)
+                if APART in request:
+                    return await self._detach(request, exchange, monitor, share)
+            try:
+                response = await exchange.route.chains[self._protocol.name](request)
+                if isinstance(response, Reply):
+                    if (sealed := exchange.route.sealed) is not None:
+                        sealed.seal_reply(response, exchange)
+                    return await send(request, exchange, response, monitor)
+                await _leave(request, share)
+                return response
+            finally:
+                await exchange.end()
+        except HttpFault as fault:
+            error, shown = fault.error, own_response(fault)
+        except GatewayError as fault:
+            error = fault
+        except asyncio.CancelledError:
+            reason = monitor.stopped()
+            if reason is None or request.writer.output_size:  # nothing may come in the middle of another answer
+                raise
+            error = reason
+        except web.HTTPException as raised:
+            if raised.status < 400:
+                raise
+            error = _of_http(raised)
+        except Exception as failure:
+            if isinstance(failure, ConnectionError) and (request.transport is None or request.transport.is_closing()):
+                raise
+            LOG.exception("exchange %s failed", ident)
+            error = Defect("The gateway failed.", hint="The log has the reason under this request's id.")
+        record.ended_by(error)
+        if (failed := request.get(EXCHANGE)) is not None:
+            failed.failure = error
+        await _leave(request, share)
+        try:
+            answer = shown or error_response(error, self._protocol, ident)
+        finally:
+            del error  # its traceback knows this frame: a circle
+        if response is not None:
+            move_head(response, answer)
+        return answer
+
+    async def _detach(
+        self, request: web.Request, exchange: Exchange, monitor: LivenessMonitor, share: BodyShare
+    ) -> web.StreamResponse:
+        """Have the rest done without this request, which gets the answer as it is when it is queued, or its events."""
+        background, form = request.app[BACKGROUND], exchange.protocol.turns
+        assert form is not None
+
+        async def work(detached: web.Request) -> web.StreamResponse:
+            alone = self._monitors.begin(detached)
+            assert exchange.background is not None
+            exchange.background.monitor = alone
+            return await self._attend(detached, exchange.record, exchange.id, alone, share)
+
+        begun = await background.begin(request, exchange, work)
+        if not isinstance(begun, Turn):
+            return begun
+        if (slot := request.get(SLOT)) is not None:
+            await slot.end()  # it has a place of its own, and its client may ask for it meanwhile
+        if request[APART]:
+            return await background.follower(begun, form).send(request, monitor)
+        return web.Response(body=dump_in_pieces(form.shown(begun)), content_type="application/json")
+
+    async def _enter(self, admission: Admission, request: web.Request, monitor: LivenessMonitor) -> None:
+        """Takes the request's place among those at the same time. Raises as `Admission.enter`."""
+        arriving = None if request.content.is_eof() else monitor
+        slot = await admission.enter(request.get(API_KEY), self._protocol, arriving)
+        if slot is not None:
+            request[SLOT] = slot
+
+    async def _exchange(self, request: web.Request, record: AccessRecord, ident: str, share: BodyShare) -> Exchange:
+        if request.headers.get("Content-Type") != "application/json" != request.content_type:
+            raise ClientFault(
+                f"The body must be application/json, not {request.content_type[:100]}.", code="unsupported_media_type"
+            )
+        limits = self._limits
+        raw = await read_body(request, limits.body_bytes, self._body_s, share)
+        if self._admission is not None and (slot := request.get(SLOT)) is not None:
+            slot.arrived()
+        if len(self._monitors.running) > 1:
+            await self._staggered.wait()
+        if len(raw) > OFFLOAD_BYTES:
+            await self._collecting.hold(request, raw)
+        unread(request, raw)
+        body: Mapping[str, Any] = await read_json(raw, limits, self._known)
+        if self._detaches and body.get("background") is True and self._protocol.turns is not None:
+            request[APART] = body.get("stream") is True
+            body = {**body, "stream": True}
+            raw = dump_in_pieces(body)
+        model = body.get("model")
+        if model is None:
+            raise ClientFault("Missing required parameter: 'model'.", code="missing_required_parameter", param="model")
+        if not isinstance(model, str) or not model:
+            raise ClientFault(
+                f"'model' must be a non-empty string, not {json.dumps(model)[:200]}.",
+                code="invalid_type" if not isinstance(model, str) else "invalid_value",
+                param="model",
+            )
+        notes = record.notes
+        notes["model"] = model if len(model) <= MODEL_CHARS else model[: MODEL_CHARS - 1] + "…"
+        owner = share.account
+        key = request[API_KEY] if owner else None
+        route = self._router.find(model, key)
+        record.route = route.config.model
+        if key is not None:
+            key.require(route.config.model, model)
+            record.note("key", key.name)
+        if route.pool.unsettled:
+            await route.pool.settle()
+        record.model = route.label(model)
+        if route.options.requests.unknown_model == "error":
+            route.require(model)
+        read, large = self._read, len(raw) > OFFLOAD_BYTES or raw.count(b"{") > OFFLOAD_OBJECTS
+        try:
+            received = await offload(True, read, body, raw) if large else read(body, raw)
+        except ClientFault:
+            if route.options.requests.validation == "strict":
+                raise
+            received, body, mended = await offload(large, read_mended, read, self._protocol.mended, body)
+            for name in mended:
+                record.tolerate(name, "the request was mended", ident)
+        if self._protocol.field_headers:
+            received = _with_headers(received, self._protocol, request)
+        if (sealed := route.sealed) is not None and ALMOST in raw:
+            received = await offload(len(raw) > OFFLOAD_BYTES, sealed.open_request, received, owner, record, ident)
+        record.stream = received.stream
+        notes["route"], notes["backend"] = route.config.model, route.pool.name
+        if received.tools:
+            notes["tools"] = len(received.tools)
+            notes["tool_names"] = [tool.name for tool in received.tools[:TOOL_NAMES]]
+        exchange = Exchange(
+            ident,
+            self._protocol,
+            route,
+            received,
+            received,
+            body,
+            record,
+            owner=owner,
+            key=key,
+            headers=request.headers,
+        )
+        if record.observers:
+            secrets = self._protocol.secrets(received)
+            seen = ReadRequest(self._protocol.name, route.config, route.options, owner, received, secrets)
+            for observer in record.observers:
+                observer.read(seen, record)
+        return exchange
+
+
+async def _leave(request: web.Request, share: BodyShare) -> None:
+    """Gives back what the request holds, before its answer is sent: whoever has read it can ask again at once."""
+    share.release()
+    if (slot := request.get(SLOT)) is not None:
+        await slot.end()
+
+
+def _with_headers(received: ModelRequest, protocol: ClientSide, request: web.Request) -> ModelRequest:
+    """The request with what its headers say to a server."""
+    given = {name: ",".join(request.headers.getall(name, ())) for name in protocol.field_headers}
+    said = {name: value for name, value in given.items() if value and value.isascii() and value.isprintable()}
+    if not said:
+        return received
+    return replace(received, protocol_fields=merged(received.protocol_fields, {protocol.name: said}))
+
+
+def _of_http(raised: web.HTTPException) -> GatewayError:
+    """An aiohttp exception that a third-party middleware raised, in the gateway's envelope."""
+    kind = "invalid_request_error" if raised.status < 500 else "server_error"
+    code = re.sub(r"\W+", "_", raised.reason.lower())
+    headers = {k: v for k, v in raised.headers.items() if k.lower() not in ("content-type", "content-length")}
+    return GatewayError(raised.text or raised.reason, code=code, status=raised.status, type=kind, headers=headers)

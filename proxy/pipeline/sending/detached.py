@@ -1,0 +1,83 @@
+"""A request without a connection: an exchange goes on where its client does not listen."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from aiohttp import web
+from aiohttp.abc import AbstractStreamWriter
+
+from toolwire.pipeline.chain.plain import unread
+from toolwire.pipeline.exchange.exchange import EXCHANGE
+
+
+class _NoConnection(asyncio.Transport):
+    """Where the client's connection would be: it stays."""
+
+    def is_closing(self) -> bool:
+        """Never."""
+        return False
+
+    def abort(self) -> None:
+        """Nothing is open."""
+
+
+class _NoClient:
+    """The attributes of a connection that a request reads."""
+
+    writing_paused = False
+
+    def __init__(self, request: web.Request) -> None:
+        self.transport = _NoConnection()
+        protocol = request.protocol
+        self.ssl_context, self.peername, self.sockname = protocol.ssl_context, protocol.peername, protocol.sockname
+
+
+class Sink(AbstractStreamWriter):
+    """Takes the body of an answer."""
+
+    def __init__(self, take: Callable[[bytes], None]) -> None:
+        self._take = take
+
+    async def write(self, chunk: bytes | bytearray | memoryview) -> None:
+        """See `AbstractStreamWriter`."""
+        self.output_size += len(chunk)
+        self._take(bytes(chunk))
+
+    async def write_eof(self, chunk: bytes = b"") -> None:
+        """See `AbstractStreamWriter`."""
+        if chunk:
+            await self.write(chunk)
+
+    async def drain(self) -> None:
+        """All has been taken."""
+
+    def enable_compression(self, encoding: str = "deflate", strategy: int | None = None) -> None:
+        """Nothing goes over a network."""
+
+    def enable_chunking(self) -> None:
+        """The same."""
+
+    async def write_headers(self, status_line: str, headers: Any) -> None:
+        """Does nothing: a detached request has no reader."""
+
+
+def detached(request: web.Request, sink: Sink) -> web.Request:
+    """The same request without its connection."""
+    client: Any = _NoClient(request)
+    alone = web.Request(
+        request._message,
+        request._payload,
+        client,
+        sink,
+        request.task,
+        asyncio.get_running_loop(),
+        client_max_size=request._client_max_size,
+        state=dict(request._state),
+    )
+    alone._match_info = request._match_info
+    origin = alone[EXCHANGE].received.origin
+    unread(alone, b"" if origin is None else origin.body)
+    return alone

@@ -1,0 +1,137 @@
+"""A whole answer that passes as bytes, at the client's pace: vectors of many texts are tens of megabytes, and a client
+that does not read would have the gateway keep them.
+
+Rules:
+
+1. An answer of at most `WHOLE_BYTES` is checked as a whole. So is one that does not begin as JSON, or is an error.
+2. Of a larger one no more is kept than a read and what the transport holds. The server is read as fast as the client
+   takes it.
+3. The end of what was read is held back while it could be the beginning of a secret.
+4. What goes wrong behind the head ends the connection: a client sees that its answer was cut.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Final
+
+from aiohttp import web
+
+from toolwire.errors import GatewayError
+from toolwire.model import ModelReply, ReplyChoice
+from toolwire.pipeline.chain.reply import Reply
+from toolwire.pipeline.exchange.exchange import Exchange
+from toolwire.pipeline.paths.whole import JSON, checked, show
+from toolwire.protocols.base import ServerSide
+from toolwire.record import AccessRecord
+from toolwire.support.offload import offload
+from toolwire.upstream.servers.base import WireSource
+from toolwire.upstream.servers.private import Private, withheld
+
+WHOLE_BYTES: Final = 64 * 1024
+
+USAGE_BYTES: Final = 4 * 1024
+"""In so much of the beginning and of the end of an answer its counts of tokens are looked for."""
+
+_PASSES: Final = re.compile(rb'\s*(?:\[|\{(?!\s*"error"\s*:\s*[^\sn]))')
+_USAGE: Final = re.compile(rb'"usage"\s*:\s*(\{[^{}]{0,1000}(?:\{[^{}]{0,1000}\}[^{}]{0,1000}){0,4}\})')
+_ESCAPED: Final = 6
+"""A character may be written in as many bytes."""
+
+
+async def relay(request: web.Request, exchange: Exchange, reply: Reply, wire: WireSource) -> bytes | None:
+    """Send a large answer and return None, or return the body of another one. Raises `GatewayError` as long as nothing
+    was sent, then `ConnectionError`."""
+    async with aclosing(wire.body_in_parts()) as parts:
+        begin = await _gather(parts, WHOLE_BYTES)
+        if len(begin) <= WHOLE_BYTES or _PASSES.match(begin) is None:
+            return await checked(reply, wire, begin + await _gather(parts, None))
+        if reply.renaming is not None:
+            begin = await offload(True, reply.renaming.whole, begin)
+        try:
+            await _send(request, exchange, reply, wire.protocol, _without_secrets(begin, parts, wire.private))
+        except GatewayError as error:
+            if not reply.prepared:
+                raise
+            exchange.record.ended_by(error)
+            exchange.record.status = reply.status
+            if request.transport is not None:
+                request.transport.abort()
+            raise ConnectionResetError("the model server's answer broke off") from error
+    return None
+
+
+async def _gather(parts: AsyncGenerator[bytes, None], most: int | None) -> bytes:
+    """The next parts, until they are more than `most` bytes, or all of them."""
+    gathered: list[bytes] = []
+    size = 0
+    while most is None or size <= most:
+        part = await anext(parts, None)
+        if part is None:
+            break
+        gathered.append(part)
+        size += len(part)
+    return b"".join(gathered)
+
+
+async def _without_secrets(
+    begin: bytes, parts: AsyncGenerator[bytes, None], private: Private
+) -> AsyncGenerator[bytes, None]:
+    """The bytes of an answer. Raises `BackendFault` before a secret."""
+    hold = _ESCAPED * max(map(len, private.parts), default=0)
+    data: bytes | None = begin
+    held = b""
+    while data is not None:
+        held += data
+        if private.stands_in(held):
+            raise withheld()
+        going = held[: len(held) - hold]
+        if going:
+            yield going
+            held = held[len(going) :]
+        data = await anext(parts, None)
+    if held:
+        yield held
+
+
+async def _send(
+    request: web.Request, exchange: Exchange, reply: Reply, protocol: ServerSide, parts: AsyncGenerator[bytes, None]
+) -> None:
+    record = exchange.record
+    begin = end = b""
+    async for data in parts:
+        if not reply.prepared:
+            reply.headers.setdefault("Content-Type", JSON)
+            await reply.prepare(request)
+            record.wrote()
+            begin = data[:USAGE_BYTES]
+        end = (end + data)[-USAGE_BYTES:]
+        show_output(record, data)
+        await reply.write(data)  # waits for a client that is slow
+    if reply.stages:
+        await show(reply, lambda: _counted(protocol, end) or _counted(protocol, begin) or _UNCOUNTED)
+    await reply.write_eof()
+    record.status = reply.status
+
+
+def show_output(record: AccessRecord, data: object) -> None:
+    """Let those who look on see a piece of the answer's body."""
+    for observer in record.observers:
+        if observer.output is not None and isinstance(data, bytes):
+            observer.output(data)
+
+
+_UNCOUNTED: Final = ModelReply("", "", 0, (ReplyChoice(()),))
+
+
+def _counted(protocol: ServerSide, data: bytes) -> ModelReply | None:
+    """The counts of tokens in a piece of an answer, as an answer."""
+    found = _USAGE.findall(data)
+    if not found:
+        return None
+    try:
+        return protocol.read_reply(b'{"usage":%b}' % found[-1])
+    except GatewayError:
+        return None

@@ -1,0 +1,353 @@
+"""The way of an answer to the client: headers at the right moment, one write per read, back-pressure, signs of life,
+the end.
+
+Rules:
+
+1. A stream is read by one task and normally written from within its reads, in the callback of the event loop; the task
+   of the exchange sleeps meanwhile. It wakes up for whatever has to wait: headers, a client that is slow, a response
+   that is not plainly chunked (somebody compresses it, or the client speaks HTTP/1.0), what takes long and so is done
+   in a thread, a silent stream, the end.
+2. The status line goes out only after the backend's first event, so an answer that starts with an error becomes an HTTP
+   status (R7.9). After it an error is in-band.
+3. A client that is slower than the backend holds the backend back; what is kept for it is bounded by one read and the
+   transport's own buffer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from functools import partial
+from sys import maxsize
+from typing import Final, TypeVar
+
+from aiohttp import web
+from aiohttp.http import StreamWriter
+
+from toolwire.errors import BackendFault, Defect, GatewayError
+from toolwire.events import Event, Fault, Finish
+from toolwire.ingress.liveness import LivenessMonitor
+from toolwire.pipeline.chain.plain import let_go
+from toolwire.pipeline.chain.reply import Reply
+from toolwire.pipeline.exchange.exchange import Exchange
+from toolwire.pipeline.exchange.heads import is_enclosed, send_whole
+from toolwire.pipeline.paths.passing import PassThrough
+from toolwire.pipeline.paths.stream_paths import ShownPath, Transcode, choose
+from toolwire.pipeline.paths.whole import Known, WholeReply, body_of, note_usage
+from toolwire.pipeline.sending.relayed_body import relay, show_output
+from toolwire.protocols.base import KEEPALIVE
+from toolwire.protocols.shared.passed import PassedProtocol
+from toolwire.upstream.client.connections import too_large
+from toolwire.upstream.servers.base import WireSource
+
+LOG: Final = logging.getLogger("toolwire")
+
+Piece = TypeVar("Piece", bytes, list[Event])
+"""What a path is fed."""
+
+LINGER_S: Final = 0.2
+"""How long a backend that has said all is given to end its stream, so that its connection can be kept."""
+
+HELD_BYTES: Final = 64 * 1024
+"""So much is kept for headers that have to wait, before reading pauses."""
+
+
+async def send(request: web.Request, exchange: Exchange, reply: Reply, monitor: LivenessMonitor) -> web.StreamResponse:
+    """Send `reply` to the client; the caller closes it. The record has a status once all was sent. Raises
+    `GatewayError` as long as nothing was. A whole answer on which others work outside of the gateway comes back unsent:
+    then aiohttp sends it."""
+    if exchange.received.stream:
+        await StreamSender(request, exchange, reply, monitor).run()
+        return reply
+    body: bytes | None
+    wire = reply.passes_to(exchange.protocol.name) if type(exchange.protocol) is PassedProtocol else None
+    if wire is not None and not is_enclosed(request):
+        body = await relay(request, exchange, reply, wire)
+        if body is None:
+            return reply
+    else:
+        body = await body_of(exchange, reply)
+    exchange.record.wrote()
+    show_output(exchange.record, body)
+    if not await send_whole(request, reply, body):
+        reply = WholeReply.become(reply, Known(exchange, reply.source, body=body))
+    exchange.record.status = reply.status
+    return reply
+
+
+class StreamSender:
+    """Sends one streamed answer."""
+
+    def __init__(self, request: web.Request, exchange: Exchange, reply: Reply, monitor: LivenessMonitor) -> None:
+        self._request = request
+        self._client = request.protocol
+        self._exchange = exchange
+        self._reply = reply
+        self._monitor = monitor
+        self._path, self._wire = choose(exchange, reply)
+        bounded = self._wire is not None and not isinstance(self._path, PassThrough)
+        self._room = exchange.route.limits.stream_bytes if bounded else maxsize  # bytes that may still come
+        outputs = [observer.output for observer in exchange.record.observers if observer.output is not None]
+        if outputs:
+            self._path = ShownPath(self._path, outputs)
+        self._transport: asyncio.Transport | None = None  # the client's, while writing needs no waiting
+        self._pending = bytearray()
+        self._kept = True  # something, or the headers have to wait
+        self._waiting: asyncio.Future[None] | None = None  # until nothing is
+        self._news: asyncio.Future[None] = (
+            asyncio.get_running_loop().create_future()
+        )  # an event keeps ten times as much
+        self._silent = False
+        self._stopped: GatewayError | None = None
+        self._committed = reply.prepared  # by a middleware
+        self._busy_s = 0.0
+        self._holds = False  # the backend, until all that is kept has gone out
+
+    async def run(self) -> None:
+        """Send all of it. Raises `GatewayError` as long as nothing was sent, and `ConnectionError` if the client is
+        gone."""
+        reading = asyncio.get_running_loop().create_task(self._take() if self._wire is None else self._read(self._wire))
+        reading.add_done_callback(self._wake)
+        self._monitor.attend(self._beat, self._stop)
+        self._reply.on_stop(self._stop)
+        try:
+            try:
+                await self._attend(reading)
+                await self._conclude(reading)
+            except Exception as error:
+                if isinstance(error, ConnectionError) or not (self._committed or self._path.spoke):
+                    raise
+                await self._break_off(error)
+            await self._reply.write_eof()
+            self._exchange.record.status = self._reply.status
+            if self._path.drained:
+                await asyncio.sleep(0)  # most have said all with their last read, and end now
+                if not reading.done():
+                    await asyncio.wait({reading}, timeout=LINGER_S)
+        finally:
+            if not reading.done():
+                reading.cancel()
+                await asyncio.wait({reading})
+            if not reading.cancelled():
+                reading.exception()  # whatever it says now comes after the end
+            self._path.close()
+
+    # --- the task that reads ----------------------------------------------------------------------------------------
+
+    async def _read(self, source: WireSource) -> None:
+        before = time.monotonic()
+        try:
+            await source.pump(partial(self._give, self._path.feed))
+        finally:
+            self._reply.waited_s += time.monotonic() - before - self._busy_s
+
+    async def _take(self) -> None:
+        path = self._path
+        assert isinstance(path, Transcode | ShownPath)
+        async with aclosing(self._reply.events()) as batches:
+            async for batch in batches:
+                self._give(path.take, batch)
+                if path.over:
+                    return
+                if path.spoke:
+                    await self._until_gone()
+
+    def _give(self, write: Callable[[Piece], bytes], piece: Piece) -> None:
+        """Write what becomes of one piece as one chunk, or keep what cannot be written without waiting and wake up the
+        other task. All that is done for a read of the backend is done here, and by the path."""
+        before = time.monotonic()
+        self._room -= len(piece)
+        if self._room < 0:
+            raise too_large(self._exchange.route.limits.stream_bytes)
+        data = write(piece)
+        path, transport = self._path, self._transport
+        if transport is None:
+            if data:
+                self._pending += data
+                self._kept = True
+                if len(self._pending) > HELD_BYTES:
+                    self._hold()
+            if path.spoke:
+                self._wake()
+        elif data:
+            if transport.is_closing():
+                raise ConnectionResetError("the client is gone")
+            transport.write(b"%x\r\n%b\r\n" % (len(data), data))  # the response is plainly chunked
+            self._monitor.last = before
+            if self._client.writing_paused:
+                self._transport = None
+                self._hold()
+                self._wake()
+        if path.over:
+            self._wake()
+        if path.works:
+            self._transport = None
+            self._hold()
+            self._wake()
+        self._busy_s += time.monotonic() - before
+
+    async def _until_gone(self) -> None:
+        """Wait until nothing is kept. For the only task that gives."""
+        while self._kept:
+            self._waiting = asyncio.get_running_loop().create_future()
+            await self._waiting
+
+    def _hold(self) -> None:
+        """Hold the backend back until all that is kept has gone out."""
+        self._kept = True
+        if self._wire is not None:
+            self._wire.pause()
+            self._holds = True
+
+    def _beat(self) -> None:
+        self._silent = True
+        self._wake()
+
+    def _stop(self, reason: GatewayError) -> None:
+        self._stopped = reason
+        self._wake()
+
+    def _wake(self, _: object = None) -> None:
+        """There is news for the task of the exchange."""
+        if not self._news.done():
+            self._news.set_result(None)
+
+    # --- the task of the exchange -----------------------------------------------------------------------------------
+
+    async def _attend(self, reading: asyncio.Task[None]) -> None:
+        """Do what has to wait, until the stream is over."""
+        path = self._path
+        while not reading.done():
+            await self._news
+            self._news = asyncio.get_running_loop().create_future()
+            if path.works:
+                await self._work_off()
+            if path.over or self._stopped is not None:
+                return
+            if path.spoke or self._silent:
+                await self._commit()
+            if self._silent:
+                self._silent = False
+                await self._show_life()
+
+    async def _work_off(self) -> None:
+        """Have what takes long done, and read on."""
+        self._pending += await self._path.work_off()
+        if not self._path.spoke:  # else that waits until it has been sent
+            self._let_go()
+
+    async def _conclude(self, reading: asyncio.Task[None]) -> None:
+        path = self._path
+        if self._stopped is not None:
+            reading.cancel()
+            await asyncio.wait({reading})
+        if path.works:
+            await self._work_off()
+        if not path.over:
+            error = self._stopped or reading.exception()
+            if error is not None and not isinstance(error, GatewayError):
+                raise error
+            self._pending += path.finish(error)
+        self._pending += await path.settle()
+        while path.continues:
+            await self._go_on(reading)
+            self._pending += await path.settle()
+        if isinstance(path.last, Fault):
+            if not (self._committed or path.spoke):
+                raise path.last.error
+            self._note(path.last.error)
+        await self._commit()
+        if isinstance(path.last, Finish):
+            note_usage(self._exchange, path.last.usage, None)
+
+    async def _go_on(self, reading: asyncio.Task[None]) -> None:
+        """Send what comes in place of the end, as it comes."""
+        await asyncio.wait({reading}, timeout=LINGER_S)
+        reading.cancel()
+        await asyncio.wait({reading})
+        self._room = maxsize  # what comes now is bounded where it comes from
+        following = asyncio.get_running_loop().create_task(self._follow(self._path.go_on()))
+        following.add_done_callback(self._wake)
+        try:
+            if self._stopped is None:
+                await self._attend(following)
+            if self._path.over:
+                await following  # it is about to end
+        finally:
+            following.cancel()
+            await asyncio.wait({following})
+        if not self._path.over:
+            error = self._stopped or (None if following.cancelled() else following.exception())
+            if error is not None and not isinstance(error, GatewayError):
+                raise error
+            ended = BackendFault("The answer ended without an end.", code="upstream_disconnected")
+            self._pending += self._path.give_up(error or ended)
+
+    async def _follow(self, rest: AsyncGenerator[bytes, None]) -> None:
+        async with aclosing(rest) as outputs:
+            async for data in outputs:
+                self._give(bytes, data)  # it is written
+                if self._path.spoke and not self._path.over:
+                    await self._until_gone()
+
+    async def _break_off(self, error: Exception) -> None:
+        shown = _visible(error, self._exchange)
+        self._note(shown)
+        self._pending += self._path.fail(shown)
+        await self._commit()
+
+    def _note(self, error: GatewayError) -> None:
+        self._exchange.failure = error
+        self._exchange.record.ended_by(error)
+
+    async def _commit(self) -> None:
+        """Send the headers, if that has not been done, and all that is kept, at the client's pace."""
+        reply, began = self._reply, self._committed
+        if not began:
+            self._committed = True
+            reply.headers.setdefault("Content-Type", self._exchange.protocol.content_type)
+            reply.headers["Cache-Control"] = "no-cache"
+            reply.headers["X-Accel-Buffering"] = "no"
+        writer = await reply.prepare(self._request)  # gives the writer of a response that is prepared
+        assert writer is not None
+        if not began:
+            self._exchange.record.wrote()
+        while True:
+            await writer.drain()
+            if not self._pending:
+                break
+            data = bytes(self._pending)
+            self._pending.clear()
+            await reply.write(data)
+            self._monitor.last = time.monotonic()
+        if self._path.spoke and self._transport is None:
+            let_go(self._request, self._exchange.received)
+            if isinstance(writer, StreamWriter) and writer.chunked and not reply.compression:
+                writer.send_headers()
+                self._transport = writer.transport
+        self._kept = False
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
+        if self._holds:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Let the backend go on."""
+        if self._holds and self._wire is not None:
+            self._holds = False
+            self._wire.resume()
+
+    async def _show_life(self) -> None:
+        options = self._exchange.route.options.responses
+        as_comment = options.keepalive == "event" and time.monotonic() - self._monitor.last < options.event_s
+        await self._reply.write(KEEPALIVE if as_comment else self._path.keepalive())
+
+
+def _visible(error: Exception, exchange: Exchange) -> GatewayError:
+    if isinstance(error, GatewayError):
+        return error
+    LOG.error("exchange %s failed after its stream began", exchange.id, exc_info=error)
+    return Defect("The gateway failed while it streamed.", hint="The log has the reason under this request's id.")

@@ -1,0 +1,1 @@
+"""Stages: what the gateway does to the events of an answer."""

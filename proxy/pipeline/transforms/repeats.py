@@ -1,0 +1,197 @@
+"""Answers that repeat a call end there (R30.8).
+
+A model that is held to calls by its server may write the same call until `max_tokens`. Each of them would be run.
+
+Rules of this module:
+
+1. An exact repeat has the name of an earlier call of the same answer and equal arguments, whatever the order of keys
+   and the whitespace. It is dropped, and its answer is over. Other calls go on.
+2. The first call of a name passes as it comes. A further one is held until it is whole, with everything behind it.
+   Nothing of a repeat is sent.
+3. Once all answers to the request are over, the model is not waited for. Then the server has not counted, and the
+   counts are by bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start
+from toolwire.model import FinishReason, ModelReply, ToolUse, Usage
+from toolwire.pipeline.chain.stages import Stage
+from toolwire.upstream.servers.usage import by_bytes
+
+_Name = tuple[str | None, str | None]
+
+
+@dataclass(slots=True)
+class _Call:
+    """A call of an answer: how it began, and its arguments so far."""
+
+    opened: Open
+    pieces: list[str] = field(default_factory=list)
+    held: bool = False
+
+    @property
+    def name(self) -> _Name:
+        return self.opened.namespace, self.opened.name
+
+    @property
+    def key(self) -> tuple[_Name, str]:
+        return self.name, _canonical("".join(self.pieces))
+
+
+class RepeatStage(Stage):
+    """Ends each of the answers to a request (`choices`) at the first call that repeats an earlier one. `size` is the
+    size of the request in bytes. `dropped` is told how each call began that was a repeat or
+    came behind one."""
+
+    passes_text = True
+
+    def __init__(self, size: int, dropped: Callable[[Open], None], *, choices: int = 1) -> None:
+        self._size = size
+        self._dropped = dropped
+        self._choices = choices
+        self._calls: dict[int, _Call] = {}  # the open ones, by block
+        self._names: set[tuple[int, _Name]] = set()
+        self._made: dict[int, set[tuple[_Name, str]]] = {}  # whole calls, by answer
+        self._held: list[Event] = []
+        self._open: dict[int, int] = {}  # blocks that were given out, and whose they are
+        self._ended: set[int] = set()
+        self._read: Usage | None = None
+        self._written = 0
+        self._over = False
+
+    def leaves(self, reply: ModelReply) -> bool:
+        """See `Stage`."""
+        for choice in reply.choices:
+            uses = [part for part in choice.parts if isinstance(part, ToolUse)]
+            if len(uses) > 1:
+                keys = {((use.namespace, use.name), _canonical(use.arguments)) for use in uses}
+                if len(keys) < len(uses):
+                    return False
+        return True
+
+    def feed(self, events: list[Event]) -> list[Event]:
+        """See `Stage`."""
+        out: list[Event] = []
+        for event in events:
+            if self._over:
+                self._drop(event)
+                continue
+            self._note(event)
+            if self._held or self._may_repeat(event):
+                self._held.append(event)
+                if isinstance(event, Open) and event.block in self._calls:
+                    self._calls[event.block].held = True
+                if not self._calls or isinstance(event, Finish | Fault):
+                    held, self._held = self._held, []
+                    out += self._settled(held, events[-1])
+                continue
+            out += self._passed(event)
+        return out
+
+    def _may_repeat(self, event: Event) -> bool:
+        """A call begins that has the name of an earlier one."""
+        if not isinstance(event, Open) or event.kind is not BlockKind.TOOL_CALL:
+            return False
+        name = event.choice, (event.namespace, event.name)
+        if name in self._names:
+            return True
+        self._names.add(name)
+        return False
+
+    def _note(self, event: Event) -> None:
+        """Take account of a call that begins, goes on or ends. One that passes is a whole call when it ends."""
+        match event:
+            case Start():
+                self._read = event.usage
+            case Open(kind=BlockKind.TOOL_CALL):
+                self._calls[event.block] = _Call(event)
+            case Delta():
+                self._written += len(event.text.encode("utf-8", "surrogatepass"))
+                if (call := self._calls.get(event.block)) is not None:
+                    call.pieces.append(event.text)
+            case Close():
+                call = self._calls.pop(event.block, None)
+                if call is not None and not call.held and event.status == "complete":
+                    self._made.setdefault(call.opened.choice, set()).add(call.key)
+
+    def _settled(self, held: list[Event], last: Event) -> list[Event]:
+        """What goes on of the events that were held: all, but for repeats and blocks that begin behind them. `last` is
+        the last event that is known."""
+        out: list[Event] = []
+        calls: dict[int, _Call] = {}
+        whole: dict[int, _Call] = {}
+        for event in held:
+            if isinstance(event, Open) and event.kind is BlockKind.TOOL_CALL:
+                calls[event.block] = _Call(event)
+            elif isinstance(event, Delta) and event.block in calls:
+                calls[event.block].pieces.append(event.text)
+            elif isinstance(event, Close) and event.block in calls and event.status == "complete":
+                whole[event.block] = calls[event.block]
+        for event in held:
+            if isinstance(event, Open) and (call := whole.get(event.block)) is not None:
+                choice = event.choice
+                self._names.add((choice, call.name))
+                made = self._made.setdefault(choice, set())
+                if call.key in made:
+                    self._ended.add(choice)
+                made.add(call.key)
+            out += self._passed(event)
+        if len(self._ended) >= self._choices and not isinstance(held[-1], Finish | Fault):
+            out += self._end(last)
+        return out
+
+    def _passed(self, event: Event) -> list[Event]:
+        """The event, unless its answer is over."""
+        match event:
+            case Open():
+                if event.choice in self._ended:
+                    self._drop(event)
+                    return []
+                self._open[event.block] = event.choice
+            case Delta():
+                return [event] if event.block in self._open else []
+            case Close():
+                return [event] if self._open.pop(event.block, None) is not None else []
+            case Finish():
+                return [self._finish(event)]
+        return [event]
+
+    def _drop(self, event: Event) -> None:
+        if isinstance(event, Open) and event.kind is BlockKind.TOOL_CALL:
+            self._dropped(event)
+
+    def _end(self, last: Event) -> list[Event]:
+        """All answers are over."""
+        self._over = True
+        usage = last.usage if isinstance(last, Finish) else None
+        usage = usage or by_bytes(self._read, self._size, self._written)
+        others = (FinishReason.STOP,) * (self._choices - 1)
+        return [*map(Close, self._open), self._finish(Finish(usage=usage, others=others))]
+
+    def _finish(self, finish: Finish) -> Finish:
+        """The end, with the reason of the answers that are over."""
+        if not self._ended:
+            return finish
+        reasons = [finish.reason, *finish.others]
+        reasons += [finish.reason] * (max(self._ended) + 1 - len(reasons))
+        for choice in self._ended:
+            reasons[choice] = FinishReason.TOOL_CALLS
+        return Finish(reasons[0], finish.usage, tuple(reasons[1:]), finish.extra, finish.choices)
+
+
+def _canonical(arguments: str) -> str:
+    """One text for all that are equal as JSON. Numbers keep their digits."""
+    try:
+        value = json.loads(arguments or "{}", parse_float=_digits, parse_int=_digits)
+        return json.dumps(value, sort_keys=True)
+    except (ValueError, RecursionError):  # free text
+        return arguments
+
+
+def _digits(text: str) -> dict[str, str]:
+    return {"": text}

@@ -1,0 +1,181 @@
+"""The scanners that read the texts of one reply, each with its policy.
+
+One for each of several answers (`choice`). They number their blocks in ranges of their own; blocks of the backend keep
+their numbers below all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from typing import Final, NamedTuple
+
+from toolwire.call_policy.candidate import names_on_offer
+from toolwire.call_policy.ids import CallIds
+from toolwire.call_policy.near import NearMiss
+from toolwire.call_policy.policy import CallPolicy
+from toolwire.call_policy.recognised import Schemas
+from toolwire.config import LimitsConfig, RouteOptions
+from toolwire.events import BlockKind, Event, Open
+from toolwire.fastparse import CallScanner
+from toolwire.formats.base import ToolFormat
+from toolwire.formats.engine.recognition import recognising
+from toolwire.formats.engine.rendering import prompt_name
+from toolwire.model import Message, ToolUse
+from toolwire.pipeline.exchange.exchange import OfferedTools
+from toolwire.pipeline.reasoning.unopened import Marks, Pair, in_sight, marks_of, pairs_of
+from toolwire.scan._grammar import Grammar, without_calls
+from toolwire.scanner import Signs, build_scanner, signs_of, triggers
+
+_PER_CHOICE: Final = 1 << 32
+_NOTHING: Final = Grammar(syntaxes=())
+
+
+@lru_cache(maxsize=256)
+def not_taught(tool_format: ToolFormat) -> ToolFormat:
+    """The format of a route where it was not taught: nothing is looked for but what is recognised anyway."""
+    return replace(tool_format, grammar=_NOTHING)
+
+
+@dataclass(slots=True)
+class Counters:
+    """Who is told what a scanner comes across: a counter and a label by name, and near misses by choice."""
+
+    count: Callable[[str], object]
+    label: Callable[[str, str], object] = lambda name, label: None
+    near: Callable[[int, NearMiss], None] | None = None
+
+
+_UNCOUNTED: Final = Counters(lambda name: None)
+
+
+class ScanPlan(NamedTuple):
+    """What is the same for all answers to one offer, under these options."""
+
+    options: RouteOptions
+    grammar: Grammar
+    pairs: tuple[Pair, ...]
+    """See `pairs_of`."""
+    marks: Marks
+    signs: Signs
+    names: tuple[str, ...]
+    """Those that may be called."""
+
+
+def plan_of(offer: OfferedTools, options: RouteOptions) -> ScanPlan:
+    """It is kept with the offer."""
+    plan: ScanPlan | None = offer.made.get(ScanPlan)
+    if plan is None or plan.options is not options:
+        grammar = offer.format.grammar
+        grammar = recognising(grammar, options.calls.recognise) if offer.tools else without_calls(grammar)
+        names = names_on_offer(offer.known, offer.choice).callable
+        pairs, signs = pairs_of(grammar, options.reasoning), signs_of(grammar, options.reasoning)
+        plan = offer.made[ScanPlan] = ScanPlan(options, grammar, pairs, marks_of(pairs), signs, names)
+    return plan
+
+
+class ScannerFactory:
+    """Makes them. `history` are the messages that the answer follows, before calls in them were made text. Where no
+    tool is on offer, nothing is a call, and only reasoning and framing are found. `schemas` has the checkers for the
+    tools. `keeps_repeats`: calls that repeat another one are kept, whatever the options say."""
+
+    def __init__(
+        self,
+        offer: OfferedTools,
+        options: RouteOptions,
+        limits: LimitsConfig,
+        *,
+        incremental: bool = False,
+        history: Sequence[Message] = (),
+        schemas: Schemas | None = None,
+        keeps_repeats: bool = False,
+    ) -> None:
+        self.plan = plan_of(offer, options)
+        self.grammar = self.plan.grammar
+        self.options = options
+        self._offer = offer
+        self._limits = limits
+        self._incremental = incremental
+        self._history = history
+        self._schemas = schemas
+        self._keeps_repeats = keeps_repeats
+
+    @property
+    def markers(self) -> tuple[str, ...] | None:
+        """What has to stand in a text for it to be more than text; None if that cannot be said."""
+        return triggers(self.grammar, self.options.reasoning)
+
+    @property
+    def calls_inside(self) -> bool:
+        """Calls in thoughts count."""
+        return self.options.reasoning.scan_calls or self.grammar.calls_in_reasoning
+
+    def make(
+        self,
+        choice: int,
+        counters: Counters,
+        *,
+        trim: bool,
+        inside: Pair | None,
+        called: bool | None = None,
+        first_block: int | None = None,
+    ) -> tuple[CallScanner, CallPolicy]:
+        """What reads an answer. `inside`: the tags that it begins inside of. `called`: the server itself has made a
+        call before this text, out of a thought or not; then only thoughts are looked for. `first_block`: another
+        scanner has read some of it and numbered so far."""
+        grammar, options, begins = self.grammar, self.options, (choice + 1) * _PER_CHOICE
+        if called is not None:
+            grammar, begins = without_calls(grammar), begins + _PER_CHOICE // 2
+            options = replace(options, reasoning=replace(options.reasoning, preopened=called))
+        policy = self._policy(choice, options, counters, self._schemas)
+        scanner = build_scanner(
+            grammar,
+            policy,
+            options,
+            self._limits,
+            choice=choice,
+            first_block=begins if first_block is None else first_block,
+            incremental=self._incremental,
+            trim=trim,
+            inside=inside,
+        )
+        return scanner, policy
+
+    def plainly(self, text: str) -> list[Event]:
+        """What comes of a text that begins with what is said. Nothing is counted."""
+        policy = self._policy(0, self.options, _UNCOUNTED, None)
+        scanner = build_scanner(
+            in_sight(self.grammar, self.options.reasoning), policy, self.options, self._limits, trim=False
+        )
+        return [*scanner.feed(text), *scanner.finish()]
+
+    def calls_at_end(self, text: str) -> tuple[str, ...]:
+        """The tools, by the names under which the model knows them, that a text calls which ends with calls. Nothing is
+        counted."""
+        policy = self._policy(0, self.options, _UNCOUNTED, self._schemas)
+        scanner = build_scanner(self.grammar, policy, self.options, self._limits)
+        names: list[str] = []
+        for event in (*scanner.feed(text), *scanner.finish()):
+            if isinstance(event, Open) and event.kind is BlockKind.TOOL_CALL and event.name is not None:
+                names.append(prompt_name(ToolUse("", event.name, "", namespace=event.namespace)))
+            elif isinstance(event, Open):
+                names.clear()
+        return tuple(names)
+
+    def _policy(self, choice: int, options: RouteOptions, counters: Counters, schemas: Schemas | None) -> CallPolicy:
+        offer = self._offer
+        if self._keeps_repeats and options.calls.dedupe_calls:
+            options = replace(options, calls=replace(options.calls, dedupe_calls=False))
+        return CallPolicy(
+            offer.known,
+            choice=offer.choice,
+            parallel=offer.parallel,
+            options=options,
+            limits=self._limits,
+            count=counters.count,
+            label=counters.label,
+            near=None if counters.near is None else partial(counters.near, choice),
+            ids=CallIds(self._history),
+            schemas=schemas,
+        )

@@ -1,0 +1,382 @@
+"""The scanner as a stage of a reply: text blocks in, text and call blocks out.
+
+One call scanner per answer (`choice`). Blocks that are not text pass through; block ids are numbered afresh, because
+the scanner makes more blocks than it was given.
+
+A server that makes calls itself may leave some in the text, because it does not know their form (`native`). Where it
+made one, it knew how: then what looks like one in the text of the same answer is text, whichever came first, so that no
+call is made twice. Calls that were found in text therefore wait for the end of such an answer
+(`toolwire.pipeline.transforms.waiting`), and what follows them waits with them.
+
+A large block is judged in a thread: that takes up to a tenth of a second, because what is nearly JSON is repaired and
+what is JSON is looked at several times. While a scanner holds one, text with which it may end is put off (`work`), and
+everything that comes behind it.
+
+Where it is not known how an answer begins, `toolwire.pipeline.reasoning.beginnings` says when its scanner can be made,
+and what has to be read again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+from toolwire.call_policy.near import NearMiss
+from toolwire.call_policy.policy import CallPolicy
+from toolwire.call_policy.recognised import Schemas
+from toolwire.config import LimitsConfig, RouteOptions
+from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Open
+from toolwire.fastparse import CallScanner
+from toolwire.folding import parts_of
+from toolwire.model import EMPTY, Extra, FinishReason, Message, ModelReply, ReplyChoice, Text, merged, replace
+from toolwire.pipeline.chain.stages import Stage
+from toolwire.pipeline.exchange.exchange import OfferedTools
+from toolwire.pipeline.reasoning.beginnings import Beginnings, reason_of
+from toolwire.pipeline.reasoning.unopened import Pair, Unopened
+from toolwire.pipeline.transforms.scanners import Counters, ScannerFactory
+from toolwire.pipeline.transforms.waiting import WaitingCalls
+from toolwire.scan._grammar import SPACE
+from toolwire.scanner import is_itself
+from toolwire.support.offload import OFFLOAD_BYTES, in_thread
+
+_LARGE: Final = OFFLOAD_BYTES // 2
+"""Of what a scanner holds, looked at whenever so much more has come: so a block of `OFFLOAD_BYTES` is found to be large
+before it ends."""
+_SLICE_CHARS: Final = OFFLOAD_BYTES // 4
+"""Given to a scanner at once: one call keeps the interpreter, for 2 ms where a marker follows the other."""
+_MAY_END: Final = re.compile(r"[])}>:`\n]")
+"""With one of these the block of any format ends."""
+
+
+class ScanStage(Stage):
+    """Finds calls in visible text. `history` are the messages that the answer follows, before calls in them were made
+    text. `near` is told of near misses, with the choice.
+
+    Ends the stream early after the last wanted call under `stop_after_call` (C34). A call cut off by the limit of
+    length or by a fault is never emitted (R6.8); with `incremental` (R6.13) what was given out of it is closed as
+    `truncated`. Where no tool is on offer, nothing is a call, and only reasoning and framing are found. `schemas` has
+    the checkers for the tools. `native`: see the module. `keeps_repeats`: calls that repeat another one are dealt with
+    behind it.
+    """
+
+    def __init__(
+        self,
+        offer: OfferedTools,
+        options: RouteOptions,
+        limits: LimitsConfig,
+        count: Callable[[str], None],
+        *,
+        label: Callable[[str, str], None] = lambda name, label: None,
+        near: Callable[[int, NearMiss], None] | None = None,
+        incremental: bool = False,
+        history: Sequence[Message] = (),
+        schemas: Schemas | None = None,
+        native: bool = False,
+        keeps_repeats: bool = False,
+        unopened: Unopened | None = None,
+        only_rewritten: bool = False,
+    ) -> None:
+        self.only_rewritten = only_rewritten
+        self.changes = not only_rewritten
+        factory = ScannerFactory(
+            offer,
+            options,
+            limits,
+            incremental=incremental,
+            history=history,
+            schemas=schemas,
+            keeps_repeats=keeps_repeats,
+        )
+        self._options = options
+        self._grammar = factory.grammar
+        self.factory = factory
+        self._counters = Counters(count, label, near)
+        self._incremental = incremental
+        self._waiting = WaitingCalls(count, label) if native else None
+        self._scanners: dict[int, CallScanner] = {}
+        self._policies: dict[int, CallPolicy] = {}
+        self._heads: dict[int, str] = {}  # what an answer has begun with, while that decides which scanner it needs
+        self._called: dict[int, bool] = {}  # where the server itself has made a call: whether out of a thought
+        self._stops = options.calls.stop_after_call and not offer.parallel
+        self._calls: set[int] = set()
+        self._beside: dict[int, Extra] = {}  # what is said of a block of text
+        self._keeps_blocks = native or not offer.tools  # no call in text is cut out of them
+        self._numbered: dict[int, int] = {}  # blocks of an answer, as far as another scanner has read it
+        self._choice_of: dict[int, int] = {}
+        self._over = False
+        self._beginnings: Beginnings | None = None
+        if unopened is not None and factory.plan.pairs:
+            self._beginnings = Beginnings(unopened, factory.plan.pairs, factory, limits.block_bytes)
+        self._inside: Mapping[int, Pair] = {} if self._beginnings is None else self._beginnings.inside
+        self._said: Mapping[int, list[str]] = {} if self._beginnings is None else self._beginnings.said
+        self.later: list[Event] = []
+        self._working = False
+        self._large = False  # a scanner holds much
+        self._looked = 0  # at so many scanned bytes that was asked
+        self.scanned_bytes = 0
+        """So much text went to the scanners, as UTF-8; whoever gives it to them past `feed` adds it here by
+        `passed`."""
+
+    def passed(self, block: int, text: str) -> None:
+        """This text of a block of the backend's goes to a scanner."""
+        self.scanned_bytes += len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+        if self.scanned_bytes - self._looked > _LARGE:
+            self._look()
+        said = self._said.get(self._choice_of[block]) if self._said else None
+        if said is not None and self._beginnings is not None:
+            said.append(text)
+            self._beginnings.room -= len(text)
+            if self._beginnings.room < 0:
+                self._beginnings.forget()
+
+    def scanner_of(self, block: int) -> CallScanner | None:
+        """What reads a block of the backend's text."""
+        choice = self._choice_of.get(block)
+        if choice is None or self._over or self._large or (self._waiting is not None and self._waiting.holds(choice)):
+            return None
+        return self._scanners.get(choice)
+
+    def leaves(self, reply: ModelReply) -> bool:
+        """See `Stage`: one text for each answer, in which nothing begins."""
+        plan = self.factory.plan
+        for choice in reply.choices:
+            for part in choice.parts:
+                if len(choice.parts) > 1 or type(part) is not Text or len(part.text) > _LARGE:
+                    return False  # a large text is looked at in a thread
+                if not is_itself(part.text, plan.signs, plan.names):
+                    return False
+                if self._beginnings is not None and not self._beginnings.leaves(part.text):
+                    return False
+        return True
+
+    def take(self, reply: ModelReply) -> ModelReply | None:
+        """See `Stage`: of one answer that is one text, as nearly all are, and not large."""
+        parts = reply.choices[0].parts if len(reply.choices) == 1 else ()
+        if self._waiting is not None or self._stops or self._incremental or len(parts) != 1:
+            return None
+        (choice,), (said,) = reply.choices, parts
+        if type(said) is not Text or said.extra or not 0 < len(said.text) <= _LARGE:
+            return None
+        if self._beginnings is not None:
+            self._beginnings.foresee(said.text, choice.reason)
+        self._choice_of[0] = 0
+        self._open(0)
+        self.passed(0, said.text)
+        found = self._scan(0, said.text)
+        if not self._over:
+            found += self._finish(0, truncated=choice.reason not in FinishReason.WHOLE)
+        if found and isinstance(last := found[-1], Fault):
+            raise last.error
+        answer = ReplyChoice(tuple(parts_of(found)), choice.reason, _without_logprobs(choice.extra))
+        return replace(reply, choices=(answer,))
+
+    def feed(self, events: list[Event], *, working: bool = False) -> list[Event]:
+        """See `Stage`. `working`: in a thread, so that nothing is put off."""
+        beginnings = self._beginnings
+        if not working and (self._working or self.later):
+            self.later += events
+            return []
+        if beginnings is not None and beginnings.whole:
+            if not working and any(type(event) is Delta and len(event.text) > _LARGE for event in events):
+                self.later += events
+                return []
+            events = beginnings.gathered(events)
+        out: list[Event] = []
+        for index, event in enumerate(events):
+            if self._over:
+                break
+            if not working and (_may_end(event) if self._large else type(event) is Delta and len(event.text) > _LARGE):
+                self.later += events[index:]
+                break
+            match event:
+                case Delta() if event.block in self._choice_of:
+                    self.passed(event.block, event.text)
+                    out += self._scan(self._choice_of[event.block], event.text)
+                case Open(kind=BlockKind.TEXT):
+                    self._choice_of[event.block] = event.choice
+                    if event.extra and self._keeps_blocks:
+                        self._beside[event.block] = event.extra
+                    if event.choice not in self._scanners and event.choice not in self._heads:
+                        self._open(event.choice)
+                case Open(kind=BlockKind.REASONING):
+                    if beginnings is not None:
+                        beginnings.thinks(event.choice)
+                    out.append(event)
+                case Open(kind=BlockKind.TOOL_CALL):
+                    if self._waiting is not None:
+                        out += self._without_calls(event.choice, self._waiting)
+                    if beginnings is not None:
+                        beginnings.calls(event.choice)
+                    out.append(event)
+                case Close() if event.block in self._choice_of:
+                    if self._keeps_blocks:
+                        out += self._closed(event)
+                case Finish():
+                    for choice in (*self._scanners, *self._heads):
+                        truncated = reason_of(event, choice) not in FinishReason.WHOLE
+                        out += self._finish(choice, truncated=truncated)
+                        if choice in self._said and beginnings is not None and not self._over:
+                            again = beginnings.look_back(choice, truncated=truncated)
+                            out += self._read_again(choice, again) if again is not None else ()
+                    out += self._ended(_without_probabilities(event) if event.choices else event)
+                case Fault():
+                    for choice in (*self._scanners, *self._heads):
+                        out += self._finish(choice, truncated=True)
+                    out += self._ended(event)
+                case _:
+                    out.append(event)
+        return out
+
+    async def work(self) -> list[Event]:
+        """See `Stage`."""
+        events, self.later, self._working = self.later, [], True
+        try:
+            found = await in_thread(partial(self.feed, events, working=True))
+        finally:
+            self._working = False
+        if found:  # else it goes on
+            self._look()
+        return found
+
+    def _look(self) -> None:
+        self._looked = self.scanned_bytes
+        self._large = any(len(scanner.held) > _LARGE for scanner in self._scanners.values())
+
+    def found(self, found: list[Event]) -> list[Event]:
+        """What becomes of what a scanner has found: the answer may end with it."""
+        if found and (self._stops or isinstance(found[-1], Fault)):
+            found = self._wanted(found)
+        return found if self._waiting is None else self._waiting.feed(found)
+
+    def _wanted(self, found: list[Event]) -> list[Event]:
+        """What is found, up to the event that ends the answer."""
+        if isinstance(found[-1], Fault):
+            self._over = True
+            return found
+        for index, event in enumerate(found):
+            if isinstance(event, Open) and event.kind is BlockKind.TOOL_CALL:
+                self._calls.add(event.block)
+            elif isinstance(event, Close) and event.block in self._calls and event.status == "complete":
+                self._over = True
+                return [*found[: index + 1], Finish("tool_calls")]
+        return found
+
+    def _closed(self, closed: Close) -> list[Event]:
+        """Text may go on in another block: only the end of the answer ends the scan. But where no call is looked for in
+        text, and the server has more to say of one (what it cites, whose item it is, its `phase`), that one is
+        whole."""
+        choice = self._choice_of[closed.block]
+        extra = merged(self._beside.pop(closed.block, EMPTY), closed.extra)
+        if not extra:
+            return []
+        found = self._finish(choice, truncated=closed.status == "truncated")
+        self._numbered[choice] = self._scanners.pop(choice).next_block
+        for index in range(len(found) - 1, -1, -1):
+            if isinstance(last := found[index], Close):
+                found[index] = Close(last.block, last.status, extra)
+                break
+        return found
+
+    def _ended(self, last: Event) -> list[Event]:
+        if self._over:
+            return []
+        return [last] if self._waiting is None else self._waiting.feed([last])
+
+    def _without_calls(self, choice: int, waiting: WaitingCalls) -> list[Event]:
+        """The server has made a call: the text before it ends here, and what comes behind it is searched only for
+        thoughts."""
+        if choice in self._called:
+            return []
+        scanner = self._scanners.pop(choice, None)
+        self._numbered.pop(choice, None)
+        self._called[choice] = scanner is not None and scanner.state == "reasoning"
+        if scanner is None:
+            return []
+        self._policies[choice].recognises = False
+        return self.found(scanner.finish()) + waiting.as_text(choice)
+
+    # --- the scanner of an answer
+    # ---------------------------------------------------------------------------------------
+
+    def _open(self, choice: int) -> None:
+        """An answer has text. Where only thoughts are looked for, white space matters only if it begins with one
+        (R6.6): else it would be held for nothing."""
+        if choice in self._inside:
+            self._make(choice, trim=True)
+        elif self._beginnings is not None and self._beginnings.begin(choice):
+            self._heads[choice] = ""
+        elif self._grammar.syntaxes or self._options.reasoning.preopened:
+            self._make(choice, trim=True)
+        else:
+            self._heads[choice] = ""
+
+    def _scan(self, choice: int, text: str) -> list[Event]:
+        if choice in self._heads:
+            text = self._heads.pop(choice) + text
+            if not self._begin(choice, text):
+                self._heads[choice] = text
+                return []
+        elif choice not in self._scanners:  # text that goes on behind a call of the server
+            self._open(choice)
+        scanner = self._scanners[choice]
+        if len(text) <= _SLICE_CHARS:
+            return self.found(scanner.feed(text))
+        slices = (text[at : at + _SLICE_CHARS] for at in range(0, len(text), _SLICE_CHARS))
+        return self.found([event for each in slices for event in scanner.feed(each)])
+
+    def _begin(self, choice: int, head: str) -> bool:
+        """Choose the scanner of an answer by what it begins with, if that tells."""
+        beginnings = self._beginnings
+        if beginnings is not None and not beginnings.seen(choice, head):
+            return False
+        trim = True
+        if choice not in self._inside and not self._grammar.syntaxes:
+            word = head.lstrip(SPACE)
+            markers = self.factory.markers or ()
+            if not word or any(marker.startswith(word) and marker != word for marker in markers):
+                return False
+            trim = word.startswith(markers)
+        self._make(choice, trim=trim)
+        return True
+
+    def _finish(self, choice: int, *, truncated: bool) -> list[Event]:
+        found: list[Event] = []
+        if choice in self._heads:
+            found = self._make(choice, trim=bool(self._grammar.syntaxes)).feed(self._heads.pop(choice))
+        return self.found(found + self._scanners[choice].finish(truncated=truncated))
+
+    def _read_again(self, choice: int, text: str) -> list[Event]:
+        """What an answer has shown as thoughts is none."""
+        before = self._scanners[choice]
+        scanner = self._make(choice, trim=bool(self._grammar.syntaxes), first_block=before.next_block)
+        return self.found(scanner.feed(text) + scanner.finish())
+
+    def _make(self, choice: int, *, trim: bool, first_block: int | None = None) -> CallScanner:
+        called, counters = self._called.get(choice), self._counters
+        if first_block is None and choice in self._numbered:
+            first_block, trim = self._numbered[choice], False  # it goes on in the middle
+        if called is None and self._waiting is not None:
+            counters = Counters(*self._waiting.counts(choice), counters.near)
+        self._scanners[choice], self._policies[choice] = self.factory.make(
+            choice, counters, trim=trim, inside=self._inside.get(choice), called=called, first_block=first_block
+        )
+        return self._scanners[choice]
+
+
+def _may_end(event: Event) -> bool:
+    """Whether a block may end with it."""
+    return type(event) is not Delta or _MAY_END.search(event.text) is not None
+
+
+def _without_probabilities(finish: Finish) -> Finish:
+    """The end without what belongs to the model's own tokens: what was scanned is made of others."""
+    if not any("logprobs" in extra for extra in finish.choices):
+        return finish
+    kept = tuple(map(_without_logprobs, finish.choices))
+    return Finish(finish.reason, finish.usage, finish.others, finish.extra, kept)
+
+
+def _without_logprobs(extra: Extra) -> Extra:
+    return {key: value for key, value in extra.items() if key != "logprobs"} if "logprobs" in extra else extra

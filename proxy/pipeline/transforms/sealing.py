@@ -1,0 +1,334 @@
+"""Reasoning that comes back: opaque fields of servers, and the text of reasoning, as sealed texts for clients, and the
+way back (`toolwire.protocols.shared.opaque`, docs/adr/0054).
+
+Rules:
+
+1. The answer of a server says in `server` whose its opaque fields are (`Marking`, the first stage of an answer); the
+   last stage (`Sealing`) puts sealed texts in their place. What stands between has the fields themselves. A response is
+   stored as its client got it, so that an item means the same by its id.
+2. A sealed text is bound to the client's key, the route, and the server whose fields it holds, if any.
+3. Between a client and the only server of the same protocol nothing is sealed: its fields can be nobody else's. Bytes
+   that may pass then go on passing.
+4. A sealed text that cannot be opened is left out, and counted. It never fails a request.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import TYPE_CHECKING, Final
+
+from toolwire.config import BackendConfig, RouteConfig
+from toolwire.events import BlockKind, Close, Delta, Event, Open
+from toolwire.model import EMPTY, Extra, ModelReply, ModelRequest, Part, Reasoning, ToolUse, fields_of, merged, replace
+from toolwire.pipeline.chain.stages import Stage
+from toolwire.protocols.base import ClientSide, ServerSide
+from toolwire.protocols.shared.opaque import CALL, SERVER, Carried, marked, opened, without_opaque
+from toolwire.record import AccessRecord
+from toolwire.support.seals import BEGINNING, BrokenSeal, Seals
+from toolwire.upstream.pool.pool import Endpoint, EndpointPool
+
+if TYPE_CHECKING:
+    from toolwire.pipeline.chain.reply import Reply
+    from toolwire.pipeline.exchange.exchange import Exchange
+
+LOG: Final = logging.getLogger("toolwire")
+
+BARE: Final = {"data": None}
+"""The fields of reasoning without a text, for `ClientSide.carried`."""
+Failed = Callable[[], None]
+"""Called for each value that is too large to be sealed."""
+ALMOST: Final = BEGINNING[:-1].encode()
+"""In the bytes of each body with a text that the gateway sealed or signed, in whatever version."""
+DROPPED: Final = "reasoning_dropped"
+"""The name under which what cannot be opened, or sealed, is counted."""
+
+
+def server_name(name: str, config: BackendConfig) -> str:
+    """The name of a server in what is sealed and stored: another one at the same place in the configuration has another
+    name."""
+    return sha256("\0".join((name, config.kind, config.url or "")).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """Seals of one route. `route` is its name, `servers` are those to which its requests may go, `several` the
+    protocols that more than one server of the gateway speaks."""
+
+    seals: Seals
+    route: str
+    servers: tuple[str, ...]
+    several: frozenset[str]
+    servers_seal: bool = False
+    """They give reasoning as opaque fields where a client asks for such."""
+
+    def open_request(self, request: ModelRequest, owner: str, record: AccessRecord, ident: str) -> ModelRequest:
+        """The request with what the sealed texts in it hold."""
+        dropped = 0
+        contexts = [(owner, self.route, server) for server in ("", *self.servers)]
+
+        def open_sealed(value: str) -> tuple[Carried, str] | None:
+            nonlocal dropped
+            try:
+                payload, context = self.seals.open(value, *contexts)
+            except BrokenSeal:
+                dropped += 1
+                return None
+            return Carried.load(payload), context[2]
+
+        messages = opened(request.messages, open_sealed)
+        if dropped:
+            record.count("reasoning_dropped", dropped)
+            LOG.warning(
+                "request %s: %s: %d opaque reasoning value(s) were not made here for this key and route, and are left out",
+                ident,
+                DROPPED,
+                dropped,
+            )
+        return request if messages is request.messages else replace(request, messages=messages)
+
+    def seal_reply(self, reply: Reply, exchange: Exchange, *, kept: bool = False) -> None:
+        """Declare on an answer that its client gets sealed texts, if it needs any and nobody has done so. `kept`: the
+        answer is stored as its client gets it, so its bytes do not pass."""
+        if reply.sealed:
+            return
+        reply.sealed = True
+        client, request = exchange.protocol, exchange.received
+        wire = None if reply.wire is None else reply.wire.protocol
+        same, several = wire is not None and wire.name == client.name, client.name in self.several
+        if same and not several and (self.servers_seal or client.brings_reasoning):
+            return
+        wanted = client.asks_opaque and client.wants_opaque(request)
+        if same and not several and (not wanted or self.servers_seal or client.brings_reasoning):
+            return
+        if same and not (kept or reply.touched or client.may_reason(request)):
+            return
+
+        def failed() -> None:
+            exchange.record.count("reasoning_dropped")
+            LOG.warning("request %s: %s: reasoning is too large to be sealed", exchange.id, DROPPED)
+
+        own = not same or several
+        reply.map(Sealing(self, client, wire, exchange.owner, wanted=wanted, own=own, failed=failed))
+
+    def seal(self, carried: Carried, owner: str, server: str) -> str | None:
+        """The sealed text; None if it would be too large."""
+        return self.seals.seal(carried.dump(), owner, self.route, server)
+
+
+def sealed_of(route: RouteConfig, pool: EndpointPool, endpoints: Mapping[str, Endpoint], seals: Seals) -> Sealed:
+    """Seals of a route in a gateway with these servers."""
+    spoken = Counter(wire.name for one in endpoints.values() if (wire := one.backend.protocol) is not None)
+    members = [member.endpoint for member in pool.every]
+    return Sealed(
+        seals,
+        route.model,
+        tuple(server_name(one.name, one.config) for one in members),
+        frozenset(name for name, count in spoken.items() if count > 1),
+        all(one.backend.capabilities.reasoning_history == "none" for one in members),
+    )
+
+
+class Marking(Stage):
+    """Says of what only its server understands whose it is. `asked` gives the name of the server that answers.
+    `moves`: what it says of a call stands in reasoning before it."""
+
+    changes = False
+    only_rewritten = True
+    passes_text = True
+
+    def __init__(self, wire: ServerSide, asked: Callable[[], str], *, moves: bool) -> None:
+        self._protocol, self._opaque = wire.name, wire.opaque_fields
+        self._asked = asked
+        self._moves = moves
+        self._inserted = 0  # blocks, whose numbers are negative
+
+    def leaves(self, reply: ModelReply) -> bool:
+        """See `Stage`."""
+        return not any(
+            isinstance(part, Reasoning | ToolUse) and not self._opaque.isdisjoint(fields_of(part.extra, self._protocol))
+            for choice in reply.choices
+            for part in choice.parts
+        )
+
+    def take(self, reply: ModelReply) -> ModelReply:
+        """See `Stage`."""
+        return replace(reply, choices=tuple(replace(one, parts=self._parts(one.parts)) for one in reply.choices))
+
+    def _parts(self, parts: tuple[Part, ...]) -> tuple[Part, ...]:
+        out: list[Part] = []
+        for part in parts:
+            if isinstance(part, ToolUse):
+                before, extra = self._of_call(part.extra)
+                if before:
+                    out.append(Reasoning("", before))
+                part = replace(part, extra=extra)
+            elif isinstance(part, Reasoning):
+                part = replace(part, extra=self._marked(part.extra))
+            out.append(part)
+        return tuple(out)
+
+    def feed(self, events: list[Event]) -> list[Event]:
+        """See `Stage`."""
+        out: list[Event] = []
+        for event in events:
+            if isinstance(event, Open) and event.extra and event.kind is BlockKind.TOOL_CALL:
+                before, extra = self._of_call(event.extra)
+                if before:
+                    self._inserted -= 1
+                    out.append(Open(self._inserted, BlockKind.REASONING, choice=event.choice, extra=before))
+                    out.append(Close(self._inserted))
+                event = changed_open(event, extra)
+            elif isinstance(event, Open) and event.extra and event.kind is BlockKind.REASONING:
+                event = changed_open(event, self._marked(event.extra))
+            elif isinstance(event, Close) and event.extra:
+                event = Close(event.block, event.status, self._marked(event.extra))
+            out.append(event)
+        return out
+
+    def _of_call(self, extra: Extra) -> tuple[Extra, Extra]:
+        """The `extra` of reasoning that is put before a call, and the `extra` of the call."""
+        own = self._marked(extra)
+        if own is extra or not self._moves:
+            return EMPTY, own
+        fields = {key: value for key, value in extra[self._protocol].items() if key in self._opaque}
+        before = {CALL: {self._protocol: fields}, SERVER: own[SERVER]}
+        return before, without_opaque(extra, self._protocol, self._opaque)
+
+    def _marked(self, extra: Extra) -> Extra:
+        return marked(extra, self._protocol, self._opaque, self._asked())
+
+
+class Sealing(Stage):
+    """Puts sealed texts in the place of opaque fields. `wanted`: the client asks for reasoning as one; `own`: opaque
+    fields are sealed."""
+
+    passes_text = True
+
+    def __init__(
+        self,
+        sealed: Sealed,
+        client: ClientSide,
+        wire: ServerSide | None,
+        owner: str,
+        *,
+        wanted: bool,
+        own: bool,
+        failed: Failed,
+    ) -> None:
+        self._sealed = sealed
+        self._wire = wire
+        self._protocol = "" if wire is None else wire.name
+        self._client = client
+        self._owner = owner
+        self._wanted = wanted
+        self._own = own
+        self._failed = failed
+        self._holds_text = wanted or not client.brings_reasoning
+        self._blocks: dict[int, tuple[Open, list[str]]] = {}
+
+    def waits_in(self, block: int) -> bool:
+        """See `Stage`: the text of reasoning is sealed."""
+        return self._holds_text and block in self._blocks
+
+    def leaves(self, reply: ModelReply) -> bool:
+        """See `Stage`."""
+        return not any(
+            (isinstance(part, Reasoning) and (self._wanted or SERVER in part.extra))
+            or (isinstance(part, ToolUse) and SERVER in part.extra)
+            for choice in reply.choices
+            for part in choice.parts
+        )
+
+    def take(self, reply: ModelReply) -> ModelReply:
+        """See `Stage`."""
+        choices = [replace(one, parts=tuple(map(self._part, one.parts))) for one in reply.choices]
+        return replace(reply, choices=tuple(choices))
+
+    def _part(self, part: Part) -> Part:
+        if isinstance(part, Reasoning):
+            return replace(part, extra=self._reasoning(part.extra, part.text))
+        if isinstance(part, ToolUse) and SERVER in part.extra:
+            return replace(part, extra=self._call(part.extra))
+        return part
+
+    def feed(self, events: list[Event]) -> list[Event]:
+        """See `Stage`."""
+        out: list[Event] = []
+        for event in events:
+            if isinstance(event, Open):
+                out.append(self._opened(event))
+            elif isinstance(event, Delta):
+                if self._holds_text and event.block in self._blocks:
+                    self._blocks[event.block][1].append(event.text)
+                out.append(event)
+            elif isinstance(event, Close) and event.block in self._blocks:
+                opened, texts = self._blocks.pop(event.block)
+                whole = merged(opened.extra, event.extra)
+                sealed = self._reasoning(whole, "".join(texts))
+                out.append(Close(event.block, event.status, event.extra if sealed is whole else sealed))
+            else:
+                out.append(event)
+        return out
+
+    def _opened(self, event: Open) -> Open:
+        if event.kind is BlockKind.REASONING:
+            self._blocks[event.block] = event, []
+            if self._own and event.extra:
+                event = changed_open(event, self._without_opaque(event.extra))
+        elif event.kind is BlockKind.TOOL_CALL and SERVER in event.extra:
+            event = changed_open(event, self._call(event.extra))
+        return event
+
+    def _reasoning(self, extra: Extra, text: str) -> Extra:
+        """The `extra` of reasoning for the client."""
+        server = extra.get(SERVER, "")
+        of_call = CALL in extra
+        if (server and not (self._own or of_call)) or not (server or (self._wanted and text)):
+            return extra
+        fields = fields_of(extra[CALL] if of_call else extra, self._protocol) if server else EMPTY
+        said = text if self._holds_text and not of_call else None
+        shown = self._without_opaque(extra)
+        sealed = self._seal(Carried(said, self._protocol, fields, of_call), server)
+        if sealed is None:
+            return shown
+        return merged(shown, {self._client.name: self._client.carried(sealed, BARE if of_call else fields)})
+
+    def _call(self, extra: Extra) -> Extra:
+        """The `extra` of a call for the client."""
+        if not self._own or self._wire is None or not self._client.opaque_on_calls:
+            return extra
+        opaque = self._wire.opaque_fields
+        fields = {key: value for key, value in fields_of(extra, self._protocol).items() if key in opaque}
+        shown = self._without_opaque(extra)
+        sealed = self._seal(Carried(None, self._protocol, fields, of_call=True), extra[SERVER])
+        return shown if sealed is None else merged(shown, {self._client.name: self._client.carried_call(sealed)})
+
+    def _seal(self, carried: Carried, server: str) -> str | None:
+        sealed = self._sealed.seal(carried, self._owner, server)
+        if sealed is None:
+            self._failed()
+        return sealed
+
+    def _without_opaque(self, extra: Extra) -> Extra:
+        wire = self._wire
+        return extra if wire is None else without_opaque(extra, wire.name, wire.opaque_fields)
+
+
+def changed_open(event: Open, extra: Extra) -> Open:
+    """The same beginning of a block, of which `extra` is said."""
+    if extra is event.extra:
+        return event
+    return Open(
+        event.block,
+        event.kind,
+        name=event.name,
+        call_id=event.call_id,
+        choice=event.choice,
+        call_kind=event.call_kind,
+        namespace=event.namespace,
+        extra=extra,
+    )

@@ -1,0 +1,49 @@
+"""Answers that are a summary of the conversation (R28.1): all text of the answer becomes one part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from toolwire.errors import GatewayError
+from toolwire.events import BlockKind, Delta, Event, Fault, Finish, Open, Start
+from toolwire.events import Opaque as OpaqueEvent
+from toolwire.model import ModelReply, Opaque, ReplyChoice, Text, replace
+from toolwire.pipeline.chain.stages import Stage
+
+
+class Summarising(Stage):
+    """Gives one part, made by `make` of all text of the answer, before its end; everything else of the answer is left
+    out. `make` raises `GatewayError` if there is none."""
+
+    def __init__(self, make: Callable[[str], Opaque]) -> None:
+        self._make = make
+        self._blocks: set[int] = set()
+        self._text: list[str] = []
+
+    def feed(self, events: list[Event]) -> list[Event]:
+        """See `Stage`."""
+        out: list[Event] = []
+        for event in events:
+            match event:
+                case Start() | Fault():
+                    out.append(event)
+                case Open(kind=BlockKind.TEXT):
+                    self._blocks.add(event.block)
+                case Delta() if event.block in self._blocks:
+                    self._text.append(event.text)
+                case Finish():
+                    out += self._end(event)
+        return out
+
+    def _end(self, last: Finish) -> list[Event]:
+        try:
+            part = self._make("".join(self._text))
+        except GatewayError as error:
+            return [Fault(error)]
+        return [OpaqueEvent(part.protocol, part.payload), last]
+
+    def take(self, reply: ModelReply) -> ModelReply:
+        """See `Stage`."""
+        first = reply.choices[0] if reply.choices else ReplyChoice(())
+        part = self._make("".join(part.text for part in first.parts if isinstance(part, Text)))
+        return replace(reply, choices=(replace(first, parts=(part,)),))

@@ -1,0 +1,150 @@
+"""Answers that only repeat the tool results of their prompt, without the markup that the gateway put around those
+(R5.8).
+
+Weak models answer with the block that they were shown last. Rules of this module:
+
+1. An answer is unwrapped if it consists of nothing but blocks of the form in which this very prompt wrote results.
+   Any other answer stays as it is; both hold at any split of a stream.
+2. A stream is held back only while it may still become such an answer, and never longer than the prompt's results are.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Open
+from toolwire.formats.engine.restoring import Escapes
+from toolwire.formats.engine.results import ResultForm
+from toolwire.model import ModelReply, Text
+from toolwire.pipeline.chain.stages import Stage
+
+_SLACK_CHARS: Final = 1024
+"""A repetition may be so much longer than what was written: whitespace, and the escapes that a model adds."""
+
+
+class Unwrapper:
+    """Reads one text that comes in pieces. `chars` is the size of the results as they were written."""
+
+    def __init__(self, form: ResultForm, chars: int) -> None:
+        self._form = form
+        self._closer = form.closer.strip()
+        self._limit = chars + _SLACK_CHARS
+        self._held: list[str] | None = []  # None: it is decided, what follows is passed on
+        self._size = 0
+        self._begun = False
+        self._tail = ""  # the end of what was held, in which a closer may begin
+        self._behind: str | None = None  # the text behind the last closer
+
+    @property
+    def decided(self) -> bool:
+        """Whether all that follows is passed on."""
+        return self._held is None
+
+    def feed(self, text: str) -> str:
+        """What is certain now."""
+        if self._held is None:
+            return text
+        self._held.append(text)
+        self._size += len(text)
+        may_repeat = self._size <= self._limit and self._may_repeat(text)
+        if self._begun and not self._closer:
+            rest = self._form.behind_opener("".join(self._held).lstrip())
+            if rest is not None:
+                self._held = None
+                return rest
+        return "" if may_repeat else self._released()
+
+    def finish(self) -> str:
+        """The rest: nothing more comes."""
+        if self._held is None:
+            return ""
+        text = self._released()
+        unwrapped = self._form.unwrapped(text) if self._begun else None
+        return text if unwrapped is None else unwrapped
+
+    def _released(self) -> str:
+        text = "".join(self._held or ())
+        self._held = None
+        return text
+
+    def _may_repeat(self, text: str) -> bool:
+        if not self._begun:
+            lead = "".join(self._held or ()).lstrip()
+            if not any(lead.startswith(head) for head in self._form.heads):
+                return self._size <= _SLACK_CHARS and any(head.startswith(lead) for head in self._form.heads)
+            self._begun = True
+            text = lead
+        if not self._closer:
+            return self._size <= _SLACK_CHARS
+        _, found, behind = (self._tail + text).rpartition(self._closer)
+        if found:
+            self._behind = behind
+        elif self._behind is not None:
+            self._behind += text
+        self._tail = "" if found else behind[-len(self._closer) :]
+        if self._behind is None:
+            return True
+        return self._goes_on(self._behind.strip())
+
+    def _goes_on(self, behind: str) -> bool:
+        """Whether this may stand behind a block: nothing, another one, or the end of the turn."""
+        if behind.startswith(self._form.head):
+            self._behind, self._tail = None, behind[-len(self._closer) :]
+            return True
+        expected = (self._form.separator.strip(), self._form.last.strip(), self._form.head)
+        return any(text.startswith(behind) for text in expected)
+
+
+class UnwrapStage(Stage):
+    """Gives every block of text of an answer an `Unwrapper` of its own. Held is what that holds. Text may go by it as
+    soon as its block is decided (`waits_in`)."""
+
+    passes_text = True
+
+    def __init__(self, written: Escapes) -> None:
+        assert written.results is not None
+        self._form = written.results
+        self._chars = written.result_chars
+        self._texts: dict[int, Unwrapper] = {}
+
+    def leaves(self, reply: ModelReply) -> bool:
+        """See `toolwire.pipeline.chain.stages.Stage`: without a block's head there is no block."""
+        return not any(
+            head in part.text
+            for choice in reply.choices
+            for part in choice.parts
+            if isinstance(part, Text)
+            for head in self._form.heads
+        )
+
+    def waits_in(self, block: int) -> bool:
+        """Whether this block of text may still become a repetition, so that its text has to go in."""
+        unwrapper = self._texts.get(block)
+        return unwrapper is not None and not unwrapper.decided
+
+    def feed(self, events: list[Event]) -> list[Event]:
+        """See `toolwire.pipeline.chain.stages.Stage`."""
+        out: list[Event] = []
+        for event in events:
+            match event:
+                case Delta() if event.block in self._texts:
+                    text = self._texts[event.block].feed(event.text)
+                    if text == event.text:
+                        out.append(event)
+                    elif text or event.extra:
+                        out.append(Delta(event.block, text, event.extra))
+                    continue
+                case Open(kind=BlockKind.TEXT):
+                    self._texts[event.block] = Unwrapper(self._form, self._chars)
+                case Close():
+                    self._end(event.block, out)
+                case Finish() | Fault():
+                    for block in [*self._texts]:
+                        self._end(block, out)
+            out.append(event)
+        return out
+
+    def _end(self, block: int, out: list[Event]) -> None:
+        unwrapper = self._texts.pop(block, None)
+        if unwrapper is not None and (text := unwrapper.finish()):
+            out.append(Delta(block, text))

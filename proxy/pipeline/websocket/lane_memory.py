@@ -1,0 +1,92 @@
+"""Conversations that a WebSocket connection remembers, also those that are not stored.
+
+Each lane remembers its latest response with the turns before it, and every lane of the connection may continue it. The
+turns are kept as a store would keep them: all connections of a worker share one bounded `MemoryStore`, in which each
+lane is an owner. A response that was dropped because there was no room is `previous_response_not_found`; the client
+then sends everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import count
+from typing import Final
+
+from aiohttp import web
+
+from toolwire.protocols.shared.turn import Turn
+from toolwire.store.base import ReadBudget, StoreUnavailable
+from toolwire.store.memory import MemoryStore
+
+FOREVER_S: Final = 10 * 365 * 86_400.0
+"""A lane forgets when its connection ends, and not after a time."""
+
+TURNS: Final = 1_000_000
+"""The bound of the shared store is its bytes."""
+
+_NUMBERS: Final = count(1)
+
+
+class LaneMemory:
+    """The latest response of one lane. `lanes` are all lanes of its connection. `close` must be called in the end."""
+
+    def __init__(self, store: MemoryStore, lanes: Iterable[LaneMemory]) -> None:
+        self._store = store
+        self._lanes = lanes
+        self._owner = f"lane-{next(_NUMBERS)}"
+        self._held: tuple[str, ...] = ()
+
+    @property
+    def latest(self) -> str | None:
+        """The id of the latest response."""
+        return self._held[-1] if self._held else None
+
+    async def get_chain(self, ident: str, owner: str, budget: ReadBudget) -> tuple[Turn, ...] | None:
+        """The conversation up to and with `ident`, oldest first, if that is the latest response of a lane. `owner` is
+        the owner of the turns outside. Raises `BudgetExceeded` as a store."""
+        for lane in self._lanes:
+            if ident == lane.latest:
+                turns = await self._store.get_chain(ident, lane._owner, budget)
+                return None if turns is None else tuple(replace(turn, owner=owner) for turn in turns)
+        return None
+
+    async def remember(self, turn: Turn, before: Sequence[Turn]) -> None:
+        """Makes `turn` the latest response, which continues the turns `before`."""
+        wanted = (*(earlier.id for earlier in before), turn.id)
+        kept = set(self._held).intersection(wanted)
+        await self._drop(set(self._held).difference(wanted))
+        self._held = wanted
+        try:
+            for each in (*before, turn):
+                if each.id not in kept:
+                    expires = each.created + FOREVER_S
+                    await self._store.put(
+                        replace(each, owner=self._owner, ancestors=wanted[: wanted.index(each.id)], expires=expires)
+                    )
+        except StoreUnavailable:  # it is too large
+            await self.close()
+
+    async def forget(self, ident: str) -> None:
+        """Forgets `ident` in every lane of which it is the latest response."""
+        for lane in list(self._lanes):
+            if ident == lane.latest:
+                await lane.close()
+
+    async def close(self) -> None:
+        """Forgets everything."""
+        held, self._held = self._held, ()
+        await self._drop(held)
+
+    async def _drop(self, idents: Iterable[str]) -> None:
+        for ident in idents:
+            await self._store.delete(ident, self._owner)
+
+
+def make_memory(most_bytes: int) -> MemoryStore:
+    """The store that the lanes of a worker share."""
+    return MemoryStore(TURNS, max_bytes=most_bytes)
+
+
+LANE: Final = web.RequestKey("toolwire.lane", LaneMemory)
+"""The memory of the lane on which a request came. Requests over HTTP have none."""

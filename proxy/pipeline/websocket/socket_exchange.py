@@ -1,0 +1,144 @@
+"""One exchange of a WebSocket: a request over HTTP that the application answers like any other one, whose answer is
+written into frames.
+
+The request has the handshake's head, without what belongs to the connection, and a body that has come. Everything
+between, from the key to the metrics, is the application's own way. `EventWriter` stands where aiohttp's writer of a
+connection does, so that its `write` waits for a slow client, and the sender of the stream with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from aiohttp import web
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.http import WSMsgType
+from multidict import CIMultiDict
+
+from toolwire.errors import Defect
+from toolwire.fastparse import SseFramer
+from toolwire.protocols.shared.socket_messages import SUCCEEDED, error_event, fault_event, named
+from toolwire.protocols.shared.wire import load
+
+FRAME_BYTES: Final = 1024 * 1024 * 1024
+"""Of an event. What a model server sends was bounded where it came from."""
+
+CONNECTION_HEADERS: Final = frozenset(
+    {
+        *("accept", "accept-encoding", "connection", "content-encoding", "content-length", "content-type", "expect"),
+        *("keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "x-request-id"),
+    }
+)
+"""Headers of the handshake that say nothing of a request on the connection; nor do those of `Sec-WebSocket-`."""
+
+
+class EventWriter(AbstractStreamWriter):
+    """Takes an answer over HTTP, and sends the events of a stream as they are, and any other answer as an error event.
+
+    `succeeded`: a response was sent that may be continued.
+    """
+
+    def __init__(self, socket: web.WebSocketResponse[bool], stream_id: str | None) -> None:
+        self._socket = socket
+        self._stream_id = stream_id
+        self._framer = SseFramer(FRAME_BYTES)
+        self._streams = False
+        self._status = 0
+        self._headers: CIMultiDict[str] = CIMultiDict()
+        self._body = b""
+        self._error: bytes | None = None
+        self.succeeded = False
+
+    async def write_headers(self, status_line: str, headers: CIMultiDict[str]) -> None:
+        """Take the head."""
+        self._status = int(status_line.split(" ", 2)[1])
+        self._headers = headers
+        self._streams = self._status == 200 and headers.get("Content-Type", "").startswith("text/event-stream")
+
+    async def write(self, chunk: bytes | bytearray | memoryview) -> None:
+        """Send the events that are whole now. Raises `ConnectionError` if the client is gone."""
+        data = bytes(chunk)
+        self.output_size += len(data)
+        if not self._streams:
+            self._body += data
+            return
+        for name, event in self._framer.feed(data):
+            await self._take(name, event)
+
+    async def write_eof(self, chunk: bytes = b"") -> None:
+        """Send the rest."""
+        if chunk:
+            await self.write(chunk)
+        if not self._streams and self._status < 400:  # a middleware's own
+            await self._send(fault_event(Defect("The answer is no stream of events."), self._stream_id))
+        elif not self._streams:
+            await self._send(error_event(self._status, self._body, self._headers, self._stream_id))
+        elif self._error is not None:
+            await self._send(error_event(None, self._error, self._headers, self._stream_id))
+
+    async def _take(self, name: str | None, event: bytes) -> None:
+        """Send one event. An `error` waits for the end: `response.failed`, which follows it, says the same, and a
+        connection that goes on must not have two ends of one response."""
+        kind = name or _type_of(event)
+        if kind is None:
+            return  # the mark at the end of a stream
+        if kind == "error":
+            self._error = event
+            return
+        if kind == "response.failed":
+            self._error = None
+        self.succeeded = self.succeeded or kind in SUCCEEDED
+        await self._send(named(event, self._stream_id))
+
+    async def _send(self, event: bytes) -> None:
+        await self._socket.send_frame(event, WSMsgType.TEXT)
+
+    async def drain(self) -> None:
+        """Each write waits."""
+
+    def enable_compression(self, encoding: str = "deflate", strategy: int | None = None) -> None:
+        """Frames are sent as they are."""
+
+    def enable_chunking(self) -> None:
+        """Frames need none."""
+
+
+def _type_of(event: bytes) -> str | None:
+    """The type of an event whose frame has no name; None for what is no event."""
+    try:
+        value = load(event)
+    except ValueError:
+        return None
+    kind = value.get("type") if isinstance(value, dict) else None
+    return kind if isinstance(kind, str) else None
+
+
+def request_of(handshake: web.Request, body: bytes, writer: EventWriter) -> web.Request:
+    """A request over HTTP at the path of the handshake, on its connection."""
+    headers: CIMultiDict[str] = CIMultiDict()
+    for name, value in handshake.headers.items():
+        lower = name.lower()
+        if lower not in CONNECTION_HEADERS and not lower.startswith("sec-websocket-"):
+            headers.add(name, value)
+    headers["Content-Type"] = "application/json"
+    request = handshake.clone(method="POST", headers=headers)
+    request._state.clear()  # of the handshake
+    request._payload_writer = writer
+    request._read_bytes = body
+    request._task = asyncio.current_task()  # type: ignore[assignment]
+    return request
+
+
+async def answer(handshake: web.Request, request: web.Request) -> None:
+    """Have the application answer `request`, and send all of it. Raises `ConnectionError` if the client is gone."""
+    try:
+        try:
+            response = await handshake.match_info.apps[0]._handle(request)
+        except web.HTTPException as raised:
+            response = raised
+        await response.prepare(request)
+        await response.write_eof()
+    finally:
+        request._state.clear()  # which knows the request
+        request._read_bytes = None

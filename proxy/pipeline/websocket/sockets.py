@@ -1,0 +1,398 @@
+"""Responses over WebSocket (R28.2): connections, their lanes, and the requests on them.
+
+Rules:
+
+1. Each `response.create` is a request of its own, which the application answers as it answers one over HTTP
+   (`socket_exchange`): key, limits, chain, log, metrics and observers are the same.
+2. A lane (`stream_id`; one without a name for messages that have none) answers in the order in which it was asked, and
+   lanes answer side by side.
+3. An error is an event, and the connection goes on, unless frames break the rules of WebSocket or are too large: then
+   it is closed, with 1002 or 1009.
+4. Whatever a client sends and does not read is bounded: bytes that come count in the body budget, answers wait in the
+   transport, and a client that does not take them holds up nobody else. Frames are not compressed, so there is nothing
+   to inflate.
+5. A connection ends with its client, whose responses are cancelled then; when it is too old; and when another
+   application takes the place of this one or the gateway stops. In the latter cases running responses are finished,
+   waiting and further ones are refused, and the code is 1001.
+6. A web page may open a WebSocket anywhere and read what comes (there is no preflight), so a handshake with an `Origin`
+   has to be one of `cors.origins`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from aiohttp import WSCloseCode, web
+from aiohttp.http import WSMsgType
+
+from toolwire.config import GatewayConfig, WebsocketConfig
+from toolwire.errors import ClientFault, Defect, GatewayError, Unavailable, quote
+from toolwire.ingress.bodies import read_json
+from toolwire.ingress.budget import BODY_BUDGET, BodyShare
+from toolwire.ingress.liveness import LIVENESS
+from toolwire.pipeline.sending.delivery import OWNER
+from toolwire.pipeline.websocket.lane_memory import LANE, LaneMemory, make_memory
+from toolwire.pipeline.websocket.socket_exchange import EventWriter, answer, request_of
+from toolwire.protocols.shared.socket_messages import Create, fault_event, read_create, read_stream_id
+from toolwire.protocols.shared.wire import dumper
+from toolwire.support.offload import OFFLOAD_BYTES, offload
+
+LOG: Final = logging.getLogger("toolwire")
+
+CLOSE_S: Final = 2.0
+"""How long a client has to answer a close frame."""
+
+PINGS: Final = 50
+"""Pings in a second that are answered; beyond, the connection is closed with 1008."""
+
+FRAME_HEAD: Final = 14
+"""Bytes of the head of a client's frame, at most."""
+
+
+class Sockets:
+    """The WebSocket connections of an application."""
+
+    def __init__(self, config: GatewayConfig) -> None:
+        self.config: WebsocketConfig = config.websocket
+        self.limits = config.limits
+        self.memory = make_memory(self.config.remembered_bytes)
+        self.ending: set[asyncio.Task[None]] = set()
+        """Clean-up tasks of connections that have ended."""
+        self._origins = frozenset(config.cors.origins)
+        self._open: dict[str, int] = {}
+
+    def check_origin(self, origin: str | None) -> None:
+        """Raises `GatewayError` `origin_not_allowed` for a page that may not use the gateway."""
+        if origin is not None and not self._origins & {origin, "*"}:
+            raise GatewayError(
+                f"Pages of {quote(origin)} may not use this gateway.",
+                code="origin_not_allowed",
+                hint="The operator can list them in `cors.origins`.",
+            )
+
+    def enter(self, owner: str) -> None:
+        """Counts a connection. Raises `Unavailable` or `ClientFault` if there are too many."""
+        if sum(self._open.values()) >= self.config.connections:
+            raise Unavailable(f"{self.config.connections} WebSockets are open, which is the limit of the gateway.")
+        if owner and self._open.get(owner, 0) >= self.config.connections_per_key:
+            raise ClientFault(
+                f"{self.config.connections_per_key} WebSockets are open with this API key, which is the limit.",
+                code="rate_limit_exceeded",
+                headers={"Retry-After": "1"},
+            )
+        self._open[owner] = self._open.get(owner, 0) + 1
+
+    def leave(self, owner: str) -> None:
+        """Counts it no more."""
+        left = self._open.pop(owner) - 1
+        if left:
+            self._open[owner] = left
+
+
+SOCKETS: Final = web.AppKey("toolwire.sockets", Sockets)
+
+
+async def connect(request: web.Request) -> web.StreamResponse:
+    """Serve a WebSocket. Anything else is no method of this path."""
+    sockets = request.app[SOCKETS]
+    if request.headers.get("Upgrade", "").lower() != "websocket" or not sockets.config.on:
+        raise web.HTTPMethodNotAllowed(request.method, ["POST"])
+    sockets.check_origin(request.headers.get("Origin"))
+    monitors = request.app[LIVENESS]
+    if monitors.draining:
+        raise _stopping()
+    owner = request[OWNER]
+    sockets.enter(owner)
+    try:
+        socket: web.WebSocketResponse[bool] = web.WebSocketResponse(
+            timeout=CLOSE_S,
+            autoping=False,
+            heartbeat=sockets.config.heartbeat_s or None,
+            compress=False,
+            max_msg_size=sockets.limits.body_bytes,
+            decode_text=False,
+        )
+        if not socket.can_prepare(request):
+            hint = "It needs `Connection: Upgrade`, `Sec-WebSocket-Version: 13` and a `Sec-WebSocket-Key`."
+            raise ClientFault("The handshake of the WebSocket is not valid.", code="malformed_request", hint=hint)
+        await socket.prepare(request)
+        connection = Connection(request, socket, sockets)
+        monitors.leaving.add(connection.drain)
+        try:
+            await connection.run()
+        finally:
+            monitors.leaving.discard(connection.drain)
+        return socket
+    finally:
+        sockets.leave(owner)
+
+
+def _stopping() -> Unavailable:
+    return Unavailable("This connection is closing. Connect anew and send the request again.", code="shutting_down")
+
+
+@dataclass(slots=True)
+class Waiting:
+    """A `response.create` that waits for its turn. `share` holds the bytes of its `body`."""
+
+    create: Create
+    body: bytes
+    share: BodyShare
+
+
+@dataclass(slots=True)
+class Lane:
+    """The requests of one `stream_id`."""
+
+    name: str | None
+    memory: LaneMemory
+    waiting: deque[Waiting] = field(default_factory=deque)
+    running: asyncio.Task[None] | None = None
+
+
+class Connection:
+    """One WebSocket, from its handshake to its end."""
+
+    def __init__(self, request: web.Request, socket: web.WebSocketResponse[bool], sockets: Sockets) -> None:
+        self._request = request
+        self._socket = socket
+        self._sockets = sockets
+        self._config = sockets.config
+        self._limits = sockets.limits
+        self._budget = request.app[BODY_BUDGET]
+        self._owner = request[OWNER]
+        self._arriving = BodyShare(self._budget, self._owner)
+        self._last_read = 0
+        self._lanes: dict[str | None, Lane] = {}
+        self._memories: list[LaneMemory] = []
+        self._leaving: GatewayError | None = None
+        self._code = WSCloseCode.GOING_AWAY
+        self._over = asyncio.Event()
+        self._pings: deque[float] = deque(maxlen=PINGS)
+
+    async def run(self) -> None:
+        """Serve it until its end."""
+        loop = asyncio.get_running_loop()
+        protocol: Any = self._request.protocol
+        if hasattr(protocol, "frames"):  # the gateway's own server
+            protocol.frames = self._arrived
+        reading = loop.create_task(self._read())
+        reading.add_done_callback(lambda _: self._over.set())
+        aging = loop.call_later(self._config.max_age_s, self._age)
+        try:
+            await self._over.wait()
+            if reading.done():
+                reading.result()
+            else:
+                reading.cancel()
+                await asyncio.wait({reading})
+                await self._part()
+        except ConnectionError:
+            pass
+        finally:
+            aging.cancel()
+            await self._end(reading)
+
+    def drain(self) -> None:
+        """Take no more requests, and end after those that run."""
+        self._leave(_stopping())
+
+    # --- ending -----------------------------------------------------------------------------------------------------
+
+    def _age(self) -> None:
+        minutes = self._config.max_age_s / 60
+        self._leave(
+            ClientFault(
+                f"This WebSocket connection has reached its limit of {minutes:g} minutes.",
+                code="websocket_connection_limit_reached",
+                hint="Connect anew and send the whole conversation.",
+            )
+        )
+
+    def _leave(self, why: GatewayError) -> None:
+        if self._leaving is None:
+            self._leaving = why
+            self._end_if_idle()
+
+    def _end_if_idle(self) -> None:
+        if self._leaving is not None and not self._in_flight:
+            self._over.set()
+
+    async def _part(self) -> None:
+        """Close it from this side."""
+        why = self._leaving
+        assert why is not None
+        if why.code != "shutting_down":
+            await self._say(why)
+        await self._socket.close(code=self._code, message=why.code.encode())
+
+    async def _end(self, reading: asyncio.Task[None]) -> None:
+        """Cancel what runs, and give back everything."""
+        tasks = {reading, *(lane.running for lane in self._lanes.values() if lane.running is not None)}
+        for task in tasks:
+            task.cancel()
+        self._arriving.release()
+        for lane in self._lanes.values():
+            while lane.waiting:
+                lane.waiting.popleft().share.release()
+        settling = asyncio.get_running_loop().create_task(self._settle(tasks))
+        self._sockets.ending.add(settling)
+        settling.add_done_callback(self._sockets.ending.discard)
+        await asyncio.shield(settling)  # aiohttp cancels whoever answers a client that has gone
+
+    async def _settle(self, tasks: set[asyncio.Task[None]]) -> None:
+        await asyncio.wait(tasks)
+        for lane in self._lanes.values():
+            await lane.memory.close()
+
+    # --- what comes -------------------------------------------------------------------------------------------------
+
+    def _arrived(self, size: int) -> bool:
+        """Count bytes of frames; whether they are taken. Where there is no room for them the connection ends."""
+        if self._code == WSCloseCode.TRY_AGAIN_LATER:
+            return False
+        self._last_read = size
+        try:
+            self._arriving.take(size)
+        except GatewayError as error:
+            self._leaving, self._code = error, WSCloseCode.TRY_AGAIN_LATER
+            self._over.set()
+            return False
+        return True
+
+    def _came(self, size: int) -> None:
+        """A message is whole: its bytes are not counted here any more."""
+        held = self._arriving.bytes
+        # Heads of fragments are not known, but what is left came with the last read.
+        left = min(max(0, held - size - FRAME_HEAD), self._last_read)
+        if left < held:
+            self._arriving.give(held - left)
+
+    async def _read(self) -> None:
+        while True:
+            message = await self._socket.receive()
+            if message.type is WSMsgType.TEXT:
+                await self._take(message.data)
+            elif message.type is WSMsgType.BINARY:
+                self._came(len(message.data))
+                fault = ClientFault("A binary message came.", code="invalid_json", hint="Send JSON in text messages.")
+                await self._say(fault)
+            elif message.type is WSMsgType.PING:
+                self._came(len(message.data))
+                if not await self._pong(message.data):
+                    return
+            elif message.type is WSMsgType.PONG:
+                self._came(len(message.data))
+            else:
+                return
+            await asyncio.sleep(0)  # very many small messages let others have their turn
+
+    async def _pong(self, data: bytes) -> bool:
+        """Answer a ping; False if there were too many."""
+        now = asyncio.get_running_loop().time()
+        if len(self._pings) == PINGS and now - self._pings[0] < 1.0:
+            await self._socket.close(code=WSCloseCode.POLICY_VIOLATION, message=b"too many pings")
+            return False
+        self._pings.append(now)
+        await self._socket.pong(data)
+        return True
+
+    async def _take(self, raw: bytes) -> None:
+        """Take a message."""
+        self._came(len(raw))
+        stream_id: str | None = None
+        share = BodyShare(self._budget, self._owner)
+        try:
+            share.take(len(raw))
+            message = await read_json(raw, self._limits)
+            stream_id = read_stream_id(message)
+            create = read_create(message)
+            large = len(raw) > OFFLOAD_BYTES
+            body = await offload(large, dumper(large), create.body)
+            self._enqueue(Waiting(create, body, share))
+        except GatewayError as error:
+            share.release()
+            await self._say(error, stream_id)
+
+    async def _say(self, error: GatewayError, stream_id: str | None = None) -> None:
+        await self._socket.send_frame(fault_event(error, stream_id), WSMsgType.TEXT)
+
+    # --- lanes ------------------------------------------------------------------------------------------------------
+
+    @property
+    def _in_flight(self) -> int:
+        return sum(lane.running is not None for lane in self._lanes.values())
+
+    def _enqueue(self, waiting: Waiting) -> None:
+        """Begin a request, or have it wait. Raises `ClientFault` `websocket_stream_limit_reached`, and the
+        reason why the connection ends if it does."""
+        if self._leaving is not None:
+            raise self._leaving.with_traceback(None)  # it is raised again and again
+        lane = self._lane(waiting.create.stream_id)
+        most = self._config.in_flight
+        if lane.running is None:
+            if self._in_flight >= most:
+                raise _limit(f"{most} responses of this connection are under way", "in_flight")
+            self._begin(lane, waiting)
+        elif sum(len(one.waiting) for one in self._lanes.values()) >= most:
+            raise _limit(f"{most} requests of this connection wait already", "in_flight")
+        else:
+            lane.waiting.append(waiting)
+
+    def _lane(self, name: str | None) -> Lane:
+        lane = self._lanes.get(name)
+        if lane is None:
+            if name is not None and len(self._lanes) - (None in self._lanes) >= self._config.lanes:
+                raise _limit(f"this connection has {self._config.lanes} lanes", "lanes", "stream_id")
+            lane = self._lanes[name] = Lane(name, LaneMemory(self._sockets.memory, self._memories))
+            self._memories.append(lane.memory)
+        return lane
+
+    def _begin(self, lane: Lane, waiting: Waiting) -> None:
+        lane.running = asyncio.get_running_loop().create_task(self._run(lane, waiting))
+
+    async def _run(self, lane: Lane, waiting: Waiting) -> None:
+        """Answer a request, and all that wait behind it by then."""
+        try:
+            await self._answer(lane, waiting)
+            while lane.waiting:
+                waiting = lane.waiting.popleft()
+                if self._leaving is None:
+                    await self._answer(lane, waiting)
+                else:
+                    waiting.share.release()
+                    await self._say(self._leaving, lane.name)
+        except ConnectionError:
+            pass  # the client is gone: the task that reads ends as well
+        finally:
+            lane.running = None
+            self._end_if_idle()
+
+    async def _answer(self, lane: Lane, waiting: Waiting) -> None:
+        create = waiting.create
+        waiting.share.release()  # the request counts its body itself
+        writer = EventWriter(self._socket, lane.name)
+        request = request_of(self._request, waiting.body, writer)
+        request[LANE] = lane.memory
+        try:
+            await answer(self._request, request)
+        except ConnectionError:
+            raise
+        except Exception:
+            LOG.exception("a request on a WebSocket failed")
+            await self._say(Defect("The gateway failed."), lane.name)
+        if not writer.succeeded and create.previous is not None:
+            await lane.memory.forget(create.previous)
+
+
+def _limit(what: str, option: str, param: str | None = None) -> ClientFault:
+    return ClientFault(
+        f"Too much at once: {what}.",
+        code="websocket_stream_limit_reached",
+        param=param,
+        hint=f"The limit is `websocket.{option}`.",
+    )

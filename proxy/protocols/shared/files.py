@@ -1,0 +1,161 @@
+"""Files in conversations (PDF, documents), from the parts of one protocol to those of another (R28.4). No protocol's
+reader models them: they are `Opaque` parts."""
+
+from __future__ import annotations
+
+import binascii
+import re
+from base64 import b64decode
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from toolwire.model import EMPTY, Opaque, dataclass
+
+PDF: Final = "application/pdf"
+_UNKNOWN: Final = "application/octet-stream"
+_DATA_URL: Final = re.compile(r"data:([^;,]*)(?:;[^,]*)?;base64,(.*)", re.DOTALL)
+_TEXTS: Final = re.compile(
+    r"text/.*|application/(?:json|xml|x-yaml|yaml|javascript|toml|x-sh|sql|csv)|.*\+(?:json|xml)"
+)
+_ENDINGS: Final[Mapping[str, str]] = {
+    "pdf": PDF,
+    **dict.fromkeys(
+        ("txt", "md", "csv", "log", "py", "js", "ts", "html", "css", "yaml", "yml", "toml", "sh"), "text/plain"
+    ),
+    "json": "application/json",
+    "xml": "application/xml",
+}
+
+OTHER_MEDIA: Final[Mapping[str, str]] = {
+    "input_image": "image",
+    "image_url": "image",
+    "image": "image",
+    "input_audio": "audio",
+    "audio_url": "audio",
+    "input_video": "video",
+    "video_url": "video",
+    "container_upload": "file",
+}
+"""Further parts that hold something to see or to hear, which must not be left out in silence, by type."""
+
+
+CONTENT_TYPES: Final = frozenset({"file", "input_file", "document", *OTHER_MEDIA})
+"""All types of parts that hold something which is no text."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileContent:
+    """A file. One of the last four says what is in it: `data` (base64), `url`, `text`, or `file_id`, which only the
+    server knows to which it was uploaded."""
+
+    name: str | None
+    media_type: str
+    data: str | None = None
+    url: str | None = None
+    text: str | None = None
+    file_id: str | None = None
+
+    @property
+    def shown_name(self) -> str:
+        """Name of the file for people and models, at most 200 characters."""
+        return (self.name or self.media_type)[:200]
+
+    def bytes(self) -> bytes | None:
+        """Bytes of the file, if they came with the request."""
+        try:
+            return None if self.data is None else b64decode(self.data)
+        except (binascii.Error, ValueError):
+            return None
+
+    def as_text(self) -> str | None:
+        """Its text, if it is one."""
+        if self.text is not None:
+            return self.text
+        if _TEXTS.fullmatch(self.media_type) is None or (data := self.bytes()) is None:
+            return None
+        return data.decode("utf-8", "replace")
+
+
+def read_file(part: Opaque) -> FileContent | None:
+    """The file that a part holds; None if it holds none."""
+    payload = part.payload if isinstance(part.payload, Mapping) else EMPTY
+    match payload:
+        case {"type": "file", "file": Mapping() as file}:
+            return _named(file)
+        case {"type": "input_file"}:
+            return _named(payload)
+        case {"type": "document"}:
+            return _document(payload)
+        case _:
+            return None
+
+
+def _named(file: Mapping[str, Any]) -> FileContent:
+    """A file in OpenAI's words."""
+    name, data, url, ident = (_text(file.get(key)) for key in ("filename", "file_data", "file_url", "file_id"))
+    media = _ENDINGS.get((name or url or "").rsplit(".", 1)[-1].lower(), _UNKNOWN)
+    if data is not None and (found := _DATA_URL.fullmatch(data)) is not None:
+        media, data = found[1] or media, found[2]
+    elif data is not None and data.startswith("JVBERi0"):
+        media = PDF
+    return FileContent(name, media, data=data, url=url, file_id=ident)
+
+
+def _document(block: Mapping[str, Any]) -> FileContent:
+    name = _text(block.get("title"))
+    source: Any = block.get("source")
+    match source:
+        case {"type": "base64", "data": str(data)}:
+            return FileContent(name, _text(source.get("media_type")) or PDF, data=data)
+        case {"type": "url", "url": str(url)}:
+            return FileContent(name, PDF, url=url)
+        case {"type": "text", "data": str(text)}:
+            return FileContent(name, "text/plain", text=text)
+        case {"type": "content", "content": content}:
+            blocks = [{"text": content}] if isinstance(content, str) else content if isinstance(content, list) else []
+            texts = [one.get("text") for one in blocks if isinstance(one, Mapping)]
+            return FileContent(name, "text/plain", text="\n".join(text for text in texts if isinstance(text, str)))
+        case {"type": "file", "file_id": str(ident)}:
+            return FileContent(name, _UNKNOWN, file_id=ident)
+        case _:
+            return FileContent(name, _UNKNOWN)
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def write_file(file: FileContent, protocol: str) -> Opaque | None:
+    """The part of a protocol that holds this file; None if it has no place for it."""
+    payload = _WRITERS[protocol](file) if protocol in _WRITERS else None
+    return None if payload is None else Opaque(protocol, payload)
+
+
+def _data_url(file: FileContent) -> str:
+    return f"data:{file.media_type};base64,{file.data}"
+
+
+def _chat(file: FileContent) -> dict[str, Any] | None:
+    if file.data is None:
+        return None
+    return {"type": "file", "file": {"filename": file.name or "file.pdf", "file_data": _data_url(file)}}
+
+
+def _responses(file: FileContent) -> dict[str, Any] | None:
+    if file.data is not None:
+        return {"type": "input_file", "filename": file.name or "file.pdf", "file_data": _data_url(file)}
+    return {"type": "input_file", "file_url": file.url} if file.url is not None else None
+
+
+def _messages(file: FileContent) -> dict[str, Any] | None:
+    title = {"title": file.name} if file.name else {}
+    if file.data is not None and file.media_type == PDF:
+        return {"type": "document", "source": {"type": "base64", "media_type": PDF, "data": file.data}, **title}
+    return {"type": "document", "source": {"type": "url", "url": file.url}, **title} if file.url is not None else None
+
+
+_WRITERS: Final[Mapping[str, Callable[[FileContent], dict[str, Any] | None]]] = {
+    "chat": _chat,
+    "responses": _responses,
+    "messages": _messages,
+}

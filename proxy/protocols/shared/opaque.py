@@ -1,0 +1,178 @@
+"""Reasoning that a client brings back without understanding it: the value type that all protocols share, and where it
+stands in the parts of a conversation.
+
+Rules:
+
+1. The opaque fields of a part (`ServerSide.opaque_fields`) stand in its `extra` under the protocol of their server, and
+   `server` beside them says which server that was (`toolwire.model.COMMON`).
+2. They are shown to a client of any protocol as one sealed text (`Carried`), in the field that its protocol has for
+   such (`ClientSide.carried`).
+3. Opaque fields of a call stand in reasoning without a text before it, under `call`, where the client's protocol has no
+   place for them beside a call (`ClientSide.opaque_on_calls`).
+4. A server is told of its own opaque fields only. Fields without `server` came from the client as they are: they may be
+   its server's own, and go to servers of that protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from operator import is_
+from typing import Any, Final
+
+from toolwire.model import EMPTY, Extra, Message, Part, Reasoning, ToolUse, fields_of, merged
+from toolwire.protocols.shared.wire import dump, load
+from toolwire.support.seals import sealed_in
+
+SERVER: Final = "server"
+CALL: Final = "call"
+"""Words of `toolwire.model.COMMON`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """Content of a sealed text: the `text` of reasoning (None: the client brings it back itself), and the `fields` of
+    `protocol` that its server wants to see again. `of_call`: they belong to the next call and not to reasoning."""
+
+    text: str | None = None
+    protocol: str = ""
+    fields: Mapping[str, Any] = EMPTY
+    of_call: bool = False
+
+    def dump(self) -> bytes:
+        """The bytes that are sealed."""
+        return dump({"t": self.text, "p": self.protocol, "f": dict(self.fields), "c": self.of_call})
+
+    @classmethod
+    def load(cls, payload: bytes) -> Carried:
+        """Reads what `dump` wrote. Raises `KeyError` or `ValueError` if it is something else."""
+        held = load(payload)
+        return cls(held["t"], held["p"], held["f"], held["c"])
+
+    def extra(self, server: str) -> Extra:
+        """The `extra` of the part that it belongs to."""
+        if not self.fields:
+            return EMPTY
+        extra = {self.protocol: self.fields}
+        return {CALL: extra, SERVER: server} if self.of_call else {**extra, SERVER: server}
+
+
+def marked(extra: Extra, protocol: str, opaque: frozenset[str], server: str) -> Extra:
+    """With the name of the server, if something of `extra` is opaque."""
+    return extra if opaque.isdisjoint(fields_of(extra, protocol)) else {**extra, SERVER: server}
+
+
+def without_opaque(extra: Extra, protocol: str, opaque: frozenset[str]) -> Extra:
+    """Without the opaque fields of a protocol, and the name of their server."""
+    fields = fields_of(extra, protocol)
+    if opaque.isdisjoint(fields):
+        return extra
+    kept = {key: value for key, value in fields.items() if key not in opaque}
+    rest = {key: value for key, value in extra.items() if key not in (protocol, SERVER)}
+    return ({**rest, protocol: kept} if kept else rest) or EMPTY
+
+
+# --- on the way in --------------------------------------------------------------------------------------------------
+
+Open = Callable[[str], tuple[Carried, str] | None]
+"""Opens a sealed text: its content and its server; None if it was not made here for this client and route."""
+
+
+def opened(messages: tuple[Message, ...], open_sealed: Open) -> tuple[Message, ...]:
+    """The messages with what their sealed texts hold in the place of these. What cannot be opened is left out; the text
+    that stands beside stays."""
+    out: list[Message] = []
+    for message in messages:
+        if not any(_is_sealed(part) for part in message.parts):
+            out.append(message)
+        elif parts := tuple(_opened(message.parts, open_sealed)):
+            out.append(replace(message, parts=parts))
+    return messages if len(out) == len(messages) and all(map(is_, out, messages)) else tuple(out)
+
+
+def _is_sealed(part: Part) -> bool:
+    return isinstance(part, Reasoning | ToolUse) and bool(part.extra) and bool(sealed_in(part.extra))
+
+
+def _opened(parts: Iterable[Part], open_sealed: Open) -> Iterator[Part]:
+    said = False  # the item that goes on was opened as a whole
+    for part in parts:
+        if said and isinstance(part, Reasoning) and _continues(part):
+            continue
+        said = False
+        if not _is_sealed(part):
+            yield part
+            continue
+        assert isinstance(part, Reasoning | ToolUse)
+        found = [one for value in sealed_in(part.extra) if (one := open_sealed(value)) is not None]
+        if isinstance(part, ToolUse):
+            extra = _unsealed(part.extra)
+            for carried, server in found:
+                extra = merged(extra, {carried.protocol: carried.fields, SERVER: server})
+            yield replace(part, extra=extra)
+            continue
+        for carried, server in found:
+            said = said or carried.text is not None
+            text = "" if carried.of_call else part.text if carried.text is None else carried.text
+            if text or carried.fields:
+                yield Reasoning(text, carried.extra(server))
+        if part.text and all(carried.of_call for carried, _ in found):
+            yield Reasoning(part.text)
+
+
+def _continues(part: Reasoning) -> bool:
+    return any(isinstance(fields, Mapping) and "continues" in fields for fields in part.extra.values())
+
+
+def _unsealed(extra: Extra) -> Extra:
+    """Without the fields that hold a sealed text."""
+    kept: dict[str, Any] = {}
+    for protocol, fields in extra.items():
+        if isinstance(fields, Mapping):
+            fields = {key: value for key, value in fields.items() if not sealed_in(value)}
+        if fields:
+            kept[protocol] = fields
+    return kept or EMPTY
+
+
+# --- to a server ----------------------------------------------------------------------------------------------------
+
+
+def for_server(messages: tuple[Message, ...], server: str) -> tuple[Message, ...]:
+    """The messages without what only another server understands, and with what this one said of calls beside these."""
+    out: list[Message] = []
+    for message in messages:
+        if not any(_is_to_fit(part, server) for part in message.parts):
+            out.append(message)
+        elif parts := tuple(_fitted(message.parts, server)):
+            out.append(replace(message, parts=parts))
+    return messages if len(out) == len(messages) and all(map(is_, out, messages)) else tuple(out)
+
+
+def _is_to_fit(part: Part, server: str) -> bool:
+    if not isinstance(part, Reasoning | ToolUse) or not part.extra:
+        return False
+    return CALL in part.extra or _is_foreign(part.extra, server)
+
+
+def _is_foreign(extra: Extra, server: str) -> bool:
+    return extra.get(SERVER, server) != server or bool(sealed_in(extra))
+
+
+def _fitted(parts: Iterable[Part], server: str) -> Iterator[Part]:
+    of_call: Extra = EMPTY
+    for part in parts:
+        match part:
+            case Reasoning(text=text, extra=extra) if CALL in extra:
+                of_call = EMPTY if _is_foreign(extra, server) else extra[CALL]
+            case Reasoning(text=text, extra=extra) if _is_foreign(extra, server):
+                if text:
+                    yield Reasoning(text)
+            case ToolUse(extra=extra):
+                if _is_foreign(extra, server):
+                    extra = _unsealed(extra) if extra.get(SERVER, server) == server else EMPTY
+                extra = merged(extra, of_call)
+                of_call = EMPTY
+                yield part if extra is part.extra else replace(part, extra=extra)
+            case _:
+                yield part

@@ -1,0 +1,110 @@
+"""What OpenAI's protocols share, whatever they ask for: keys, errors, the list of models, a tool in an example."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+from toolwire.errors import GatewayError
+from toolwire.protocols.shared import overflow
+from toolwire.protocols.shared.wire import dump
+
+if TYPE_CHECKING:
+    from toolwire.protocols.base import Allowance, ListedModel
+
+PARAMETERS: Final[Mapping[str, Any]] = {"type": "object", "properties": {"at": {"type": "string"}}, "required": ["at"]}
+TOOL: Final[Mapping[str, Any]] = {
+    "type": "function",
+    "name": "look",
+    "description": "Looks.",
+    "parameters": PARAMETERS,
+}
+"""That of `ClientSide.example`."""
+
+TIME_HEADER: Final = "openai-processing-ms"
+"""See `ClientSide.time_header`."""
+
+_KNOWN_CODES: Final = overflow.CODES | {"model_not_found"}
+
+
+def headers(api_key: str | None) -> dict[str, str]:
+    """See `ServerSide.headers`."""
+    return {"Authorization": f"Bearer {api_key}"} if api_key else {}
+
+
+def write_error(error: GatewayError) -> bytes:
+    """The error envelope (R13.1). The request id is in the headers only."""
+    return dump(error.envelope())
+
+
+def read_refusal(body: bytes) -> tuple[str, str | None]:
+    """See `ServerSide.read_refusal`: OpenAI's envelope, `{"error": "..."}`, `{"message": ...}`, `{"detail": ...}`, or
+    short plain text."""
+    try:
+        parsed: Any = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        text = body.decode("utf-8", "replace").strip()
+        return ("" if text.startswith("<") else text), None
+    code: str | None = None
+    if isinstance(parsed, dict):
+        error = parsed.get("error", parsed)
+        if isinstance(error, dict):
+            words = [error.get("code"), error.get("type")]
+            code = next((w for w in words if isinstance(w, str) and w in _KNOWN_CODES), None)
+            code = "context_length_exceeded" if code in overflow.CODES else code
+            if error.get("param") == "model":
+                code = code or "model_not_found"
+            parsed = error.get("message") or error.get("detail") or ""
+        else:
+            parsed = error
+    return (parsed if isinstance(parsed, str) else orjson.dumps(parsed).decode() if parsed else ""), code
+
+
+def write_limits(allowances: Sequence[Allowance]) -> dict[str, str]:
+    """See `ClientSide.write_limits`."""
+    return {
+        f"x-ratelimit-{what}-{allowance.kind}": value
+        for allowance in allowances
+        for what, value in (
+            ("limit", str(allowance.most)),
+            ("remaining", str(allowance.left)),
+            ("reset", duration(allowance.reset_s)),
+        )
+    }
+
+
+def duration(seconds: float) -> str:
+    """A time as OpenAI writes it: `0s`, `6ms`, `1.5s`, `6m0s`, `1h0m0s`. Rounded up to milliseconds."""
+    ms = math.ceil(seconds * 1000 - 1e-6)
+    if ms < 1000:
+        return f"{ms}ms" if ms > 0 else "0s"
+    minutes, rest = divmod(ms, 60_000)
+    text = f"{rest / 1000:.3f}".rstrip("0").rstrip(".") + "s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h{minutes}m{text}" if hours else f"{minutes}m{text}" if minutes else text
+
+
+def write_models(models: Sequence[ListedModel], *, for_codex: bool) -> bytes:
+    """See `ClientSide.write_models`. Codex needs a list `models`; an entry would have to hold the system prompt with
+    which Codex replaces its own, so the list is empty, and Codex keeps what it knows."""
+    listed: dict[str, object] = {"object": "list", "data": [_model(model) for model in models]}
+    return orjson.dumps(listed | {"models": []} if for_codex else listed)
+
+
+def write_model(model: ListedModel) -> bytes:
+    """See `ClientSide.write_model`."""
+    return orjson.dumps(_model(model))
+
+
+def _model(model: ListedModel) -> dict[str, object]:
+    """OpenAI's fields; beside them the length of the context as vLLM and as OpenRouter call it, and abilities. Tools
+    are there with any model: that is what the gateway is for."""
+    written: dict[str, object] = {"id": model.name, "object": "model", "created": model.created, "owned_by": "toolwire"}
+    if model.context is not None:
+        written |= {"context_length": model.context, "max_model_len": model.context}
+    vision = {} if model.images is None else {"vision": model.images}
+    written["capabilities"] = {"tools": True, **vision}
+    return written

@@ -1,0 +1,1 @@
+"""JSON and other values that a model wrote nearly right."""

@@ -1,0 +1,188 @@
+"""Finding out whether a model's own chat template can teach the tools, and the gateway read the answer (R31.2,
+docs/adr/0046).
+
+Rules:
+
+1. The request has one tool and does not name it. An answer whose text names the tool shows both: the template wrote the
+   tool into the prompt, and the text came back as the model wrote it.
+2. An answer that does not name it shows less. The tokens of the prompt, with the tool and without it, tell whether the
+   tool was in the prompt. Only of an engine that is known to leave text alone that is enough.
+3. A call in a field of its own means that the server reads the answer itself. Then nothing is left to read.
+4. What a probe shows is a verdict, which is kept like the others (`verdicts.py`): for each backend and model, for
+   `verdict_s`, until the server is another one. Each is probed once, by one worker. A server that fails shows nothing,
+   and is asked again after `AGAIN_S` at the earliest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import uuid
+from typing import TYPE_CHECKING, Final
+
+from toolwire.errors import GatewayError, quote
+from toolwire.model import Message, ModelReply, ModelRequest, Sampling, Text, ToolChoice, replace
+from toolwire.upstream.pool.probing import TOOL, Probed
+from toolwire.upstream.pool.verdicts import MOST, Cause, Verdict, Verdicts, of_all_tools
+from toolwire.upstream.servers.adapt import adapt
+from toolwire.upstream.servers.base import TokenCounter
+from toolwire.upstream.servers.presets import LEAVES_TEXT, preset_of
+
+if TYPE_CHECKING:
+    from toolwire.upstream.pool.pool import Endpoint
+
+LOG: Final = logging.getLogger("toolwire.tool_mode")
+
+ASKED: Final = Message("user", (Text("Call the tool that you were given, with the value true. Write nothing else."),))
+MAX_TOKENS: Final = 512
+"""Enough for a short thought and a call; a client's request may wait for the server meanwhile."""
+PROBE_S: Final = 60.0
+"""A server that takes longer shows nothing."""
+AGAIN_S: Final = 60.0
+"""After a probe that has shown nothing, or that a refusal has put in doubt, the next one is not earlier."""
+LEAST_TOKENS: Final = 8
+"""The probe's tool takes more tokens than this in any template that writes it."""
+
+WORDS: Final[dict[Cause, str]] = {
+    "called": "its chat template teaches the tools, and its text comes back as it wrote it (`mode: template`)",
+    "shown": "its chat template writes the tools into the prompt, and the server leaves its text alone (`mode: template`)",
+    "unseen": "its chat template does not write the tools into the prompt",
+    "read": "the server reads the calls in its text itself",
+    "refused": "the server refuses tools",
+    "silent": "it did not call the tool that its chat template shows",
+}
+"""Verdicts of template probes in words, as the log says them of a model."""
+
+
+class TemplateProbes:
+    """The template probes of one application, and what they have shown."""
+
+    def __init__(self, verdicts: Verdicts | None = None) -> None:
+        self._verdicts = verdicts or Verdicts()
+        self._running: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._began: dict[tuple[str, str], float] = {}
+
+    def known(self, endpoint: Endpoint, model: str) -> Verdict | None:
+        """The verdict on a model that `endpoint` knows by this name; None: no probe has shown anything."""
+        return self._verdicts.find(endpoint.name, _served(endpoint, model), endpoint.server)
+
+    def begin(self, endpoint: Endpoint, model: str, *, special_tokens: bool) -> asyncio.Task[None] | None:
+        """Probe a model of a server, which is started, unless that was done lately: the probe that is running, None if
+        there is none. `special_tokens`: the markers of its calls are special tokens."""
+        model = _served(endpoint, model)
+        key = endpoint.name, model
+        running = self._running.get(key)
+        if running is not None:
+            return running
+        now = time.monotonic()
+        began = self._began.get(key)
+        if (began is not None and now - began < AGAIN_S) or not self._verdicts.claim(*key, AGAIN_S):
+            return None
+        if len(self._began) >= MOST:
+            del self._began[next(iter(self._began))]
+        self._began[key] = now
+        task = self._running[key] = asyncio.create_task(self._probe(endpoint, model, special_tokens))
+        task.add_done_callback(lambda _: self._running.pop(key, None))
+        return task
+
+    async def close(self) -> None:
+        """End all probes."""
+        tasks = list(self._running.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _probe(self, endpoint: Endpoint, model: str, special_tokens: bool) -> None:
+        try:
+            async with asyncio.timeout(PROBE_S):
+                found = await probe_template(endpoint, model, special_tokens=special_tokens)
+        except TimeoutError:
+            found = Probed(None, None, f"it took longer than {PROBE_S:g} s")
+        except Exception:  # a plug-in's own
+            LOG.exception("backend %s cannot be probed", quote(endpoint.name))
+            return
+        if found.mode is None or found.cause is None:
+            LOG.info(
+                "backend %s, model %s: the probe showed nothing: %s", quote(endpoint.name), quote(model), found.said
+            )
+            return
+        self._verdicts.keep(
+            endpoint.name, model, found.mode, found.cause, endpoint.config.verdict_s, endpoint.server, quiet=True
+        )
+        LOG.info("backend %s, model %s: %s", quote(endpoint.name), quote(model), WORDS[found.cause])
+
+    def shown(self) -> dict[str, dict[str, dict[str, object]]]:
+        """See `Verdicts.shown`."""
+        return self._verdicts.shown()
+
+
+def _served(endpoint: Endpoint, model: str) -> str:
+    """The server's own name for the model that answers to `model`: one model under many names is probed once."""
+    found = None if endpoint.identity is None else endpoint.identity.find(model)
+    return model if found is None else found.name
+
+
+async def probe_template(endpoint: Endpoint, model: str, *, special_tokens: bool = False) -> Probed:
+    """Ask a server, which is started, whether the chat template of its `model` can teach tools. Never raises for what
+    the server does."""
+    takes = endpoint.backend.capabilities
+    request = ModelRequest(
+        model,
+        (ASKED,),
+        (TOOL,),
+        ToolChoice(takes.template_choice),
+        sampling=Sampling(max_tokens=MAX_TOKENS),
+        special_tokens=special_tokens,
+    )
+    try:
+        reply = await _answer(endpoint, request)
+    except GatewayError as error:
+        return Probed("prompt", "refused", error.message) if of_all_tools(error) else Probed(None, None, error.message)
+    if reply.calls:
+        return Probed("prompt", "read")
+    if TOOL.name in reply.text:
+        return Probed("template", "called")
+    tokens = await _tool_tokens(endpoint, request, reply)
+    if tokens is None:
+        return Probed(None, None, "its answer does not name the tool, and it does not count the tokens of a prompt")
+    if tokens < LEAST_TOKENS:
+        return Probed("prompt", "unseen")
+    known = endpoint.identity
+    if takes.template_choice == "none" and preset_of(endpoint.config, known) in LEAVES_TEXT:
+        return Probed("template", "shown")
+    return Probed("prompt", "silent")
+
+
+async def _answer(endpoint: Endpoint, request: ModelRequest) -> ModelReply:
+    """The whole answer to a request of the gateway's own. Raises `GatewayError`."""
+    backend = endpoint.backend
+    source = await backend.open(
+        adapt(request, backend.capabilities, wire=backend.protocol), request_id=f"probe-{uuid.uuid4().hex}"
+    )
+    try:
+        return await source.reply()
+    finally:
+        await source.close()
+
+
+async def _tool_tokens(endpoint: Endpoint, request: ModelRequest, reply: ModelReply) -> int | None:
+    """The tokens that the tool of `request` takes in its prompt; None: the server does not count. Counted by its own
+    path if it has one, else by the usage of answers, `reply` and one of a token."""
+    bare = replace(request, tools=(), tool_choice=ToolChoice("none"), sampling=Sampling(max_tokens=1))
+    usage = reply.usage
+    try:
+        if usage is not None and usage.missing in (None, "output"):
+            other = (await _answer(endpoint, bare)).usage
+            if other is not None and other.missing in (None, "output"):
+                return usage.input_tokens - other.input_tokens
+        backend = endpoint.backend
+        if not isinstance(backend, TokenCounter):
+            return None
+        counts = [
+            await backend.count(adapt(one, backend.capabilities, wire=backend.protocol)) for one in (request, bare)
+        ]
+    except GatewayError:
+        return None
+    with_tool, without = counts
+    return None if with_tool is None or without is None else with_tool - without

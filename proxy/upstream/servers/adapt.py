@@ -1,0 +1,480 @@
+"""A request made fit for one backend: pure functions from `ModelRequest` to `ModelRequest`.
+
+Rules: a part that needs no change is kept as the same object; nothing is dropped without a rule that says so; the
+result has no `constraint` any more, it has become a field in `extra`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Container, Iterable, Mapping
+from functools import lru_cache
+from operator import is_
+from typing import Any, Final, Literal
+
+from toolwire.config import BackendConfig
+from toolwire.formats.engine.rendering import (
+    SHORT_NAME_CHARS,
+    as_taught,
+    prompt_name,
+    short_name,
+    taught_arguments,
+    with_groups,
+)
+from toolwire.model import (
+    EMPTY,
+    Extra,
+    Message,
+    ModelRequest,
+    Opaque,
+    Part,
+    Reasoning,
+    ToolChoice,
+    ToolResult,
+    ToolSpec,
+    ToolUse,
+    are_plain,
+    fields_of,
+    replace,
+    scoped,
+)
+from toolwire.protocols.base import ServerSide
+from toolwire.protocols.shared.client_tools import as_function, form_of, is_client_tool
+from toolwire.schemas.lenient import complete
+from toolwire.tolerances import NAMES
+from toolwire.upstream.servers.base import Capabilities
+from toolwire.upstream.servers.concessions import NONE, Concessions, Limits, conceding, fit_sampling, is_usual
+from toolwire.upstream.servers.constraints import constraint_fields
+from toolwire.upstream.servers.fit_files import files_in, fit_files, is_sent
+from toolwire.upstream.servers.fit_history import Tell, settled
+from toolwire.upstream.servers.fit_media import fit_images, has_images, images_behind_results
+from toolwire.upstream.servers.fit_messages import (
+    fit_parts,
+    fit_reasoning,
+    fit_roles,
+    fit_turns,
+    merge_neighbours,
+    merged_texts,
+)
+
+SHOW_SPECIAL_TOKENS: Final[Mapping[str, Any]] = {"skip_special_tokens": False}
+"""vLLM's and SGLang's field: a marker that is a special token of the model else never reaches the text."""
+
+
+PROBABILITIES: Final = frozenset({"logprobs", "top_logprobs"})
+"""The fields that ask for them."""
+
+
+CLIENTS_OWN: Final = frozenset({"grammar", "json_schema", "regex", "ebnf", "structured_outputs", "format"})
+"""Fields with which a client that knows its server constrains an answer itself."""
+
+
+def _silent(name: str, detail: str) -> None:
+    """Tells nobody."""
+
+
+def adapt(
+    request: ModelRequest,
+    takes: Capabilities,
+    *,
+    forward_unknown: Literal["drop", "list", "all"] = "list",
+    wire: ServerSide | None = None,
+    late_system: bool = True,
+    own: bool = False,
+    given_up: Concessions = NONE,
+    context: int | None = None,
+    tell: Tell = _silent,
+) -> ModelRequest:
+    """`request` as this backend can take it. `wire` is its protocol, which takes what it does not model itself as it
+    is. `late_system`: whether it takes system messages behind others, where nobody knows. `own`: the client speaks its
+    protocol, so it knows all types of tools. `given_up`: what it has refused. `context`: its tokens of prompt and
+    answer together, if they are known. `tell` is told of what is tolerated.
+
+    Raises `ClientFault` `unsupported_content` for images where the operator wants them refused (R5.9).
+    """
+    if given_up is not NONE:
+        takes = conceding(takes, given_up)
+    messages = request.messages
+    plain = not request.tools and are_plain(messages)
+    if not plain:
+        request = fit_tools(request, takes, wire, tell, own=own)
+        messages = fit_images(fit_files(request.messages, takes, wire, tell), takes, tell)
+        if takes.reasoning_history == "none":
+            messages = fit_reasoning(messages, wire)
+        if wire is not None:
+            messages = settled(messages, tell)
+            if wire.results_are_text:
+                messages = images_behind_results(messages, tell)
+        messages = fit_parts(messages, wire)
+    messages = fit_roles(messages, takes, late_system=late_system)
+    messages = fit_turns(messages, takes)
+    known = _known_fields(takes, forward_unknown)
+    if not plain:
+        messages = keep_part_fields(messages, known, wire)
+    if takes.merge_roles:
+        messages = merge_neighbours(messages)
+    sampling, limits = request.sampling, limits_of(wire, context)
+    if given_up is not NONE or not is_usual(sampling, limits):
+        sampling = fit_sampling(request, limits, given_up, tell)
+    if sampling.max_tokens is None and takes.default_max_tokens is not None:
+        sampling = replace(sampling, max_tokens=takes.default_max_tokens)
+    if sampling.reasoning_effort is not None and not (takes.reasoning_effort or "reasoning_effort" in known):
+        sampling = replace(sampling, reasoning_effort=None)
+    if sampling.n > 1 and not takes.multiple_choices:
+        sampling = replace(sampling, n=1)
+    if sampling.top_k is not None and "top_k" not in known:
+        sampling = replace(sampling, top_k=None)
+    extra = keep_fields(request.extra, takes, forward_unknown) if request.extra else EMPTY
+    response_format = None if request.response_format is None else taken_form(request.response_format, takes)
+    if request.constraint is not None and (fields := constraint_fields(request.constraint, takes.constrain)):
+        # A server takes one constraint at a time.
+        response_format = fields.pop("response_format", None)
+        extra = {**{name: value for name, value in extra.items() if name not in CLIENTS_OWN}, **fields}
+    if request.special_tokens and takes.special_tokens:
+        extra = {**SHOW_SPECIAL_TOKENS, **extra}  # what the client says itself counts
+    include_usage = request.stream and takes.stream_usage
+    protocol_fields = request.protocol_fields
+    if protocol_fields and not include_usage:
+        protocol_fields = _without_stream_options(protocol_fields)
+    if (
+        messages is request.messages
+        and sampling is request.sampling
+        and response_format is request.response_format
+        and include_usage == request.include_usage
+        and request.constraint is None
+        and extra == request.extra
+        and protocol_fields is request.protocol_fields
+    ):
+        return request
+    return replace(
+        request,
+        messages=messages,
+        sampling=sampling,
+        response_format=response_format,
+        include_usage=include_usage,
+        constraint=None,
+        extra=extra,
+        protocol_fields=protocol_fields,
+    )
+
+
+def limits_of(wire: ServerSide | None, context: int | None) -> Limits:
+    """Limits of this protocol on sampling. `context`: tokens of prompt and answer together, if known."""
+    return Limits(context=context) if wire is None else Limits(wire.most_temperature, wire.efforts, context)
+
+
+def is_strained(
+    request: ModelRequest, takes: Capabilities, wire: ServerSide, context: int | None, *, plain: bool
+) -> bool:
+    """Whether something of a request that is in the server's own protocol has to be made fit nevertheless. `plain`: its
+    messages are (`are_plain`)."""
+    if request.tools:
+        if takes.short_names and any(len(tool.name) > SHORT_NAME_CHARS for tool in request.tools):
+            return True
+        if any(tool.kind == "function" and complete(tool.parameters) is not tool.parameters for tool in request.tools):
+            return True
+    sampling, limits = request.sampling, Limits(wire.most_temperature, wire.efforts, context)
+    if not is_usual(sampling, limits) and fit_sampling(request, limits, NONE, _silent) is not sampling:
+        return True
+    if plain:
+        return False
+    if not (takes.images or takes.images_unknown) and has_images(request.messages):
+        return True
+    if not all(is_sent(part, in_result, takes, wire) for part, _, in_result in files_in(request.messages)):
+        return True
+    messages = settled(request.messages, _silent)
+    if wire.results_are_text:
+        messages = images_behind_results(messages, _silent)
+    return messages is not request.messages
+
+
+def capabilities_after(takes: Capabilities, several: Iterable[Concessions]) -> Capabilities:
+    """Capabilities that are left when each of several servers has refused something."""
+    for given_up in several:
+        takes = conceding(takes, given_up)
+    return takes
+
+
+def taken_form(form: Mapping[str, Any] | None, takes: Capabilities) -> Mapping[str, Any] | None:
+    """The `response_format` that a server is sent for `form`: that, the next best that it takes, or none. What is lost
+    of it is said in words (`said_in_words`)."""
+    if form is None or not takes.response_format:
+        return None
+    kind = form.get("type")
+    if kind == "json_schema" and kind not in takes.response_format:
+        return {"type": "json_object"} if "json_object" in takes.response_format else None
+    if kind == "json_object" and kind not in takes.response_format:
+        return _ANY_OBJECT if "json_schema" in takes.response_format else None
+    return form
+
+
+def said_in_words(form: Mapping[str, Any] | None, takes: Capabilities) -> bool:
+    """Whether the server is not told all of `form` (R2.22)."""
+    if form is None or form.get("type") not in ("json_object", "json_schema"):
+        return False
+    told = taken_form(form, takes)
+    return told is None or (told is not form and told is not _ANY_OBJECT)
+
+
+_ANY_OBJECT: Final[Mapping[str, Any]] = {
+    "type": "json_schema",
+    "json_schema": {"name": "object", "schema": {"type": "object"}},
+}
+"""What is asked of a server that takes schemas only where any object will do."""
+
+
+def limited(body: Mapping[str, Any], facts: Capabilities | BackendConfig, wire: ServerSide) -> Mapping[str, Any]:
+    """A body in the form of `wire` that says the limit on the answer as this server wants it said (R24.4); the same
+    object if it does. `facts` are those of the server, or what its configuration says of it."""
+    names = wire.limit_fields
+    if not names or (facts.max_tokens_field is None and facts.default_max_tokens is None):
+        return body
+    wanted = facts.max_tokens_field if facts.max_tokens_field in names else names[0]
+    said = next((name for name in names if body.get(name) is not None), None)
+    if said is None:
+        return body if facts.default_max_tokens is None else {**body, wanted: facts.default_max_tokens}
+    if said == wanted or facts.max_tokens_field is None:
+        return body
+    return {**{name: value for name, value in body.items() if name not in names}, wanted: body[said]}
+
+
+def reasoning_named(body: Mapping[str, Any], takes: Capabilities, wire: ServerSide) -> Mapping[str, Any]:
+    """A body in the form of `wire` that calls the reasoning of earlier turns as this server does; the same object if it
+    does."""
+    wanted, names = takes.reasoning_history, wire.reasoning_names
+    if wanted not in names or wanted == names[0]:
+        return body
+    messages = body.get("messages") or ()
+    if not any(names[0] in message for message in messages):
+        return body
+    renamed = [
+        {wanted if key == names[0] else key: value for key, value in message.items()}
+        if names[0] in message
+        else message
+        for message in messages
+    ]
+    return {**body, "messages": renamed}
+
+
+def takes_usual_reasoning(takes: Capabilities, wire: ServerSide | None) -> bool:
+    """Whether a server takes the reasoning of earlier turns as clients of its protocol say it."""
+    wanted, names = takes.reasoning_history, () if wire is None else wire.reasoning_names
+    return wanted != "none" and (wanted not in names or wanted == names[0])
+
+
+def may_be_asked(request: ModelRequest, takes: Capabilities, wire: ServerSide | None) -> Capabilities:
+    """What a server that `takes` this may be asked for by `request`, as the client sent it.
+
+    Without tools it is the server that decides (R1.6): several answers and probabilities go to it whatever is known of
+    it. `wire` is its protocol; a backend without any takes what it says.
+    """
+    return takes if request.tools or wire is None else _decided_by_itself(takes)
+
+
+@lru_cache(maxsize=256)  # a pure function of what is known of a server, and asked for each request
+def _decided_by_itself(takes: Capabilities) -> Capabilities:
+    return dataclasses.replace(
+        takes,
+        multiple_choices=True,
+        extra_parameters=takes.extra_parameters | PROBABILITIES,
+    )
+
+
+def keep_fields(
+    extra: Mapping[str, Any], takes: Capabilities, forward_unknown: Literal["drop", "list", "all"]
+) -> Mapping[str, Any]:
+    """The fields that are not modelled and still go to the backend (C4)."""
+    if forward_unknown == "all":
+        return extra
+    if forward_unknown == "drop" or not takes.extra_parameters:
+        return EMPTY
+    return {name: value for name, value in extra.items() if name in takes.extra_parameters}
+
+
+class _All:
+    """Contains every name."""
+
+    def __contains__(self, name: object) -> bool:
+        return True
+
+
+def _known_fields(takes: Capabilities, forward_unknown: Literal["drop", "list", "all"]) -> Container[str]:
+    """The names of fields that are not modelled and still go to the backend (C4)."""
+    if forward_unknown == "all":
+        return _All()
+    return takes.extra_parameters if forward_unknown == "list" else ()
+
+
+def _kept(extra: Extra, known: Container[str], wire: ServerSide | None) -> Extra:
+    """Of the fields that are not modelled those that the backend knows, and only those of its protocol; the same object
+    if that is all."""
+    if wire is None or not extra:
+        return extra
+    fields = fields_of(extra, wire.name)
+    kept = fields
+    if not all(name in known for name in fields):
+        kept = {**wire.known_fields(fields), **{name: value for name, value in fields.items() if name in known}}
+    return extra if len(extra) == 1 and kept == fields else scoped(wire.name, kept)
+
+
+def _without_stream_options(extra: Extra) -> Extra:
+    """What is for a protocol itself goes to every server that speaks it, but these to none that does not know them."""
+    if not any("stream_options" in fields for fields in extra.values()):
+        return extra
+    kept = {
+        name: {key: value for key, value in fields.items() if key != "stream_options"} for name, fields in extra.items()
+    }
+    return {name: fields for name, fields in kept.items() if fields} or EMPTY
+
+
+def keep_part_fields(
+    messages: tuple[Message, ...], known: Container[str], wire: ServerSide | None
+) -> tuple[Message, ...]:
+    """Fields of parts that are not modelled, as `keep_fields` has it of those of the request. Thinking keeps all: its
+    own server made them, and wants to see them again."""
+    if not any(map(_has_fields, messages)):
+        return messages
+
+    def kept(part: Part) -> Part:
+        if isinstance(part, ToolResult):
+            parts = each(part.parts)
+            part = part if parts is part.parts else replace(part, parts=parts)
+        if not _says_more(part) or isinstance(part, Reasoning | Opaque):
+            return part
+        extra = _kept(part.extra, known, wire)
+        return part if extra is part.extra else replace(part, extra=extra)
+
+    def each(parts: tuple[Part, ...]) -> tuple[Part, ...]:
+        fitted = tuple(map(kept, parts))
+        return parts if all(map(is_, fitted, parts)) else merged_texts(fitted)
+
+    fitted = []
+    for message in messages:
+        parts = each(message.parts)
+        fitted.append(message if parts is message.parts else replace(message, parts=parts))
+    return messages if all(map(is_, fitted, messages)) else tuple(fitted)
+
+
+def _says_more(part: Part) -> bool:
+    return not isinstance(part, Opaque) and bool(part.extra)
+
+
+def _has_fields(message: Message) -> bool:
+    for part in message.parts:
+        if isinstance(part, Opaque):
+            continue
+        if part.extra or (type(part) is ToolResult and any(map(_says_more, part.parts))):
+            return True
+    return False
+
+
+def fit_tools(
+    request: ModelRequest,
+    takes: Capabilities,
+    wire: ServerSide | None = None,
+    tell: Tell = _silent,
+    *,
+    own: bool = False,
+) -> ModelRequest:
+    """Only tools of types that the server knows (R3.8): a custom one becomes a function with one text (R8.9), a hosted
+    one is left out unless it was sent in the server's own protocol, one in a group gets a name of its own (R8.16), one
+    that the client runs and that was sent by its type is a function, unless the server has it (R28.5). Earlier calls
+    follow. Where `tool_choice` has to be a word, only the tools that it names are sent (R24.1).
+
+    What the model then calls is given the client's words again by `toolwire.middlewares.arguments`.
+    """
+    tools = request.tools
+    if not own:
+        kept = (tool for tool in tools if tool.kind != "hosted" or _is_known(tool, takes, wire))
+        tools = tuple(_fit_tool(tool, takes, wire) for tool in with_groups(tuple(kept)))
+    tools = tuple(map(_complete, tools))
+    fitting = len(tools) == len(request.tools) and all(a is b for a, b in zip(tools, request.tools, strict=True))
+    choice = request.tool_choice if fitting or own else _fit_choice(request, takes, wire)
+    if not takes.choice_objects and (wanted := choice.names) is not None:
+        tools = tuple(tool for tool in tools if tool.name in wanted)
+        choice = ToolChoice("required" if choice.mode == "named" else choice.mode)
+    messages = _fit_calls(request.messages, takes, wire, own or _own_forms(request.tools, takes, wire), own=own)
+    if takes.short_names and any(len(tool.name) > SHORT_NAME_CHARS for tool in tools):
+        fitting = False
+        tell(NAMES, f"the model server takes {SHORT_NAME_CHARS} characters")
+        tools = tuple(replace(tool, name=short_name(tool.name)) for tool in tools)
+        choice = replace(
+            choice,
+            name=None if choice.name is None else short_name(choice.name),
+            allowed=None if choice.allowed is None else tuple(map(short_name, choice.allowed)),
+        )
+    if fitting and choice is request.tool_choice and messages is request.messages:
+        return request
+    return replace(request, tools=tools, tool_choice=choice, messages=messages)
+
+
+def _complete(tool: ToolSpec) -> ToolSpec:
+    """A function with parameters as every server takes them."""
+    if tool.kind != "function" or (parameters := complete(tool.parameters)) is tool.parameters:
+        return tool
+    return replace(tool, parameters=parameters)
+
+
+def _is_known(tool: ToolSpec, takes: Capabilities, wire: ServerSide | None) -> bool:
+    own = takes.own_tools and wire is not None and wire.name in tool.extra
+    return own or tool.received.get("type", tool.kind) in takes.tool_types
+
+
+def has_client_tool(tool: ToolSpec, takes: Capabilities, wire: ServerSide | None) -> bool:
+    """Whether the server knows a tool of the client by the type that was sent in place of a schema (R28.5)."""
+    if wire is None or wire.name not in tool.extra:
+        return False
+    return takes.client_tools or tool.received.get("type") in takes.tool_types
+
+
+def _own_forms(tools: tuple[ToolSpec, ...], takes: Capabilities, wire: ServerSide | None) -> bool:
+    """Whether earlier calls may go to the server in the forms that belong to such tools."""
+    return takes.client_tools or any(is_client_tool(tool) and has_client_tool(tool, takes, wire) for tool in tools)
+
+
+def _fit_tool(tool: ToolSpec, takes: Capabilities, wire: ServerSide | None) -> ToolSpec:
+    if is_client_tool(tool):
+        if has_client_tool(tool, takes, wire):
+            return tool
+        tool = as_function(tool)
+    if tool.kind == "custom" and "custom" not in takes.tool_types:
+        return as_taught(tool)
+    return tool if tool.namespace is None else replace(tool, name=prompt_name(tool), namespace=None)
+
+
+def _fit_choice(request: ModelRequest, takes: Capabilities, wire: ServerSide | None) -> ToolChoice:
+    """The same demand in the names that the server knows; none if nothing that it names is left."""
+    choice = request.tool_choice
+    wanted = (choice.name,) if choice.mode == "named" else choice.allowed
+    if wanted is None:
+        return choice
+    kept = [tool for tool in request.tools if tool.kind != "hosted" or _is_known(tool, takes, wire)]
+    names = tuple(_fit_tool(tool, takes, wire).name for tool in kept if tool.name in wanted)
+    if choice.mode == "named":
+        return replace(choice, name=names[0]) if names else ToolChoice()
+    return replace(choice, allowed=names)
+
+
+def _fit_calls(
+    messages: tuple[Message, ...], takes: Capabilities, wire: ServerSide | None, own_forms: bool, *, own: bool
+) -> tuple[Message, ...]:
+    def fit(part: Part) -> Part:
+        if isinstance(part, ToolUse | ToolResult) and part.extra and (form := form_of(part)) is not None:
+            if own_forms and wire is not None and wire.name == form:
+                return part
+            part = replace(part, extra=EMPTY)
+        if isinstance(part, ToolUse):
+            if part.kind == "custom" and "custom" not in takes.tool_types and not own:
+                part = replace(part, arguments=taught_arguments(part), kind="function")
+            if part.namespace is not None and not own:
+                part = replace(part, name=prompt_name(part), namespace=None)
+            short = takes.short_names and len(part.name) > SHORT_NAME_CHARS
+            return replace(part, name=short_name(part.name)) if short else part
+        return part
+
+    out = []
+    for message in messages:
+        parts = tuple(map(fit, message.parts))
+        same = all(a is b for a, b in zip(parts, message.parts, strict=True))
+        out.append(message if same else replace(message, parts=parts))
+    return messages if all(map(is_, out, messages)) else tuple(out)

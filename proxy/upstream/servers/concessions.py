@@ -1,0 +1,280 @@
+"""Concessions: the part of a request that a model server refuses, read from its error message. The same request is
+sent again without that part (R5.9, R28.4).
+
+Rules:
+
+1. Only a refusal of the request itself counts (400, 413, 415, 422), and only if it names what is given up.
+2. A server is given up something once: a refusal that names it again is the answer.
+3. A value that the server says is taken from its message; a message may repeat the request, so a number counts only
+   where it is less than what was asked for, and a word only if it is one of the known ones.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace as changed
+from itertools import pairwise
+from typing import Any, Final, Literal, NamedTuple, get_args
+
+from toolwire.errors import GatewayError
+from toolwire.formats.engine.rendering import SHORT_NAME_CHARS
+from toolwire.model import Message, ModelRequest, Opaque, Part, Sampling, ToolResult, dataclass, replace
+from toolwire.tolerances import EFFORT, MAX_TOKENS, REFUSED, TEMPERATURE, TOP_P
+from toolwire.upstream.servers.base import Capabilities
+from toolwire.upstream.servers.fit_history import Tell
+from toolwire.upstream.servers.fit_media import has_images
+
+_STATUSES: Final = frozenset({400, 413, 415, 422, 500, 501})
+EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+"""Words for the effort of reasoning, the least first."""
+
+_IMAGES: Final = re.compile(
+    r"\bimages?\b|image_url|input_image|\bvision\b|multi-?modal|mmproj|unknown variant .?image|content.{0,40}must be a string",
+    re.IGNORECASE,
+)
+_FILES: Final = re.compile(
+    r"\bfiles?\b|\bdocuments?\b|\bpdf\b|input_file|unknown variant .?(?:file|document)", re.IGNORECASE
+)
+_TOKENS: Final = re.compile(
+    r"max_(?:completion_|output_|new_)?tokens|completion tokens|context (?:length|limit|window|size)|token count",
+    re.IGNORECASE,
+)
+_NUMBER: Final = re.compile(r"\d+(?:,\d+)*")
+_TOO_LONG_NAME: Final = ("too long", "maximum length", "max length", "at most 64", "{1,64}")
+_BEFORE_CONTEXT: Final = (
+    "context length is ",
+    "context length of ",
+    "context window of ",
+    "context size is ",
+    "must be <= ",
+)
+"""Words before the size of the context in an error message."""
+_BEHIND_INPUT: Final = ("in the messages", "input tokens", "tokens from the input", "`inputs` tokens", "prompt tokens")
+"""Words behind the token count of the prompt in an error message."""
+_WORD: Final = re.compile(r"['\"`]([a-z]+)['\"`]")
+_PARAMETERS: Final = {
+    "temperature": re.compile(r"\btemperature\b", re.IGNORECASE),
+    "top_p": re.compile(r"\btop_p\b", re.IGNORECASE),
+    "top_k": re.compile(r"\btop_k\b", re.IGNORECASE),
+    "presence_penalty": re.compile(r"\bpresence_penalty\b", re.IGNORECASE),
+    "frequency_penalty": re.compile(r"\bfrequency_penalty\b", re.IGNORECASE),
+    "seed": re.compile(r"\bseed\b", re.IGNORECASE),
+    "reasoning_effort": re.compile(r"\breasoning[_.]effort\b|\beffort\b", re.IGNORECASE),
+}
+"""Fields of `Sampling` that a server may refuse, each with how it names it."""
+
+
+RoleRule = Literal["alternating", "late_system", "system", "developer"]
+"""Role errors of chat templates: two messages of one role in a row, system messages behind others, system
+messages at all, developer messages."""
+
+ROLE_RULES: Final[tuple[RoleRule, ...]] = get_args(RoleRule)
+
+_ROLES: Final[Mapping[RoleRule, re.Pattern[str]]] = {
+    "alternating": re.compile(r"\broles? (?:must|should) alternate|alternat\w{0,8} user", re.IGNORECASE),
+    "late_system": re.compile(r"system (?:message|prompt|role).{0,40}\b(?:begin|first|start)", re.IGNORECASE),
+    "system": re.compile(
+        r"system (?:role|messages?|prompts?).{0,20}\b(?:not|unsupported)\b|only user and assistant", re.IGNORECASE
+    ),
+    "developer": re.compile(r"\bdeveloper\b", re.IGNORECASE),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Concessions:
+    """Parts that a server is sent a request without. `roles`: what its chat template refuses of them. `most_tokens`:
+    the longest answer that it gives, in tokens; `left_tokens`: the tokens that it has left for the answer to one
+    request. `efforts`: the words that it knows; `without`: fields of `Sampling` that it does not take."""
+
+    no_images: bool = False
+    no_files: bool = False
+    short_names: bool = False
+    roles: frozenset[RoleRule] = frozenset()
+    most_tokens: int | None = None
+    left_tokens: int | None = None
+    efforts: tuple[str, ...] = ()
+    without: frozenset[str] = frozenset()
+
+
+NONE: Final = Concessions()
+
+
+class Limits(NamedTuple):
+    """Limits of a server on sampling. `context`: tokens of prompt and answer together, if known."""
+
+    temperature: float = 2.0
+    efforts: tuple[str, ...] = ()
+    context: int | None = None
+
+
+def conceded(known: Concessions, fault: GatewayError, sent: ModelRequest) -> Concessions | None:
+    """`known` with what a server gave up `sent` for; None if it named nothing that can be given up."""
+    if fault.upstream_status not in _STATUSES:
+        return None
+    said, sampling = fault.message, sent.sampling
+    limit = sampling.max_tokens
+    if limit is not None and _TOKENS.search(said):
+        most, left = _room(said, limit)
+        if most is not None and most != known.most_tokens:
+            return replace(known, most_tokens=most)
+        if left is not None and known.left_tokens is None:
+            return replace(known, left_tokens=left)
+    if fault.code == "context_length_exceeded":
+        return None
+    if not known.no_images and _IMAGES.search(said) and has_images(sent.messages):
+        return replace(known, no_images=True)
+    if not known.no_files and _FILES.search(said) and has_files(sent.messages):
+        return replace(known, no_files=True)
+    if not known.short_names and _names_length(said) and _long_names(sent):
+        return replace(known, short_names=True)
+    for rule, pattern in _ROLES.items():
+        if rule not in known.roles and pattern.search(said) and _has_role(rule, [one.role for one in sent.messages]):
+            return replace(known, roles=known.roles | {rule})
+    for field, pattern in _PARAMETERS.items():
+        if getattr(sampling, field) is None or field in known.without or not pattern.search(said):
+            continue
+        words = tuple(word for word in EFFORTS if word in _WORD.findall(said) and word != sampling.reasoning_effort)
+        if field == "reasoning_effort" and words and not known.efforts:
+            return replace(known, efforts=words)
+        return replace(known, without=known.without | {field})
+    return None
+
+
+def _has_role(rule: RoleRule, roles: list[str]) -> bool:
+    """Whether messages with these roles have what the rule is about."""
+    match rule:
+        case "alternating":
+            return len(roles) > 1
+        case "late_system":
+            return any(before != "system" and role == "system" for before, role in pairwise(roles))
+        case _:
+            return rule in roles
+
+
+def _names_length(said: str) -> bool:
+    """Whether a server complains of the length of a name."""
+    small = said.lower()
+    return "name" in small and any(words in small for words in _TOO_LONG_NAME)
+
+
+def _room(said: str, limit: int) -> tuple[int | None, int | None]:
+    """The longest answer that a server gives, and the room that it has left, as far as it says one of them. `limit`:
+    what was asked for."""
+    found = [
+        (int(one[0].replace(",", "")), one.start(), one.end()) for one in _NUMBER.finditer(said) if len(one[0]) < 16
+    ]
+    context = given = None
+    for at, (number, start, end) in enumerate(found):
+        if said[:start].lower().endswith(_BEFORE_CONTEXT):
+            context = number
+        elif said[end:].lstrip().lower().startswith(_BEHIND_INPUT):
+            given = number
+        between = [said[found[n][2] : found[n + 1][1]].strip() for n in range(at, min(at + 2, len(found) - 1))]
+        if between == ["+", ">"]:  # prompt + answer > both
+            given, context = number, found[at + 2][0]
+    if context is None:
+        fitting = [number for number, _, _ in found if 16 <= number < limit]
+        return max(fitting, default=None), None
+    left = 0 if given is None else context - given
+    return None, left if 0 < left < limit else None
+
+
+def has_files(messages: tuple[Message, ...]) -> bool:
+    """Whether one of them, or a result in one, holds a part that is not modelled."""
+    return any(_is_file(part) for message in messages for part in message.parts)
+
+
+def _is_file(part: Part) -> bool:
+    return isinstance(part, Opaque) or (isinstance(part, ToolResult) and any(map(_is_file, part.parts)))
+
+
+def _long_names(request: ModelRequest) -> bool:
+    return any(len(tool.name) + len(tool.namespace or "") > SHORT_NAME_CHARS - 2 for tool in request.tools)
+
+
+def conceding(takes: Capabilities, given_up: Concessions) -> Capabilities:
+    """Capabilities of a server after it has refused something."""
+    if given_up is NONE:
+        return takes
+    fields: dict[str, Any] = {}
+    if given_up.no_images:
+        fields |= {"images": False, "images_unknown": False}
+    if given_up.no_files:
+        fields["files"] = False
+    if given_up.short_names:
+        fields["short_names"] = True
+    if "alternating" in given_up.roles:
+        fields |= {"merge_roles": True, "late_system": False}
+    if "late_system" in given_up.roles:
+        fields["late_system"] = False
+    if "system" in given_up.roles:
+        fields["system_role"] = False
+    if "developer" in given_up.roles:
+        fields["developer_role"] = False
+    return changed(takes, **fields) if fields else takes
+
+
+def is_usual(sampling: Sampling, limits: Limits) -> bool:
+    """Returns True if every server of this protocol takes the sampling; False says nothing."""
+    temperature, top_p, most = sampling.temperature, sampling.top_p, sampling.max_tokens
+    return (
+        (temperature is None or temperature <= limits.temperature)
+        and (top_p is None or top_p <= 1)
+        and sampling.reasoning_effort is None
+        and (most is None or limits.context is None or most < limits.context)
+    )
+
+
+def fit_sampling(request: ModelRequest, limits: Limits, given_up: Concessions, tell: Tell) -> Sampling:
+    """The sampling of a request within what a server takes. The same object if it is."""
+    sampling = request.sampling
+    fields: dict[str, Any] = {}
+    for name in given_up.without:
+        if getattr(sampling, name) is not None:
+            fields[name] = None
+            tell(REFUSED, f"the model server takes no {name}")
+    temperature = sampling.temperature
+    if temperature is not None and temperature > limits.temperature and "temperature" not in fields:
+        fields["temperature"] = limits.temperature
+        tell(TEMPERATURE, f"{temperature:g} became {limits.temperature:g}")
+    if sampling.top_p is not None and sampling.top_p > 1 and "top_p" not in fields:
+        fields["top_p"] = 1
+        tell(TOP_P, f"{sampling.top_p:g} became 1")
+    effort = sampling.reasoning_effort
+    efforts = given_up.efforts or limits.efforts
+    if effort is not None and "reasoning_effort" not in fields and (nearest := _nearest(effort, efforts)) != effort:
+        fields["reasoning_effort"] = nearest
+        tell(EFFORT, f"{effort[:40]!r} became {nearest!r}")
+    most = _most_tokens(request, limits, given_up)
+    if sampling.max_tokens is not None and most is not None and sampling.max_tokens > most:
+        fields["max_tokens"] = most
+        tell(MAX_TOKENS, f"{sampling.max_tokens} became {most}")
+    return replace(sampling, **fields) if fields else sampling
+
+
+def _nearest(effort: str, known: tuple[str, ...]) -> str | None:
+    """The word among `known` that is nearest to an effort, the lesser one of two. None for no effort where no word says
+    that; an unknown word is left to the server."""
+    if not known or effort in known or effort not in EFFORTS:
+        return effort
+    at = EFFORTS.index(effort)
+    if at == 0:
+        return None
+    ranked = [word for word in EFFORTS if word in known and word != "none"]
+    return min(ranked, key=lambda word: abs(EFFORTS.index(word) - at), default=None)
+
+
+BYTES_A_TOKEN: Final = 3
+"""A cautious guess for prompts of which nobody has counted the tokens."""
+
+
+def _most_tokens(request: ModelRequest, limits: Limits, given_up: Concessions) -> int | None:
+    """The longest answer that can be asked for; None if nothing is known. Where a limit is beyond the context on its
+    own, the prompt is guessed; the server says more if that was too little."""
+    known = [most for most in (given_up.most_tokens, given_up.left_tokens) if most is not None]
+    limit = request.sampling.max_tokens
+    if limits.context is not None and limit is not None and limit >= limits.context:
+        guessed = min(request.size // BYTES_A_TOKEN, limits.context // 2)
+        known.append(max(1, limits.context - guessed - 1))
+    return min(known, default=None)

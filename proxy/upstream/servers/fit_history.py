@@ -1,0 +1,124 @@
+"""A history of calls and results as servers demand it that do tools themselves: every call has an object of arguments
+and one result, which stands right behind it (R28.4).
+
+Rules: those of `toolwire.upstream.servers.adapt`; nothing that a tool gave back is lost, it is text where it answers
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from operator import is_
+from typing import Final
+
+from toolwire.model import Message, Part, PlainMessages, Text, ToolResult, ToolUse, replace
+from toolwire.protocols.shared.mending import is_object, object_of
+from toolwire.tolerances import ARGUMENTS, MOVED, NO_CALL, REPEATED, UNANSWERED
+
+Tell = Callable[[str, str], None]
+"""Takes the name of a tolerance, and what it is about."""
+
+NO_RESULT: Final = "[no result of this call is in the conversation]"
+_SHOWN: Final = "[result of a tool call that is not in the conversation]\n"
+_AGAIN: Final = "[another result of the same tool call]\n"
+
+
+def settled(messages: tuple[Message, ...], tell: Tell) -> tuple[Message, ...]:
+    """The messages with every result right behind its call. The same object if they are so already."""
+    if type(messages) is PlainMessages:
+        return messages
+    given = _with_objects(messages, tell)
+    return given if _in_order(given) else tuple(_ordered(given, tell))
+
+
+def _with_objects(messages: tuple[Message, ...], tell: Tell) -> tuple[Message, ...]:
+    """The messages with an object as the arguments of every call."""
+    out = []
+    for message in messages:
+        if message.role == "assistant":
+            parts = [_with_object(part) if isinstance(part, ToolUse) else part for part in message.parts]
+            if not all(map(is_, parts, message.parts)):
+                tell(ARGUMENTS, "the arguments of an earlier call are no JSON object")
+                message = replace(message, parts=tuple(parts))
+        out.append(message)
+    return messages if all(map(is_, out, messages)) else tuple(out)
+
+
+def _with_object(use: ToolUse) -> ToolUse:
+    return use if use.kind == "custom" or is_object(use.arguments) else replace(use, arguments=object_of(use.arguments))
+
+
+def _in_order(messages: Sequence[Message]) -> bool:
+    """Whether each call is followed by exactly one result, before anything else is said."""
+    waiting: set[str] = set()
+    for message in messages:
+        results = [part.call_id for part in message.parts if isinstance(part, ToolResult)]
+        for call_id in results:
+            if call_id not in waiting:
+                return False
+            waiting.remove(call_id)
+        if waiting and not results:
+            return False
+        calls = [part.call_id for part in message.parts if isinstance(part, ToolUse)]
+        if waiting and (calls or len(results) < len(message.parts)):
+            return False
+        waiting.update(calls)
+    return not waiting
+
+
+def _ordered(messages: Sequence[Message], tell: Tell) -> Iterable[Message]:
+    """Every message, with the results of each call behind it. A result that answers no earlier call, or one that has a
+    result, is said by the user."""
+    answers, spare = _answers(messages)
+    due: list[str] = []
+    """Calls whose results stand right behind them in `messages`."""
+    for index, message in enumerate(messages):
+        rest: list[Part] = []
+        for place, part in enumerate(message.parts):
+            if not isinstance(part, ToolResult):
+                rest.append(part)
+            elif (index, place) in spare:
+                repeated = spare[index, place]
+                tell(REPEATED if repeated else NO_CALL, f"the call id {part.call_id[:80]!r}")
+                rest += [Text(_AGAIN if repeated else _SHOWN), *part.parts]
+            elif part.call_id in due:
+                due.remove(part.call_id)
+            else:
+                tell(MOVED, f"the result of {part.call_id[:80]!r}")
+        calls = [part for part in message.parts if isinstance(part, ToolUse)]
+        if rest:
+            due = []
+            role = "user" if message.role == "tool" else message.role
+            yield (
+                message
+                if len(rest) == len(message.parts) and role == message.role
+                else replace(message, role=role, parts=tuple(rest))
+            )
+        elif not message.parts:
+            yield message
+        if calls:
+            due = [call.call_id for call in calls]
+            for call in calls:
+                result = answers.get(call.call_id)
+                if result is None:
+                    tell(UNANSWERED, f"the call {call.call_id[:80]!r} of {call.name[:80]!r}")
+                    result = ToolResult(call.call_id, (Text(NO_RESULT),), call.name, kind=call.kind)
+                yield Message("tool", (result,))
+
+
+def _answers(messages: Iterable[Message]) -> tuple[dict[str, ToolResult], dict[tuple[int, int], bool]]:
+    """The first result behind each call, by its id; and the places of all other results, True where their call has
+    one."""
+    called: set[str] = set()
+    answers: dict[str, ToolResult] = {}
+    spare: dict[tuple[int, int], bool] = {}
+    for index, message in enumerate(messages):
+        for place, part in enumerate(message.parts):
+            if isinstance(part, ToolUse):
+                called.add(part.call_id)
+            elif isinstance(part, ToolResult):
+                if part.call_id in called and part.call_id not in answers:
+                    answers[part.call_id] = part
+                else:
+                    spare[index, place] = part.call_id in answers
+    return answers, spare

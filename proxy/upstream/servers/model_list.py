@@ -1,0 +1,55 @@
+"""The list of a server's models, read from its answer: pure functions. What is no such list tells that it is no model
+server, or that its address is wrong."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from toolwire.errors import BackendFault
+from toolwire.protocols.shared.wire import BOUNDS
+from toolwire.support.bounded_json import loads
+from toolwire.upstream.servers.hops import loop
+
+MOST_MODELS: Final = 10_000
+"""In one list. All of them are looked at whenever a client asks for the models."""
+
+HINT: Final = "Check the backend's `url`: is that a model server with OpenAI's protocol?"
+
+
+def read_model_list(status: int, body: bytes) -> list[Any]:
+    """The entries. `{"data": [...]}`, or the list alone; null is an empty one. Raises `BackendFault` for anything
+    else."""
+    if status in (401, 403):
+        raise BackendFault(
+            f"The model server refused the gateway's key (status {status}).",
+            code="upstream_auth",
+            hint="Check the backend's `api_key`.",
+        )
+    if status == 508:
+        raise loop()
+    if status != 200:
+        message = f"The model server answered {status} when it was asked for its models."
+        raise BackendFault(message, hint=HINT, upstream_status=status)
+    try:
+        listed = loads(body, BOUNDS)
+    except ValueError:
+        raise no_list() from None
+    if isinstance(listed, dict) and "data" in listed:
+        listed = listed["data"] or []
+    if not isinstance(listed, list):
+        raise no_list()
+    if len(listed) > MOST_MODELS:
+        raise BackendFault(
+            f"The model server gave a list of more than {MOST_MODELS} models.", code="upstream_invalid_response"
+        )
+    return listed
+
+
+def model_names(listed: list[Any]) -> list[str]:
+    """The names in such a list."""
+    return [entry["id"] for entry in listed if isinstance(entry, dict) and isinstance(entry.get("id"), str)]
+
+
+def no_list() -> BackendFault:
+    """The answer is something else."""
+    return BackendFault("The model server gave no list of models.", code="upstream_invalid_response", hint=HINT)

@@ -1,0 +1,238 @@
+"""What a model server's failure means for the client: pure functions from its answer, or its silence, to one error
+(R10.8).
+
+Rules: the server's own message is kept, shortened, without addresses, keys and stack traces; nothing here does I/O.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from ipaddress import ip_address
+from typing import Final
+
+from toolwire.errors import MAX_VALUE_CHARS, BackendFault, ClientFault, GatewayError
+from toolwire.protocols.shared import openai
+from toolwire.protocols.shared.overflow import is_overflow
+from toolwire.upstream.servers.hops import loop
+from toolwire.upstream.servers.private import ADDRESS, NOTHING, Private
+from toolwire.upstream.servers.retry_after import as_headers
+
+MAX_MESSAGE_CHARS: Final = 500
+"""A model server's message is shortened to this many characters."""
+
+MOST_READ_CHARS: Final = 4 * MAX_MESSAGE_CHARS
+"""No more of it is looked at."""
+
+TRANSIENT: Final = frozenset({408, 429, 500, 502, 503, 504, 529})
+"""Statuses after which a request is worth another try (R10.5)."""
+
+_NO_MODEL: Final = re.compile(r"(?<![\w/.-])models?(?![\w/-])", re.IGNORECASE)
+"""What a 404 speaks of if it is not the path: servers say it in many words, in some of which nothing is "not found"."""
+
+_OTHER_MODEL: Final = re.compile(r"\bserver is pinned to\b", re.IGNORECASE)
+"""A 400 of `transformers serve`, which serves one model only."""
+
+_TOOLS: Final = re.compile(r"\btools?\b|\btool[_-]|function[ _-]call", re.IGNORECASE)
+"""What a refusal names that is about tools."""
+
+_NO_TOOLS: Final = re.compile(
+    r"\btool\S* (?:param |choice )?requires? --|\btools?\b.{0,40}(?:\bnot|n't) (?:be )?support|(?:\bnot|n't) support.{0,40}\btools?\b"
+    r"|unsupported\b.{0,40}\btools?\b|found that support tool",
+    re.IGNORECASE,
+)
+"""It names them so that nothing else can be meant: llama.cpp says it with 500, others with 404, or inside of a 200."""
+
+_CHOICE_FORM: Final = re.compile(
+    r"tool_choice\b(?!.*requires? --).*(?:type: '?object|supported string values|(?:must be|expected|valid|not) an? (?:string|str\b|object))",
+    re.IGNORECASE | re.DOTALL,
+)
+"""`tool_choice` may be a word and no object. Only looked for in cleaned messages, of `MAX_MESSAGE_CHARS`."""
+
+_URL: Final = re.compile(r"\b[a-z][a-z0-9+.-]{1,15}://(?:\[[^\[\]\s]*+\]|[^\s\"'<>)\]])++", re.IGNORECASE)
+_ADDRESS: Final = re.compile(
+    r"(?:\b(?:\d{1,3}\.){3}\d{1,3}\b|\blocalhost\b|\[(?=[0-9a-f]*+:)[0-9a-f:.]++(?:%[\w.-]++)?\]"
+    r"|(?<![\w-])(?<![\w-]\.)(?:[\w-]++\.)++[a-z][\w-]*+(?=:\d{2,5}\b))(?::\d{1,5}\b)?",
+    re.IGNORECASE,
+)
+_BARE: Final = re.compile(r"(?<![\w:.])[0-9a-f:.]{3,45}(?:%\w+)?(?!\w)", re.IGNORECASE)
+"""What may be an address of IPv6 without brackets."""
+_KEY: Final = re.compile(r"\b(?:sk|pk|key|hf|gsk)[-_][\w*.-]{6,}|\bBearer\s+\S+", re.IGNORECASE)
+_TRACE: Final = re.compile(
+    r"Traceback \(most recent call last\)|^goroutine \d+ \[|^[ \t]+at [\w.$<>]+[ (]|^[ \t]*File \"[^\"]+\", line \d+",
+    re.MULTILINE,
+)
+_BORDERS: Final = " \t\r\n\"'{}[](),:"
+_PYTHON_ERROR: Final = re.compile(r"^(?:[\w.]+(?:Error|Exception|Warning)|[\w.]+Exit): (?P<text>.+)$")
+
+
+def read_refusal(
+    status: int,
+    headers: Mapping[str, str],
+    body: bytes,
+    *,
+    private: Private = NOTHING,
+    read: Callable[[bytes], tuple[str, str | None]] = openai.read_refusal,
+) -> GatewayError:
+    """The error for a model server's answer whose status is not 200. `body` is what was read of it, `read` how the
+    server's protocol reads it (`ServerSide.read_refusal`)."""
+    text, code = read(body)
+    text = clean(text, private=private)
+    if status >= 500 and _says_no_tools(status, text):  # which is no fault of the server, and will not pass
+        transient = False
+        error: GatewayError = ClientFault(text, code="upstream_rejected")
+    else:
+        error = _refusal(status, headers, text, code)
+        transient = status in TRANSIENT and error.code != "context_length_exceeded"
+    error.upstream_status, error.transient = status, transient
+    return error
+
+
+def refuses_tools(error: GatewayError) -> bool:
+    """Whether a server answered so because of the tools of a request: it takes none, or not as they were sent (R24.1).
+    Not if it is only the form of `tool_choice` that it does not take."""
+    return _says_no_tools(error.upstream_status, error.message)
+
+
+def says_no_tools(error: GatewayError) -> bool:
+    """Whether a server answered that it does no tools, in words that can mean nothing else."""
+    return _NO_TOOLS.search(error.message) is not None
+
+
+def refuses_choice_form(error: GatewayError) -> bool:
+    """Whether a server answered so because `tool_choice` was an object (LM Studio)."""
+    return error.upstream_status in (400, 422) and _CHOICE_FORM.search(error.message) is not None
+
+
+def _says_no_tools(status: int | None, text: str) -> bool:
+    if status in (400, 422, 501):
+        return _TOOLS.search(text) is not None and _CHOICE_FORM.search(text) is None
+    return status in (None, 404, 500) and _NO_TOOLS.search(text) is not None
+
+
+def _refusal(status: int, headers: Mapping[str, str], text: str, code: str | None) -> GatewayError:
+    said = f": {text}" if text else "."
+    match status:
+        case 400 | 413 | 422 | 500 if code == "context_length_exceeded" or is_overflow(text):
+            return ClientFault(text or "The prompt is too long for the model server.", code="context_length_exceeded")
+        case 400 if _OTHER_MODEL.search(text):
+            return _no_model(text)
+        case 400 | 422:
+            return ClientFault(
+                text or f"The model server refused the request with status {status}.", code="upstream_rejected"
+            )
+        case 401 | 403:
+            return BackendFault(
+                f"The model server refused the gateway's key (status {status}){said}", code="upstream_auth"
+            )
+        case 408 | 504:
+            return BackendFault(f"The model server answered {status}{said}", code="upstream_timeout")
+        case 413:
+            return ClientFault(text or "The request is too large for the model server.", code="request_too_large")
+        case 429:
+            return ClientFault(
+                text or "The model server takes no more requests now.",
+                code="rate_limit_exceeded",
+                headers=as_headers(headers),
+            )
+        case 508:
+            return loop()
+        case 529:
+            return BackendFault(f"The model server has too much to do{said}", code="overloaded")
+        case _ if 300 <= status < 400:
+            return redirected(status)
+        case 404 if code == "model_not_found" or _NO_MODEL.search(text):
+            return _no_model(text)
+        case 404:
+            return BackendFault(
+                f"The model server answered 404{said}", hint="Check the backend's `url` and model name."
+            )
+        case _:
+            return BackendFault(f"The model server answered {status}{said}")
+
+
+def _no_model(text: str) -> ClientFault:
+    return ClientFault(
+        text or "The model server does not have this model.",
+        code="model_not_found",
+        param="model",
+        hint="GET /v1/models lists the names.",
+    )
+
+
+def redirected(status: int) -> BackendFault:
+    """The error of an answer that leads elsewhere, where the backend's key must not go."""
+    return BackendFault(
+        f"The model server answered with a redirect (status {status}), which is not followed.",
+        hint="Check the backend's `url`.",
+    )
+
+
+def clean(text: str, *, private: Private = NOTHING) -> str:
+    """`text` as a client may see it: one paragraph without stack traces, addresses and keys, shortened."""
+    trace = _TRACE.search(text)
+    if trace is not None:
+        last = _PYTHON_ERROR.match(text.strip().rsplit("\n", 1)[-1].strip())
+        text = f"{text[: trace.start()].strip()} {last['text'] if last else ''}".strip()
+    if len(text) > MAX_VALUE_CHARS and text.removesuffix(".").endswith("…"):
+        text = _without_last_word(text)
+    shown = _hidden(text[:MOST_READ_CHARS], private)
+    if len(text) > MOST_READ_CHARS and len(shown) <= MAX_MESSAGE_CHARS:
+        shown = _hidden(_without_last_word(text[:MOST_READ_CHARS]), private)
+    return shown if len(shown) <= MAX_MESSAGE_CHARS else shown[: MAX_MESSAGE_CHARS - 1] + "…"
+
+
+def _hidden(text: str, private: Private) -> str:
+    text = private.hide(text)
+    text = _URL.sub(ADDRESS, text)
+    text = private.hide_hosts(text)
+    text = _ADDRESS.sub(ADDRESS, text)
+    text = _BARE.sub(_without_address, text)
+    text = _KEY.sub("[key]", text)
+    return " ".join(private.show(text).split())
+
+
+def _without_address(found: re.Match[str]) -> str:
+    word = found[0].rstrip(".")
+    for address in (word, word.removesuffix(":")):
+        try:
+            if ":" in address:
+                ip_address(address)
+                return ADDRESS + found[0][len(address) :]
+        except ValueError:
+            pass  # a time of day, or whatever else has colons
+    return found[0]
+
+
+def _without_last_word(text: str) -> str:
+    """A text that was cut, without the word in which it was: that may be the beginning of anything."""
+    end = len(text.removesuffix(".").removesuffix("…"))
+    while end and text[end - 1].isascii() and text[end - 1] not in _BORDERS:
+        end -= 1
+    return text[:end] + "…"
+
+
+def cleaned(error: GatewayError, *, private: Private = NOTHING) -> GatewayError:
+    """The same error with a message that a client may see. For errors that came in-band, inside a 200 stream."""
+    return _saying(clean(error.message, private=private), error)
+
+
+def hidden(error: GatewayError, *, private: Private) -> GatewayError:
+    """The same error without what is private. For messages that were cleaned by somebody who did not know of all that
+    is."""
+    return _saying(private.show(private.hide_hosts(private.hide(error.message))), error)
+
+
+def _saying(message: str, error: GatewayError) -> GatewayError:
+    if message == error.message:
+        return error
+    return type(error)(
+        message,
+        code=error.code,
+        param=error.param,
+        status=error.status,
+        type=error.type,
+        headers=error.headers,
+        upstream_status=error.upstream_status,
+        transient=error.transient,
+    )
