@@ -20,8 +20,8 @@ from typing import Final, NoReturn
 
 import orjson
 
+from toolwire.repair.characters import SPACE, valid_text
 from toolwire.repair.repair import MAX_DEPTH, NUMBER, skip_space
-from toolwire.scan._grammar import SPACE, valid_text
 
 MAX_VALUES: Final = 20_000
 """A text with more values is malformed: each takes about a microsecond, on the event loop."""

@@ -18,6 +18,8 @@ from typing import Final, Literal, Protocol
 
 from toolwire.errors import GatewayError
 from toolwire.model import CallKind
+from toolwire.repair.characters import SPACE as SPACE
+from toolwire.repair.characters import valid_text as valid_text
 
 BLOCK_BYTES: Final = 1024 * 1024
 """Default bound of one block, tags included, in bytes of UTF-8 (`limits.block_bytes`)."""
@@ -30,9 +32,6 @@ MAX_FIRSTS: Final = 16
 
 MAX_DEPTH: Final = 1000
 """Nesting beyond which a body counts as malformed: no JSON parser in use here reads deeper."""
-
-SPACE: Final = " \t\r\n"
-"""What counts as whitespace between tags, around bodies and at edges (R6.6): JSON's four characters, nothing else."""
 
 FENCE: Final = "```"
 """A Markdown fence: tolerated around a body where `BlockSyntax.fence` says so."""
@@ -380,15 +379,6 @@ class CallPolicy(Protocol):
     def unfinished(self, syntax: BlockSyntax, body: str, why: Why) -> Decision:
         """CallPolicy a block that has no end. `why`: the answer ended (`end`), the backend stopped for length
         (`truncated`: never a call, C18), or the block is larger than `limits.block_bytes` (`oversize`, R6.9)."""
-
-
-def valid_text(text: str) -> str:
-    """`text` with surrogate pairs joined and lone halves replaced by U+FFFD: something that has a UTF-8 form."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return text
 
 
 class FrameTooLarge(ValueError):

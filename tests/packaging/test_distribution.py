@@ -157,7 +157,9 @@ def test_a_wheel_of_the_sdist_is_that_of_the_checkout(
     other = zipfile.ZipFile(build("wheel", checkout, tmp_path))
     assert {i.filename: i.CRC for i in wheel.infolist()} == {i.filename: i.CRC for i in other.infolist()}
     held = {name for name in wheel.namelist() if ".dist-info/" not in name}
-    ours = {f"toolwire/{name.removeprefix('proxy/')}" for name in tracked if name.startswith(("proxy/", "middlewares/"))}
+    ours = {
+        f"toolwire/{name.removeprefix('proxy/')}" for name in tracked if name.startswith(("proxy/", "middlewares/"))
+    }
     assert held == ours - {"toolwire/middlewares"}
 
 
