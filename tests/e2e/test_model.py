@@ -217,7 +217,7 @@ def test_the_demo_shows_one_call_and_ends() -> None:
 
 
 SILENT = """
-from toolwire.extras import demo
+from toolwire.extras.demo import demo
 
 async def shows_nothing(running):
     pass

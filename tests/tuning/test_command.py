@@ -97,7 +97,7 @@ def test_the_form_that_a_model_can_write_is_found_and_written(run: Run, model_se
     assert checked.exit_code == 0, checked.output
 
     document = json.loads((tmp_path / "all.json").read_text("utf-8"))
-    schema = json.loads(resources.files("proxy").joinpath("tuning/report.schema.json").read_text("utf-8"))
+    schema = json.loads(resources.files("toolwire").joinpath("extras/tune/report.schema.json").read_text("utf-8"))
     jsonschema.Draft202012Validator.check_schema(schema)
     jsonschema.validate(document, schema)
     assert document["best"] == "pythonic"
