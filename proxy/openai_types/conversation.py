@@ -1,4 +1,4 @@
-"""Requests and answers, as Chat Completions writes them."""
+"""Requests and answers of Chat Completions."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Usage(Wire):
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest(Wire):
-    """A Chat Completions request. Fields without a place here are kept in `extra` under their wire names."""
+    """A Chat Completions request. Fields that this class does not have are kept in `extra` under their wire names."""
 
     model: str
     messages: tuple[Message, ...]
@@ -93,7 +93,8 @@ _REASONS: tuple[str, ...] = ("stop", "length", "tool_calls", "content_filter")
 
 @dataclass(frozen=True, slots=True)
 class Choice(Wire):
-    """One answer, whole (`message`) or streamed (`delta`): exactly one of the two is set.
+    """One answer, either whole (`message`) or streamed (`delta`). Raises `ValueError` unless exactly one of the two is
+    set.
 
     `finish_reason` is None only in chunks before the last.
     """
@@ -118,10 +119,10 @@ class Choice(Wire):
 
     def encode(self) -> dict[str, Any]:
         if self.message is not None:
-            said = {"message": {"refusal": None, **self.message.encode()}}
+            content = {"message": {"refusal": None, **self.message.encode()}}
         else:
-            said = {"delta": self.delta.encode() if self.delta else {}}
-        return {"index": self.index, **said, "logprobs": None, "finish_reason": self.finish_reason}
+            content = {"delta": self.delta.encode() if self.delta else {}}
+        return {"index": self.index, **content, "logprobs": None, "finish_reason": self.finish_reason}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Messages, as Chat Completions writes them."""
+"""Messages of Chat Completions."""
 
 from __future__ import annotations
 
