@@ -15,9 +15,9 @@ from bench.measuring import Measure
 from proxy import _fastparse
 from proxy.events import Delta, Event, Finish
 from proxy.model import Message, ModelRequest, Text
-from proxy.protocols.base import WriteOptions
 from proxy.protocols.chat.reader import ChatReader
 from proxy.protocols.chat.writer import ChatWriter
+from proxy.protocols.streams import WriteOptions
 from proxy.scan import _pychunk, _pyparse
 from proxy.scanner import open_scanner
 

@@ -13,9 +13,9 @@ from bench import corpus
 from bench.measuring import Measure
 from proxy.events import BlockKind, Delta, Event, Open, Start
 from proxy.model import Message, ModelReply, ModelRequest, ReplyChoice, Text, ToolUse, Usage
-from proxy.protocols.base import WriteOptions
 from proxy.protocols.chat.reply import write_reply
 from proxy.protocols.chat.writer import ChatWriter
+from proxy.protocols.streams import WriteOptions
 
 ID: Final = "chatcmpl-6f1c2f7e9f0a4c0f9b1d2e3f4a5b6c7d"
 CALL_ID: Final = "call_6f1c2f7e9f0a4c0f9b1d2e3f4a5b6c7d"

@@ -37,7 +37,7 @@ from proxy.model import ModelRequest, ToolChoice, ToolSpec, ToolUse
 from proxy.pipeline.exchange import Exchange
 from proxy.pipeline.middleware import Middleware, Place
 from proxy.pipeline.reply import Reply
-from proxy.protocols.wire import dump, unfinished
+from proxy.protocols.wire import dump, unfinished_call_fault
 from proxy.record import AccessField
 from proxy.scan.repair import parses
 from proxy.schemas.schema import SchemaProblem, ToolSchema, ToolSchemas
@@ -148,7 +148,7 @@ class Arguments(Middleware):
                 return None
             if self._is_unsaid(answer, call):
                 if call.choice not in answer.made:
-                    raise unfinished()
+                    raise unfinished_call_fault()
                 count("truncated_calls")
                 return None
             call = self._with_use(call, replace(call.use, call_id=answer.ids.settle(call.use.call_id)))

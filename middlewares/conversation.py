@@ -44,8 +44,8 @@ from proxy.pipeline.stages import Stage
 from proxy.pipeline.stored import CONVERSATIONS, STORE_FAILURES, Conversations, away
 from proxy.pipeline.summarising import Summarising
 from proxy.pipeline.tool_memory import HiddenCalls, hidden_calls, left
-from proxy.protocols.base import TurnForm
 from proxy.protocols.turn import Turn
+from proxy.protocols.turn_form import TurnForm
 from proxy.protocols.wire import dump_in_pieces
 from proxy.record import AccessField
 from proxy.store.base import BudgetExceeded, ReadBudget, StoreUnavailable
@@ -177,7 +177,7 @@ async def _load(
             left = ReadBudget(max(0, limits.body_bytes - received.size - read), budget.values)
             added = await offload(is_long(found), _take_items, wanted, found, left)
             large = received.size + added > OFFLOAD_BYTES
-            exchange.body, own = await offload(large, form.put_in, body, found, said)
+            exchange.body, own = await offload(large, form.resolve_references, body, found, said)
     except StoreUnavailable as error:
         raise away(error) from error
     except BudgetExceeded as error:
@@ -188,7 +188,7 @@ async def _load(
     earlier = [message for turn in chain for message in turn.messages]
     grown = read + added
     large = received.size + grown > OFFLOAD_BYTES or len(earlier) + len(own) > OFFLOAD_MESSAGES
-    messages = await offload(large, form.going_on, body, earlier, own)
+    messages = await offload(large, form.full_conversation, body, earlier, own)
     request = await offload(large, form.with_tools, exchange.request, body, chain)
     if request is not exchange.request:
         tools = exchange.route.permission.permitted(request.tools, stand_for_servers(exchange, request.tools))

@@ -26,6 +26,7 @@ from .model import (
     Extra,
     FinishReason,
     ModelReply,
+    OpaquePart,
     Part,
     Reasoning,
     Refusal,
@@ -36,7 +37,6 @@ from .model import (
     merged,
     replace,
 )
-from .model import Opaque as OpaquePart
 from .support.bounded_json import is_json
 
 
@@ -176,7 +176,7 @@ _KINDS: Final[Mapping[type, BlockKind]] = {
 }
 
 
-def is_half(use: ToolUse) -> bool:
+def has_incomplete_arguments(use: ToolUse) -> bool:
     """True if the arguments of a function call are not valid JSON, so the call was cut off. Always False for custom
     tools, whose arguments are free text."""
     if use.kind == "custom":
@@ -198,7 +198,7 @@ def unfold(reply: ModelReply) -> list[Event]:
                     out.append(Open(block, _KINDS[type(part)], choice=index, extra=part.extra))
                     out += [Delta(block, part.text), Close(block)]
                 case ToolUse():
-                    cut = choice.reason not in FinishReason.WHOLE and is_half(part)
+                    cut = choice.reason not in FinishReason.WHOLE and has_incomplete_arguments(part)
                     out += Call(block, part, choice=index, status="truncated" if cut else "complete").events()
                 case OpaquePart():
                     out.append(Opaque(part.protocol, part.payload))

@@ -6,7 +6,7 @@ Rules of this module (a change here needs a decision record, see docs/adr/0001 a
 1. Everything is immutable. The type checker and the tests enforce it, so it costs nothing at run time (docs/adr/0018).
    Use `replace` to change a value; an unchanged request is the same object: `exchange.request is exchange.received`.
    Only the received bytes may be released (`Origin`).
-2. Nothing is lost. Fields that this model does not know stay in `extra`, unknown parts in `Opaque`.
+2. Nothing is lost. Fields that this model does not know stay in `extra`, unknown parts in `OpaquePart`.
 3. Nothing leaks. An `extra` is `{protocol: fields}`: a protocol writes the fields that it has read itself and never
    looks at those of another. The other keys are the words of `COMMON`, which mean the same in all protocols. The
    exception is `ModelRequest.extra`: parameters of the server, with a filter of their own.
@@ -82,7 +82,7 @@ class _NoFields(dict[str, Any]):
 
     __slots__ = ()
 
-    def __hash__(self) -> int:  # the content never changes
+    def __hash__(self) -> int:  # type: ignore[override]  # the content never changes
         return 0
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:
@@ -204,7 +204,7 @@ class ToolResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Opaque:
+class OpaquePart:
     """A content part or item of `protocol` that is not modelled; written back to the same protocol unchanged. If
     `private`, only servers of that protocol need it; other protocols leave it out without a warning."""
 
@@ -213,7 +213,7 @@ class Opaque:
     private: bool = False
 
 
-Part = Text | Refusal | Image | Reasoning | ToolUse | ToolResult | Opaque
+Part = Text | Refusal | Image | Reasoning | ToolUse | ToolResult | OpaquePart
 
 
 @dataclass(frozen=True, slots=True)

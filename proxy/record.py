@@ -256,37 +256,37 @@ class CompositeObserver(BackendObserver):
         return {name: value for observer in self._observers for name, value in observer.headers().items()}
 
     def sent(self, body: bytes) -> None:
-        """See `BackendObserver`."""
+        """Passes the request body on to all observers."""
         for observer in self._observers:
             observer.sent(body)
 
     def rendered(self, prompt: str) -> None:
-        """See `BackendObserver`."""
+        """Passes the rendered prompt on to all observers."""
         for observer in self._observers:
             observer.rendered(prompt)
 
     def answered(self, status: int, headers: Mapping[str, str]) -> None:
-        """See `BackendObserver`."""
+        """Passes the head of the answer on to all observers."""
         for observer in self._observers:
             observer.answered(status, headers)
 
     def received(self, data: bytes) -> None:
-        """See `BackendObserver`."""
+        """Passes the next bytes of the answer on to all observers."""
         for observer in self._observers:
             observer.received(data)
 
     def event(self, event: Event) -> None:
-        """See `BackendObserver`."""
+        """Passes an event of the answer on to all observers."""
         for observer in self._observers:
             observer.event(event)
 
     def failed(self, error: BaseException) -> None:
-        """See `BackendObserver`."""
+        """Passes the failure on to all observers."""
         for observer in self._observers:
             observer.failed(error)
 
     def closed(self) -> None:
-        """See `BackendObserver`."""
+        """Passes the end of the call on to all observers."""
         for observer in self._observers:
             observer.closed()
 

@@ -231,7 +231,7 @@ class BackendRegistry(Registry[BackendFactory]):
 
 
 def _over_http(protocol: Callable[[], ServerSide], name: str, config: BackendConfig, limits: LimitsConfig) -> Backend:
-    from .backends.http import HttpBackend  # here: who has only other ones needs no client
+    from .backends.http import HttpBackend  # imported here because only HTTP backends need the client
 
     try:
         wire = protocol().configured(config)

@@ -19,7 +19,7 @@ from ..events import Event
 from ..folding import Folding
 from ..model import ModelReply, ModelRequest
 from ..protocols.base import ServerSide
-from ..protocols.noise import Note, unnoted
+from ..protocols.noise import Note, ignore_note
 from ..record import BackendObserver
 from .connections import disconnected
 from .private import NOTHING, Private
@@ -106,7 +106,7 @@ class WireSource(EventSource):
     """What no client may see: whoever reads the bytes sees to it."""
     queued_s: float = 0.0
     """How long the request waited because all connections to the backend were in use."""
-    note: Note = staticmethod(unnoted)
+    note: Note = staticmethod(ignore_note)
     """Is told what is odd about the answer."""
 
     @abstractmethod

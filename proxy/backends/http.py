@@ -29,9 +29,10 @@ from ..errors import BackendFault, ClientFault, GatewayError, quote
 from ..events import Event, Fault, Finish
 from ..folding import unfold
 from ..model import ModelReply, ModelRequest, fields_of
-from ..protocols.base import ServerSide, WriteOptions
+from ..protocols.base import ServerSide
 from ..protocols.numbers import choices_of
 from ..protocols.passed import PassedProtocol
+from ..protocols.streams import WriteOptions
 from ..protocols.wire import dump, dump_in_pieces
 from ..record import BackendObserver
 from ..support.offload import OFFLOAD_BYTES, in_thread, is_large, is_long, offload

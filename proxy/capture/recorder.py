@@ -40,7 +40,8 @@ from ..errors import GatewayError
 from ..events import Event
 from ..fastparse import IMPLEMENTATION
 from ..model import EMPTY, ModelRequest
-from ..protocols.base import ServerSide, StreamWriter, WriteOptions
+from ..protocols.base import ServerSide
+from ..protocols.streams import StreamWriter, WriteOptions
 from ..record import AccessRecord, BackendObserver, ReadRequest, ToolRun
 from ..registry import usual_server
 from ..support.conversion import to_mapping

@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 from ..config import LimitsConfig
 from ..events import BlockKind, Delta, Event, Fault, Open
-from ..protocols.base import StreamReader
+from ..protocols.streams import StreamReader
 from ..registry import usual_server
 
 Chunks = Literal["recorded", "tokens", "bytes", "whole"] | int

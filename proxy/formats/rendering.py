@@ -16,8 +16,7 @@ from dataclasses import replace
 from hashlib import blake2b
 from typing import Any, Final
 
-from ..model import Image, Refusal, Text, ToolResult, ToolSpec, ToolUse
-from ..model import Opaque as OpaquePart
+from ..model import Image, OpaquePart, Refusal, Text, ToolResult, ToolSpec, ToolUse
 from ..support.legible import legible
 from .escaping import Escaping
 from .longjson import compact

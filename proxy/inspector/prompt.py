@@ -16,7 +16,7 @@ from typing import Any, Final
 import orjson
 
 from ..errors import GatewayError
-from ..model import Message, Opaque, Part, Reasoning, Refusal, Text, ToolResult, ToolUse
+from ..model import Message, OpaquePart, Part, Reasoning, Refusal, Text, ToolResult, ToolUse
 from ..protocols.base import ClientSide, ServerSide
 from ..protocols.wire import BOUNDS
 from ..support.bounded_json import loads
@@ -123,7 +123,7 @@ def _text_of_part(part: Part) -> str:
             return f"\n[call {part.name} {part.arguments}]\n"
         case ToolResult():
             return text_of(part.parts)
-        case Opaque():
+        case OpaquePart():
             return f"\n{orjson.dumps(part.payload, default=str).decode()}\n"
         case _:
             return "\n[image]\n"

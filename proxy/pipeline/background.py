@@ -29,8 +29,9 @@ from aiohttp import web
 from ..config import BackgroundConfig
 from ..errors import Cancelled, ClientFault, Defect, GatewayError, Unavailable
 from ..ingress.liveness import LivenessMonitor
-from ..protocols.base import TurnForm, WriteOptions
+from ..protocols.streams import WriteOptions
 from ..protocols.turn import Turn
+from ..protocols.turn_form import TurnForm
 from ..store.base import StoreUnavailable
 from ..support.offload import offload
 from .background_events import MARK, EventLog, Follower, lease_id, runs

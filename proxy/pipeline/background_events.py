@@ -13,8 +13,9 @@ from aiohttp import web
 
 from ..errors import GatewayError
 from ..ingress.liveness import LivenessMonitor
-from ..protocols.base import KEEPALIVE, TurnForm
+from ..protocols.streams import KEEPALIVE
 from ..protocols.turn import RUNNING, Turn
+from ..protocols.turn_form import TurnForm
 from ..store.base import StoreUnavailable
 from .stored import Conversations
 

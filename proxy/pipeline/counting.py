@@ -26,7 +26,8 @@ from ..events import Event
 from ..folding import unfold
 from ..ingress.budget import BodyShare
 from ..model import ModelReply, ModelRequest, ReplyChoice, Usage
-from ..protocols.base import ServerSide, WriteOptions
+from ..protocols.base import ServerSide
+from ..protocols.streams import WriteOptions
 from ..record import AccessRecord, BackendObserver
 from .delivery import Delivery
 from .exchange import EXCHANGE, Exchange

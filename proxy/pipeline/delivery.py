@@ -138,10 +138,10 @@ def _unkept(request: web.Request, clients: ClientSides) -> ClientFault | None:
     """The error for who asks for an answer of before, of a protocol whose answers are not kept."""
     side, place = clients.of(request.path, request.headers), request.path.removeprefix("/v1")
     listed = place == side.path and request.method in ("GET", "HEAD") and "Upgrade" not in request.headers
-    if side.unkept is None or not (listed or place.startswith(side.path + "/")):
+    if side.no_storage_message is None or not (listed or place.startswith(side.path + "/")):
         return None
     hint = "Use `/v1/responses`, whose answers are kept." if clients.keeps else None
-    return ClientFault(side.unkept, code="not_found", hint=hint)
+    return ClientFault(side.no_storage_message, code="not_found", hint=hint)
 
 
 def _wrong_method(request: web.Request, allowed: str) -> ClientFault:

@@ -17,7 +17,7 @@ from aiohttp import web
 from ..call_policy.near import NearMiss
 from ..errors import GatewayError
 from ..model import EMPTY, Message, ModelRequest, ToolChoice, ToolSpec
-from ..protocols.base import WriteOptions
+from ..protocols.streams import WriteOptions
 from ..record import AccessRecord
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import Final
 from ..backends.adapt import capabilities_after
 from ..backends.fit_files import changed_parts, file_in_words, files_in, in_words, is_sent
 from ..endpoints.conceding import find_concessions
-from ..model import ModelRequest, Opaque, Part, ToolResult, replace
+from ..model import ModelRequest, OpaquePart, Part, ToolResult, replace
 from ..protocols.files import PDF, FileContent
 from ..support.cache import Cache, CacheBudget, weight_of
 from ..support.offload import offload
@@ -61,7 +61,7 @@ class FileTexts:
                     text = await self._pdf(file)
                 texts[id(part)] = file_in_words(file, text, tell)
 
-        def changed(part: Opaque, in_result: bool) -> Part:
+        def changed(part: OpaquePart, in_result: bool) -> Part:
             known = texts.get(id(part))
             if known is not None:
                 return known
@@ -89,7 +89,7 @@ class FileTexts:
 
 def _has_other_media(request: ModelRequest) -> bool:
     return any(
-        isinstance(part, ToolResult) and any(isinstance(inner, Opaque) for inner in part.parts)
+        isinstance(part, ToolResult) and any(isinstance(inner, OpaquePart) for inner in part.parts)
         for message in request.messages
         for part in message.parts
     )

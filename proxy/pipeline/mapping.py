@@ -30,9 +30,20 @@ from ..events import (
     extra_of,
     is_live,
 )
-from ..folding import add_part, is_half, parts_of
-from ..model import FinishReason, ModelReply, Part, Reasoning, Refusal, ReplyChoice, Text, ToolUse, lasting, replace
-from ..model import Opaque as OpaquePart
+from ..folding import add_part, has_incomplete_arguments, parts_of
+from ..model import (
+    FinishReason,
+    ModelReply,
+    OpaquePart,
+    Part,
+    Reasoning,
+    Refusal,
+    ReplyChoice,
+    Text,
+    ToolUse,
+    lasting,
+    replace,
+)
 from .stages import Owner, Stage, broken
 
 MERGED: Final = 256
@@ -105,7 +116,7 @@ class MapStage(Stage):
             parts: list[Part] = []
             for part in choice.parts:
                 if isinstance(part, ToolUse) and self._on:
-                    cut = choice.reason not in FinishReason.WHOLE and is_half(part)
+                    cut = choice.reason not in FinishReason.WHOLE and has_incomplete_arguments(part)
                     self._take(part, block, index, "truncated" if cut else "complete", parts)
                 else:
                     add_part(parts, part)

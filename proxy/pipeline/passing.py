@@ -17,7 +17,7 @@ from collections.abc import AsyncGenerator, Callable
 from ..errors import GatewayError
 from ..events import Event, Fault, Finish, Start
 from ..model import Usage
-from ..protocols.base import StreamReader, StreamWriter
+from ..protocols.streams import StreamReader, StreamWriter
 from ..support.offload import in_thread
 from .chain import Chain
 from .relay import Relay

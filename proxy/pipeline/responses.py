@@ -14,8 +14,8 @@ from typing import Any, Final
 from aiohttp import web
 
 from ..errors import ClientFault, quote
-from ..protocols.base import TurnForm
 from ..protocols.turn import RUNNING, Turn
+from ..protocols.turn_form import TurnForm
 from ..protocols.wire import dump, dump_in_pieces
 from ..store.base import BudgetExceeded, ReadBudget, StoreUnavailable
 from ..support.offload import OFFLOAD_BYTES, OFFLOAD_MESSAGES, offload

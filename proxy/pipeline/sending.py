@@ -32,8 +32,8 @@ from ..backends.connections import too_large
 from ..errors import BackendFault, Defect, GatewayError
 from ..events import Event, Fault, Finish
 from ..ingress.liveness import LivenessMonitor
-from ..protocols.base import KEEPALIVE
 from ..protocols.passed import PassedProtocol
+from ..protocols.streams import KEEPALIVE
 from .exchange import Exchange
 from .heads import is_enclosed, send_whole
 from .passing import PassThrough

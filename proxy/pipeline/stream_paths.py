@@ -29,8 +29,8 @@ from ..backends.upstream_errors import cleaned
 from ..errors import BackendFault, GatewayError
 from ..events import BlockKind, Delta, Event, Fault, Finish, Opaque, Open
 from ..fastparse import CallScanner, ChunkGate
-from ..protocols.base import ProseReader, StreamReader, StreamWriter, TextWriter
 from ..protocols.numbers import choices_of
+from ..protocols.streams import ProseReader, StreamReader, StreamWriter, TextWriter
 from ..support.offload import OFFLOAD_BYTES, in_thread
 from .chain import Chain
 from .exchange import Exchange

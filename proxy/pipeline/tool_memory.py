@@ -183,7 +183,7 @@ async def restored(exchange: Exchange, conversations: Conversations, request: Mo
     messages = request.messages
     if not conversations.keeps:
         return request
-    given = exchange.protocol.given_id
+    given = exchange.protocol.gateway_call_id
     marked = [(n, ident) for n, message in enumerate(messages) if (ident := _marked(message, given)) is not None]
     if not marked:
         return request

@@ -31,7 +31,8 @@ from ..formats.base import ToolFormat
 from ..model import ModelRequest, ToolUse, Usage
 from ..observability.telemetry import ACCESS
 from ..pipeline.delivery import CLIENTS
-from ..protocols.base import ClientSide, ServerSide, WriteOptions
+from ..protocols.base import ClientSide, ServerSide
+from ..protocols.streams import WriteOptions
 from ..registry import Registries, registries
 from .hosting import AppFactory
 from .played import Answer, PlayedGateway

@@ -28,10 +28,10 @@ from proxy.pipeline.passing import PassThrough
 from proxy.pipeline.relay import Relay
 from proxy.pipeline.scanning import ScanStage
 from proxy.pipeline.stream_paths import FastPath, StreamPath, Transcode
-from proxy.protocols.base import WriteOptions
 from proxy.protocols.chat.protocol import ChatProtocol
 from proxy.protocols.chat.reader import ChatReader
 from proxy.protocols.chat.writer import ChatWriter
+from proxy.protocols.streams import WriteOptions
 from proxy.testing import chunk, frame, read_frames
 from tests.unit.test_stream_paths import REQUEST
 

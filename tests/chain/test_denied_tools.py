@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 
 from proxy.config import MiddlewareConfig
-from proxy.model import ModelRequest, Opaque, ToolSpec, ToolUse
+from proxy.model import ModelRequest, OpaquePart, ToolSpec, ToolUse
 from proxy.pipeline.exchange import Exchange
 from proxy.pipeline.middleware import Middleware
 from proxy.pipeline.permission import Permission
@@ -194,7 +194,9 @@ async def test_tools_that_stand_in_the_conversation() -> None:
         {"type": "mcp_list_tools", "server_label": "disk", "tools": [{"name": "add", "input_schema": {}}]},
     ]
     sent = await passed_on({"input": items}, "/v1/responses")
-    listed = [part.payload["tools"] for message in sent.messages for part in message.parts if isinstance(part, Opaque)]
+    listed = [
+        part.payload["tools"] for message in sent.messages for part in message.parts if isinstance(part, OpaquePart)
+    ]
     assert listed == [[]]
     assert [tool.name for tool in sent.tools] == ["add"]
 

@@ -16,7 +16,7 @@ from proxy.errors import BackendFault
 from proxy.events import Fault, Finish, Open
 from proxy.folding import fold, unfold
 from proxy.model import ModelReply, ModelRequest, ReplyChoice, Text, ToolUse, Usage
-from proxy.protocols.base import WriteOptions
+from proxy.protocols.streams import WriteOptions
 from proxy.registry import Registries, registries
 from proxy.stream_grammar import check
 from proxy.support.conversion import ConfigError

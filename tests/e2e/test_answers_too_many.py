@@ -17,7 +17,8 @@ from aiohttp.test_utils import TestServer
 from proxy.backends import wire_client
 from proxy.folding import unfold
 from proxy.model import ModelReply, ModelRequest, ReplyChoice, Text, Usage
-from proxy.protocols.base import ServerSide, WriteOptions
+from proxy.protocols.base import ServerSide
+from proxy.protocols.streams import WriteOptions
 from proxy.registry import SERVER_PROTOCOLS, load_attribute
 from proxy.testing import TAKING
 from tests.e2e.conftest import CHAT, post, serving, upstream_config

@@ -11,8 +11,8 @@ from aiohttp import ClientSession
 
 from proxy.folding import unfold
 from proxy.model import ModelReply, ModelRequest, ReplyChoice, Text, ToolUse, Usage
-from proxy.protocols.base import WriteOptions
 from proxy.protocols.chat.protocol import ChatProtocol
+from proxy.protocols.streams import WriteOptions
 from proxy.testing import Answer, Asked, Upstream, WireAnswer
 from tests.e2e.agent import block
 from tests.e2e.conftest import CHAT, USER, mock_config, post, serving, upstream_config

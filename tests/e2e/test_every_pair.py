@@ -21,7 +21,8 @@ from docs.pairs import ENDS, OUTCOMES, modes_of
 from proxy.events import BlockKind, Delta, Open, Start
 from proxy.folding import unfold
 from proxy.model import ModelReply, ModelRequest, ReplyChoice, Text, ToolUse, Usage
-from proxy.protocols.base import ServerSide, WriteOptions
+from proxy.protocols.base import ServerSide
+from proxy.protocols.streams import WriteOptions
 from proxy.registry import BACKENDS, CLIENT_PROTOCOLS, SERVER_PROTOCOLS, usual_server
 from proxy.testing import Answer, Asked, Refuse, Upstream, WireAnswer
 from tests import codex_double

@@ -16,8 +16,10 @@ from aiohttp.test_utils import TestServer
 from proxy.errors import GatewayError
 from proxy.events import Event, Start
 from proxy.model import Message, ModelReply
-from proxy.protocols.base import Route, StreamWriter, TurnForm, WriteOptions
+from proxy.protocols.base import ProtocolPath
+from proxy.protocols.streams import StreamWriter, WriteOptions
 from proxy.protocols.turn import Turn
+from proxy.protocols.turn_form import TurnForm
 from proxy.protocols.wire import dump
 from proxy.registry import registries
 from proxy.store.encoding import key_of
@@ -146,7 +148,7 @@ class RememberingTiny(TinyProtocol):
     """Tells its clients how an answer is called."""
 
     turns = TinyTurns()
-    routes = (Route("GET", "/tiny/{id}", "proxy.pipeline.responses:read"),)
+    routes = (ProtocolPath("GET", "/tiny/{id}", "proxy.pipeline.responses:read"),)
 
     def writer(self, options: WriteOptions) -> StreamWriter:
         return NamingWriter()

@@ -13,7 +13,7 @@ import pytest
 from proxy.config import GatewayConfig
 from proxy.folding import unfold
 from proxy.model import EMPTY, ModelReply, ModelRequest, Reasoning, ReplyChoice, Text, ToolUse, Usage, scoped
-from proxy.protocols.base import WriteOptions
+from proxy.protocols.streams import WriteOptions
 from proxy.testing import Answer, Asked, Refuse, Say, Upstream
 from tests.e2e.agent import block
 from tests.e2e.conftest import CHAT, USER, function, post, serving, upstream_config

@@ -13,7 +13,7 @@ import pytest
 
 from proxy.folding import unfold
 from proxy.model import ModelReply, ModelRequest, ReplyChoice, Text, ToolUse, Usage
-from proxy.protocols.base import WriteOptions
+from proxy.protocols.streams import WriteOptions
 from proxy.registry import usual_server
 from proxy.testing import Answer, Asked, Refuse, Upstream, WireAnswer
 from tests.e2e.agent import block

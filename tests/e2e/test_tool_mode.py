@@ -23,7 +23,8 @@ from proxy.folding import unfold
 from proxy.model import ModelReply, ModelRequest, ReplyChoice, Text, ToolUse, Usage
 from proxy.observability.metrics import SharedCounters
 from proxy.observability.telemetry import Metrics
-from proxy.protocols.base import ServerSide, WriteOptions
+from proxy.protocols.base import ServerSide
+from proxy.protocols.streams import WriteOptions
 from proxy.registry import SERVER_PROTOCOLS, load_attribute, registries
 from proxy.startup.names import name_mistakes
 from proxy.support.conversion import ConfigError

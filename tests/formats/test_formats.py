@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from proxy.formats.base import ToolFormat, call_form, escaping_for
 from proxy.formats.rendering import prompt_name
-from proxy.model import Image, Opaque, Refusal, Text, ToolResult, ToolSpec, ToolUse
+from proxy.model import Image, OpaquePart, Refusal, Text, ToolResult, ToolSpec, ToolUse
 from proxy.scan._grammar import BlockSyntax
 from tests.formats.cases import (
     FORMATS,
@@ -309,7 +309,7 @@ def test_results_are_plain_text_in_the_form_of_the_family(tool_format: ToolForma
     assert shown(ToolResult("call_1", (Text("a"), Text("b")))) == "ab"
     assert shown(ToolResult("x y>", (), name="get-it", is_error=True)) == "Error: "
     assert shown(ToolResult("c", (Text("error 5"),), is_error=True)) == "error 5"
-    parts = (Text("see "), Image("data:x"), Opaque("chat", {"a": [1]}), Refusal(" no"))
+    parts = (Text("see "), Image("data:x"), OpaquePart("chat", {"a": [1]}), Refusal(" no"))
     assert shown(ToolResult("c", parts)) == 'see [image]{"a":[1]} no'
 
 

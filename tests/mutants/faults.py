@@ -69,7 +69,7 @@ FAULTS: Final = (
     ),
     Fault(
         "ends-unknown-words", "proxy/protocols/ends.py",
-        "    return reason if reason in TOLD else FinishReason.LENGTH\n", "    return reason\n",
+        "    return reason if reason in FINISH_WORDS else FinishReason.LENGTH\n", "    return reason\n",
         "a cut call under a word that nobody knows is a success", ("tests/e2e/test_ends.py",),
     ),
     Fault(
@@ -684,7 +684,7 @@ FAULTS: Final = (
     ),
     Fault(
         "stops-nobody-names", "middlewares/transformation.py",
-        "unsaid = exchange.protocol.tells_stop and not names", "unsaid = exchange.protocol.tells_stop",
+        "unsaid = exchange.protocol.reports_stop_sequence and not names", "unsaid = exchange.protocol.reports_stop_sequence",
         "a server that names the sequence is not sent it", ("tests/e2e/test_recorded_engines.py",),
     ),
     Fault(

@@ -20,7 +20,7 @@ from typing import Any
 
 from proxy.events import BlockKind, Close, Delta, Event, Finish, Open, Start
 from proxy.model import EMPTY, Extra, FinishReason, Reasoning, Refusal, ReplyChoice, Text, ToolUse, Usage
-from proxy.protocols.base import StreamReader
+from proxy.protocols.streams import StreamReader
 
 _MARK = re.compile(r"m\d+-[a-z]+")
 

@@ -13,8 +13,8 @@ from jsonschema_rs import Draft202012Validator
 
 from proxy.events import BlockKind, Close, Delta, Event, Open
 from proxy.model import Extra, ModelRequest, Sampling
-from proxy.protocols.base import WriteOptions
 from proxy.protocols.messages.protocol import MessagesProtocol
+from proxy.protocols.streams import WriteOptions
 from tests.protocols.published import SHARED, _captured
 
 MESSAGES = MessagesProtocol()

@@ -9,10 +9,10 @@ from typing import Any
 from proxy.config import ResponsesConfig
 from proxy.events import Event
 from proxy.model import ModelRequest
-from proxy.protocols.base import WriteOptions
 from proxy.protocols.responses.items import own_items, whole_items
 from proxy.protocols.responses.kept_items import listed
 from proxy.protocols.responses.protocol import ResponsesProtocol
+from proxy.protocols.streams import WriteOptions
 from tests.protocols.published import validator
 
 RESPONSES = ResponsesProtocol()

@@ -21,11 +21,11 @@ from pydantic import TypeAdapter
 
 from proxy.folding import fold, unfold
 from proxy.model import Image, ModelReply, ModelRequest, ReplyChoice, Text, ToolResult, ToolSpec, ToolUse, Usage
-from proxy.protocols.base import WriteOptions
 from proxy.protocols.messages.client_tools import TOOLSETS, VERSIONS, client_tools
 from proxy.protocols.messages.protocol import MessagesProtocol
 from proxy.protocols.responses.protocol import ResponsesProtocol
 from proxy.protocols.responses.request_writer import write_request
+from proxy.protocols.streams import WriteOptions
 from proxy.schemas.schema import check_tool_schema
 from tests.protocols.responses_wires import accumulate, check_event
 

@@ -22,7 +22,7 @@ import pytest
 from proxy.events import BlockKind, Close, Delta, Event, Opaque, Open
 from proxy.folding import fold
 from proxy.model import EMPTY
-from proxy.protocols.base import TextWriter, WriteOptions
+from proxy.protocols.streams import TextWriter, WriteOptions
 from proxy.stream_grammar import check
 from tests.protocols import messages_wires, responses_wires, wires
 from tests.protocols.corners import Block, by_characters, by_kind, call, mark, marks, overlapping, prose, stream

@@ -16,9 +16,10 @@ from proxy.errors import BackendFault, ClientFault, GatewayError, Unavailable
 from proxy.events import BlockKind, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
 from proxy.folding import fold, unfold
 from proxy.model import ModelReply, ModelRequest, Origin, Reasoning, Refusal, ReplyChoice, Text, ToolUse, Usage, scoped
-from proxy.protocols.base import ListedModel, TextWriter, WriteOptions
+from proxy.protocols.base import ListedModel
 from proxy.protocols.messages.blocks import PROTOCOL
 from proxy.protocols.messages.ids import is_own_signature, signature_of, wire_id
+from proxy.protocols.streams import TextWriter, WriteOptions
 from proxy.protocols.wire import dump
 from proxy.stream_grammar import check, normalise
 from tests.protocols.messages_wires import (
@@ -546,9 +547,9 @@ def test_ends() -> None:
     assert MESSAGES.is_end("message_stop", stop)
     assert MESSAGES.is_end(None, stop)
     assert not MESSAGES.is_end(None, b'{"type":"content_block_delta","delta":{"text":"message_stop"}}')
-    assert MESSAGES.says_nothing(None, b'{"type":"ping"}')
-    assert not MESSAGES.says_nothing(None, b'{"type":"error"}')
-    assert not MESSAGES.says_nothing(None, b"nope")
+    assert MESSAGES.is_empty_frame(None, b'{"type":"ping"}')
+    assert not MESSAGES.is_empty_frame(None, b'{"type":"error"}')
+    assert not MESSAGES.is_empty_frame(None, b"nope")
     added = MESSAGES.missing_end(frame("message_delta", delta={"stop_reason": "end_turn"}))
     assert added is not None
     assert MESSAGES.is_end(None, added.split(b"data: ")[1])

@@ -18,10 +18,10 @@ from proxy.errors import GatewayError
 from proxy.events import BlockKind, Close, Delta, Event, Fault, Open
 from proxy.folding import unfold
 from proxy.model import ModelReply, ModelRequest, ReplyChoice, Text, ToolUse, Usage
-from proxy.protocols.base import WriteOptions
 from proxy.protocols.chat.protocol import ChatProtocol
 from proxy.protocols.messages.protocol import MessagesProtocol
 from proxy.protocols.responses.protocol import ResponsesProtocol
+from proxy.protocols.streams import WriteOptions
 from proxy.stream_grammar import check
 from tests.protocols.published import SHARED
 

@@ -13,7 +13,7 @@ from openai.types.responses import ParsedResponse, Response, ResponseStreamEvent
 
 from proxy.events import Event, Finish
 from proxy.folding import fold
-from proxy.protocols.base import WriteOptions
+from proxy.protocols.streams import WriteOptions
 from tests.protocols.responses_wires import RESPONSES, options, payloads, write
 from tests.protocols.test_responses_stream import ALL_KINDS, BROKEN, CUT, TOOLS, streams
 

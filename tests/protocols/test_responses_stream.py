@@ -16,9 +16,9 @@ from proxy.errors import BackendFault, ClientFault, GatewayError, ModelFault
 from proxy.events import BlockKind, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
 from proxy.folding import Folding, fold, unfold
 from proxy.model import ModelReply, Part, Reasoning, Refusal, Text, ToolUse, Usage
-from proxy.protocols.base import WriteOptions
 from proxy.protocols.responses.reply import broken_off
 from proxy.protocols.responses.resource import RESOURCE_KEYS
+from proxy.protocols.streams import WriteOptions
 from proxy.scan._grammar import SPACE
 from proxy.stream_grammar import check, normalise
 from tests.protocols.published import SHARED

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from proxy.errors import BackendFault
 from proxy.events import Event, Fault
 from proxy.folding import fold
-from proxy.model import Message, ToolResult, ToolSpec, ToolUse
-from proxy.model import Opaque as OpaquePart
+from proxy.model import Message, OpaquePart, ToolResult, ToolSpec, ToolUse
 from proxy.protocols.responses.served import ResponsesServed
 from proxy.protocols.served import ServedTool
 from tests.protocols.responses_wires import RESPONSES, accumulate, check_event, options, payloads, read, write
@@ -40,7 +39,7 @@ SERVED: list[Event] = [
     FORM.ran(ADD, "1", False, None),
     FORM.ran(ADD, "no disk: “ü”", True, None),
     *text(1, "Done."),
-    FORM.asks(WRITE),
+    FORM.approval_request(WRITE),
     *call(2, "call_c", "look", "{}"),
     finish(),
 ]
@@ -86,7 +85,7 @@ def answers(draw: st.DrawFn) -> list[Event]:
             case "listed":
                 out.append(FORM.listed(draw(texts), [ServedTool(draw(texts), SPEC)], draw(st.none() | texts)))
             case "asks":
-                out.append(FORM.asks(use))
+                out.append(FORM.approval_request(use))
             case "begun":
                 out += [FORM.began(use, None), FORM.ran(use, draw(texts), draw(st.booleans()), None)]
             case kind:

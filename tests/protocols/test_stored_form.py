@@ -15,7 +15,7 @@ from proxy.model import (
     Message,
     ModelReply,
     ModelRequest,
-    Opaque,
+    OpaquePart,
     Part,
     Reasoning,
     ReplyChoice,
@@ -23,11 +23,11 @@ from proxy.model import (
     ToolResult,
     ToolUse,
 )
-from proxy.protocols.base import WriteOptions
 from proxy.protocols.responses.items import read_items
 from proxy.protocols.responses.reply import broken_off, finished
 from proxy.protocols.responses.turns import ResponsesTurns
 from proxy.protocols.stored_form import _KINDS, FORM, UnknownForm, read_messages, read_turn, write_messages, write_turn
+from proxy.protocols.streams import WriteOptions
 from proxy.protocols.turn import Turn
 from proxy.protocols.wire import dump, load
 from proxy.store.encoding import MAX_TURN_BYTES, decode, encode
@@ -193,7 +193,7 @@ PARTS: list[tuple[Part, ...]] = [
     (Text(" \n"),),
     (Reasoning("hm"), Text("\n\n"), ToolUse("c1", "f", "{}"), Text("b", {"chat": {"x": 1}})),
     (Text("a"), Text("b", {"chat": {"x": 1}}), Text("c", {"responses": {"item": {"phase": "y"}}}), Text("d")),
-    (ToolUse("c1", "add", "{}"), Opaque("responses", RESULT), Text("Three."), Opaque("responses", SHOWN)),
+    (ToolUse("c1", "add", "{}"), OpaquePart("responses", RESULT), Text("Three."), OpaquePart("responses", SHOWN)),
     (
         Reasoning("s", {"responses": {"summary": True, "encrypted_content": "e"}}),
         Reasoning("t", {"responses": {"continues": True}}),
@@ -243,10 +243,10 @@ def test_what_goes_on_is_what_the_client_saw_and_what_others_say_of_it(reply: Mo
     given_parts = reply.choices[0].parts
     there = [part for message in kept.output for part in message.parts]
     for part in given_parts:
-        if not isinstance(part, ToolUse | Opaque) and part.text and part.extra.get("messages"):
+        if not isinstance(part, ToolUse | OpaquePart) and part.text and part.extra.get("messages"):
             blank = isinstance(part, Text) and not part.text.strip()
             assert blank or any(
-                p.extra.get("messages") == part.extra["messages"] for p in there if not isinstance(p, Opaque)
+                p.extra.get("messages") == part.extra["messages"] for p in there if not isinstance(p, OpaquePart)
             )
 
 
@@ -258,7 +258,7 @@ def test_going_on_is_reading_all_items_at_once(first: Any) -> None:
     results = [{"type": "function_call_output", "call_id": "z", "output": "x"}, {"role": "assistant", "content": "y"}]
     turns = [read_items(given_items), read_items(calls), read_items(results), read_items([*results[1:]])]
     body = {"instructions": "Be brief."}
-    joined = FORM_OF.going_on(body, [m for t in turns[:-1] for m in t], turns[-1])
+    joined = FORM_OF.full_conversation(body, [m for t in turns[:-1] for m in t], turns[-1])
     at_once = read_items([*given_items, *calls, *results, *results[1:]])
     assert joined == (Message("system", (Text("Be brief."),)), *at_once)
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from proxy.events import Event
 from proxy.model import ModelRequest, ToolChoice
-from proxy.protocols.base import WriteOptions
 from proxy.protocols.chat.protocol import ChatProtocol
+from proxy.protocols.streams import WriteOptions
 
 CHAT = ChatProtocol()
 

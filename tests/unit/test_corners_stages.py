@@ -11,7 +11,7 @@ from proxy.errors import Defect, GatewayError
 from proxy.events import MAX_CHOICES, BlockKind, Call, Close, Delta, Event, Fault, Finish, Kind, Open, Start
 from proxy.events import Opaque as OpaqueEvent
 from proxy.folding import finished, fold, unfold
-from proxy.model import ModelReply, Opaque, Part, Reasoning, Refusal, ReplyChoice, Text, ToolUse, replace
+from proxy.model import ModelReply, OpaquePart, Part, Reasoning, Refusal, ReplyChoice, Text, ToolUse, replace
 from proxy.pipeline import mapping
 from proxy.pipeline.mapping import MapStage
 from proxy.pipeline.relay import Relay
@@ -48,7 +48,7 @@ PARTS: dict[str, Part] = {
     "written_call": ToolUse("c3", "f", "{}", extra={"source": "<call>", "chat": {"x": 1}}),
     "silent_source": ToolUse("c4", "f", "{}", extra={"source": ""}),
     "custom": ToolUse("c5", "g", "raw", "custom", "group"),
-    "opaque": Opaque("responses", {"type": "web_search_call"}),
+    "opaque": OpaquePart("responses", {"type": "web_search_call"}),
 }
 
 

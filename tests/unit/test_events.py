@@ -23,8 +23,7 @@ from proxy.events import (
     text_block,
 )
 from proxy.folding import fold, unfold
-from proxy.model import ModelReply, Reasoning, ReplyChoice, Text, ToolUse, Usage, merged
-from proxy.model import Opaque as OpaquePart
+from proxy.model import ModelReply, OpaquePart, Reasoning, ReplyChoice, Text, ToolUse, Usage, merged
 from proxy.stream_grammar import check, normalise
 from tests.strategies import replies, rich_replies, rich_streams, streams
 

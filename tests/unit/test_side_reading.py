@@ -19,10 +19,10 @@ from proxy.pipeline.middleware import Middleware
 from proxy.pipeline.passing import PassThrough, SideReader
 from proxy.pipeline.relay import Relay
 from proxy.pipeline.stages import FinishStage, WatchStage
-from proxy.protocols.base import WriteOptions
 from proxy.protocols.chat.protocol import ChatProtocol
 from proxy.protocols.chat.reader import ChatReader
 from proxy.protocols.chat.writer import ChatWriter
+from proxy.protocols.streams import WriteOptions
 from proxy.registry import registries
 from proxy.testing import Answer, Asked, Script, Upstream, chunk, frame
 from tests.chunks import reads

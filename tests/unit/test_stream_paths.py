@@ -24,11 +24,11 @@ from proxy.pipeline.stages import FinishStage, Stage, WatchStage
 from proxy.pipeline.stream_paths import FastPath, Transcode, text_may_pass
 from proxy.pipeline.unopened import Learned, Unopened, kind_of
 from proxy.pipeline.unwrapping import UnwrapStage
-from proxy.protocols.base import WriteOptions
 from proxy.protocols.chat.reader import ChatReader
 from proxy.protocols.chat.writer import ChatWriter
 from proxy.protocols.messages.writer import MessagesWriter
 from proxy.protocols.responses.writer import ResponsesWriter
+from proxy.protocols.streams import WriteOptions
 from proxy.record import AccessRecord
 from proxy.testing import chunk, frame
 from tests.chunks import reads
