@@ -54,7 +54,7 @@ FAULTS: Final = (
     ),
     Fault(
         "noise-no-delta", "proxy/protocols/noise.py",
-        'any(map(_says, choices)) else "no_delta"', 'any(map(_says, choices)) else None',
+        'any(map(_has_content, choices)) else "no_delta"', 'any(map(_has_content, choices)) else None',
         "a choice without a delta ends strict clients", ("tests/protocols/test_noise.py",),
     ),
     Fault(
@@ -201,7 +201,7 @@ FAULTS: Final = (
     ),
     Fault(
         "responses-noted-text-joins-another", "proxy/protocols/responses/writer.py",
-        " and (_own(block.late) or _own(block.opened.extra)):", " and False:",
+        " and (_has_fields(block.late) or _has_fields(block.opened.extra)):", " and False:",
         "a text behind one with annotations becomes part of it", WRITERS,
     ),
     Fault(

@@ -31,7 +31,7 @@ TOOLS = [
 ]  # fmt: skip
 SERVED: list[Event] = [
     START,
-    FORM.listed("calc", [ServedTool("add", SPEC, reads=True)], None),
+    FORM.listed("calc", [ServedTool("add", SPEC, read_only=True)], None),
     FORM.listed("files", [], "it cannot be reached"),
     FORM.ran(WRITE, "written", False, "mcpr_1"),
     *text(0, "Let me ", "add."),

@@ -109,7 +109,7 @@ def test_what_another_version_wrote_is_refused(kept: dict[str, Any]) -> None:
 @pytest.mark.parametrize("form", [FORM - 1, FORM + 1])
 def test_another_form_is_refused(form: int) -> None:
     with pytest.raises(
-        UnknownForm, match=rf"^a kept response has form {form}, and .* reads {FORM} only: empty the store"
+        UnknownForm, match=rf"^a stored response has form {form}, and .* reads only form {FORM}: empty the store"
     ):
         read_turn({**write_turn(turn()), "form": form})
 

@@ -93,14 +93,17 @@ def is_written_again(name: str) -> None:
     [
         (
             {"form": 9},
-            "a kept response has form 9, and this version of the gateway reads 4 only: empty the store, or run",
+            "a stored response has form 9, and this version of the gateway reads only form 4: empty the store, or run",
         ),
         (
             {"form": 3},
-            "a kept response has form 3, and this version of the gateway reads 4 only: empty the store, or run",
+            "a stored response has form 3, and this version of the gateway reads only form 4: empty the store, or run",
         ),
-        ({"mood": "good"}, "a kept response holds what this version of the gateway does not know"),
-        ({"input": [{"role": "user", "parts": [{"type": "hologram"}]}]}, "a kept response holds what this version"),
+        ({"mood": "good"}, "a stored response has content that this version of the gateway does not know"),
+        (
+            {"input": [{"role": "user", "parts": [{"type": "hologram"}]}]},
+            "a stored response has content that this version",
+        ),
         ({"form": "x"}, "a kept response is damaged"),
         ({"input": 3}, "a kept response is damaged"),
         ({"said": {"input": "hi"}}, "a kept response is damaged"),

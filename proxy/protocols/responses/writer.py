@@ -219,9 +219,7 @@ class ResponsesWriter:
                 if block.late:
                     block.item.learn(block.late)
                 block.item.close(block.closed)
-                if block.opened.kind is BlockKind.TEXT and (
-                    _has_own_fields(block.late) or _has_own_fields(block.opened.extra)
-                ):
+                if block.opened.kind is BlockKind.TEXT and (_has_fields(block.late) or _has_fields(block.opened.extra)):
                     self._message = None  # another text is another message
                 if block.opened.kind is BlockKind.TOOL_CALL and block.closed == "complete":
                     self._called = True
@@ -240,7 +238,7 @@ class ResponsesWriter:
                 return TextSink()
             case BlockKind.REASONING if field != "inline":
                 return ReasoningItem(self, as_shown(opened.extra, self._options))
-        if self._message is None or (opened.kind is BlockKind.TEXT and _has_own_fields(opened.extra)):
+        if self._message is None or (opened.kind is BlockKind.TEXT and _has_fields(opened.extra)):
             self._message = TextItem(self, opened.extra if opened.kind is BlockKind.TEXT else EMPTY)
         inline = opened.kind is BlockKind.REASONING
         return InlineReasoning(self._message, self._options.reasoning_tags) if inline else self._message
@@ -391,6 +389,6 @@ class _UnmodelledItem(_QueuedBlock):
         self.wire = self.begun = item
 
 
-def _has_own_fields(extra: Extra) -> bool:
+def _has_fields(extra: Extra) -> bool:
     """True if an `extra` has fields of this protocol."""
     return bool(extra) and PROTOCOL in extra
