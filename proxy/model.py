@@ -449,6 +449,7 @@ class Usage:
 
     @property
     def total_tokens(self) -> int:
+        """The sum of input and output tokens."""
         return self.input_tokens + self.output_tokens
 
 

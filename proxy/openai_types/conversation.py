@@ -23,6 +23,7 @@ class Usage(Wire):
 
     @property
     def total_tokens(self) -> int:
+        """The sum of both counts."""
         return self.prompt_tokens + self.completion_tokens
 
     @classmethod
@@ -31,6 +32,7 @@ class Usage(Wire):
         return cls(fields.get("prompt_tokens", int), fields.get("completion_tokens", int))
 
     def encode(self) -> dict[str, Any]:
+        """Returns the JSON object."""
         return {
             "prompt_tokens": self.prompt_tokens,
             "completion_tokens": self.completion_tokens,
@@ -72,6 +74,7 @@ class ChatRequest(Wire):
         )
 
     def encode(self) -> dict[str, Any]:
+        """Returns the JSON object; fields in `extra` are written unchanged."""
         return {
             **self.extra,
             "model": self.model,
@@ -118,6 +121,7 @@ class Choice(Wire):
         return cls(fields.get("index", int), message, delta, reason)
 
     def encode(self) -> dict[str, Any]:
+        """Returns the JSON object."""
         if self.message is not None:
             content = {"message": {"refusal": None, **self.message.encode()}}
         else:
@@ -151,6 +155,7 @@ class ChatResponse(Wire):
         )
 
     def encode(self) -> dict[str, Any]:
+        """Returns the JSON object."""
         return {
             "id": self.id,
             "object": self.object,

@@ -50,6 +50,7 @@ class ToolResultContent(Wire):
         return cls.json(value)
 
     def encode(self) -> Any:
+        """Returns the JSON value; text is a string."""
         return self.value
 
 
@@ -68,6 +69,7 @@ class ToolResult(Wire):
         return cls(fields.get("tool_call_id", str), ToolResultContent.json(value["content"]))
 
     def encode(self) -> dict[str, Any]:
+        """Returns the JSON object."""
         return {"tool_call_id": self.tool_call_id, "content": self.content.encode()}
 
     def message(self) -> Message:

@@ -107,12 +107,12 @@ class _Speaker:
     def statuses(self) -> dict[int, list[str]]:
         """Descriptions of error codes, by the status that this protocol gives them. Without the statuses that
         documented operations never answer: 405 (another method), 426 (another protocol), 499 (only logged)."""
-        found: dict[int, list[str]] = {}
+        descriptions: dict[int, list[str]] = {}
         for code, row in CODES.items():
             if row.status not in (405, 426, 499):
                 status = self.side.status_of(GatewayError("", code=code))
-                found.setdefault(status, []).append(f"`{code}`: {row.when}")
-        return dict(sorted(found.items()))
+                descriptions.setdefault(status, []).append(f"`{code}`: {row.when}")
+        return dict(sorted(descriptions.items()))
 
 
 class _Document:

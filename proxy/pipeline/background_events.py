@@ -14,7 +14,7 @@ from aiohttp import web
 from ..errors import GatewayError
 from ..ingress.liveness import LivenessMonitor
 from ..protocols.streams import KEEPALIVE
-from ..protocols.turn import RUNNING, Turn
+from ..protocols.turn import RUNNING, StoredTurn
 from ..protocols.turn_form import TurnForm
 from ..store.base import StoreUnavailable
 from .stored import Conversations
@@ -35,7 +35,7 @@ def lease_id(ident: str) -> str:
     return f"lease_{ident}"
 
 
-def runs(turn: Turn | None) -> bool:
+def runs(turn: StoredTurn | None) -> bool:
     """Whether a turn is there that is not over."""
     return turn is not None and turn.status in RUNNING
 
@@ -44,7 +44,7 @@ class EventLog:
     """The events of one answer on their way to the store, of which at most `most` bytes are kept. `news`: there are
     some that the store does not have. `turn` is whose they are."""
 
-    turn: Turn
+    turn: StoredTurn
 
     def __init__(self, conversations: Conversations, most: int) -> None:
         self.news = asyncio.Event()
@@ -93,7 +93,7 @@ class EventLog:
 
     async def _write(self, number: int, frames: Sequence[str]) -> None:
         turn = self.turn
-        entry = Turn(
+        entry = StoredTurn(
             id=events_id(turn.id, number),
             owner=turn.owner,
             ancestors=(turn.id,),
@@ -115,7 +115,7 @@ class Follower:
     `silence_s`: how long that may be silent before a sign of life."""
 
     def __init__(
-        self, conversations: Conversations, silence_s: float, turn: Turn, form: TurnForm, after: int = -1
+        self, conversations: Conversations, silence_s: float, turn: StoredTurn, form: TurnForm, after: int = -1
     ) -> None:
         self._conversations = conversations
         self._silence_s = silence_s
@@ -194,7 +194,7 @@ class Follower:
         return frames
 
 
-async def settled(conversations: Conversations, turn: Turn, form: TurnForm) -> Turn:
+async def settled(conversations: Conversations, turn: StoredTurn, form: TurnForm) -> StoredTurn:
     """The turn as it is: one that somebody should be making and nobody is has failed (rule 2). Raises
     `StoreUnavailable`."""
     if not runs(turn) or MARK not in turn.extra:
@@ -211,7 +211,7 @@ async def settled(conversations: Conversations, turn: Turn, form: TurnForm) -> T
     return failed or await conversations.get(turn.id, turn.owner) or turn
 
 
-async def forget_events(conversations: Conversations, turn: Turn) -> None:
+async def forget_events(conversations: Conversations, turn: StoredTurn) -> None:
     """Delete the events of a response. Raises `StoreUnavailable`."""
     number = 0
     while MARK in turn.extra and await conversations.delete(events_id(turn.id, number), turn.owner):

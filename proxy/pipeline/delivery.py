@@ -37,7 +37,7 @@ from ..model import EMPTY, ModelRequest, merged
 from ..observability.telemetry import Metrics
 from ..protocols.base import ClientSide
 from ..protocols.sides import ClientSides
-from ..protocols.turn import Turn
+from ..protocols.turn import StoredTurn
 from ..protocols.wire import dump_in_pieces
 from ..ratelimit.admission import SLOT, Admission
 from ..record import AccessRecord, Observe, ReadRequest
@@ -330,7 +330,7 @@ class Delivery:
             return await self._attend(detached, exchange.record, exchange.id, alone, share)
 
         begun = await background.begin(request, exchange, work)
-        if not isinstance(begun, Turn):
+        if not isinstance(begun, StoredTurn):
             return begun
         if (slot := request.get(SLOT)) is not None:
             await slot.end()  # it has a place of its own, and its client may ask for it meanwhile

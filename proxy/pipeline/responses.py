@@ -14,7 +14,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from ..errors import ClientFault, quote
-from ..protocols.turn import RUNNING, Turn
+from ..protocols.turn import RUNNING, StoredTurn
 from ..protocols.turn_form import TurnForm
 from ..protocols.wire import dump, dump_in_pieces
 from ..store.base import BudgetExceeded, ReadBudget, StoreUnavailable
@@ -146,7 +146,7 @@ async def cancel(request: web.Request) -> web.StreamResponse:
 
 
 @asynccontextmanager
-async def _turn(request: web.Request, *, limited: bool = True) -> AsyncIterator[tuple[Turn, AdmittedRequest]]:
+async def _turn(request: web.Request, *, limited: bool = True) -> AsyncIterator[tuple[StoredTurn, AdmittedRequest]]:
     """The turn that a request is about. The request is held against the limits, unless it is not `limited`, and the
     bytes of a large turn count in the budget of bodies (R33.2)."""
     ident, owner = request.match_info["id"], request[OWNER]
@@ -169,7 +169,7 @@ async def _turn(request: web.Request, *, limited: bool = True) -> AsyncIterator[
         yield turn, asked
 
 
-async def _answer(asked: AdmittedRequest, turn: Turn, write: Callable[[], bytes]) -> web.StreamResponse:
+async def _answer(asked: AdmittedRequest, turn: StoredTurn, write: Callable[[], bytes]) -> web.StreamResponse:
     """Sends what `write` returns. It is written in a thread for a large turn."""
     body = await offload(turn.size > OFFLOAD_BYTES or len(turn.messages) > OFFLOAD_MESSAGES, write)
     return await asked.send(web.Response(body=body, content_type="application/json"))

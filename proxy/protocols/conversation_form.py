@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from ..errors import ClientFault
-from .turn import Turn
+from .turn import StoredTurn
 
 Items = Sequence[Mapping[str, Any]]
 
@@ -20,27 +20,27 @@ class ConversationForm(Protocol):
     def named(self, body: Mapping[str, Any]) -> str | None:
         """Returns the id of the conversation that a request continues; None if it names none."""
 
-    def new(self, owner: str, metadata: Mapping[str, Any], items: Items, created: float, expires: float) -> Turn:
+    def new(self, owner: str, metadata: Mapping[str, Any], items: Items, created: float, expires: float) -> StoredTurn:
         """Returns a conversation with a new id. `items` have ids."""
 
-    def is_conversation(self, turn: Turn | None) -> bool:
+    def is_conversation(self, turn: StoredTurn | None) -> bool:
         """True if a stored turn is a conversation."""
 
-    def items_of(self, turn: Turn) -> Items:
+    def items_of(self, turn: StoredTurn) -> Items:
         """Returns the items of a conversation, oldest first."""
 
     def changed(
-        self, turn: Turn, expires: float, *, items: Items | None = None, metadata: Mapping[str, Any] | None = None
-    ) -> Turn:
+        self, turn: StoredTurn, expires: float, *, items: Items | None = None, metadata: Mapping[str, Any] | None = None
+    ) -> StoredTurn:
         """Returns the conversation with other items or metadata, which expires at `expires` at the earliest."""
 
-    def appended(self, turn: Turn, new: Items, expires: float) -> Turn:
+    def appended(self, turn: StoredTurn, new: Items, expires: float) -> StoredTurn:
         """Returns the conversation with new items appended, except those that it already has."""
 
     def with_ids(self, items: Iterable[Mapping[str, Any]]) -> Items:
         """Returns a client's items in the form in which a conversation stores them, with ids."""
 
-    def resource(self, turn: Turn) -> dict[str, Any]:
+    def resource(self, turn: StoredTurn) -> dict[str, Any]:
         """Returns the JSON object of a conversation that clients get."""
 
     def check(self, body: Mapping[str, Any]) -> None:

@@ -94,8 +94,8 @@ def _named(file: Mapping[str, Any]) -> FileContent:
     """Returns a file from OpenAI's object."""
     name, data, url, ident = (_text(file.get(key)) for key in ("filename", "file_data", "file_url", "file_id"))
     media = _ENDINGS.get((name or url or "").rsplit(".", 1)[-1].lower(), _UNKNOWN)
-    if data is not None and (found := _DATA_URL.fullmatch(data)) is not None:
-        media, data = found[1] or media, found[2]
+    if data is not None and (match := _DATA_URL.fullmatch(data)) is not None:
+        media, data = match[1] or media, match[2]
     elif data is not None and data.startswith("JVBERi0"):
         media = PDF
     return FileContent(name, media, data=data, url=url, file_id=ident)

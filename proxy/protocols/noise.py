@@ -105,14 +105,14 @@ def without_noise(answer: Mapping[str, Any], key: str, note: Note) -> Mapping[st
     items = answer.get(key)
     if not isinstance(items, list):
         return answer
-    kept: list[Any] = []
+    items_left: list[Any] = []
     for item in items:
         kind = of_item(item) if isinstance(item, dict) else None
         if kind is None:
-            kept.append(item)
+            items_left.append(item)
         else:
             note(LEFT_OUT, kind)
-    return answer if len(kept) == len(items) else {**answer, key: kept}
+    return answer if len(items_left) == len(items) else {**answer, key: items_left}
 
 
 Judge = Callable[[str | None, Mapping[str, Any]], str | None]

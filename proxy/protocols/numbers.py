@@ -97,19 +97,19 @@ def with_rest(written: dict[str, Any], rest: Mapping[str, Any]) -> dict[str, Any
 
 
 def usage_of(
-    given: Any, written: Any, *, cached: Any = None, stored: Any = None, thought: Any = None, extra: Extra = EMPTY
+    prompt: Any, answer: Any, *, cached: Any = None, stored: Any = None, reasoning: Any = None, extra: Extra = EMPTY
 ) -> Usage | None:
     """Returns the token counts of one answer. One of prompt and answer may be `missing`, further counts are 0 then.
     Returns None if both are missing or a count is impossible, so that no limit is charged. `cached` and `stored` are
-    part of the prompt's count `given`; `thought` is the reasoning part of the answer's count `written`."""
-    if type(given) not in (int, float):
+    part of the count of the `prompt`, `reasoning` of the count of the `answer`."""
+    if type(prompt) not in (int, float):
         missing: Literal["input", "output"] | None = "input"
     else:
-        missing = None if type(written) in (int, float) else "output"
-    if missing == "input" and type(written) not in (int, float):
+        missing = None if type(answer) in (int, float) else "output"
+    if missing == "input" and type(answer) not in (int, float):
         return None
     counts: list[int] = []
-    for value in (given, written, cached, stored, thought):
+    for value in (prompt, answer, cached, stored, reasoning):
         if type(value) not in (int, float):
             counts.append(0)
         elif 0 <= value <= MAX_TOKENS:

@@ -67,9 +67,9 @@ def without_opaque(extra: Extra, protocol: str, opaque: frozenset[str]) -> Extra
     fields = fields_of(extra, protocol)
     if opaque.isdisjoint(fields):
         return extra
-    kept = {key: value for key, value in fields.items() if key not in opaque}
+    remaining = {key: value for key, value in fields.items() if key not in opaque}
     rest = {key: value for key, value in extra.items() if key not in (protocol, SERVER)}
-    return ({**rest, protocol: kept} if kept else rest) or EMPTY
+    return ({**rest, protocol: remaining} if remaining else rest) or EMPTY
 
 
 # --- on the way in --------------------------------------------------------------------------------------------------
@@ -127,13 +127,13 @@ def _continues(part: Reasoning) -> bool:
 
 def _unsealed(extra: Extra) -> Extra:
     """Returns `extra` without the fields that hold a sealed text."""
-    kept: dict[str, Any] = {}
+    remaining: dict[str, Any] = {}
     for protocol, fields in extra.items():
         if isinstance(fields, Mapping):
             fields = {key: value for key, value in fields.items() if not sealed_in(value)}
         if fields:
-            kept[protocol] = fields
-    return kept or EMPTY
+            remaining[protocol] = fields
+    return remaining or EMPTY
 
 
 # --- to a server ----------------------------------------------------------------------------------------------------

@@ -71,9 +71,9 @@ def read_overflow(text: str) -> Overflow | None:
     window: int | None = None
     prompt = output = 0
     totals: list[int] = []
-    for found in _NUMBER.finditer(text):
-        before, after = text[max(0, found.start() - 60) : found.start()], text[found.end() : found.end() + 30]
-        count = int(found[0].replace(",", ""))
+    for match in _NUMBER.finditer(text):
+        before, after = text[max(0, match.start() - 60) : match.start()], text[match.end() : match.end() + 30]
+        count = int(match[0].replace(",", ""))
         if _OTHER_UNIT.match(after):
             continue
         if _OUTPUT.match(after) or _OUTPUT_BEFORE.search(before):

@@ -20,7 +20,7 @@ from typing import Any, Final, TypeVar
 
 from ..model import Attempt, Image, Message, OpaquePart, Part, Reasoning, Refusal, Text, ToolResult, ToolUse
 from .responses.turns import read_stored_turn
-from .turn import Turn
+from .turn import StoredTurn
 
 T = TypeVar("T")
 
@@ -53,7 +53,7 @@ def _fields(kind: type[Any]) -> tuple[tuple[str, Any], ...]:
 _Fields = tuple[tuple[str, Any], ...]
 _MESSAGE: Final = _fields(Message)
 _MESSAGES: Final = ("input", "output", "rounds")
-_TURN: Final = tuple(field for field in _fields(Turn) if field[0] not in ("said", "size"))
+_TURN: Final = tuple(field for field in _fields(StoredTurn) if field[0] not in ("said", "size"))
 _PARTS: Final = {kind: (name, _fields(kind)) for name, kind in _KINDS.items()}
 
 
@@ -80,12 +80,12 @@ def read_messages(stored: Iterable[Mapping[str, Any]]) -> tuple[Message, ...]:
     )
 
 
-def write_turn(turn: Turn) -> dict[str, Any]:
+def write_turn(turn: StoredTurn) -> dict[str, Any]:
     """Returns the turn as a JSON object, without `said`, which is JSON already."""
     return _write(turn, {"form": FORM}, _TURN)
 
 
-def read_turn(stored: Mapping[str, Any]) -> Turn:
+def read_turn(stored: Mapping[str, Any]) -> StoredTurn:
     """Returns the turn in an object that this version wrote, `said` included. Raises `UnknownForm`; `KeyError` or
     `TypeError` for anything that `write_turn` did not write."""
     values = dict(stored)
@@ -100,7 +100,7 @@ def read_turn(stored: Mapping[str, Any]) -> Turn:
     if "said" in values:
         asked, answered = read_stored_turn(values["said"])
         values["input"], values["output"] = values["input"] or asked, values["output"] or answered
-    return _read(Turn, values)
+    return _read(StoredTurn, values)
 
 
 def _write(value: Any, written: dict[str, Any], fields: _Fields) -> dict[str, Any]:

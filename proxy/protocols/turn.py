@@ -22,7 +22,7 @@ RUNNING: Final = frozenset({"queued", "in_progress"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class StoredTurn:
     """One request and its answer.
 
     `owner` is a hash of the client's API key, empty without keys; `ancestors` are the ids of the earlier turns, oldest

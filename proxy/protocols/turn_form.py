@@ -9,7 +9,7 @@ from ..errors import GatewayError
 from ..model import Message, ModelReply, ModelRequest, OpaquePart
 from .conversation_form import ConversationForm
 from .streams import WriteOptions
-from .turn import Turn
+from .turn import StoredTurn
 
 
 class TurnForm(Protocol):
@@ -38,7 +38,7 @@ class TurnForm(Protocol):
         """Returns the full conversation of a request: the `earlier` messages followed by its `own`."""
         return (*earlier, *own)
 
-    def with_tools(self, request: ModelRequest, body: Mapping[str, Any], earlier: Sequence[Turn]) -> ModelRequest:
+    def with_tools(self, request: ModelRequest, body: Mapping[str, Any], earlier: Sequence[StoredTurn]) -> ModelRequest:
         """Returns `request` with the tools listed in `earlier` turns added (R28.1); the same object if there are
         none."""
         return request
@@ -59,7 +59,7 @@ class TurnForm(Protocol):
         """Returns the id of the turn that contains an item; None if the item's id does not contain it."""
         return None
 
-    def items(self, turn: Turn) -> Iterable[tuple[str, Mapping[str, Any]]]:
+    def items(self, turn: StoredTurn) -> Iterable[tuple[str, Mapping[str, Any]]]:
         """Returns the items of a turn, each with its id."""
         return ()
 
@@ -73,33 +73,33 @@ class TurnForm(Protocol):
     def new_id(self) -> str:
         """Returns a new id for a turn."""
 
-    def begun(self, turn: Turn, options: WriteOptions) -> Turn:
+    def begun(self, turn: StoredTurn, options: WriteOptions) -> StoredTurn:
         """Returns `turn` with the form that clients get of it while its answer is being made."""
         return turn
 
-    def finished(self, turn: Turn, reply: ModelReply, options: WriteOptions) -> Turn:
+    def finished(self, turn: StoredTurn, reply: ModelReply, options: WriteOptions) -> StoredTurn:
         """Returns `turn` with its complete answer. A streamed turn was passed to `begun` before."""
 
     def broken_off(
         self,
-        turn: Turn,
+        turn: StoredTurn,
         reply: ModelReply,
         options: WriteOptions,
         status: Literal["failed", "cancelled"],
         error: GatewayError | None = None,
-    ) -> Turn:
+    ) -> StoredTurn:
         """Returns `turn` with an answer that ended with an error or was cancelled after `reply`."""
 
-    def queued(self, turn: Turn, options: WriteOptions) -> tuple[Turn, bytes]:
+    def queued(self, turn: StoredTurn, options: WriteOptions) -> tuple[StoredTurn, bytes]:
         """Returns `turn`, waiting to be answered in the background, with the form that clients get of it, and the first
         frames of its stream. Later frames continue their numbers."""
         raise NotImplementedError  # only for protocols with answers in the background
 
-    def ended(self, turn: Turn, status: Literal["failed", "cancelled"], error: GatewayError | None) -> Turn:
+    def ended(self, turn: StoredTurn, status: Literal["failed", "cancelled"], error: GatewayError | None) -> StoredTurn:
         """Returns a stored `turn` as failed or cancelled, when its answer will not be continued."""
         raise NotImplementedError
 
-    def last_frame(self, turn: Turn, number: int) -> bytes:
+    def last_frame(self, turn: StoredTurn, number: int) -> bytes:
         """Returns the last frame, with this number, of the stream of a finished turn."""
         raise NotImplementedError
 
@@ -107,8 +107,8 @@ class TurnForm(Protocol):
         """True if a stream ends with this frame."""
         raise NotImplementedError
 
-    def shown(self, turn: Turn) -> dict[str, Any]:
+    def shown(self, turn: StoredTurn) -> dict[str, Any]:
         """Returns the JSON object of a turn that clients get."""
 
-    def listed(self, turn: Turn) -> Sequence[Mapping[str, Any]]:
+    def listed(self, turn: StoredTurn) -> Sequence[Mapping[str, Any]]:
         """Returns the items of the request that began the turn."""

@@ -18,7 +18,7 @@ from proxy.events import Event, Start
 from proxy.model import Message, ModelReply
 from proxy.protocols.base import ProtocolPath
 from proxy.protocols.streams import StreamWriter, WriteOptions
-from proxy.protocols.turn import Turn
+from proxy.protocols.turn import StoredTurn
 from proxy.protocols.turn_form import TurnForm
 from proxy.protocols.wire import dump
 from proxy.registry import registries
@@ -129,18 +129,18 @@ class TinyTurns(TurnForm):
     def new_id(self) -> str:
         return f"tiny_{uuid4().hex}"
 
-    def finished(self, turn: Turn, reply: ModelReply, options: WriteOptions) -> Turn:
+    def finished(self, turn: StoredTurn, reply: ModelReply, options: WriteOptions) -> StoredTurn:
         return replace(turn, output=(Message("assistant", reply.choices[0].parts),), status="completed")
 
     def broken_off(
-        self, turn: Turn, reply: ModelReply, options: WriteOptions, status: Any, error: GatewayError | None = None
-    ) -> Turn:
+        self, turn: StoredTurn, reply: ModelReply, options: WriteOptions, status: Any, error: GatewayError | None = None
+    ) -> StoredTurn:
         return replace(self.finished(turn, reply, options), status=status)
 
-    def shown(self, turn: Turn) -> dict[str, Any]:
+    def shown(self, turn: StoredTurn) -> dict[str, Any]:
         return {"turn": turn.id, "text": "".join(message.text for message in turn.output)}
 
-    def listed(self, turn: Turn) -> Sequence[Mapping[str, Any]]:
+    def listed(self, turn: StoredTurn) -> Sequence[Mapping[str, Any]]:
         return [{"who": message.role, "text": message.text} for message in turn.input]
 
 

@@ -28,7 +28,7 @@ from proxy.protocols.responses.reply import broken_off, finished
 from proxy.protocols.responses.turns import ResponsesTurns
 from proxy.protocols.stored_form import _KINDS, FORM, UnknownForm, read_messages, read_turn, write_messages, write_turn
 from proxy.protocols.streams import WriteOptions
-from proxy.protocols.turn import Turn
+from proxy.protocols.turn import StoredTurn
 from proxy.protocols.wire import dump, load
 from proxy.store.encoding import MAX_TURN_BYTES, decode, encode
 from tests.protocols.published import SHARED, captured_responses_requests
@@ -39,11 +39,11 @@ FORM_OF = ResponsesTurns()
 IDENT = f"resp_{'1' * 29}000"
 
 
-def turn(**fields: Any) -> Turn:
-    return Turn(**{"id": IDENT, "owner": "", "status": "in_progress", "created": 1.0, "expires": 2.0, **fields})
+def turn(**fields: Any) -> StoredTurn:
+    return StoredTurn(**{"id": IDENT, "owner": "", "status": "in_progress", "created": 1.0, "expires": 2.0, **fields})
 
 
-def again(kept: Turn) -> Turn:
+def again(kept: StoredTurn) -> StoredTurn:
     """As it comes back from a store."""
     return decode(encode(kept, MAX_TURN_BYTES))
 

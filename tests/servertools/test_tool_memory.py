@@ -21,7 +21,7 @@ from proxy.model import Message, ModelRequest, Text, ToolResult, ToolUse
 from proxy.pipeline.exchange import Exchange
 from proxy.pipeline.stored import Conversations
 from proxy.pipeline.tool_memory import MAX_LOOKUPS, ToolMemory, is_marked, keep, marked_id, restored
-from proxy.protocols.turn import Turn
+from proxy.protocols.turn import StoredTurn
 from proxy.record import AccessRecord
 from proxy.store.base import ReadBudget, StoreUnavailable
 from proxy.store.encoding import MAX_TURN_BYTES, decode, encode
@@ -37,17 +37,17 @@ class Kept:
     max_age_s = 60.0
 
     def __init__(self) -> None:
-        self.turns: dict[tuple[str, str], Turn] = {}
+        self.turns: dict[tuple[str, str], StoredTurn] = {}
         self.prolonged: list[str] = []
         self.asked: list[str] = []
         self.away = False
 
-    async def put(self, turn: Turn) -> None:
+    async def put(self, turn: StoredTurn) -> None:
         if self.away:
             raise StoreUnavailable("away")
         self.turns[turn.id, turn.owner] = turn
 
-    async def get(self, ident: str, owner: str, budget: ReadBudget) -> Turn | None:
+    async def get(self, ident: str, owner: str, budget: ReadBudget) -> StoredTurn | None:
         self.asked.append(ident)
         if self.away:
             raise StoreUnavailable("away")

@@ -12,7 +12,7 @@ import pytest
 from proxy.model import Image, Message, Reasoning, Text, ToolResult, ToolUse
 from proxy.protocols.responses.turns import ResponsesTurns
 from proxy.protocols.stored_form import FORM, write_turn
-from proxy.protocols.turn import Turn
+from proxy.protocols.turn import StoredTurn
 from proxy.protocols.wire import dump
 from proxy.store.base import StoreUnavailable
 from proxy.store.encoding import MAX_TURN_BYTES, decode, encode
@@ -119,7 +119,7 @@ def test_what_cannot_be_read_says_why(change: dict[str, Any], said: str) -> None
 
 def test_what_is_kept_says_itself() -> None:
     """The example of ADR 29."""
-    kept = Turn(
+    kept = StoredTurn(
         id="resp_1",
         owner="",
         input=(Message("user", (Text("hi"),)),),

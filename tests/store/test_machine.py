@@ -13,7 +13,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from proxy.protocols.turn import Turn
+from proxy.protocols.turn import StoredTurn
 from proxy.store.base import ResponseStore
 from proxy.store.memory import MemoryStore
 from proxy.store.sqlite import SqliteStore
@@ -61,7 +61,7 @@ class Comparison(RuleBasedStateMachine):
         lives=st.integers(-1, 30),
     )
     def put(self, ident: str, owner: str, ancestors: list[str], text: str, status: str, lives: int) -> None:
-        kept: Turn = turn(
+        kept: StoredTurn = turn(
             ident, owner=owner, ancestors=ancestors, text=text, status=status, expires=self.clock.now + lives * HOUR
         )
         self.both("put", kept)

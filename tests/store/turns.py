@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from proxy.model import Message, Text, ToolUse, scoped
-from proxy.protocols.turn import Turn, TurnStatus
+from proxy.protocols.turn import StoredTurn, TurnStatus
 
 START = 1_800_000_000.0
 HOUR = 3_600.0
@@ -32,9 +32,9 @@ def turn(
     status: TurnStatus = "completed",
     expires: float = START + DAY,
     **more: Any,
-) -> Turn:
+) -> StoredTurn:
     """A turn as the gateway would make it, in the form in which it comes back."""
-    return Turn(
+    return StoredTurn(
         id=ident,
         owner=owner,
         ancestors=tuple(ancestors),

@@ -18,14 +18,14 @@ _GROWING: Final = ("text", "summary")
 
 def opaque_of(fields: Mapping[str, Any]) -> Mapping[str, Any]:
     """Returns the opaque fields among the fields of a message or a delta."""
-    found: dict[str, Any] = {}
+    opaque: dict[str, Any] = {}
     if isinstance(details := fields.get("reasoning_details"), list) and details:
-        found["reasoning_details"] = details
+        opaque["reasoning_details"] = details
     if isinstance(extra := fields.get("extra_content"), dict) and any(
         isinstance(value, dict) and _SIGNATURE in value for value in extra.values()
     ):
-        found["extra_content"] = extra
-    return found or EMPTY
+        opaque["extra_content"] = extra
+    return opaque or EMPTY
 
 
 def without(fields: Mapping[str, Any], opaque: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -238,8 +238,8 @@ class ChatReader:
         if not has_content and (rest or (extra and _has_tokens(choice["logprobs"])) or rest_of(choice, CHOICE)):
             if len(out) == before and not calls:
                 return False
-            kept = {key: value for key, value in choice.items() if key not in CHOICE or key == "logprobs"}
-            unmodelled = {**kept, "index": answer.index, "delta": rest, "finish_reason": None}
+            fields = {key: value for key, value in choice.items() if key not in CHOICE or key == "logprobs"}
+            unmodelled = {**fields, "index": answer.index, "delta": rest, "finish_reason": None}
             out.append(Opaque(PROTOCOL, {"choices": [unmodelled]}))
         return True
 

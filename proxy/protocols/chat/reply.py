@@ -197,14 +197,16 @@ def probabilities(logprobs: Any) -> Mapping[str, Any]:
     """Returns the token probabilities of a choice as an `extra`, in Chat's form, also if they came in that of the
     legacy text protocol."""
     if isinstance(logprobs, dict) and isinstance(tokens := logprobs.get("tokens"), list):
-        chances, others = (_padded(logprobs.get(key), len(tokens)) for key in ("token_logprobs", "top_logprobs"))
+        token_probabilities, others = (
+            _padded(logprobs.get(key), len(tokens)) for key in ("token_logprobs", "top_logprobs")
+        )
         logprobs = {
             "content": [
                 {
                     **_token(token, chance),
                     "top_logprobs": [_token(*one) for one in top.items()] if isinstance(top, dict) else [],
                 }
-                for token, chance, top in zip(tokens, chances, others, strict=True)
+                for token, chance, top in zip(tokens, token_probabilities, others, strict=True)
             ],
             "refusal": None,
         }
@@ -264,9 +266,9 @@ def prose(source: Mapping[str, Any]) -> Iterator[tuple[Prose, str]]:
     """Yields the texts of a message or a delta with their kinds, in the order of rule 3. Content parts other than text
     and reasoning are left out."""
     for key in REASONING:
-        thought = source.get(key)
-        if thought and isinstance(thought, str):
-            yield BlockKind.REASONING, thought
+        reasoning = source.get(key)
+        if reasoning and isinstance(reasoning, str):
+            yield BlockKind.REASONING, reasoning
             break  # servers that fill two of them repeat the same text
     content = source.get("content")
     if isinstance(content, str):
@@ -311,24 +313,28 @@ def read_usage(usage: Any) -> Usage | None:
     given, the other is the difference."""
     if not isinstance(usage, dict):
         return None
-    given, written, total = usage.get("prompt_tokens"), usage.get("completion_tokens"), usage.get("total_tokens")
+    prompt_tokens, completion_tokens, total = (
+        usage.get("prompt_tokens"),
+        usage.get("completion_tokens"),
+        usage.get("total_tokens"),
+    )
     if type(total) is int:
-        if written is None and type(given) is int and total >= given:
-            written = total - given
-        elif given is None and type(written) is int and total >= written:
-            given = total - written
+        if completion_tokens is None and type(prompt_tokens) is int and total >= prompt_tokens:
+            completion_tokens = total - prompt_tokens
+        elif prompt_tokens is None and type(completion_tokens) is int and total >= completion_tokens:
+            prompt_tokens = total - completion_tokens
     if usage.keys() <= _TOTALS:
-        return usage_of(given, written)
+        return usage_of(prompt_tokens, completion_tokens)
     prompt = usage.get("prompt_tokens_details")
     completion = usage.get("completion_tokens_details")
     prompt = prompt if isinstance(prompt, dict) else {}
     completion = completion if isinstance(completion, dict) else {}
     return usage_of(
-        given,
-        written,
+        prompt_tokens,
+        completion_tokens,
         cached=prompt.get("cached_tokens"),
         stored=prompt.get("cache_write_tokens"),
-        thought=completion.get("reasoning_tokens"),
+        reasoning=completion.get("reasoning_tokens"),
         extra=scoped(PROTOCOL, rest_of_counts(usage, _COUNTS)),
     )
 
@@ -380,7 +386,7 @@ def write_reply(reply: ModelReply, options: WriteOptions) -> bytes:
 
 
 def _write_choice(index: int, choice: ReplyChoice, options: WriteOptions) -> dict[str, Any]:
-    text = thoughts = refusal = ""
+    text = reasoning = refusal = ""
     uses: list[ToolUse] = []
     opaque: Mapping[str, Any] = EMPTY
     for part in choice.parts:
@@ -392,14 +398,14 @@ def _write_choice(index: int, choice: ReplyChoice, options: WriteOptions) -> dic
             opaque = joined(opaque, fields_of(part.extra, PROTOCOL)) if part.extra else opaque
             if not part.text:
                 continue
-            thoughts += part.text
+            reasoning += part.text
             if options.reasoning_field == "inline":
                 text += part.text.join(options.reasoning_tags)
         elif isinstance(part, Refusal):
             refusal += part.text
     message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": refusal or None}
-    if thoughts:
-        message |= dict.fromkeys(reasoning_keys(options.reasoning_field), thoughts)
+    if reasoning:
+        message |= dict.fromkeys(reasoning_keys(options.reasoning_field), reasoning)
     if opaque and options.reasoning_field != "drop":
         message |= opaque
     called = False

@@ -136,7 +136,7 @@ def _write_message(message: Message, parts: list[Part]) -> dict[str, Any]:
         for part in parts
         if isinstance(part, ToolUse)
     ]
-    thoughts = "".join(part.text for part in parts if isinstance(part, Reasoning))
+    reasoning = "".join(part.text for part in parts if isinstance(part, Reasoning))
     opaque: Mapping[str, Any] = EMPTY
     refusals = [part for part in parts if isinstance(part, Refusal) and not fields_of(part.extra, PROTOCOL)]
     content = [part for part in parts if not isinstance(part, (ToolUse, Reasoning)) and part not in refusals]
@@ -145,8 +145,8 @@ def _write_message(message: Message, parts: list[Part]) -> dict[str, Any]:
         written["name"] = message.name
     if refusals:
         written["refusal"] = "".join(part.text for part in refusals)
-    if thoughts:
-        written["reasoning_content"] = thoughts
+    if reasoning:
+        written["reasoning_content"] = reasoning
     for part in parts:
         if isinstance(part, Reasoning) and part.extra:
             opaque = joined(opaque, fields_of(part.extra, PROTOCOL))

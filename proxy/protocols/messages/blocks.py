@@ -222,11 +222,11 @@ def _write_image(image: Image) -> Mapping[str, Any]:
     fields = fields_of(image.extra, PROTOCOL)
     inside = fields.get("source")
     inside = inside if isinstance(inside, Mapping) else EMPTY
-    found = _DATA_URL.fullmatch(image.url)
+    match = _DATA_URL.fullmatch(image.url)
     source = (
         {"type": "url", "url": image.url}
-        if found is None
-        else {"type": "base64", "media_type": found[1], "data": found[2]}
+        if match is None
+        else {"type": "base64", "media_type": match[1], "data": match[2]}
     )
     return {**fields, "type": "image", "source": {**source, **inside}}
 

@@ -35,7 +35,7 @@ def in_force(
     deferred = {prompt_name(tool) for tool in tools if tool.received.get("defer_loading") is True}
     if len(deferred) == len(tools) or any(_is_search(tool) for tool in tools if deferred):
         deferred = set()  # the server finds them, or no search tool could
-    changes = list(_changes(messages, found=bool(deferred)))
+    changes = list(_changes(messages, with_results=bool(deferred)))
     if not deferred and not changes:
         return tools
     known = {prompt_name(tool): tool for tool in tools}
@@ -62,7 +62,7 @@ def _is_search(tool: ToolSpec) -> bool:
     return tool.kind == "hosted" and str(tool.received.get("type")).startswith(_SEARCHES)
 
 
-def _changes(messages: Iterable[Mapping[str, Any]], *, found: bool) -> Iterator[_Change]:
+def _changes(messages: Iterable[Mapping[str, Any]], *, with_results: bool) -> Iterator[_Change]:
     """Yields the tool changes of the messages, in order; those in results only if `found`."""
     for message in messages:
         content = message["content"]
@@ -71,7 +71,7 @@ def _changes(messages: Iterable[Mapping[str, Any]], *, found: bool) -> Iterator[
         if message["role"] == "system":
             for block in content:
                 yield from _system_changes(block)
-        elif found and message["role"] == "user":
+        elif with_results and message["role"] == "user":
             for block in content:
                 if block.get("type") == "tool_result":
                     yield from _result_changes(block.get("content"))

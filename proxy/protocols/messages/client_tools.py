@@ -252,10 +252,10 @@ TOOLSETS: Final[Mapping[str, tuple[Published, ...]]] = {"computer": _COMPUTER_SE
 
 def client_tools(tool: Mapping[str, Any]) -> tuple[ToolSpec, ...]:
     """Returns the functions that a client tool stands for; none if its type is not listed."""
-    found = _TYPE.fullmatch(str(tool.get("type")))
-    if found is None:
+    match = _TYPE.fullmatch(str(tool.get("type")))
+    if match is None:
         return ()
-    family, version = found[1], found[2]
+    family, version = match[1], match[2]
     if family.endswith("_toolset"):
         return tuple(_members(tool, family.removesuffix("_toolset")))
     versions = sorted(VERSIONS[family])

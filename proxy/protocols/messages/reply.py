@@ -117,8 +117,8 @@ def read_usage(usage: Any) -> Usage | None:
         return None
     cached, stored = usage.get("cache_read_input_tokens"), usage.get("cache_creation_input_tokens")
     details = usage.get("output_tokens_details")
-    thought = details.get("thinking_tokens") if isinstance(details, dict) else None
-    plain = usage_of(usage.get("input_tokens"), 0, cached=cached, stored=stored, thought=0)
+    reasoning = details.get("thinking_tokens") if isinstance(details, dict) else None
+    plain = usage_of(usage.get("input_tokens"), 0, cached=cached, stored=stored, reasoning=0)
     if plain is None:
         return None
     total = plain.input_tokens + plain.cached_tokens + plain.cache_write_tokens
@@ -129,7 +129,7 @@ def read_usage(usage: Any) -> Usage | None:
         usage.get("output_tokens"),
         cached=cached,
         stored=stored,
-        thought=thought,
+        reasoning=reasoning,
         extra=extra,
     )
 

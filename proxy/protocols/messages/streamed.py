@@ -91,6 +91,7 @@ class ContentBlock(BlockSink):
         self._head = b"event: content_block_delta\ndata: " + dump(start)[: -len('""}}')]
 
     def write(self, text: str) -> None:
+        """Sends text; half a character at its end is held back."""
         if self._half:
             text = self._half + text
             self._half = ""
@@ -122,6 +123,7 @@ class ContentBlock(BlockSink):
         """Tells the block that `text` was written with `text_frame` by other code."""
 
     def learn(self, extra: Extra) -> None:
+        """Stores the `extra` from the end of the block."""
         self.extra = merged(self.extra, extra)
 
     def flush(self) -> None:
@@ -131,6 +133,7 @@ class ContentBlock(BlockSink):
             self.put("\ufffd")
 
     def close(self, status: BlockStatus) -> None:
+        """Ends the block."""
         self.flush()
         self.stream.finished(self)
 
@@ -161,6 +164,7 @@ class TextBlock(ContentBlock):
         self._cited: list[Any] = []
 
     def put(self, text: str) -> None:
+        """Sends text; whitespace at the beginning is held back until other text follows."""
         if not self.begun:
             text = self.held + text
             self.held = ""
@@ -170,6 +174,7 @@ class TextBlock(ContentBlock):
         self.show(text)
 
     def first(self) -> Mapping[str, Any]:
+        """Returns the block without text and citations, which are sent as deltas."""
         fields = self.fields
         if "citations" in fields:  # citations are sent as deltas
             self._cited = [*fields["citations"]] if isinstance(fields["citations"], list) else []
@@ -177,6 +182,7 @@ class TextBlock(ContentBlock):
         return {**fields, "type": "text", "text": ""}
 
     def learn(self, extra: Extra) -> None:
+        """Stores the `extra` from the end of the block. A block with fields is sent even if it has no text."""
         super().learn(extra)
         if fields := fields_of(extra, PROTOCOL):
             if not self.begun:
@@ -188,6 +194,8 @@ class TextBlock(ContentBlock):
                 self._cited = cited
 
     def close(self, status: BlockStatus) -> None:
+        """Ends the part of the text that came from one block; the next text block continues it, unless this one has
+        fields."""
         if self.fields:
             self.flush()
             if not self.begun:
@@ -195,11 +203,12 @@ class TextBlock(ContentBlock):
             self.stream.finished(self)
 
     def late(self) -> None:
+        """Sends the citations."""
         for citation in self._cited:
             self.add(type="citations_delta", citation=citation)
 
 
-class InlineReasoning(BlockSink):
+class InlineReasoningBlock(BlockSink):
     """Reasoning inside a text, between tags."""
 
     __slots__ = ("_opened", "_tags", "_text")
@@ -210,12 +219,14 @@ class InlineReasoning(BlockSink):
         self._opened = False
 
     def write(self, text: str) -> None:
+        """Sends text, after the opening tag."""
         if text and not self._opened:
             self._opened = True
             text = self._tags[0] + text
         self._text.write(text)
 
     def close(self, status: BlockStatus) -> None:
+        """Sends the closing tag if there was any text."""
         if self._opened:
             self._text.flush()
             self._text.write(self._tags[1])
@@ -227,9 +238,11 @@ class RefusalBlock(ContentBlock):
     __slots__ = ()
 
     def first(self) -> Mapping[str, Any]:
+        """Returns a text block without text."""
         return {**self.fields, "type": "text", "text": ""}
 
     def close(self, status: BlockStatus) -> None:
+        """Ends the block. A block with fields is sent even if it has no text."""
         self.flush()
         if not self.begun and self.fields:
             self.begin(self.first())
@@ -252,6 +265,7 @@ class ReasoningBlock(ContentBlock):
         self._redacted = False
 
     def put(self, text: str) -> None:
+        """Sends text and adds it to the signature; hidden text only begins the block."""
         if self._shown:
             self.show(text)
             self._signing.take(text)
@@ -259,17 +273,21 @@ class ReasoningBlock(ContentBlock):
             self.begin(self.first())
 
     def text_frame(self) -> TextFrame | None:
+        """Returns the bytes around a delta of plain text; None if the text is hidden."""
         return super().text_frame() if self._shown else None
 
     def wrote(self, text: str) -> None:
+        """Adds text that other code wrote to the signature."""
         self._signing.take(text)
 
     def first(self) -> Mapping[str, Any]:
+        """Returns a thinking block without text, or a redacted block."""
         if self._redacted:
             return {**self.fields, "type": "redacted_thinking"}
         return {**self.fields, "type": "thinking", "thinking": "", "signature": ""}
 
     def close(self, status: BlockStatus) -> None:
+        """Ends the block. A block with fields is sent even if it has no text."""
         self.flush()
         if not self.begun and self.fields:
             self._redacted = "data" in self.fields
@@ -277,6 +295,7 @@ class ReasoningBlock(ContentBlock):
         self.stream.finished(self)
 
     def late(self) -> None:
+        """Sends the signature, unless the block is redacted."""
         if not self._redacted:
             self.add(type="signature_delta", signature=self.fields.get("signature", self._signing.signature))
 
@@ -299,6 +318,7 @@ class CallBlock(ContentBlock):
         self.begin({**fields, "type": "tool_use", "id": call_id, "name": opened.name or "", "input": {}})
 
     def put(self, text: str) -> None:
+        """Sends arguments if they are an object, otherwise holds them."""
         if self._is_object is None and text.strip(SPACE):
             self._is_object = is_object(text)
             text = "".join(self._held) + text
@@ -309,6 +329,7 @@ class CallBlock(ContentBlock):
             self._held.append(text)
 
     def close(self, status: BlockStatus) -> None:
+        """Ends the call. Held arguments of a complete call are sent as an object."""
         if self._half:
             self.flush()
         is_whole = status == "complete"
@@ -329,6 +350,7 @@ class OpaqueBlock(ContentBlock):
         self._block = block
 
     def close(self, status: BlockStatus) -> None:
+        """Sends the whole block; a non-empty `input` is sent as a delta."""
         arguments = self._block.get("input")
         if isinstance(arguments, Mapping) and arguments:
             self.begin({**self._block, "input": {}})

@@ -32,7 +32,7 @@ from .streamed import (
     BlockSink,
     CallBlock,
     ContentBlock,
-    InlineReasoning,
+    InlineReasoningBlock,
     OpaqueBlock,
     ReasoningBlock,
     RefusalBlock,
@@ -184,7 +184,7 @@ class MessagesWriter:
             case BlockKind.REASONING:
                 match self._reasoning:
                     case "inline":
-                        return InlineReasoning(self._text_for(EMPTY), self._options.reasoning_tags)
+                        return InlineReasoningBlock(self._text_for(EMPTY), self._options.reasoning_tags)
                     case "drop":
                         return BlockSink()
                 return ReasoningBlock(self, opened.extra, shown=self._reasoning == "block")

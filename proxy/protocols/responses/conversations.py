@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from ...errors import ClientFault
 from ..conversation_form import ConversationForm, Items
-from ..turn import Turn
+from ..turn import StoredTurn
 from ..wire import dump_in_pieces, load
 from .items import whole_items
 from .kept_items import listed
@@ -30,36 +30,36 @@ class ResponsesConversations(ConversationForm):
         """Returns the id of the conversation that a request continues; None if it names none."""
         return conversation_of(body)
 
-    def new(self, owner: str, metadata: Mapping[str, Any], items: Items, created: float, expires: float) -> Turn:
+    def new(self, owner: str, metadata: Mapping[str, Any], items: Items, created: float, expires: float) -> StoredTurn:
         """Returns a conversation with a new id. `items` have ids."""
         ident = f"{PREFIX}{token_hex(24)}"
         said = _stored_form(metadata, items)
-        return Turn(id=ident, owner=owner, status="kept", created=created, expires=expires, said=said)
+        return StoredTurn(id=ident, owner=owner, status="kept", created=created, expires=expires, said=said)
 
-    def is_conversation(self, turn: Turn | None) -> bool:
+    def is_conversation(self, turn: StoredTurn | None) -> bool:
         """True if a stored turn is a conversation."""
         return turn is not None and turn.status == "kept" and turn.id.startswith(PREFIX)
 
-    def items_of(self, turn: Turn) -> Items:
+    def items_of(self, turn: StoredTurn) -> Items:
         """Returns the items of a conversation, oldest first."""
         items: Items = _value(turn)["input"]
         return items
 
-    def metadata_of(self, turn: Turn) -> Mapping[str, Any]:
+    def metadata_of(self, turn: StoredTurn) -> Mapping[str, Any]:
         """Returns the metadata of a conversation."""
         metadata: Mapping[str, Any] = _value(turn)["resource"]["metadata"]
         return metadata
 
     def changed(
-        self, turn: Turn, expires: float, *, items: Items | None = None, metadata: Mapping[str, Any] | None = None
-    ) -> Turn:
+        self, turn: StoredTurn, expires: float, *, items: Items | None = None, metadata: Mapping[str, Any] | None = None
+    ) -> StoredTurn:
         """Returns the conversation with other items or metadata, which expires at `expires` at the earliest."""
         said = _stored_form(
             self.metadata_of(turn) if metadata is None else metadata, self.items_of(turn) if items is None else items
         )
         return replace(turn, input=(), said=said, expires=max(expires, turn.expires))
 
-    def appended(self, turn: Turn, new: Items, expires: float) -> Turn:
+    def appended(self, turn: StoredTurn, new: Items, expires: float) -> StoredTurn:
         """Returns the conversation with new items appended, except those that it already has."""
         there = {item["id"] for item in self.items_of(turn)}
         return self.changed(
@@ -73,7 +73,7 @@ class ResponsesConversations(ConversationForm):
         whole = (item for item in whole_items(items) if item["type"] != "item_reference")
         return [listed(item, seed, place) for place, item in enumerate(whole)]
 
-    def resource(self, turn: Turn) -> dict[str, Any]:
+    def resource(self, turn: StoredTurn) -> dict[str, Any]:
         """Returns the `conversation` object that clients get."""
         return {
             "id": turn.id,
@@ -100,7 +100,7 @@ class ResponsesConversations(ConversationForm):
         return SHAPE.missing(field)
 
 
-def _value(turn: Turn) -> Mapping[str, Any]:
+def _value(turn: StoredTurn) -> Mapping[str, Any]:
     value: Mapping[str, Any] = load(turn.said) if isinstance(turn.said, bytes) else turn.said
     return value
 

@@ -231,6 +231,7 @@ CallIdentity = tuple[str, str, str]
 
 
 def call_identity(wire: Mapping[str, Any]) -> CallIdentity:
+    """Returns the identity of the call in a call item."""
     value = wire.get("input" if wire.get("type") == "custom_tool_call" else "arguments")
     return text_of(wire.get("type")), text_of(wire.get("name")), arguments_text(value)
 

@@ -101,6 +101,7 @@ class OutputItem(TextSink):
         return "".join(self._pieces)
 
     def learn(self, extra: Extra) -> None:
+        """Stores the `extra` from the end of the block."""
         self.extra = merged(self.extra, extra)
 
     def text_frame(self, number: int) -> TextFrame | None:
@@ -114,6 +115,7 @@ class OutputItem(TextSink):
         self._pieces.append(text)
 
     def write(self, text: str) -> None:
+        """Sends text; half a character, and text that is not enough to begin the item, are held back."""
         if self._held is None and not self._half and text:
             try:
                 escaped = orjson.dumps(text)
@@ -189,9 +191,11 @@ class TextItem(OutputItem):
     __slots__ = ()
 
     def speaks(self, text: str) -> bool:
+        """True for text that is not only whitespace, and for any text if the item has fields."""
         return bool(text.strip(SPACE)) or (bool(text) and bool(fields_of(self.extra, PROTOCOL)))
 
     def learn(self, extra: Extra) -> None:
+        """Stores the `extra` from the end of the block, and sends whitespace that was held back."""
         super().learn(extra)
         self.show_blank()  # the item has fields, so it is sent even if it is blank
 
@@ -203,6 +207,7 @@ class TextItem(OutputItem):
             self._write(text)
 
     def begin(self) -> None:
+        """Sends the item and its content part without text."""
         self.item_id = self.stream.item_id("message", self.index)
         self.stream.send(
             "response.output_item.added",
@@ -213,6 +218,7 @@ class TextItem(OutputItem):
         self._deltas("response.output_text.delta", b',"logprobs":[]}', content_index=0)
 
     def end(self, status: str) -> None:
+        """Sends the end of the text, of the part and of the item."""
         self.flush()
         text = self.text
         self.send("response.output_text.done", content_index=0, text=text, logprobs=[])
@@ -220,13 +226,14 @@ class TextItem(OutputItem):
         self.stream.done(self.index, self.finished(status))
 
     def finished(self, status: str) -> dict[str, Any]:
+        """Returns the complete text message."""
         return message_item(self.item_id, [self._part(self.text)], status, item_fields(self.extra))
 
     def _part(self, text: str) -> dict[str, Any]:
         return {**text_part(text), **part_fields(Text(text, self.extra))}
 
 
-class InlineReasoning(TextSink):
+class InlineReasoningItem(TextSink):
     """Reasoning inside a text message, between tags."""
 
     __slots__ = ("_message", "_opened", "_tags")
@@ -237,12 +244,14 @@ class InlineReasoning(TextSink):
         self._opened = False
 
     def write(self, text: str) -> None:
+        """Sends text, after the opening tag."""
         if text and not self._opened:
             self._opened = True
             text = self._tags[0] + text
         self._message.write(text)
 
     def close(self, status: BlockStatus) -> None:
+        """Sends the closing tag if there was any text."""
         if self._opened:
             self._message.write(self._tags[1])
 
@@ -253,6 +262,7 @@ class RefusalItem(OutputItem):
     __slots__ = ()
 
     def begin(self) -> None:
+        """Sends the item and its content part without text."""
         self.item_id = self.stream.item_id("message", self.index)
         self.stream.send(
             "response.output_item.added",
@@ -263,6 +273,7 @@ class RefusalItem(OutputItem):
         self._deltas("response.refusal.delta", content_index=0)
 
     def end(self, status: str) -> None:
+        """Sends the end of the text, of the part and of the item."""
         self.flush()
         text = self.text
         self.send("response.refusal.done", content_index=0, refusal=text)
@@ -270,6 +281,7 @@ class RefusalItem(OutputItem):
         self.stream.done(self.index, self.finished(status))
 
     def finished(self, status: str) -> dict[str, Any]:
+        """Returns the complete message that declines."""
         return message_item(self.item_id, [self._part(self.text)], status, item_fields(self.extra))
 
     def _part(self, text: str) -> dict[str, Any]:
@@ -287,11 +299,13 @@ class ReasoningItem(OutputItem):
         self._silent = False
 
     def learn(self, extra: Extra) -> None:
+        """Stores the `extra` from the end of the block; the id stays the one that the client already got."""
         super().learn(extra)
         if self.begun and (fields := fields_of(self.extra, PROTOCOL)).get("id", self.item_id) != self.item_id:
             self.extra = {**self.extra, PROTOCOL: {**fields, "id": self.item_id}}  # the client already got this id
 
     def begin(self) -> None:
+        """Sends the item without text, and the summary part if the text is a summary."""
         self.item_id = fields_of(self.extra, PROTOCOL).get("id") or self.stream.item_id("reasoning", self.index)
         item = write_reasoning(Reasoning("", self.extra), self.item_id)
         if not self._summary and not self._silent:
@@ -308,11 +322,13 @@ class ReasoningItem(OutputItem):
             self._deltas("response.reasoning_text.delta", content_index=0)
 
     def close(self, status: BlockStatus) -> None:
+        """Begins an item without text if it has opaque fields."""
         if fields_of(self.extra, PROTOCOL) and not self.begun:
             self._silent = True
             self.show()
 
     def end(self, status: str) -> None:
+        """Sends the end of the text, if there is any, and of the item."""
         self.flush()
         text = self.text
         if self._summary and text:
@@ -324,6 +340,7 @@ class ReasoningItem(OutputItem):
         self.stream.done(self.index, self.finished(status))
 
     def finished(self, status: str) -> dict[str, Any]:
+        """Returns the complete item; only cut-off reasoning has a status."""
         # the live service sends reasoning without a status; only cut-off reasoning must have one
         shown = None if status == "completed" else status
         return write_reasoning(Reasoning(self.text, self.extra), self.item_id, shown)
@@ -346,15 +363,18 @@ class CallItem(OutputItem):
         self.begin()
 
     def speaks(self, text: str) -> bool:
+        """True for any text of a custom tool; for arguments that are not only whitespace."""
         return self._custom or bool(text.strip(SPACE))
 
     def begin(self) -> None:
+        """Sends the item without arguments."""
         item = write_call(self._use, self.item_id, "in_progress")
         self.stream.send("response.output_item.added", output_index=self.index, item=item)
         kind = "custom_tool_call_input" if self._custom else "function_call_arguments"
         self._deltas(f"response.{kind}.delta")
 
     def close(self, status: BlockStatus) -> None:
+        """Ends the call, with `{}` if it has no arguments. A call that was cut off ends with the answer."""
         self.flush()
         if status == "truncated":
             self._cut = True
@@ -366,6 +386,7 @@ class CallItem(OutputItem):
         self.end("completed")
 
     def end(self, status: str) -> None:
+        """Sends the end of the arguments and of the item."""
         text = self.text
         if self._custom:
             self.send("response.custom_tool_call_input.done", input=text)
@@ -374,6 +395,7 @@ class CallItem(OutputItem):
         self.stream.done(self.index, self.finished("incomplete" if self._cut else status))
 
     def finished(self, status: str) -> dict[str, Any]:
+        """Returns the call with the arguments sent so far."""
         use = self._use
         whole_use = ToolUse(use.call_id, use.name, self.text, use.kind, use.namespace, extra=self.extra)
         return write_call(whole_use, self.item_id, status)
@@ -393,12 +415,15 @@ class ClientToolItem(CallItem):
         self._use = ToolUse(call_id, name, "", namespace=opened.namespace, extra=opened.extra)
 
     def text_frame(self, number: int) -> None:
+        """Returns None: no event holds a piece of its arguments."""
         return None
 
     def write(self, text: str) -> None:
+        """Stores a piece of the arguments."""
         self._pieces.append(text)
 
     def begin(self) -> None:
+        """Sends the item without its arguments, and the events of its own type."""
         self._use, self.item_id = self._names.place(self._use, self.index)
         item = self.finished("in_progress")
         fields = {key: item[key] for key in FORMS[item["type"]].fields if key in item}
@@ -408,14 +433,17 @@ class ClientToolItem(CallItem):
             self.stream.send(kind, output_index=self.index, **event_fields)
 
     def close(self, status: BlockStatus) -> None:
+        """Sends the item, which is complete now; a cut-off one ends with the answer."""
         self._cut = status == "truncated"
         self.show()
         if not self._cut:
             self.end("completed")
 
     def end(self, status: str) -> None:
+        """Sends the end of the item."""
         self.stream.done(self.index, self.finished("incomplete" if self._cut else status))
 
     def finished(self, status: str) -> dict[str, Any]:
+        """Returns the call with the arguments received so far."""
         use = replace(self._use, arguments=whole(self.text), extra=merged(self.extra, self._use.extra))
         return write_call(use, self.item_id, status)

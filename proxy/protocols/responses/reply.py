@@ -126,8 +126,8 @@ def _groups(tools: Iterable[ToolSpec]) -> dict[str, str | None]:
 def _highest(conversation: Iterable[Message]) -> int:
     """Returns the highest sequential id among the calls and results of a conversation; 0 if there is none."""
     ids = (ident for message in conversation for part in message.parts for ident in _ids(part))
-    found = (_NUMBERED.fullmatch(ident) for ident in ids if isinstance(ident, str))
-    return max((int(match[1]) for match in found if match), default=0)
+    matches = (_NUMBERED.fullmatch(ident) for ident in ids if isinstance(ident, str))
+    return max((int(match[1]) for match in matches if match), default=0)
 
 
 def _ids(part: Part) -> tuple[object, ...]:

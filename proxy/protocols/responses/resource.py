@@ -298,6 +298,6 @@ def read_usage(usage: Any) -> Usage | None:
         usage.get("output_tokens"),
         cached=before.get("cached_tokens"),
         stored=before.get("cache_write_tokens"),
-        thought=after.get("reasoning_tokens"),
+        reasoning=after.get("reasoning_tokens"),
         extra=extra,
     )

@@ -78,16 +78,16 @@ class ResponsesServed(ServedForm):
 
     def servers(self, body: Mapping[str, Any]) -> tuple[ToolServer, ...]:
         """Returns the servers in a request. Raises `ClientFault` for wrong fields or a label used twice."""
-        found: dict[str, ToolServer] = {}
+        servers: dict[str, ToolServer] = {}
         for index, tool in enumerate(body.get("tools") or ()):
             if not is_served(tool):
                 continue
             server = _server(tool, f"tools[{index}]")
-            if server.label in found:
+            if server.label in servers:
                 message = f"There is another server with the label {quote(server.label)}."
                 raise _bad(f"{server.param}.server_label", message, "Give each server a label of its own.")
-            found[server.label] = server
-        return tuple(found.values())
+            servers[server.label] = server
+        return tuple(servers.values())
 
     def others(self, tools: Sequence[ToolSpec]) -> Sequence[ToolSpec]:
         """Returns the tools of a request without those that stand for such servers."""
@@ -157,17 +157,17 @@ def is_served(tool: Any) -> bool:
 
 def secrets(tools: Sequence[ToolSpec]) -> list[str]:
     """Returns the credentials for all tool servers among the tools of a request."""
-    found: list[str] = []
+    credentials: list[str] = []
     for tool in tools:
         received = fields_of(tool.extra, PROTOCOL)
         if tool.kind != "hosted" or received.get("type") != "mcp":
             continue
         headers = received.get("headers")
-        given = [received.get("authorization"), *(headers.values() if isinstance(headers, Mapping) else ())]
-        for value in given:
+        values = [received.get("authorization"), *(headers.values() if isinstance(headers, Mapping) else ())]
+        for value in values:
             if isinstance(value, str):
-                found += dict.fromkeys((value, value.rpartition(" ")[2]))
-    return found
+                credentials += dict.fromkeys((value, value.rpartition(" ")[2]))
+    return credentials
 
 
 def _bad(param: str, message: str, hint: str | None = None) -> ClientFault:
@@ -178,9 +178,9 @@ def _server(tool: Mapping[str, Any], param: str) -> ToolServer:
     """Returns the server in a tool. Raises `ClientFault` with the wrong field."""
     label, url, about = tool.get("server_label"), tool["server_url"], tool.get("server_description")
     if not isinstance(label, str) or not _LABEL.fullmatch(label):
-        said = "Missing" if label is None else f"Invalid label {quote(label)}"
+        problem = "Missing" if label is None else f"Invalid label {quote(label)}"
         hint = f"A server has a label of 1 to {LABEL_CHARS} letters, digits, `_` and `-`, a letter first."
-        raise _bad(f"{param}.server_label", f"{said}: 'server_label'.", hint)
+        raise _bad(f"{param}.server_label", f"{problem}: 'server_label'.", hint)
     if not isinstance(url, str):
         raise _bad(f"{param}.server_url", "'server_url' must be a text.")
     if about is not None and not isinstance(about, str):
@@ -201,11 +201,11 @@ def _server(tool: Mapping[str, Any], param: str) -> ToolServer:
 def _headers(tool: Mapping[str, Any], param: str) -> Mapping[str, str]:
     """Returns the headers for each request to the server. Error messages do not quote values, because they are
     secret."""
-    given, token = tool.get("headers"), tool.get("authorization")
-    if given is not None and not isinstance(given, Mapping):
+    fields, token = tool.get("headers"), tool.get("authorization")
+    if fields is not None and not isinstance(fields, Mapping):
         raise _bad(f"{param}.headers", "'headers' must be an object.")
     headers: dict[str, str] = {}
-    for name, value in (given or EMPTY).items():
+    for name, value in (fields or EMPTY).items():
         place = f"{param}.headers.{name}"
         if not _FIELD_NAME.fullmatch(name) or name.lower() in _NOT_THE_CLIENTS:
             raise _bad(place, f"The header {quote(name)} cannot be set.", "Leave it out.")
@@ -221,16 +221,16 @@ def _headers(tool: Mapping[str, Any], param: str) -> Mapping[str, str]:
     return headers
 
 
-def _filter(given: Any, param: str) -> ServerToolFilter:
+def _filter(value: Any, param: str) -> ServerToolFilter:
     """Returns the filter in `allowed_tools`, or one of those in `require_approval`."""
-    if given is None:
+    if value is None:
         return ALL_TOOLS
-    names, read_only = given, None
-    if isinstance(given, Mapping):
-        if unknown := sorted(given.keys() - {"tool_names", "read_only"}):
+    names, read_only = value, None
+    if isinstance(value, Mapping):
+        if unknown := sorted(value.keys() - {"tool_names", "read_only"}):
             hint = "Write 'tool_names' and 'read_only' only: a filter that is not understood would fit all tools."
             raise _bad(param, f"A filter of tools has no field {quote(unknown[0])}.", hint)
-        names, read_only = given.get("tool_names"), given.get("read_only")
+        names, read_only = value.get("tool_names"), value.get("read_only")
     if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
         raise _bad(param, "Expected a list of names of tools, or an object with 'tool_names' and 'read_only'.")
     if read_only is not None and not isinstance(read_only, bool):
@@ -238,17 +238,17 @@ def _filter(given: Any, param: str) -> ServerToolFilter:
     return ServerToolFilter(None if names is None else frozenset(names), read_only)
 
 
-def _approvals(given: Any, param: str) -> tuple[ServerToolFilter | None, ServerToolFilter | None]:
+def _approvals(value: Any, param: str) -> tuple[ServerToolFilter | None, ServerToolFilter | None]:
     """Returns the filters of `require_approval`: the calls that always need approval, and those that never do. An empty
     filter selects no tool."""
-    match given:
+    match value:
         case None | "always":
             return ALL_TOOLS, None
         case "never":
             return None, ALL_TOOLS
-        case Mapping() if given.keys() <= {"always", "never"}:
-            filters = (_filter(given.get(word), f"{param}.{word}") for word in ("always", "never"))
-            always, never = (None if found == ALL_TOOLS else found for found in filters)
+        case Mapping() if value.keys() <= {"always", "never"}:
+            filters = (_filter(value.get(word), f"{param}.{word}") for word in ("always", "never"))
+            always, never = (None if selected == ALL_TOOLS else selected for selected in filters)
             return always, never
     raise _bad(param, "Expected 'always', 'never', or an object with filters for 'always' and 'never'.")
 

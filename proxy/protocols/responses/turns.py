@@ -1,8 +1,8 @@
 """Stored conversations of Responses, for the middleware `conversation`.
 
-A turn is stored in the form of this protocol (`Turn.said`): `input` as the client sent it, and the response object
-`resource` as the bytes that the client got. The messages of the conversation are made from them when the turn is read.
-Messages are stored only if items cannot express them, because parts have fields of other protocols.
+A turn is stored in the form of this protocol (`StoredTurn.said`): `input` as the client sent it, and the response
+object `resource` as the bytes that the client got. The messages of the conversation are made from them when the turn is
+read. Messages are stored only if items cannot express them, because parts have fields of other protocols.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, overload
 from ...errors import GatewayError
 from ...model import Message, ModelReply, ModelRequest, OpaquePart, Text
 from ..streams import WriteOptions
-from ..turn import Turn, TurnStatus
+from ..turn import StoredTurn, TurnStatus
 from ..turn_form import TurnForm
 from ..wire import PIECE_CHARS, dump, dump_in_pieces, load
 from .conversations import ResponsesConversations
@@ -49,7 +49,7 @@ class ResponsesTurns(TurnForm):
         first = (Message("system", (Text(instructions),)),) if instructions else ()
         return (*first, *joined((*earlier, *own)))
 
-    def with_tools(self, request: ModelRequest, body: Mapping[str, Any], earlier: Sequence[Turn]) -> ModelRequest:
+    def with_tools(self, request: ModelRequest, body: Mapping[str, Any], earlier: Sequence[StoredTurn]) -> ModelRequest:
         """Returns `request` with the tools in `earlier` turns added; see `TurnForm.with_tools`."""
         inputs = [_value(turn.said)["input"] for turn in earlier if turn.said]
         return with_earlier_tools(request, body, inputs)
@@ -76,7 +76,7 @@ class ResponsesTurns(TurnForm):
         """Returns the id of the response that an item belongs to; None if it cannot be computed from the item's id."""
         return response_of(item_id)
 
-    def items(self, turn: Turn) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    def items(self, turn: StoredTurn) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """Yields the items of input and output."""
         for item in (*self.listed(turn), *self.shown(turn)["output"]):
             if isinstance(ident := item.get("id"), str):
@@ -100,23 +100,23 @@ class ResponsesTurns(TurnForm):
         """Returns a new id of a response."""
         return new_response_id()
 
-    def begun(self, turn: Turn, options: WriteOptions) -> Turn:
+    def begun(self, turn: StoredTurn, options: WriteOptions) -> StoredTurn:
         """Returns the turn with the response in progress."""
         return _stored(turn, turn.status, _stored_json(options, write_begun(options, turn.id)))
 
-    def finished(self, turn: Turn, reply: ModelReply, options: WriteOptions) -> Turn:
+    def finished(self, turn: StoredTurn, reply: ModelReply, options: WriteOptions) -> StoredTurn:
         """Returns the turn with the response of a complete answer."""
         made = write_finished(reply, options)
         return _ended(turn, options, made.shown, made.written, made.origins)
 
     def broken_off(
         self,
-        turn: Turn,
+        turn: StoredTurn,
         reply: ModelReply,
         options: WriteOptions,
         status: Literal["failed", "cancelled"],
         error: GatewayError | None = None,
-    ) -> Turn:
+    ) -> StoredTurn:
         """Returns the turn with the response of an answer that broke off after `reply`."""
         origins: Origins = []
         shown = broken_off(reply, options, status, error, origins)
@@ -124,13 +124,13 @@ class ResponsesTurns(TurnForm):
 
     # --- in the background ------------------------------------------------------------------------------------------
 
-    def queued(self, turn: Turn, options: WriteOptions) -> tuple[Turn, bytes]:
+    def queued(self, turn: StoredTurn, options: WriteOptions) -> tuple[StoredTurn, bytes]:
         """Returns the queued turn, and the frames `response.created` and `response.queued`."""
         written = write_resource(resource(options, turn.id, "queued"), options)
         frames = (b'%b%d,"response":%b}\n\n' % (head_of(kind), number, written) for number, kind in enumerate(QUEUED))
         return _stored(replace(turn, status="queued"), "queued", _stored_json(options, written)), b"".join(frames)
 
-    def ended(self, turn: Turn, status: Literal["failed", "cancelled"], error: GatewayError | None) -> Turn:
+    def ended(self, turn: StoredTurn, status: Literal["failed", "cancelled"], error: GatewayError | None) -> StoredTurn:
         """Returns the turn with its latest response, marked as failed or cancelled."""
         said = _value(turn.said)
         shown = {
@@ -140,7 +140,7 @@ class ResponsesTurns(TurnForm):
         }
         return _stored(turn, status, dump_in_pieces({"input": said["input"], "resource": shown}))
 
-    def last_frame(self, turn: Turn, number: int) -> bytes:
+    def last_frame(self, turn: StoredTurn, number: int) -> bytes:
         """Returns the terminal event; for a cancelled response it is `response.incomplete`, as in a live stream."""
         kind = "incomplete" if turn.status == "cancelled" else turn.status
         return b'%b%d,"response":%b}\n\n' % (head_of(f"response.{kind}"), number, dump_in_pieces(self.shown(turn)))
@@ -151,7 +151,7 @@ class ResponsesTurns(TurnForm):
 
     # --- showing ----------------------------------------------------------------------------------------------------
 
-    def shown(self, turn: Turn) -> dict[str, Any]:
+    def shown(self, turn: StoredTurn) -> dict[str, Any]:
         """Returns the response object (R8.14). For a turn of another protocol it is made from the messages."""
         if turn.said:
             return {**_value(turn.said)["resource"], "status": turn.status}
@@ -159,7 +159,7 @@ class ResponsesTurns(TurnForm):
         status = "completed" if turn.status == "kept" else turn.status
         return resource(options, turn.id, status, made_output(turn.output, turn.id))
 
-    def listed(self, turn: Turn) -> Sequence[Mapping[str, Any]]:
+    def listed(self, turn: StoredTurn) -> Sequence[Mapping[str, Any]]:
         """Returns the items of `input` as `GET /v1/responses/{id}/input_items` lists them."""
         items = [*whole_items(_value(turn.said)["input"])] if turn.said else write_items(turn.input)
         return ListedItems(items, turn.id)
@@ -202,16 +202,18 @@ def _refers(item: Mapping[str, Any]) -> bool:
     return item.get("type") == "item_reference"
 
 
-def _ended(turn: Turn, options: WriteOptions, shown: Mapping[str, Any], written: bytes, origins: Origins) -> Turn:
+def _ended(
+    turn: StoredTurn, options: WriteOptions, shown: Mapping[str, Any], written: bytes, origins: Origins
+) -> StoredTurn:
     """Returns `turn` with its answer, whose response object is `shown`."""
     has_other_fields = any(part.extra for parts in origins for part in parts if not isinstance(part, OpaquePart))
     output = answered(shown["output"], origins) if has_other_fields else ()
     return _stored(turn, shown["status"], _stored_json(options, written), output)
 
 
-def _stored(turn: Turn, status: TurnStatus, said: bytes, output: tuple[Message, ...] = ()) -> Turn:
+def _stored(turn: StoredTurn, status: TurnStatus, said: bytes, output: tuple[Message, ...] = ()) -> StoredTurn:
     """Returns `turn` without the messages that can be made from `said`."""
-    return Turn(
+    return StoredTurn(
         id=turn.id,
         owner=turn.owner,
         ancestors=turn.ancestors,

@@ -32,7 +32,7 @@ from .output import (
     QUEUED,
     CallItem,
     ClientToolItem,
-    InlineReasoning,
+    InlineReasoningItem,
     OutputItem,
     ReasoningItem,
     RefusalItem,
@@ -57,8 +57,8 @@ class ResponsesWriter:
         self._sequence = 0
         self._ident = ""
         self._extra: dict[str, Any] = {}
-        self._blocks: dict[int, _QueuedBlock] = {}
-        self._waiting: deque[_QueuedBlock] = deque()
+        self._blocks: dict[int, _QueuedItem] = {}
+        self._waiting: deque[_QueuedItem] = deque()
         self._foreign: dict[str, _UnmodelledItem] = {}  # unmodelled items that are not done, by id
         self._served: deque[_UnmodelledItem] = deque()  # announced calls of tool servers
         self._last: OutputItem | None = None  # the item that has begun and not ended
@@ -79,7 +79,7 @@ class ResponsesWriter:
                     else:
                         block.texts.append(event.text)
                 case Open():
-                    block = self._blocks[event.block] = _QueuedBlock(event)
+                    block = self._blocks[event.block] = _QueuedItem(event)
                     if event.choice == 0:
                         self._queue(block)
                 case Close():
@@ -195,7 +195,7 @@ class ResponsesWriter:
 
     # --- blocks, one after the other --------------------------------------------------------------------------------
 
-    def _queue(self, block: _QueuedBlock) -> None:
+    def _queue(self, block: _QueuedItem) -> None:
         self._waiting.append(block)
         if len(self._waiting) == 1:
             self._advance()
@@ -241,7 +241,7 @@ class ResponsesWriter:
         if self._message is None or (opened.kind is BlockKind.TEXT and _has_fields(opened.extra)):
             self._message = TextItem(self, opened.extra if opened.kind is BlockKind.TEXT else EMPTY)
         inline = opened.kind is BlockKind.REASONING
-        return InlineReasoning(self._message, self._options.reasoning_tags) if inline else self._message
+        return InlineReasoningItem(self._message, self._options.reasoning_tags) if inline else self._message
 
     def _unmodelled(self, event: Opaque) -> None:
         """Handles an unmodelled frame or item; those of other protocols are left out."""
@@ -268,7 +268,7 @@ class ResponsesWriter:
                 known.frames.append(payload)
             self._advance()
         else:
-            self._queue(_QueuedBlock(event))
+            self._queue(_QueuedItem(event))
 
     def _go_on(self, block: _UnmodelledItem) -> bool:
         """Writes everything known of an unmodelled item. Returns True if the item is done."""
@@ -358,7 +358,7 @@ class ResponsesWriter:
         self._sequence += 1
 
 
-class _QueuedBlock:
+class _QueuedItem:
     """A queued block: the object that writes it, or its texts while it waits (rule 2)."""
 
     __slots__ = ("closed", "item", "late", "opened", "texts")
@@ -376,7 +376,7 @@ class _QueuedBlock:
         self.late = closed.extra
 
 
-class _UnmodelledItem(_QueuedBlock):
+class _UnmodelledItem(_QueuedItem):
     """An unmodelled item that was announced and is not done: its waiting frames, and its final form."""
 
     __slots__ = ("begun", "frames", "index", "wire")
