@@ -114,7 +114,7 @@ async def test_a_response_that_another_version_kept_is_refused(gateway: Gateway,
             db.close()
             error = (await get(session, made["id"], 503))["error"]
             assert error["code"] == "store_unavailable"
-            assert "has form 9, and this version of the gateway reads 4 only: empty the store" in error["message"]
+            assert "has form 9, and this version of the gateway reads only form 4: empty the store" in error["message"]
             await ask(session, 503, input="and?", previous_response_id=made["id"])
 
 
