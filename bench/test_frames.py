@@ -15,9 +15,9 @@ from bench.measuring import Measure
 from toolwire import _fastparse
 from toolwire.events import Delta, Event, Finish
 from toolwire.model import Message, ModelRequest, Text
-from toolwire.protocols.base import WriteOptions
 from toolwire.protocols.chat.reader import ChatReader
 from toolwire.protocols.chat.writer import ChatWriter
+from toolwire.protocols.streams import WriteOptions
 from toolwire.scan import _pychunk, _pyparse
 from toolwire.scanner import open_scanner
 

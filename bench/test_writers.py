@@ -13,9 +13,9 @@ from bench import corpus
 from bench.measuring import Measure
 from toolwire.events import BlockKind, Delta, Event, Open, Start
 from toolwire.model import Message, ModelReply, ModelRequest, ReplyChoice, Text, ToolUse, Usage
-from toolwire.protocols.base import WriteOptions
 from toolwire.protocols.chat.reply import write_reply
 from toolwire.protocols.chat.writer import ChatWriter
+from toolwire.protocols.streams import WriteOptions
 
 ID: Final = "chatcmpl-6f1c2f7e9f0a4c0f9b1d2e3f4a5b6c7d"
 CALL_ID: Final = "call_6f1c2f7e9f0a4c0f9b1d2e3f4a5b6c7d"

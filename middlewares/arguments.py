@@ -37,7 +37,7 @@ from toolwire.model import ModelRequest, ToolChoice, ToolSpec, ToolUse
 from toolwire.pipeline.chain.middleware import Middleware, Place
 from toolwire.pipeline.chain.reply import Reply
 from toolwire.pipeline.exchange.exchange import Exchange
-from toolwire.protocols.shared.wire import dump, unfinished
+from toolwire.protocols.shared.wire import dump, unfinished_call_fault
 from toolwire.record import AccessField
 from toolwire.repair.repair import parses
 from toolwire.schemas.schema import SchemaProblem, ToolSchema, ToolSchemas
@@ -148,7 +148,7 @@ class Arguments(Middleware):
                 return None
             if self._is_unsaid(answer, call):
                 if call.choice not in answer.made:
-                    raise unfinished()
+                    raise unfinished_call_fault()
                 count("truncated_calls")
                 return None
             call = self._with_use(call, replace(call.use, call_id=answer.ids.settle(call.use.call_id)))

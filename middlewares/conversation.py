@@ -44,9 +44,9 @@ from toolwire.pipeline.exchange.growth import read_budget, too_much
 from toolwire.pipeline.exchange.served_tools import stand_for_servers
 from toolwire.pipeline.transforms.summarising import Summarising
 from toolwire.pipeline.websocket.lane_memory import LANE, LaneMemory
-from toolwire.protocols.base import TurnForm
-from toolwire.protocols.shared.turn import Turn
+from toolwire.protocols.shared.turn import StoredTurn
 from toolwire.protocols.shared.wire import dump_in_pieces
+from toolwire.protocols.turn_form import TurnForm
 from toolwire.record import AccessField
 from toolwire.store.base import BudgetExceeded, ReadBudget, StoreUnavailable
 from toolwire.store.opening import described
@@ -120,12 +120,12 @@ def _new_turn(
     exchange: Exchange,
     form: TurnForm,
     conversations: Conversations,
-    chain: tuple[Turn, ...],
+    chain: tuple[StoredTurn, ...],
     own: tuple[Message, ...],
-) -> Turn:
+) -> StoredTurn:
     """The turn of a request that continues the turns of `chain`."""
     now = time.time()
-    return Turn(
+    return StoredTurn(
         id=form.new_id(),
         owner=exchange.owner,
         ancestors=tuple([earlier.id for earlier in chain]),
@@ -148,7 +148,7 @@ def _say_unkept(exchange: Exchange) -> None:
 
 async def _load(
     exchange: Exchange, form: TurnForm, conversations: Conversations, named: str | None, lane: LaneMemory | None
-) -> tuple[tuple[Turn, ...], tuple[Message, ...]]:
+) -> tuple[tuple[StoredTurn, ...], tuple[Message, ...]]:
     """Put what was said before in front of the request, and items in place of references to them. Gives the turns
     before, oldest first, or the conversation that is `named`, and what the request says itself.
 
@@ -164,7 +164,7 @@ async def _load(
     limits = exchange.route.limits
     budget = read_budget(received, limits)
     try:
-        chain: tuple[Turn, ...] = ()
+        chain: tuple[StoredTurn, ...] = ()
         if named is not None:
             chain = (await _conversation(named, exchange.owner, form, conversations, budget),)
         elif previous is not None:
@@ -177,7 +177,7 @@ async def _load(
             left = ReadBudget(max(0, limits.body_bytes - received.size - read), budget.values)
             added = await offload(is_long(found), _take_items, wanted, found, left)
             large = received.size + added > OFFLOAD_BYTES
-            exchange.body, own = await offload(large, form.put_in, body, found, said)
+            exchange.body, own = await offload(large, form.resolve_references, body, found, said)
     except StoreUnavailable as error:
         raise away(error) from error
     except BudgetExceeded as error:
@@ -188,7 +188,7 @@ async def _load(
     earlier = [message for turn in chain for message in turn.messages]
     grown = read + added
     large = received.size + grown > OFFLOAD_BYTES or len(earlier) + len(own) > OFFLOAD_MESSAGES
-    messages = await offload(large, form.going_on, body, earlier, own)
+    messages = await offload(large, form.full_conversation, body, earlier, own)
     request = await offload(large, form.with_tools, exchange.request, body, chain)
     if request is not exchange.request:
         tools = exchange.route.permission.permitted(request.tools, stand_for_servers(exchange, request.tools))
@@ -198,7 +198,7 @@ async def _load(
     return chain, own
 
 
-def _ids(form: TurnForm, chain: Iterable[Turn]) -> set[str]:
+def _ids(form: TurnForm, chain: Iterable[StoredTurn]) -> set[str]:
     """The ids of all items of a conversation."""
     return {ident for turn in chain for ident, _ in form.items(turn)}
 
@@ -210,7 +210,7 @@ async def _chain(
     conversations: Conversations,
     budget: ReadBudget,
     lane: LaneMemory | None,
-) -> tuple[Turn, ...]:
+) -> tuple[StoredTurn, ...]:
     chain = None if lane is None else await lane.get_chain(previous, owner, budget)
     if chain is None:
         chain = await conversations.get_chain(previous, owner, budget)
@@ -226,7 +226,7 @@ async def _chain(
 
 async def _conversation(
     ident: str, owner: str, form: TurnForm, conversations: Conversations, budget: ReadBudget
-) -> Turn:
+) -> StoredTurn:
     assert form.conversations is not None
     turn = await conversations.get(ident, owner, budget)
     if turn is None or not form.conversations.is_conversation(turn):
@@ -255,7 +255,7 @@ async def _found(
     return found
 
 
-def _named(form: TurnForm, turn: Turn, named: Container[str]) -> dict[str, Mapping[str, Any]]:
+def _named(form: TurnForm, turn: StoredTurn, named: Container[str]) -> dict[str, Mapping[str, Any]]:
     """The items of a turn that have these ids."""
     return {ident: item for ident, item in form.items(turn) if ident in named}
 
@@ -277,7 +277,7 @@ class LaneTurns:
     """The lane of a WebSocket on which a request came, and the turns `before` that it continues."""
 
     lane: LaneMemory
-    before: tuple[Turn, ...]
+    before: tuple[StoredTurn, ...]
 
 
 class Keeper:
@@ -290,7 +290,7 @@ class Keeper:
         form: TurnForm,
         conversations: Conversations,
         reply: Reply,
-        turn: Turn,
+        turn: StoredTurn,
         large: bool,
         conversation: str | None,
         memory: LaneTurns | None,
@@ -367,7 +367,7 @@ class Keeper:
         long = self._large or is_long(reply.choices)
         await self._put(await offload(long, self._form.broken_off, self._turn, reply, self._options, status, error))
 
-    async def _append(self, ident: str, turn: Turn, long: bool) -> None:
+    async def _append(self, ident: str, turn: StoredTurn, long: bool) -> None:
         assert self._form.conversations is not None
         items = await offload(long, _said_in, self._form, turn)
         try:
@@ -382,7 +382,7 @@ class Keeper:
             return ModelReply(self._turn.id, "", self._options.created, ())
         return self._folding.reply()
 
-    async def _put(self, turn: Turn) -> bool:
+    async def _put(self, turn: StoredTurn) -> bool:
         try:
             await (self._conversations if self._run is None else self._run).put(turn)
         except StoreUnavailable as error:
@@ -395,7 +395,7 @@ class Keeper:
         LOG.error("request %s: a response could not be kept: %s", self._exchange.id, error)
 
 
-def _said_in(form: TurnForm, turn: Turn) -> list[Mapping[str, Any]]:
+def _said_in(form: TurnForm, turn: StoredTurn) -> list[Mapping[str, Any]]:
     """The items of a turn."""
     return [item for _, item in form.items(turn)]
 

@@ -103,7 +103,7 @@ class Transformation(Middleware):
             return request
         takes = pool.capabilities
         names = takes.names_stop or (wire is not None and wire.name == exchange.protocol.name)
-        unsaid = exchange.protocol.tells_stop and not names
+        unsaid = exchange.protocol.reports_stop_sequence and not names
         stops = exchange.state[Transformation] = divided(asked, takes, wire, unsaid=unsaid)
         if stops.server == asked:
             return request
@@ -160,7 +160,7 @@ class Transformation(Middleware):
             reply.map(UnwrapStage(exchange.escapes))
         if exchange.escapes:
             reply.map(UndoStage(exchange.escapes))
-        if exchange.protocol.tells_stop:
+        if exchange.protocol.reports_stop_sequence:
             reply.map(ForeignStops(exchange.received.sampling.stop))
         stops: Stops | None = exchange.state.get(Transformation)
         if stops is not None and (stops.gateway or stops.own):

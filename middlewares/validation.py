@@ -27,7 +27,7 @@ from toolwire.formats.engine.rendering import prompt_name
 from toolwire.formats.engine.toolset import ToolSet, note, note_of
 from toolwire.model import (
     ModelRequest,
-    Opaque,
+    OpaquePart,
     ToolChoice,
     ToolResult,
     ToolSpec,
@@ -476,10 +476,10 @@ def _check_items(exchange: Exchange, request: ModelRequest) -> None:
         part
         for message in request.messages
         for part in message.parts
-        if isinstance(part, Opaque)
+        if isinstance(part, OpaquePart)
         and not part.private
         and (wire is None or part.protocol != wire.name)
-        and not (form is not None and form.reads(part))
+        and not (form is not None and form.is_server_item(part))
     ]
     kinds = [str(part.payload.get("type")) for part in foreign if isinstance(part.payload, Mapping)]
     kinds = [kind for kind in kinds if kind not in _SEEN_ELSEWHERE]

@@ -3,10 +3,10 @@
 Rules of this module:
 
 1. `CODES` is the one table of error codes (status and `type`). The error reference in the docs is generated from it.
-2. An exception class says who is to blame: `ClientFault` the caller, `BackendFault` the model server, `ModelFault` the
+2. The exception class says who is to blame: `ClientFault` the caller, `BackendFault` the model server, `ModelFault` the
    text a model wrote, `Unavailable` the gateway's own load or state, `Defect` a bug here.
 3. A message never holds a stack trace, an internal address, a key or a whole body. Values are shortened by `quote`.
-4. What cannot be sent as a header is no header of an error: whatever an error was made of, it can be said.
+4. Headers that cannot be sent are dropped, so an error can be sent whatever it was made of.
 
 Source of the table: R13 (docs/requirements.md) and the published OpenAI error envelope.
 """
@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 MAX_VALUE_CHARS: Final = 200
-"""A value quoted in a message is shortened to this many characters."""
+"""Maximum length of a value quoted in a message."""
 
 
 class ErrorCode(NamedTuple):
@@ -125,13 +125,13 @@ CODES: Final[Mapping[str, ErrorCode]] = {
 
 
 class GatewayError(Exception):
-    """An error that a client gets to see.
+    """An error that is shown to the client.
 
-    `code` is a key of `CODES`, or a plug-in's own word; then `status` and `type` must be given. `param` is the path of
-    the offending field, such as `tools[1].function.parameters`. `hint` says what to do and is appended to the message.
-    `headers` are added to the HTTP answer when no byte was sent yet, as far as they can be sent. `upstream_status` is
-    what the model server answered, if it did. `transient`: it may do better when it is asked again, or another server
-    may (R10.5).
+    `code` is a key of `CODES`; with a plug-in's own code, `status` and `type` are required (else `ValueError`). `param`
+    is the path of the offending field, such as `tools[1].function.parameters`. `hint` says what to do and is appended
+    to the message. `headers` are added to the HTTP answer if nothing was sent yet; invalid ones are dropped.
+    `upstream_status` is the model server's status, if it answered. `transient`: a retry, or another server, may succeed
+    (R10.5).
     """
 
     default_code: str = "internal_error"
@@ -166,7 +166,7 @@ class GatewayError(Exception):
         return f"{self.__class__.__name__}({self.status}, {self.code!r}, {self.message!r}, param={self.param!r})"
 
     def envelope(self) -> dict[str, Any]:
-        """OpenAI's error object, four keys always (R13.1)."""
+        """Returns OpenAI's error object; it always has the same four keys (R13.1)."""
         return {"error": {"message": self.message, "type": self.type, "param": self.param, "code": self.code}}
 
 
@@ -177,7 +177,7 @@ class ClientFault(GatewayError):
 
 
 class Cancelled(GatewayError):
-    """The client asked that this answer ends."""
+    """The client cancelled its response."""
 
     default_code = "response_cancelled"
 
@@ -186,13 +186,13 @@ class Cancelled(GatewayError):
 
 
 class BackendFault(GatewayError):
-    """The model server failed or answered nonsense: 502 or 504."""
+    """The model server failed or sent an invalid answer: 502 or 504."""
 
     default_code = "upstream_error"
 
 
 class ModelFault(GatewayError):
-    """The model's text breaks a rule that the client made strict (R9.6): 500, not to be retried."""
+    """The model's text breaks a rule that the client made strict (R9.6): 500, and clients are told not to retry."""
 
     default_code = "malformed_tool_arguments"
 
@@ -201,45 +201,45 @@ class ModelFault(GatewayError):
 
 
 class Unavailable(GatewayError):
-    """The gateway cannot take the request now: 503 with `Retry-After`. `wait_s`: when it can, if that is known; else
-    `retry_after_s` is a guess."""
+    """The gateway cannot take the request now: 503 with `Retry-After`. `wait_s` is the exact waiting time if it is
+    known; otherwise the guess `retry_after_s` is sent."""
 
     default_code = "overloaded"
 
     def __init__(
         self, message: str, *, code: str | None = None, retry_after_s: int = 1, wait_s: float | None = None
     ) -> None:
-        told = {"Retry-After": str(retry_after_s)} if wait_s is None else retry_after(wait_s)
-        super().__init__(message, code=code, headers=told)
+        wait = {"Retry-After": str(retry_after_s)} if wait_s is None else retry_after(wait_s)
+        super().__init__(message, code=code, headers=wait)
 
 
 class Defect(GatewayError):
-    """A bug here or in a plug-in: 500. The traceback goes to the log only (R13.5)."""
+    """A bug in the gateway or in a plug-in: 500. The traceback goes to the log only (R13.5)."""
 
 
 def retry_after(wait_s: float) -> dict[str, str]:
-    """The headers that say how long is to be waited: `Retry-After` in whole seconds (RFC 9110, 10.2.3), at least one,
-    and `retry-after-ms`, which OpenAI's and Anthropic's SDKs take in its place."""
-    exact = wait_s - 1e-6  # what a sum of floats has too much
+    """Returns the headers that say how long to wait: `Retry-After` in whole seconds (RFC 9110, 10.2.3), at least one,
+    and `retry-after-ms`, which OpenAI's and Anthropic's SDKs prefer."""
+    exact = wait_s - 1e-6  # sums of floats may be a little too large
     return {"Retry-After": str(max(1, math.ceil(exact))), "retry-after-ms": str(max(1, math.ceil(exact * 1000)))}
 
 
 def sendable(headers: Mapping[str, str]) -> dict[str, str]:
-    """Those header fields that can be sent: a token as name, one line of visible ASCII as value (RFC 9110, 5.1 and
-    5.5)."""
+    """Returns the header fields that can be sent: the name a token, the value one line of visible ASCII (RFC 9110, 5.1
+    and 5.5)."""
     fields = ((name, str(value)) for name, value in headers.items())
     return {name: value for name, value in fields if _NAME.fullmatch(name) and _VALUE.fullmatch(value)}
 
 
 def _beginning(value: object, room: list[int]) -> object:
-    """As much of `value` as the JSON text of `room[0]` characters begins with, and perhaps a little more: a foreign
-    value may have megabytes. The characters that were used are taken from `room`."""
+    """Returns the beginning of `value` that fits into about `room[0]` characters of JSON, because a client's value may
+    have megabytes. Subtracts the used characters from `room[0]`."""
     if isinstance(value, str):
         room[0] -= len(value) + 2
         return value[: MAX_VALUE_CHARS + 1]
     room[0] -= 2
     if type(value) is list:
-        # No item is written in fewer than two characters, so the rest cannot be seen.
+        # Every item takes at least two characters, so later items cannot be visible.
         return [_beginning(item, room) for item in value[:MAX_VALUE_CHARS] if room[0] >= 0]
     if type(value) is dict:
         shown: dict[object, object] = {}
@@ -252,7 +252,7 @@ def _beginning(value: object, room: list[int]) -> object:
 
 
 def quote(value: object) -> str:
-    """`value` as JSON text for a message, shortened to `MAX_VALUE_CHARS` characters."""
+    """Returns `value` as JSON text for a message, shortened to `MAX_VALUE_CHARS` characters."""
     try:
         text = orjson.dumps(_beginning(value, [MAX_VALUE_CHARS])).decode()
     except (TypeError, ValueError, RecursionError):

@@ -1,18 +1,17 @@
-"""The event algebra: what happens while a model answers, in no protocol's words.
+"""The events of an answer, independent of protocols.
 
-Rules of this module (guarded: a change here needs a decision record, see docs/adr/0001 and 0023):
+Rules of this module (a change here needs a decision record, see docs/adr/0001 and 0023):
 
 1. A stream is `Start (Open Delta* Close)* Finish`, or it ends early with `Fault`. Blocks have ids and may overlap;
    every opened block is closed before `Finish`. `Opaque` may stand anywhere between `Start` and the end
    (`stream_grammar.check`).
 2. Chunking is never observable: two streams are the same when `stream_grammar.normalise` makes them equal.
-3. `folding.fold` and `folding.unfold` are inverse: a whole reply is a stream that arrived at once, so there is one
+3. `folding.fold` and `folding.unfold` are inverse: a whole reply is a stream that arrived at once, so there is one code
    path.
 4. Events are immutable by convention. They are plain slotted classes because they are built once per token.
-5. An `extra` is that of `toolwire.model` (its rule 3): a writer looks at the fields of its own protocol and at no
-   others.
+5. An `extra` is that of `toolwire.model` (its rule 3): a writer looks only at the fields of its own protocol.
 
-Block edges exist because Responses and Messages need them; guessing them later is where arguments get lost.
+Blocks have explicit edges because Responses and Messages need them; guessing them later loses arguments.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ BlockStatus = Literal["complete", "truncated"]
 
 
 MAX_CHOICES = 128
-"""Answers to one request (`n`): OpenAI's own limit."""
+"""Maximum number of answers to one request (`n`): OpenAI's own limit."""
 
 
 class BlockKind(Enum):
-    """What a block holds."""
+    """Kind of a block's content."""
 
     TEXT = "text"
     REASONING = "reasoning"
@@ -40,7 +39,7 @@ class BlockKind(Enum):
 
 
 class Kind(Flag):
-    """Which events a middleware's `on_event` must see; see `toolwire.pipeline.chain.middleware`."""
+    """Kinds of events that a middleware's `on_event` can ask for; see `toolwire.pipeline.chain.middleware`."""
 
     NONE = 0
     TEXT = auto()
@@ -48,9 +47,9 @@ class Kind(Flag):
     REASONING = auto()
     """`Open`, `Delta`, `Close` of reasoning."""
     CALL = auto()
-    """`Open`, `Delta`, `Close` of calls, as they come."""
+    """`Open`, `Delta`, `Close` of calls, as they arrive."""
     FINISHED_CALL = auto()
-    """One `Call` for each whole call, in place of its `Open`, `Delta`, `Close`."""
+    """One `Call` for each complete call, in place of its `Open`, `Delta`, `Close`."""
     EDGES = auto()
     """`Start`, `Finish` and `Fault`."""
     OPAQUE = auto()
@@ -59,7 +58,7 @@ class Kind(Flag):
 
 
 class Event:
-    """Base of all events: value equality and a readable form from `__slots__`."""
+    """Base class of all events: compared and shown by the values in `__slots__`."""
 
     __slots__: tuple[str, ...] = ()
     __hash__: ClassVar[None]  # type: ignore[assignment]  # events hold dicts; they are values, not keys
@@ -72,8 +71,8 @@ class Event:
 
 
 class Start(Event):
-    """The answer begins. Exactly one, first. `created` is Unix seconds; `extra` holds unmodelled top-level fields.
-    `usage` is what is known of it now, which is at most what was read: `Finish.usage` counts."""
+    """Start of the answer: exactly one, first. `created` is Unix seconds; `extra` holds unmodelled top-level fields.
+    `usage` holds the counts known so far, usually of the input only; `Finish.usage` is the final one."""
 
     __slots__ = ("created", "extra", "model", "response_id", "usage")
 
@@ -88,11 +87,11 @@ class Start(Event):
 
 
 class Open(Event):
-    """A block begins.
+    """Start of a block.
 
-    `block` is unique in the stream. `name`, `call_id`, `call_kind` and `namespace` are those of a TOOL_CALL and None
-    otherwise (`call_kind` "function"). `choice` is the index of the answer it belongs to. `extra` becomes that of the
-    part; of a call that was found in text it also says where: `source`, or `live`, see `is_live`.
+    `block` is unique in the stream. `name`, `call_id`, `call_kind` and `namespace` describe a TOOL_CALL; for other
+    kinds they are None (`call_kind` "function"). `choice` is the index of the answer it belongs to. `extra` becomes
+    that of the part; for a call found in text it also holds the text (`source`) or `live`, see `is_live`.
     """
 
     __slots__ = ("block", "call_id", "call_kind", "choice", "extra", "kind", "name", "namespace")
@@ -120,7 +119,8 @@ class Open(Event):
 
 
 class Delta(Event):
-    """More of a block. For a call, a fragment of its arguments exactly as produced. `extra` is per-token wire data."""
+    """The next piece of a block. For a call, a fragment of its arguments exactly as produced. `extra` holds per-token
+    wire data."""
 
     __slots__ = ("block", "extra", "text")
 
@@ -131,8 +131,8 @@ class Delta(Event):
 
 
 class Close(Event):
-    """A block ends: whole, or cut off by a limit of length. `extra` is what was said of it after it began (the
-    signature of thinking): the part has it together with that of `Open`."""
+    """End of a block: complete, or truncated by a length limit. `extra` holds fields that arrived after the block began
+    (such as a signature of reasoning); the part gets them together with those of `Open`."""
 
     __slots__ = ("block", "extra", "status")
 
@@ -143,10 +143,10 @@ class Close(Event):
 
 
 class Finish(Event):
-    """The answer ended. `reason` is the backend's word for choice 0 (`toolwire.model.FinishReason`, or any other),
-    `others` those of further choices; writers map them to their protocol and put `tool_calls` where a call was made
-    (R7.4). `extra`: unmodelled top-level fields; `choices`: the `extra` of each answer, as in `ReplyChoice`, or nothing
-    if none has any."""
+    """Regular end of the answer. `reason` is the backend's word for choice 0 (`toolwire.model.FinishReason`, or any
+    other), `others` are those of further choices. Writers map them to their protocol and write `tool_calls` if a call
+    was made (R7.4). `extra` holds unmodelled top-level fields; `choices` the `extra` of each choice, as in
+    `ReplyChoice`, or nothing if all are empty."""
 
     __slots__ = ("choices", "extra", "others", "reason", "usage")
 
@@ -165,17 +165,17 @@ class Finish(Event):
         self.choices = choices
 
     def ending(self, choice: int) -> Extra:
-        """What else is known of the end of an answer."""
+        """Returns the `extra` of a choice; empty if there is none."""
         return self.choices[choice] if choice < len(self.choices) else EMPTY
 
     @property
     def stop_sequence(self) -> str | None:
-        """The stop sequence that ended answer 0, where that is known."""
+        """The stop sequence that ended choice 0, if known."""
         return self.ending(0).get("stop_sequence")
 
 
 class Fault(Event):
-    """The answer broke off: the in-band form of an error. Last."""
+    """End of a stream by an error; always the last event."""
 
     __slots__ = ("error",)
 
@@ -187,7 +187,7 @@ class Fault(Event):
 
 
 class Opaque(Event):
-    """A wire frame that is not modelled; written to the same protocol unchanged, counted otherwise."""
+    """A wire frame that is not modelled: written unchanged to the same protocol, only counted in others."""
 
     __slots__ = ("payload", "protocol")
 
@@ -197,10 +197,10 @@ class Opaque(Event):
 
 
 class Call(Event):
-    """A whole call as one value: what `Kind.FINISHED_CALL` asks for. Never part of a stream on its own.
+    """A complete call as one value, for middlewares that ask for `Kind.FINISHED_CALL`. Never part of a stream.
 
-    `source` is the text in which the model wrote it, empty if it was given out while it came, or None if the backend
-    gave a structured call. `status` as in `Close`.
+    `source` is the text in which the model wrote the call, empty if the call was streamed while it arrived, None if the
+    backend sent a structured call. `status` is that of `Close`.
     """
 
     __slots__ = ("block", "choice", "source", "status", "use")
@@ -215,7 +215,7 @@ class Call(Event):
         self.source = source
 
     def events(self) -> list[Event]:
-        """The `Open`, `Delta`, `Close` that mean the same."""
+        """Returns the equivalent `Open`, `Delta` and `Close`."""
         use = self.use
         extra = use.extra if self.source is None else {**use.extra, "source": self.source}
         out: list[Event] = [
@@ -237,34 +237,34 @@ class Call(Event):
 
 
 def is_live(opened: Open) -> bool:
-    """Whether a call was found in text and is given out while it comes (R6.13): when it opens, nobody knows how it will
-    end."""
+    """True if a call was found in text and its arguments are streamed while they arrive (R6.13). Its end, and whether
+    it is valid, are unknown when it opens."""
     return opened.extra.get("live") is True
 
 
 def changed(finish: Finish, *, usage: Usage | None) -> Finish:
-    """The same end with other counts."""
+    """Returns a copy of `finish` with another usage."""
     return Finish(finish.reason, usage, finish.others, finish.extra, finish.choices)
 
 
 def extra_of(opened: Open, closed: Close | None = None) -> Extra:
-    """The `extra` of the part that a block amounts to: what its beginning and its end say, without what is only of the
-    stream."""
+    """Returns the `extra` of the part that a block becomes: that of `Open` merged with that of `Close`, without the
+    keys that only matter while it is streamed."""
     extra = lasting(opened.extra)
     return extra if closed is None else merged(extra, closed.extra)
 
 
 def text_block(block: int, text: str, choice: int = 0) -> list[Event]:
-    """A whole block of visible text."""
+    """Returns the events of a complete block of visible text."""
     return [Open(block, BlockKind.TEXT, choice=choice), Delta(block, text), Close(block)]
 
 
 class StreamGrammarError(ValueError):
-    """A stream broke rule 1: a defect in whatever produced it."""
+    """An invalid sequence of events (rule 1): a bug in the code that produced the stream."""
 
 
 def numbered(opened: Open, block: int) -> Open:
-    """The same beginning of a block, under the number `block`."""
+    """Returns a copy of `opened` with the block id `block`."""
     return Open(
         block,
         opened.kind,

@@ -1,4 +1,4 @@
-"""A whole reply as events, and events as a whole reply: there is one path for both (rule 3 of `toolwire.events`)."""
+"""Conversion between a whole reply and its events, in both directions (rule 3 of `toolwire.events`)."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from toolwire.model import (
     Extra,
     FinishReason,
     ModelReply,
+    OpaquePart,
     Part,
     Reasoning,
     Refusal,
@@ -36,7 +37,6 @@ from toolwire.model import (
     merged,
     replace,
 )
-from toolwire.model import Opaque as OpaquePart
 from toolwire.support.bounded_json import is_json
 
 
@@ -54,19 +54,19 @@ def _part(opened: Open, text: str, extra: Extra) -> Part | None:
 
 
 class Folding:
-    """Adds up a stream as it goes by: keeps texts, not events. `reply` may be asked at any time."""
+    """Collects the events of a stream into a reply. It stores texts, not events. `reply` can be called at any time."""
 
     def __init__(self) -> None:
         self.start: Start | None = None
         self.finish: Finish | None = None
         self.fault: Fault | None = None
         self._opened: dict[int, Open] = {}
-        self._closed: dict[int, Close] = {}  # those that say something
+        self._closed: dict[int, Close] = {}  # only those with an `extra`
         self._texts: dict[int, list[str]] = {}
         self._order: list[int | Opaque] = []
 
     def feed(self, event: Event) -> None:
-        """Take the next event."""
+        """Adds the next event."""
         match event:
             case Delta():
                 self._texts[event.block].append(event.text)
@@ -89,8 +89,8 @@ class Folding:
                 pass
 
     def reply(self) -> ModelReply:
-        """What the stream amounts to so far, blocks that are still open included. Raises `StreamGrammarError` before
-        `Start`."""
+        """Returns the reply so far, including open blocks. Raises `StreamGrammarError` if `Start` is missing or a
+        choice index is too large."""
         start, finish = self.start, self.finish or Finish()
         if start is None:
             raise StreamGrammarError("the stream has no Start")
@@ -118,7 +118,8 @@ class Folding:
 
 
 def parts_of(events: Iterable[Event]) -> list[Part]:
-    """What whole blocks amount to. A call keeps what else is said of it in a stream, see `finished`."""
+    """Returns the parts that these complete blocks become. Calls keep the stream's keys in their `extra`; `finished`
+    removes them."""
     blocks: dict[int, tuple[Open, list[str]]] = {}
     for event in events:
         if isinstance(event, Delta):
@@ -134,7 +135,8 @@ def parts_of(events: Iterable[Event]) -> list[Part]:
 
 
 def finished(reply: ModelReply) -> ModelReply:
-    """The same answer, its calls without what is only of a stream, such as the text in which they were found."""
+    """Returns the reply with calls without the keys that only matter in a stream, such as the text in which they were
+    found."""
     for choice in reply.choices:
         for part in choice.parts:
             if type(part) is ToolUse and not COMMON.isdisjoint(part.extra):
@@ -148,7 +150,7 @@ def _finished(choice: ReplyChoice) -> ReplyChoice:
 
 
 def add_part(parts: list[Part], part: Part) -> None:
-    """Put a part of an answer behind others. Two neighbouring texts of which nothing else is said read as one."""
+    """Appends a part of an answer. Two neighbouring texts without `extra` are joined."""
     last = parts[-1] if parts else None
     if type(part) is Text and type(last) is Text and not (part.extra or last.extra):
         parts[-1] = Text(last.text + part.text)
@@ -157,7 +159,8 @@ def add_part(parts: list[Part], part: Part) -> None:
 
 
 def fold(events: Iterable[Event]) -> ModelReply:
-    """The whole reply that a stream amounts to. Raises the error of a `Fault`."""
+    """Returns the reply that a complete stream amounts to. Raises the error of a `Fault`, and `StreamGrammarError` if
+    `Start` is missing."""
     folding = Folding()
     for event in events:
         folding.feed(event)
@@ -173,16 +176,17 @@ _KINDS: Final[Mapping[type, BlockKind]] = {
 }
 
 
-def is_half(use: ToolUse) -> bool:
-    """Whether the arguments of a call that may have been cut off are no JSON text; of free text nobody knows."""
+def has_incomplete_arguments(use: ToolUse) -> bool:
+    """True if the arguments of a function call are not valid JSON, so the call was cut off. Always False for custom
+    tools, whose arguments are free text."""
     if use.kind == "custom":
         return False
     return not is_json(use.arguments)
 
 
 def unfold(reply: ModelReply) -> list[Event]:
-    """The stream that arrives at once and folds back to `reply`. A call with half its arguments in an answer that was
-    cut off is `truncated`, as it is in a stream (C18)."""
+    """Returns the events of a whole reply; `fold` gives the reply back. A call with incomplete arguments in a cut-off
+    answer is closed as `truncated`, as in a stream (C18). Raises `TypeError` for a part that replies cannot have."""
     usage = reply.usage
     read = None if usage is None else replace(usage, output_tokens=0, reasoning_tokens=0, extra=EMPTY)
     out: list[Event] = [Start(reply.id, reply.model, reply.created, reply.extra, read)]
@@ -194,7 +198,7 @@ def unfold(reply: ModelReply) -> list[Event]:
                     out.append(Open(block, _KINDS[type(part)], choice=index, extra=part.extra))
                     out += [Delta(block, part.text), Close(block)]
                 case ToolUse():
-                    cut = choice.reason not in FinishReason.WHOLE and is_half(part)
+                    cut = choice.reason not in FinishReason.WHOLE and has_incomplete_arguments(part)
                     out += Call(block, part, choice=index, status="truncated" if cut else "complete").events()
                 case OpaquePart():
                     out.append(Opaque(part.protocol, part.payload))
@@ -206,7 +210,7 @@ def unfold(reply: ModelReply) -> list[Event]:
 
 
 def ending(reply: ModelReply) -> Finish:
-    """The last event of that stream."""
+    """Returns the `Finish` event of the reply's stream."""
     reasons = [choice.reason for choice in reply.choices] or [FinishReason.STOP]
     ends = tuple([choice.extra for choice in reply.choices])
     if not any(ends):

@@ -1,18 +1,19 @@
-"""The one request and the one reply that every protocol, format, backend and middleware speaks.
+"""The protocol-independent model: one request (`ModelRequest`) and one reply (`ModelReply`) for all protocols, formats,
+backends and middlewares.
 
-Rules of this module (guarded: a change here needs a decision record, see docs/adr/0001 and 0023):
+Rules of this module (a change here needs a decision record, see docs/adr/0001 and 0023):
 
-1. Everything is immutable: the type checker and the tests see to it, at run time nobody pays for it (docs/adr/0018). A
-   change is `replace`, so "nobody touched it" is an identity test: `exchange.request is exchange.received`. Only the
-   bytes that a request was read from can be let go (`Origin`).
-2. Nothing is lost. What a protocol carries and this model does not know stays in `extra` (fields) or `Opaque` (parts).
-3. Nothing leaks. An `extra` is `{protocol: fields}`: a protocol writes what it has read itself, and never looks at the
-   fields of another. Beside the names of protocols stand only the words of `COMMON`, which mean the same in all of
-   them. The one exception is `ModelRequest.extra`, parameters of the server, which has a filter of its own.
+1. Everything is immutable. The type checker and the tests enforce it, so it costs nothing at run time (docs/adr/0018).
+   Use `replace` to change a value; an unchanged request is the same object: `exchange.request is exchange.received`.
+   Only the received bytes may be released (`Origin`).
+2. Nothing is lost. Fields that this model does not know stay in `extra`, unknown parts in `OpaquePart`.
+3. Nothing leaks. An `extra` is `{protocol: fields}`: a protocol writes the fields that it has read itself and never
+   looks at those of another. The other keys are the words of `COMMON`, which mean the same in all protocols. The
+   exception is `ModelRequest.extra`: parameters of the server, with a filter of their own.
 4. JSON texts stay texts: `ToolUse.arguments` is what the model or the client wrote, never loaded and dumped.
 5. No imports from the rest of the package.
 
-Mappings inside frozen values are immutable by convention: never write into one, build a new one.
+Mappings inside frozen values are immutable by convention: build a new one instead of writing into one.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
 else:
 
     def dataclass(*, frozen: Literal[True], slots: Literal[True], **more: bool) -> Callable[[type], type]:
-        """What is frozen for the type checker is a plain dataclass that can be hashed: it is made in a third of the
-        time (ADR 18)."""
+        """Returns a class decorator that makes a plain dataclass with a hash. Its instances are created in a third of
+        the time of a frozen dataclass (ADR 18); the type checker still sees a frozen one."""
 
         def made(cls: type) -> type:
             cls = dataclasses.dataclass(slots=True, unsafe_hash=True, **more)(cls)
@@ -41,7 +42,7 @@ else:
         return made
 
     def replace(value, /, **changes):
-        """The `dataclasses.replace` of the values of this module, in a fifth of its steps."""
+        """Returns a copy of `value` with these fields changed, like `dataclasses.replace`, in a fifth of the time."""
         kind = type(value)
         return kind(**{**dict(zip(kind.__match_args__, kind._values(value), strict=True)), **changes})
 
@@ -51,37 +52,37 @@ CallKind = Literal["function", "custom"]
 ToolKind = Literal["function", "custom", "hosted"]
 ChoiceMode = Literal["auto", "none", "required", "named"]
 Extra = Mapping[str, Any]
-"""Fields that are not modelled, by the name of the protocol that they were read from, and words of `COMMON`."""
+"""Fields that are not modelled, by the name of the protocol that they were read from, and the words of `COMMON`."""
 
 
 class FinishReason:
-    """Why an answer ended: the words that are known. A `reason` may be any other, as a server said it: whoever knows no
-    better takes it for `STOP`."""
+    """Reasons for the end of an answer. Servers may send other words; code that does not know a word treats it as
+    `STOP`."""
 
     STOP: Final = "stop"
-    """The model had no more to say, or said a stop sequence (`ReplyChoice.stop_sequence`)."""
+    """The model finished, or wrote a stop sequence (`ReplyChoice.stop_sequence`)."""
     LENGTH: Final = "length"
-    """A limit of length; what it cut off is not whole."""
+    """A length limit was reached; the last part may be incomplete."""
     TOOL_CALLS: Final = "tool_calls"
-    """Calls wait for their results."""
+    """The model made calls and waits for their results."""
     CONTENT_FILTER: Final = "content_filter"
     """The model or its server declined."""
     PAUSED: Final = "pause_turn"
-    """The server wants to be asked to go on."""
+    """The server paused and wants another request to continue."""
     COMPACTED: Final = "compaction"
-    """The server made the conversation short."""
+    """The server compacted the conversation."""
     WHOLE: Final = frozenset({STOP, TOOL_CALLS, "end_turn", "tool_use", "stop_sequence", COMPACTED})
-    """The ends that no call is cut off by. Any other may come in the middle of one: a call that is not whole then is no
-    call (C18, R29.3)."""
+    """Reasons after which every call is complete. After any other reason the last call may be cut off; an incomplete
+    call is dropped (C18, R29.3)."""
 
 
 class _NoFields(dict[str, Any]):
-    """An object without fields, for ever. It has a hash, so it may be the default of a field; a factory would be called
-    for every value."""
+    """An immutable empty dict. It is hashable, so it can be a field's default without a factory call for each
+    instance."""
 
     __slots__ = ()
 
-    def __hash__(self) -> int:  # type: ignore[override]  # it never changes
+    def __hash__(self) -> int:  # type: ignore[override]  # the content never changes
         return 0
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:
@@ -91,36 +92,35 @@ class _NoFields(dict[str, Any]):
 
 
 EMPTY: Final[Mapping[str, Any]] = _NoFields()
-"""No fields. Compare with `not mapping`, not with identity."""
+"""The shared empty mapping. Test with `not mapping`, not by identity."""
 
 _OF_STREAM: Final = frozenset({"logprobs", "stop_sequence", "completed_at", "source", "live"})
 COMMON: Final = _OF_STREAM | {"server", "call"}
-"""Words that may stand in an `extra` beside the names of protocols: `logprobs` (of an answer or a delta, in Chat's
-form), `stop_sequence` (of an answer), `completed_at` (of a reply, Unix seconds), `source` and `live` (of a call that
-was found in text, see `toolwire.events.Open`), `server` (of reasoning and calls: the only server to which their opaque
-fields may go back) and `call` (of reasoning: the `extra` of the call that follows), see
-`toolwire.protocols.shared.opaque`."""
+"""Keys that may stand in an `extra` beside the names of protocols: `logprobs` (of an answer or a delta, in Chat's
+form), `stop_sequence` (of an answer), `completed_at` (of a reply, Unix seconds), `source` and `live` (of a call found
+in text, see `toolwire.events.Open`), `server` (of reasoning and calls: the only server that may get their opaque fields
+back) and `call` (of reasoning: the `extra` of the call that follows), see `toolwire.protocols.shared.opaque`."""
 
 
 def fields_of(extra: Extra, protocol: str) -> Mapping[str, Any]:
-    """What `protocol` has read and this model does not know."""
+    """Returns the fields of `protocol` in an `extra`, empty if there are none."""
     return extra.get(protocol) or EMPTY if extra else EMPTY
 
 
 def scoped(protocol: str, fields: Mapping[str, Any]) -> Extra:
-    """The `extra` that says it."""
+    """Returns the `extra` that holds these fields for `protocol`, or `EMPTY` if there are no fields."""
     return {protocol: fields} if fields else EMPTY
 
 
 def lasting(extra: Extra) -> Extra:
-    """The `extra` of a part without the fields that belong to a stream only."""
+    """Returns the `extra` of a part without the keys that only matter while it is streamed."""
     if not extra or _OF_STREAM.isdisjoint(extra):
         return extra
     return {key: value for key, value in extra.items() if key not in _OF_STREAM} or EMPTY
 
 
 def merged(first: Extra, second: Extra) -> Extra:
-    """Both, field by field for each protocol; the second counts where both know a field."""
+    """Returns both extras merged, field by field for each protocol; the second one wins."""
     if not first or not second:
         return first or second
     both = dict(first)
@@ -135,7 +135,7 @@ def merged(first: Extra, second: Extra) -> Extra:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Visible text. `extra`, here and in every other part: what a protocol says of it beside (`cache_control`,
+    """Visible text. `extra`, here and in every other part, holds further fields of a protocol (`cache_control`,
     annotations, ids)."""
 
     text: str
@@ -144,8 +144,9 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Attempt(Text):
-    """What a model wrote in an answer that the client did not get, with markers that are its own. It is shown to the
-    model as it was written: a form that nobody reads would be imitated."""
+    """The model's text of a failed answer that the client did not get, shown to the model for a retry. Markers in it
+    are the model's own and are not escaped: the model would imitate the escaped form, which the scanner does not
+    read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +159,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An image by URL (`https:` or `data:`). `detail` as the client gave it."""
+    """An image by URL (`https:` or `data:`). `detail` is copied from the client."""
 
     url: str
     detail: str | None = None
@@ -167,7 +168,7 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class Reasoning:
-    """Thinking text. `extra` keeps what its server wants to see again (ids, signatures, encrypted content)."""
+    """Reasoning text. `extra` holds the fields that its server needs back (ids, signatures, encrypted content)."""
 
     text: str
     extra: Extra = field(default=EMPTY, hash=False)
@@ -175,10 +176,10 @@ class Reasoning:
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """A call that an assistant made.
+    """A tool call of an assistant.
 
     `arguments` is JSON text for a `function`, free text for a `custom` tool. `item_id` is the wire id of the item that
-    holds the call where a protocol has one (Responses); `namespace` the group its tool came from.
+    holds the call, in protocols with items (Responses); `namespace` is the tool's group.
     """
 
     call_id: str
@@ -192,7 +193,7 @@ class ToolUse:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What a tool gave back for the call `call_id`. `name` is filled in when the call is known."""
+    """The result of the call `call_id`. `name` is the tool's, filled in when the call is known."""
 
     call_id: str
     parts: tuple[Part, ...]
@@ -203,21 +204,21 @@ class ToolResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Opaque:
-    """A content part or item of `protocol` that is not modelled; written back to the same protocol unchanged. A
-    `private` one is meant for servers of that protocol alone: others miss nothing without it."""
+class OpaquePart:
+    """A content part or item of `protocol` that is not modelled; written back to the same protocol unchanged. If
+    `private`, only servers of that protocol need it; other protocols leave it out without a warning."""
 
     protocol: str
     payload: Any
     private: bool = False
 
 
-Part = Text | Refusal | Image | Reasoning | ToolUse | ToolResult | Opaque
+Part = Text | Refusal | Image | Reasoning | ToolUse | ToolResult | OpaquePart
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One turn. `extra` keeps unknown fields of the message object."""
+    """A message. `extra` holds unknown fields of the message object."""
 
     role: Role
     parts: tuple[Part, ...]
@@ -226,23 +227,23 @@ class Message:
 
     @property
     def text(self) -> str:
-        """All text parts joined, in order, with nothing between."""
+        """All text parts joined in order, without a separator."""
         return "".join(part.text for part in self.parts if isinstance(part, Text))
 
 
 class PlainMessages(tuple[Message, ...]):
-    """Messages as those of most conversations: each is a system's, a developer's, a user's or an assistant's and holds
-    one text, or nothing, and of neither message nor text is anything else said. Who looks for more need not look."""
+    """Messages that each hold at most one text and no further fields, with the role system, developer, user or
+    assistant. Code that looks for calls, results or images can skip them."""
 
     __slots__ = ()
 
     def texts(self, but: Container[str] = ()) -> list[str]:
-        """What each says, but those in these roles."""
+        """Returns the text of each message, except those whose role is in `but`; "" for a message without text."""
         return [message.parts[0].text if message.parts else "" for message in self if message.role not in but]  # type: ignore[union-attr]
 
 
 def are_plain(messages: Iterable[Message]) -> bool:
-    """Whether each holds one text without further fields, or nothing."""
+    """True if each message holds at most one part, which is a text without further fields."""
     if type(messages) is PlainMessages:
         return True
     for message in messages:
@@ -260,11 +261,11 @@ class ToolSpec:
     """A tool on offer.
 
     `parameters` is a JSON Schema whose root is an object, or None for "no parameters". `strict` is what the client
-    sent: True, False, or None for unset; only True enforces (R3.5). `kind` is `hosted` for types that the gateway does
-    not simulate (`web_search`, ...): never injected, echoed from `extra`. `extra` holds the tool object as its protocol
-    received it. `server` tools are run by the gateway: no client sees their calls, and of a mistake in one the model is
-    told (R15). `namespace` is the group that it belongs to (R8.16), `namespace_description` what the client says of
-    that.
+    sent: True, False, or None for unset; only True is enforced (R3.5). `kind` is `hosted` for types that the gateway
+    does not simulate (`web_search`, ...): they are never put into a prompt and are echoed from `extra`. `extra` holds
+    the tool object as its protocol received it. `server` tools are run by the gateway: clients do not see their calls,
+    and mistakes in them are reported to the model (R15). `namespace` is the tool's group (R8.16),
+    `namespace_description` the client's description of the group.
     """
 
     name: str
@@ -279,16 +280,16 @@ class ToolSpec:
 
     @property
     def received(self) -> Mapping[str, Any]:
-        """The tool object, whatever protocol it came in; nothing if the client did not send it."""
+        """The tool object as the client sent it, in any protocol; empty if the client did not send the tool."""
         return next((item for item in self.extra.values() if isinstance(item, Mapping)), EMPTY)
 
 
 @dataclass(frozen=True, slots=True)
 class ToolChoice:
-    """Which tools may or must be called.
+    """The choice of tools that may or must be called.
 
-    `name` is set exactly when `mode` is `named`. `allowed` (names) narrows the offer without changing what is sent as
-    `tools`; None means all.
+    `name` is set exactly when `mode` is `named`. `allowed` (names) limits the tools that may be called without changing
+    what is sent as `tools`; None means all.
     """
 
     mode: ChoiceMode = "auto"
@@ -298,12 +299,12 @@ class ToolChoice:
 
     @property
     def forces(self) -> bool:
-        """A call is demanded, not only permitted."""
+        """True if a call is required."""
         return self.mode in ("required", "named")
 
     @property
     def names(self) -> tuple[str, ...] | None:
-        """The tools that it names; None if it names none, and so is a word on the wire."""
+        """Names of the allowed tools, or None if the choice names no tools (a plain word on the wire)."""
         if self.mode == "named" and self.name is not None:
             return (self.name,)
         return None if self.mode == "none" else self.allowed
@@ -311,13 +312,13 @@ class ToolChoice:
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """What the next answer must look like, for backends that can enforce it while decoding (R10.10).
+    """The required form of the next answer, for backends that enforce it while decoding (R10.10).
 
-    `gbnf` is a grammar of the whole answer in llama.cpp's notation; `tags` the same as a structural tag, if one was
-    made; `calls` are the tools of which one must be called, for backends whose own feature starts from schemas. A
-    backend uses what its profile lists and ignores the rest. `free`: text may stand in place of calls (R23.2), so a
-    feature that makes the whole answer a call is of no use. `binding`: an answer that is not constrained is worth
-    nothing, so a backend that refuses the constraint is not asked without it.
+    `gbnf` is a grammar of the whole answer in llama.cpp's notation; `tags` is the same as a structural tag, if there is
+    one; `calls` are the tools of which one must be called, for backends that start from schemas. A backend uses the
+    fields that its profile lists and ignores the rest. `free`: text may stand in place of calls (R23.2), so a feature
+    that makes the whole answer a call cannot be used. `binding`: an unconstrained answer is useless, so a backend that
+    refuses the constraint gets no second request without it.
     """
 
     gbnf: str
@@ -332,8 +333,8 @@ class Constraint:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How to decode. None means "as the backend likes". `reasoning_budget` is how many tokens may be thought; 0:
-    none."""
+    """Sampling parameters. None means the backend's default. `reasoning_budget` is the largest number of reasoning
+    tokens; 0 disables reasoning."""
 
     temperature: float | None = None
     top_p: float | None = None
@@ -349,12 +350,12 @@ class Sampling:
 
 
 LIKE_SERVER: Final = Sampling()
-"""Nothing is said of it."""
+"""Sampling with the backend's defaults."""
 
 
 class Origin:
-    """Where a request came from: the protocol's name and the body exactly as it was received. It is let go, and empty,
-    when a streamed answer has begun; its `size` stays known."""
+    """The source of a request: the protocol's name and the received body. `body` is emptied when a streamed answer has
+    begun, to free memory; `size` stays."""
 
     __slots__ = ("body", "protocol", "size")
 
@@ -372,18 +373,20 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """What a client asks of a model, in no protocol's words.
+    """A client's request to a model, independent of protocols.
 
-    `tool_choice` is never None: readers fill in the default (`auto` with tools, `none` without). `response_format` is
-    OpenAI Chat's object or None. `extra` holds parameters that are not modelled, under their wire names: they are for
-    the model's server, whatever protocol it speaks, and which of them it is sent says its list (`extra_parameters`,
-    `forward_unknown`). `protocol_fields` is an `Extra`: what is for the protocol itself and means nothing to another
-    (`metadata`, `include`). `special_tokens`: the answer's text has to show the model's special tokens, which servers
-    leave out unless they are told. `guarded`: what messages say holds nothing that begins or ends a turn in the
-    server's protocol (`ServerSide.turn_markers`), but for what the gateway wrote itself. `grown` is about how many
-    bytes of messages and tools were put in since it was read from `origin`: earlier turns, items in place of
-    references, rounds of tools, attempts. `enforced_choice`: the server is held to this choice in place of
-    `tool_choice`, of which the prompt speaks. A retry that demands a call keeps the prompt that the server has cached.
+    `tool_choice` is never None: readers fill in the default (`auto` with tools, `none` without).
+    `response_format` is OpenAI Chat's object or None.
+    `extra` holds parameters that are not modelled, under their wire names. They are meant for the model server; its
+    configuration says which of them it gets (`extra_parameters`, `forward_unknown`).
+    `protocol_fields` is an `Extra` of fields that only the client's protocol needs (`metadata`, `include`).
+    `special_tokens`: the answer's text must include the model's special tokens, which servers omit by default.
+    `guarded`: the messages contain no text that begins or ends a turn in the server's protocol
+    (`ServerSide.turn_markers`), except what the gateway wrote.
+    `grown` is the approximate number of bytes of messages and tools that were added after reading `origin`: earlier
+    turns, resolved references, tool rounds, attempts.
+    `enforced_choice` is sent to the server in place of `tool_choice`, while the prompt still follows `tool_choice`: a
+    retry that requires a call keeps the prompt that the server has cached.
     """
 
     model: str
@@ -406,13 +409,13 @@ class ModelRequest:
 
     @property
     def size(self) -> int:
-        """About how many bytes it has now: what the client sent, and what was put in since."""
+        """Approximate size in bytes: the received body plus what was added since."""
         return self.grown if self.origin is None else self.origin.size + self.grown
 
     @property
     def callable_tools(self) -> tuple[ToolSpec, ...]:
-        """The tools that a call may name now, in the client's order: none under `none`, one under `named`, the listed
-        ones under `allowed_tools`, and never a hosted one."""
+        """The tools that a call may name, in the client's order: none under `none`, one under `named`, the listed ones
+        under `allowed_tools`. Hosted tools are not included."""
         choice = self.tool_choice
         if choice.mode == "none":
             return ()
@@ -430,9 +433,9 @@ class ModelRequest:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Token counts. `total` is always the sum (R11.1). `estimated` marks counts that the backend did not give, or not
-    all of them; `tokenizer` is with what they were estimated: the name of an encoding, or `bytes`. `missing`: which of
-    the two nobody has given; it counts as 0. `both`: it is known that nobody will, and a protocol that can says so."""
+    """Token counts. `total_tokens` is always the sum (R11.1). `estimated`: the backend did not report all counts;
+    `tokenizer` then names what they were estimated with: an encoding, or `bytes`. `missing` says which counts are still
+    unknown and 0; `both` means that they never will be known, which some protocols can express."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -446,12 +449,14 @@ class Usage:
 
     @property
     def total_tokens(self) -> int:
+        """The sum of input and output tokens."""
         return self.input_tokens + self.output_tokens
 
 
 @dataclass(frozen=True, slots=True)
 class ReplyChoice:
-    """One answer: its parts in order of appearance and why it ended (`FinishReason`, or a server's own word)."""
+    """One answer: its parts in order of appearance and the reason for its end (`FinishReason`, or a server's own
+    word)."""
 
     parts: tuple[Part, ...]
     reason: str = FinishReason.STOP
@@ -459,13 +464,13 @@ class ReplyChoice:
 
     @property
     def stop_sequence(self) -> str | None:
-        """The stop sequence that ended it, where that is known."""
+        """The stop sequence that ended the answer, if known."""
         return self.extra.get("stop_sequence")
 
 
 @dataclass(frozen=True, slots=True)
 class ModelReply:
-    """A finished answer. Usually one choice; several only when `n` was allowed (R2.21)."""
+    """A complete reply. Usually it has one choice; several only when `n` was allowed (R2.21)."""
 
     id: str
     model: str
@@ -476,7 +481,7 @@ class ModelReply:
 
     @property
     def calls(self) -> tuple[ToolUse, ...]:
-        """All calls, in order."""
+        """All calls of all choices, in order."""
         return tuple(part for choice in self.choices for part in choice.parts if isinstance(part, ToolUse))
 
     @property

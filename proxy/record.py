@@ -1,12 +1,12 @@
-"""What happened in one exchange, and who looks on while it happens: traces (`toolwire.extras.otel.tracing`) and
-captures (`toolwire.extras.capture.recorder`).
+"""The record of one exchange (`AccessRecord`) and the interfaces of its observers: traces
+(`toolwire.extras.otel.tracing`) and captures (`toolwire.extras.capture.recorder`).
 
 Rules:
 
-1. The record is written to by every layer, so it stands below all of them: it is told names and requests, never the
-   exchange, a backend or a route, and knows nothing of metrics.
-2. Observers are off unless configured; then a record has none, and nothing of them is called. They change nothing, they
-   never wait, and they raise nothing: what goes wrong in one is its own affair.
+1. Every layer writes to the record, so this module stands below all of them: it gets names and requests, never the
+   exchange, a backend or a route, and does not know metrics.
+2. Observers are off unless configured; then the record has none and nothing is called. Observers change nothing, never
+   wait and never raise: they handle their own errors.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 LOG: Final = logging.getLogger("toolwire.tolerated")
 
 TOLERATED: Final = "tolerated"
-"""The field under which tolerances are counted, each with its name as the label (`toolwire.tolerances`)."""
+"""Name of the counter of tolerances; the label is the tolerance's name (`toolwire.tolerances`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class CounterSpec:
-    """A counter on the metrics page: its name, which ends with `_total`, what it counts, and its only label, if it has
-    one, with the values that are known of it. Label values are few: never a tool, a model or a key. `by_model`: it has
-    the labels `route` and `model` behind that."""
+    """A counter on the metrics page: its name (ending in `_total`), its meaning, its only label, if any, and the
+    label's known values. Label values are few: never a tool, a model or a key. `by_model` adds the labels `route` and
+    `model`."""
 
     name: str
     meaning: str
@@ -46,10 +46,10 @@ class CounterSpec:
 
 @dataclass(frozen=True, slots=True)
 class AccessField:
-    """A field of the access line, which somebody counts or notes (`AccessRecord`): its name and what it means.
+    """A field of the access line that is counted or noted in `AccessRecord`: its name and meaning.
 
-    `counter`: what is counted is added to it as well. If that has a label, under the `value` given here; without one
-    under what `AccessRecord.label` says.
+    `counter` is increased by the field's count as well. If it has a label, the label's value is `value`, or comes from
+    `AccessRecord.label` if `value` is None.
     """
 
     name: str
@@ -59,20 +59,20 @@ class AccessField:
 
 
 class Counts(dict[str, int]):
-    """Numbers by name; 0 for what was not counted."""
+    """Counts by name; 0 for names that were not counted."""
 
     def __missing__(self, name: str) -> int:
         return 0
 
 
 class AccessRecord:
-    """What happened in one exchange. Counted and noted along the way, logged once at the end.
+    """The record of one exchange: counted and noted along the way, logged once at the end.
 
     Times are seconds on the monotonic clock. `waited` is the time spent waiting for the backend; the rest of the total
-    is the gateway's own overhead. `queued` is the part of it that was spent waiting for a turn, `prepared` the moment
-    at which the first backend was asked. `route` and `model` are those of the metrics: a pattern of the configuration,
-    and a name that it or a server knows, `other` for all else; `none` before they are known. `observers` look on:
-    traces and captures, usually none.
+    is the gateway's own overhead. `queued` is the part of the overhead spent waiting in the queue, `prepared` the
+    moment of the first request to a backend. `route` and `model` are those of the metrics: a pattern of the
+    configuration, and a model name that the configuration or a server knows, `other` for all else, `none` before they
+    are known. `observers` are traces and captures, usually none.
     """
 
     __slots__ = (
@@ -112,17 +112,17 @@ class AccessRecord:
         self.observers: Sequence[ExchangeObserver] = ()
 
     def count(self, name: str, by: int = 1) -> None:
-        """Add to a counter, such as `calls` or `repaired`."""
+        """Increases a counter, such as `calls` or `repaired`."""
         self.counts[name] = self.counts.get(name, 0) + by
 
     def label(self, name: str, label: str) -> None:
-        """Say more about what was counted as `name`, for the metrics. It counts if the field has
-        a counter (`AccessField`)."""
+        """Counts one occurrence of `label` under the counted field `name`, for metrics. Only fields with a counter
+        (`AccessField`) reach the metrics."""
         self.labelled[name, label] = self.labelled.get((name, label), 0) + 1
 
     def tolerate(self, name: str, detail: str, request_id: str) -> None:
-        """Say once that something odd in the request was tolerated: `name` is one of `toolwire.tolerances`, `detail` is
-        for the log."""
+        """Logs and counts a tolerated oddity of the request, once per exchange and name. `name` is one of
+        `toolwire.tolerances`; `detail` is for the log."""
         if (TOLERATED, name) in self.labelled:
             return
         self.count("tolerated")
@@ -132,12 +132,12 @@ class AccessRecord:
 
     @property
     def tolerances(self) -> list[str]:
-        """The names of all that was tolerated."""
+        """Sorted names of all tolerances of this exchange."""
         return sorted(label for name, label in self.labelled if name == TOLERATED)
 
     @property
     def fields(self) -> dict[str, Any]:
-        """What was noted and counted."""
+        """All notes and counts by name."""
         if not self.labelled:
             return {**self.notes, **self.counts}
         forms = [label for name, label in self.labelled if name == "recognised"]
@@ -145,73 +145,74 @@ class AccessRecord:
         return {**notes, **self.counts}
 
     def backend_failed(self, error: GatewayError, backend: str) -> None:
-        """A call of this backend failed, whether or not that is the end of the exchange."""
+        """Counts a failed call of this backend, whether or not the exchange ends with it."""
         self.count("backend_errors")
         self.failures.append((error, backend))
 
     def ended_by(self, error: GatewayError) -> None:
-        """The exchange ends with this error. One of a backend that broke off its answer is noticed here."""
+        """Records the error that ends the exchange. An upstream error that was not counted yet, because the answer
+        broke off, is counted as a failure of the backend."""
         self.error, self.code = error.type, error.code
         if error.type == "upstream_error" and all(error is not known for known, _ in self.failures):
             self.backend_failed(error, self.notes.get("backend", ""))
 
     def note(self, key: str, value: Any) -> None:
-        """Remember a value for the log line; None says nothing. Never a prompt, an argument or a key."""
+        """Sets a value for the log line; None is ignored. Never a prompt, an argument or a key."""
         if value is not None:
             self.notes[key] = value
 
     def wrote(self) -> None:
-        """The first byte of the answer is out."""
+        """Notes the time of the answer's first byte; later calls have no effect."""
         if self.first_byte is None:
             self.first_byte = time.monotonic()
 
 
 class BackendObserver:
-    """Sees one call of a backend, from before it is opened to its end. The methods do nothing: override what is
-    wanted."""
+    """Observes one call of a backend, from before it is opened to its end. The methods do nothing; override the ones
+    you need."""
 
     def headers(self) -> Mapping[str, str]:
-        """Further request headers, such as those of a trace."""
+        """Returns additional request headers, such as those of a trace."""
         return {}
 
     def sent(self, body: bytes) -> None:
-        """The body that goes to the server. Not called by backends without wire bytes."""
+        """The request body was sent to the server. Not called for backends without wire bytes."""
 
     def rendered(self, prompt: str) -> None:
-        """The prompt as the model sees it, which the server's chat template makes of that body (R31.1a). Only called
-        where the server can say it."""
+        """The prompt that the server's chat template made of the body (R31.1a). Only called if the server can report
+        it."""
 
     def answered(self, status: int, headers: Mapping[str, str]) -> None:
-        """The head of the answer."""
+        """The head of the answer was received."""
 
     def received(self, data: bytes) -> None:
-        """The next bytes of the answer's body, as they were read."""
+        """The next bytes of the answer's body were read."""
 
     def event(self, event: Event) -> None:
-        """An event of the answer. Not called where the answer's bytes go to the client unread."""
+        """An event of the answer was read. Not called if the answer's bytes are sent to the client unread."""
 
     def failed(self, error: BaseException) -> None:
         """The call could not be made, or the answer broke off."""
 
     def closed(self) -> None:
-        """The call is over, perhaps for some time. The last method that is called."""
+        """The call is over. Always the last method called, possibly some time after the answer's end."""
 
 
 COMPLETED: Final = "TOOL_COMPLETED"
-"""The state of an execution that went well."""
+"""State of a successful execution."""
 
 
 class ToolRun(Protocol):
-    """One server-side execution while it runs."""
+    """A server-side tool execution, as its observer sees it."""
 
     def ended(self, state: str, result: str) -> None:
-        """How it ended (a label of `tool_executions_total`), and what the model gets to read."""
+        """The execution ended with this state (a label of `tool_executions_total`) and this result for the model."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadRequest:
-    """A request that was read: the client's wire format, where it goes, whose it is (a hash of the key; empty without
-    keys), and what it asks. `secrets` are what lets the gateway in elsewhere, for this client."""
+    """A request that was read: the client's wire format, its route, its owner (a hash of the key; empty without keys),
+    and the request. `secrets` are the client's credentials for other servers, which must not be recorded."""
 
     endpoint: str
     route: RouteConfig
@@ -222,75 +223,77 @@ class ReadRequest:
 
 
 class ExchangeObserver(Protocol):
-    """Sees one exchange. `output`, if not None, gets every piece of the answer's body that goes to the client."""
+    """Observes one exchange. `output`, if not None, gets every piece of the answer's body that is sent to the
+    client."""
 
     output: Callable[[bytes], None] | None
 
     def read(self, read: ReadRequest, record: AccessRecord) -> None:
-        """The request was read and has a route. Not called for a request that is refused before."""
+        """The request was read and has a route. Not called for a request that is refused before that."""
 
     def backend_call(self, backend: str, request: ModelRequest) -> BackendObserver:
-        """The backend of this name is about to be asked."""
+        """Returns the observer of a call to the backend of this name, which is about to be made."""
 
     def tool(self, name: str, call_id: str, arguments: str) -> ToolRun:
-        """A server-side execution begins."""
+        """Returns the observer of a server-side tool execution that begins."""
 
     def ended(self, record: AccessRecord) -> None:
-        """The exchange is over. The last method that is called."""
+        """The exchange is over. Always the last method called."""
 
 
 Observe = Callable[["web.Request", str], ExchangeObserver]
-"""Begins to observe the exchange of a request with this id, before anything of it was read."""
+"""Function that starts observing an exchange: takes the request, before anything of its body was read, and its id."""
 
 
 class CompositeObserver(BackendObserver):
-    """More than one observer of a backend call."""
+    """Passes everything on to several observers of one backend call."""
 
     def __init__(self, observers: Sequence[BackendObserver]) -> None:
         self._observers = observers
 
     def headers(self) -> Mapping[str, str]:
-        """Those of all."""
+        """Returns the headers of all observers; the last one wins."""
         return {name: value for observer in self._observers for name, value in observer.headers().items()}
 
     def sent(self, body: bytes) -> None:
-        """See `BackendObserver`."""
+        """Passes the request body on to all observers."""
         for observer in self._observers:
             observer.sent(body)
 
     def rendered(self, prompt: str) -> None:
-        """See `BackendObserver`."""
+        """Passes the rendered prompt on to all observers."""
         for observer in self._observers:
             observer.rendered(prompt)
 
     def answered(self, status: int, headers: Mapping[str, str]) -> None:
-        """See `BackendObserver`."""
+        """Passes the head of the answer on to all observers."""
         for observer in self._observers:
             observer.answered(status, headers)
 
     def received(self, data: bytes) -> None:
-        """See `BackendObserver`."""
+        """Passes the next bytes of the answer on to all observers."""
         for observer in self._observers:
             observer.received(data)
 
     def event(self, event: Event) -> None:
-        """See `BackendObserver`."""
+        """Passes an event of the answer on to all observers."""
         for observer in self._observers:
             observer.event(event)
 
     def failed(self, error: BaseException) -> None:
-        """See `BackendObserver`."""
+        """Passes the failure on to all observers."""
         for observer in self._observers:
             observer.failed(error)
 
     def closed(self) -> None:
-        """See `BackendObserver`."""
+        """Passes the end of the call on to all observers."""
         for observer in self._observers:
             observer.closed()
 
 
 def observe_call(record: AccessRecord, backend: str, request: ModelRequest) -> BackendObserver | None:
-    """Who sees this call of the backend of this name; None if nobody does. Whoever asked calls `closed` in the end."""
+    """Returns the observer of a call to this backend, or None if nobody observes. The caller has to call `closed` at
+    the end."""
     if not record.observers:
         return None
     observers = [observer.backend_call(backend, request) for observer in record.observers]
@@ -298,8 +301,8 @@ def observe_call(record: AccessRecord, backend: str, request: ModelRequest) -> B
 
 
 class ObservedTool:
-    """Around one server-side execution: `with ObservedTool(...) as run`, and in it `run.ended(state, result)`. An
-    execution that is left without that was `cancelled`."""
+    """Context manager around one server-side execution. Call `ended(state, result)` inside it; otherwise the execution
+    is reported as `cancelled`."""
 
     def __init__(self, record: AccessRecord, name: str, call_id: str, arguments: str) -> None:
         self._runs = [observer.tool(name, call_id, arguments) for observer in record.observers]
@@ -311,6 +314,7 @@ class ObservedTool:
         self.ended("cancelled", "")
 
     def ended(self, state: str, result: str) -> None:
-        """How it ended: a label of `tool_executions_total`, and what the model gets to read. Counts once."""
+        """Reports the end: a label of `tool_executions_total`, and the result for the model. Only the first call
+        counts."""
         while self._runs:
             self._runs.pop().ended(state, result)

@@ -1,11 +1,11 @@
-"""Names to plug-ins: built-ins, installed entry points, and what a program registers itself.
+"""Registries of plug-ins by name: built-ins, installed entry points, and those that a program registers itself.
 
 Rules of this module:
 
-1. Installing a plug-in enables nothing: a value is imported only when its name is looked up. But for client protocols,
-   which no name in a configuration asks for: those that are there are served.
-2. A name means one thing. Whoever claims a taken name is an error at start-up, used or not.
-3. No registry is global: `registries()` makes fresh ones, so two applications in a process never share a registration.
+1. Installing a plug-in enables nothing: a plug-in is imported only when its name is looked up. Client protocols are the
+   exception: a configuration does not name them, so all that are installed are served.
+2. A name means one thing. A second plug-in with the same name is an error at start-up, used or not.
+3. No registry is global: `registries()` makes new ones, so two applications in a process share no registrations.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from toolwire.upstream.servers.base import Backend
 T = TypeVar("T")
 
 BackendFactory = Callable[[str, BackendConfig, LimitsConfig], Backend]
-"""Makes a backend from its name, its section of the configuration and the limits. Must not open anything."""
+"""Function that makes a backend from its name, its section of the configuration and the limits. It must not open
+connections."""
 
 OPTIONAL: Final = ("cache", "model_alias", "prompt_guard", "redact", "request_log", "tool_filter")
 """Built-in middlewares that are not in the default chain."""
@@ -37,7 +38,7 @@ MIDDLEWARES: Final[Mapping[str, str]] = {
     for folder, names in (("middlewares", (*ON_DEMAND, *DEFAULT_CHAIN)), ("extras.middlewares", OPTIONAL))
     for name in names
 }
-"""A built-in middleware stands in the module of its name, and its class has that name."""
+"""Dotted paths of the built-in middlewares: the module has the middleware's name, the class the same in CamelCase."""
 
 FORMATS: Final[Mapping[str, str]] = {
     "sentinel": "toolwire.formats.families.sentinel:FORMAT",
@@ -107,7 +108,7 @@ FORMATS: Final[Mapping[str, str]] = {
     "trinity": "toolwire.formats.families.hermes:TRINITY",
     "ui_tars": "toolwire.formats.families.pythonic:UI_TARS",
     "xlam": "toolwire.formats.families.json_tags:XLAM",
-    # Other names of some of them (R6.12).
+    # Aliases (R6.12).
     "dsml": "toolwire.formats.families.dsml:V32",
     "gemma": "toolwire.formats.families.gemma:GEMMA4",
     "llama3": "toolwire.formats.families.json_tags:LLAMA3_JSON",
@@ -119,7 +120,7 @@ CLIENT_PROTOCOLS: Final[Mapping[str, str]] = {
     "responses": "toolwire.protocols.responses.protocol:ResponsesProtocol",
     "messages": "toolwire.protocols.messages.protocol:MessagesProtocol",
 }
-"""The first one's words are for clients that cannot be told apart."""
+"""Dotted paths of the built-in client protocols. The first one is used for clients whose protocol cannot be told."""
 
 SERVER_PROTOCOLS: Final[Mapping[str, str]] = {
     "openai_chat": "toolwire.protocols.chat.protocol:ChatProtocol",
@@ -127,13 +128,13 @@ SERVER_PROTOCOLS: Final[Mapping[str, str]] = {
     "openai_responses": "toolwire.protocols.responses.protocol:ResponsesProtocol",
     "anthropic_messages": "toolwire.protocols.messages.protocol:MessagesProtocol",
 }
-"""By kind of backend: each is one, over HTTP."""
+"""Dotted paths of the built-in server protocols, by kind of backend. All of them speak HTTP."""
 
 BACKENDS: Final[Mapping[str, str]] = {
     "codex_app_server": "toolwire.extras.codex_app.backend:CodexAppBackend",
     "mock": "toolwire.upstream.servers.mock:MockBackend",
 }
-"""Kinds of backends besides."""
+"""Dotted paths of the other kinds of backends."""
 
 TOOL_SOURCES: Final[Mapping[str, str]] = {
     "mcp": "toolwire.extras.mcp.server:McpServer",
@@ -149,9 +150,9 @@ FEATURES: Final[Mapping[str, str]] = {
 """By section of the configuration (`toolwire.features`)."""
 
 
-@cache  # looks at every installed package, and an answer may begin with it (`open_scanner`)
+@cache  # it looks at every installed package, and `open_scanner` may call it while an answer begins
 def _installed(group: str) -> tuple[EntryPoint, ...]:
-    """The entry points of a group, as they were when it was first asked for."""
+    """Returns the installed entry points of a group, read once."""
     return tuple(entry_points(group=group))
 
 
@@ -159,7 +160,7 @@ class Registry(Generic[T]):
     """The plug-ins of one kind.
 
     `kind` is the word for messages ("middleware"), `builtins` maps names to dotted paths. `plugins` are entry points;
-    default: the installed ones of `group`. Raises `ConfigError` if two of them, or a built-in, share a name.
+    default: the installed ones of `group`. Raises `ConfigError` if two of them, or one and a built-in, share a name.
     """
 
     def __init__(
@@ -171,22 +172,22 @@ class Registry(Generic[T]):
         self._paths: dict[str, str] = dict(builtins)
         self._values: dict[str, T] = {}
         for plugin in _installed(group) if plugins is None else plugins:
-            # A package that is found twice on the path is still one package.
+            # The same package may be found twice on the path.
             if self._paths.get(plugin.name) != plugin.value:
                 self._claim(plugin.name, plugin.value)
                 self._paths[plugin.name] = plugin.value
 
     def register(self, name: str, value: T) -> None:
-        """Add a value by hand. Raises `ConfigError` if the name is taken."""
+        """Adds a value. Raises `ConfigError` if the name is taken."""
         self._claim(name, "register()")
         self._values[name] = value
 
     def names(self) -> list[str]:
-        """All names, sorted."""
+        """Returns all names, sorted."""
         return sorted({*self._paths, *self._values})
 
     def get(self, name: str) -> T:
-        """The value of a name, or of a dotted path `package.module:Attribute`.
+        """Returns the plug-in with this name, or at this dotted path `package.module:Attribute`.
 
         Raises `ConfigError` if there is none, or if importing it fails.
         """
@@ -210,7 +211,7 @@ class Registry(Generic[T]):
         what = f"{self.kind} {name!r}" + ("" if name == path else f" ({path})")
         try:
             value: Any = import_module(module_name)
-        except Exception as error:  # a plug-in's module may raise anything while it is imported
+        except Exception as error:  # importing a plug-in may raise anything
             raise ConfigError(f"cannot import {what}: {type(error).__name__}: {error}") from error
         for part in attribute.split("."):
             if not hasattr(value, part):
@@ -221,7 +222,7 @@ class Registry(Generic[T]):
 
 
 class BackendRegistry(Registry[BackendFactory]):
-    """The kinds of backends: one for each server protocol, over HTTP, and others."""
+    """The kinds of backends: each server protocol over HTTP, and the others."""
 
     def __init__(
         self, servers: Registry[Callable[[], ServerSide]], plugins: Iterable[EntryPoint] | None = None
@@ -230,11 +231,11 @@ class BackendRegistry(Registry[BackendFactory]):
         super().__init__("backend", "toolwire.backends", BACKENDS, plugins)
 
     def names(self) -> list[str]:
-        """All kinds, sorted."""
+        """Returns all kinds, sorted."""
         return sorted({*super().names(), *self._servers.names()})
 
     def get(self, name: str) -> BackendFactory:
-        """Who makes backends of a kind. See `Registry.get`."""
+        """Returns the function that makes backends of this kind. Raises `ConfigError`, see `Registry.get`."""
         if name in self._servers.names():
             return partial(_over_http, self._servers.get(name))
         return super().get(name)
@@ -246,7 +247,7 @@ class BackendRegistry(Registry[BackendFactory]):
 
 
 def _over_http(protocol: Callable[[], ServerSide], name: str, config: BackendConfig, limits: LimitsConfig) -> Backend:
-    from toolwire.upstream.servers.http import HttpBackend  # here: who has only other ones needs no client
+    from toolwire.upstream.servers.http import HttpBackend  # imported here because only HTTP backends need the client
 
     try:
         wire = protocol().configured(config)
@@ -274,8 +275,8 @@ def _features() -> Registry[Any]:
 
 @dataclass(frozen=True, slots=True)
 class Registries:
-    """The registries of one application. A middleware is whatever `toolwire.pipeline.chain.middleware.instantiate`
-    takes; a protocol is a class, or whatever else gives one when it is called without arguments."""
+    """The registries of one application. A middleware is anything that `toolwire.pipeline.chain.middleware.instantiate`
+    takes; a protocol is a class or another callable without arguments that returns one."""
 
     middlewares: Registry[Any]
     formats: Registry[ToolFormat]
@@ -286,7 +287,7 @@ class Registries:
     features: Registry[Any] = field(default_factory=_features)
 
     def client_sides(self) -> ClientSides:
-        """One of each client protocol, the built-in ones first. Raises `ConfigError`."""
+        """Returns one instance of each client protocol, the built-in ones first. Raises `ConfigError`."""
         names = self.clients.names()
         own = [name for name in CLIENT_PROTOCOLS if name in names]
         try:
@@ -296,7 +297,8 @@ class Registries:
 
 
 def registries() -> Registries:
-    """Fresh registries with the built-ins and the installed entry points. Raises `ConfigError` on a name used twice."""
+    """Returns new registries with the built-ins and the installed entry points. Raises `ConfigError` for a name used
+    twice."""
     servers = _servers()
     return Registries(
         Registry("middleware", "toolwire.middlewares", MIDDLEWARES),
@@ -308,16 +310,16 @@ def registries() -> Registries:
 
 
 def usual_client() -> ClientSide:
-    """Of the protocol in which a request is written where nobody says in which."""
+    """Returns the default client protocol (Chat), for requests whose protocol is not given."""
     return _clients().get(next(iter(CLIENT_PROTOCOLS)))()
 
 
 def usual_server(kind: str | None = None) -> ServerSide:
-    """What a backend of this kind speaks, built in or installed; None: of the kind of one that says none. Raises
+    """Returns the server protocol of this kind of backend, built in or installed; None: of the default kind. Raises
     `ConfigError`."""
     return _servers().get(BackendConfig().kind if kind is None else kind)()
 
 
 def load_attribute(path: str) -> Any:
-    """What stands at a dotted path `package.module:attribute`. Raises `ConfigError`."""
+    """Returns the object at a dotted path `package.module:attribute`. Raises `ConfigError` if it cannot be imported."""
     return Registry[Any]("attribute", "", {}, ()).get(path)

@@ -1,4 +1,5 @@
-"""What a stream of events is, said by a machine (rule 1 of `toolwire.events`), and when two are the same (rule 2).
+"""Validity of event streams as a state machine (rule 1 of `toolwire.events`), and a normal form for comparing them
+(rule 2).
 
 For tests and `toolwire replay`: too slow for every request.
 """
@@ -25,7 +26,7 @@ from toolwire.events import (
 
 
 class StreamGrammar:
-    """Checks rule 1 event by event. Used by tests and by `toolwire replay`; too slow for the hot path."""
+    """Checks rule 1 event by event."""
 
     def __init__(self) -> None:
         self.open: dict[int, Open] = {}
@@ -33,7 +34,7 @@ class StreamGrammar:
         self._state: Literal["before", "inside", "after"] = "before"
 
     def feed(self, event: Event) -> None:
-        """Take the next event. Raises `StreamGrammarError`."""
+        """Checks the next event. Raises `StreamGrammarError` if it is not valid here."""
         if self._state == "after":
             raise StreamGrammarError(f"{event!r} after the end")
         if self._state == "before":
@@ -70,13 +71,13 @@ class StreamGrammar:
                 raise StreamGrammarError(f"{event!r} has no place in a stream here")
 
     def finish(self) -> None:
-        """The stream is over. Raises `StreamGrammarError` if it just stopped."""
+        """Checks that the stream is complete. Raises `StreamGrammarError` if it has neither `Finish` nor `Fault`."""
         if self._state != "after":
             raise StreamGrammarError("the stream stopped without Finish or Fault")
 
 
 def check(events: Iterable[Event]) -> None:
-    """Raise `StreamGrammarError` unless `events` is a whole stream by rule 1."""
+    """Raises `StreamGrammarError` unless `events` is a complete, valid stream."""
     grammar = StreamGrammar()
     for event in events:
         grammar.feed(event)
@@ -84,13 +85,13 @@ def check(events: Iterable[Event]) -> None:
 
 
 def _is_empty(last: Event, block: int) -> bool:
-    """Whether `last` is the beginning of a block of text of which nothing was said."""
+    """True if `last` opens the text block `block` and has no `extra`."""
     return isinstance(last, Open) and last.block == block and last.kind is BlockKind.TEXT and not extra_of(last)
 
 
 def normalise(events: Iterable[Event]) -> list[Event]:
-    """The stream without the accidents of chunking: neighbouring deltas of a block merged, empty ones dropped, blocks
-    numbered from 0 in order of appearance, per-token data left out, text blocks that held and said nothing removed."""
+    """Returns the stream in a form that does not depend on chunking: neighbouring deltas of a block merged, empty ones
+    dropped, blocks numbered from 0 in order of appearance, per-token data removed, empty text blocks removed."""
     number: dict[int, int] = {}
     out: list[Event] = []
     for event in events:

@@ -5,16 +5,16 @@ A chain, asserted on its wire output:
     answer = await run_chain(["my_package:MyMiddleware"], {"messages": [...]}, replies=["Hello"])
     assert answer.status == 200 and answer.json()["choices"][0]["message"]["content"] == "HELLO"
 
-`run_chain` puts the names (or the middleware objects themselves) in front of `forwarding`; give a `GatewayConfig` to
-run anything else. The script language is that of `toolwire.upstream.servers.mock`.
+`run_chain` puts the names (or the middleware objects themselves) in front of `forwarding`; pass a `GatewayConfig` to
+run anything else. `toolwire.upstream.servers.mock` describes the script language.
 
-A server, for what only happens on sockets:
+A server, for everything that needs real sockets:
 
     async with Upstream([Say("Hel", "lo"), Say("par", cut=True), Refuse(429, headers={"Retry-After": "7"})]) as server:
-        ...  # a gateway or a client towards server.url
+        ...  # a gateway or a client that sends requests to server.url
         assert server.requests[0].json["messages"] == [...]
 
-Nothing here is imported by the gateway.
+The gateway does not import this module.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ from toolwire.registry import Registries, registries
 from toolwire.upstream.servers.mock import MockBackend, MockSource
 
 TAKING: Final = 5
-"""Turns of the event loop that asyncio takes between accepting a connection and telling its server: one that closes
-lets them pass, or a connection is left that nobody closes."""
+"""Turns of the event loop between asyncio accepting a connection and telling its server. Closing a server waits for
+them, so that no connection is left open."""
 
 # --- a chain in-process ---------------------------------------------------------------------------------------------
 
 
 class ScriptedBackend(MockBackend):
-    """A `MockBackend` that remembers what it was asked. `replies` are turns; see `toolwire.upstream.servers.mock`."""
+    """A `MockBackend` that stores the requests it gets. `replies` are turns; see `toolwire.upstream.servers.mock`."""
 
     def __init__(self, replies: Sequence[Any] = (), *, name: str = "scripted", **capabilities: Any) -> None:
         super().__init__(name, BackendConfig(kind="mock", script=list(replies), **capabilities), LimitsConfig())
@@ -67,7 +67,7 @@ class ScriptedBackend(MockBackend):
         body: bytes | None = None,
         observer: BackendObserver | None = None,
     ) -> MockSource:
-        """As `MockBackend.open`, remembered."""
+        """Opens an answer as `MockBackend.open` does, and stores request and source."""
         self.requests.append(request)
         source = await super().open(request, request_id=request_id, body=body)
         self.sources.append(source)
@@ -76,7 +76,7 @@ class ScriptedBackend(MockBackend):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireAnswer:
-    """What a client got: `body` is the wire bytes, `requests` what the backend was asked meanwhile."""
+    """The client's view of an answer: `body` is the wire bytes. `requests` are the requests that the backend got."""
 
     status: int
     headers: Mapping[str, str]
@@ -84,17 +84,17 @@ class WireAnswer:
     requests: tuple[ModelRequest, ...] = ()
 
     def json(self) -> Any:
-        """The body of an answer that is not streamed."""
+        """Returns the parsed body of an answer that is not streamed."""
         return orjson.loads(self.body)
 
     def frames(self) -> list[Any]:
-        """The parsed `data:` payloads of a stream, in order; `[DONE]` stays a string."""
+        """Returns the parsed `data:` payloads of a stream, in order; `[DONE]` stays a string."""
         return read_frames(self.body)
 
 
 def read_frames(body: bytes) -> list[Any]:
-    """The parsed `data:` payloads of a stream of one-line frames; `[DONE]` stays a string."""
-    # Not `splitlines`: text inside a frame may hold characters that Python takes for line ends, such as U+2028.
+    """Returns the parsed `data:` payloads of a stream of one-line frames; `[DONE]` stays a string."""
+    # `splitlines` would also split at characters inside a frame, such as U+2028.
     payloads = [line[5:].strip() for line in body.split(b"\n") if line.startswith(b"data:")]
     return ["[DONE]" if payload == b"[DONE]" else orjson.loads(payload) for payload in payloads]
 
@@ -110,11 +110,11 @@ async def run_chain(
     options: RouteOptions | None = None,
     plugins: Registries | None = None,
 ) -> WireAnswer:
-    """Send one request through a gateway in this process and give back what the client would see.
+    """Sends one request through a gateway in this process and returns the answer that the client gets.
 
     `chain` is a configuration, whose backends are all replaced by `backend`, or a list of middlewares, outermost first,
     each a name, a dotted path, a `MiddlewareConfig`, or a middleware object; `forwarding` is added. `body` without
-    `model` gets one. `options` are the route's, for a list; by default no request is repeated.
+    `model` gets one. `options` are the route's, for a list; by default nothing is retried.
     """
     from toolwire.app import create_app  # only here: the server below is of use to programs without a gateway, too
 
@@ -164,7 +164,7 @@ def _entry(item: Any, index: int, plugins: Registries) -> MiddlewareConfig:
 
 
 def chunk(delta: Mapping[str, Any], finish: str | None = None, **fields: Any) -> dict[str, Any]:
-    """One chat completion chunk."""
+    """Returns one chat completion chunk."""
     return {
         "id": "chatcmpl-up",
         "object": "chat.completion.chunk",
@@ -176,20 +176,20 @@ def chunk(delta: Mapping[str, Any], finish: str | None = None, **fields: Any) ->
 
 
 def frame(payload: Mapping[str, Any] | str) -> bytes:
-    """One SSE frame."""
+    """Returns one SSE frame."""
     return b"data: " + (payload.encode() if isinstance(payload, str) else orjson.dumps(payload)) + b"\n\n"
 
 
 Step = bytes | asyncio.Event
-"""What a streamed turn does next: write these bytes as one HTTP chunk, or wait for the event."""
+"""Step of a streamed turn: write these bytes as one HTTP chunk, or wait for the event."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A turn, exactly: status, headers, and steps.
+    """One scripted answer: status, headers, and steps.
 
-    `framing` is how the body's end is told: `chunked`, `length`, `close`. `cut`: after the steps the connection is
-    closed with the answer unfinished. `wait` is awaited before the status line. `raw` bytes are written in place of
+    `framing` is how the end of the body is marked: `chunked`, `length`, `close`. `cut`: after the steps the connection
+    is closed with the answer unfinished. `wait` is awaited before the status line. `raw` bytes are written in place of
     everything.
     """
 
@@ -201,9 +201,9 @@ class Answer:
     wait: asyncio.Event | None = None
     raw: Sequence[Step] | None = None
     hang: bool = False
-    """After everything: neither end nor close, until the client goes."""
+    """After all steps, keep the connection open and silent until the client closes it."""
     reset: bool = False
-    """The connection ends with a TCP reset: with `cut` or `raw`, in place of a regular end."""
+    """Closes the connection with a TCP reset instead of a regular end; with `cut` or `raw`."""
 
 
 def Say(  # noqa: N802  # reads as a turn of a script
@@ -215,9 +215,9 @@ def Say(  # noqa: N802  # reads as a turn of a script
     done: bool = True,
     compressed: bool = False,
 ) -> Callable[[Asked], Answer]:
-    """A well-formed chat answer with this text: streamed, one chunk a piece, or whole, as the request asks. An event
-    among the pieces holds the stream until it is set. `cut` breaks it off after the pieces, `done=False` leaves out
-    `[DONE]`."""
+    """Returns a function that makes a well-formed chat answer with this text: streamed with one chunk per piece, or
+    whole, as the request asks. An event among the pieces holds the stream until it is set. `cut` breaks the stream off
+    after the pieces, `done=False` leaves out `[DONE]`."""
 
     def answer(asked: Asked) -> Answer:
         counts = None if usage is None else _usage(*usage)
@@ -247,7 +247,7 @@ def Say(  # noqa: N802  # reads as a turn of a script
 def Refuse(  # noqa: N802
     status: int, message: str = "refused", *, headers: Mapping[str, str] | None = None, body: bytes | None = None
 ) -> Answer:
-    """An error answer with OpenAI's envelope, or with `body`."""
+    """Returns an error answer with OpenAI's envelope, or with `body`."""
     content = body if body is not None else orjson.dumps({"error": {"message": message, "type": "x", "code": None}})
     return Answer(
         [content], status=status, headers={"Content-Type": "application/json", **(headers or {})}, framing="length"
@@ -255,13 +255,14 @@ def Refuse(  # noqa: N802
 
 
 def listing(*names: str) -> Answer:
-    """A list of models."""
+    """Returns the answer to `GET /v1/models` with these names."""
     listed = {"object": "list", "data": [{"id": name, "object": "model"} for name in names]}
     return Answer([orjson.dumps(listed)], headers={"Content-Type": "application/json"}, framing="length")
 
 
 def Raw(*steps: Step, hang: bool = False, reset: bool = False) -> Answer:  # noqa: N802
-    """Exactly these bytes instead of an HTTP answer, then the connection is closed (or reset, or left hanging)."""
+    """Returns an answer of exactly these bytes instead of HTTP, after which the connection is closed (or reset, or left
+    open)."""
     return Answer(raw=steps, hang=hang, reset=reset)
 
 
@@ -291,7 +292,7 @@ class Asked:
 
     @property
     def json(self) -> Any:
-        """The body, parsed; an empty object if there is none."""
+        """The parsed body; an empty object if there is none."""
         return orjson.loads(self.body) if self.body else {}
 
 
@@ -301,10 +302,10 @@ Script = Answer | Callable[[Asked], Answer]
 class Upstream:
     """A model server on a free loopback port, written on raw sockets so that it can break any rule.
 
-    It has had `connections`, of which some are `open`.
-    POST requests take the turns of `script` one after the other, the last one for ever; they are in `requests`. `GET`
-    requests are the gateway's own, which asks what the server is: they are in `looks`, and take what `pages` has for
-    their path, else `listing`, by default a list with the models `m` and `n`. An asynchronous context manager.
+    `connections` counts all its connections, `open` those still open. `POST` requests are stored in `requests` and
+    answered by the turns of `script` in order; the last one repeats. `GET` requests, with which the gateway identifies
+    a server, are stored in `looks` and answered by `pages` for their path, else by `listing`, by default a list with
+    the models `m` and `n`. An asynchronous context manager.
     """
 
     def __init__(self, script: Sequence[Script] = ()) -> None:
@@ -332,11 +333,11 @@ class Upstream:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
         await self._server.wait_closed()
-        await asyncio.sleep(0)  # for what closes its transports
+        await asyncio.sleep(0)  # lets the loop close its transports
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The port it listens on."""
         assert self._server is not None
         port: int = self._server.sockets[0].getsockname()[1]
         return port
@@ -347,13 +348,13 @@ class Upstream:
         return f"http://127.0.0.1:{self.port}"
 
     async def next_request(self) -> Asked:
-        """Wait until one more `POST` request has arrived; gives the newest."""
+        """Waits until one more `POST` request has arrived and returns the newest one."""
         await self.arrived.acquire()
         return self.posts[-1]
 
     @property
     def posts(self) -> list[Asked]:
-        """The `POST` requests."""
+        """The `POST` requests so far."""
         return [asked for asked in self.requests if asked.method == "POST"]
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -363,7 +364,7 @@ class Upstream:
         task = asyncio.get_running_loop().create_task(self._serve(reader, writer, self.connections))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
-        task.add_done_callback(lambda _: writer.close())  # also of one that was cancelled before it began
+        task.add_done_callback(lambda _: writer.close())  # also if the task was cancelled before it began
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int) -> None:
         try:
@@ -374,19 +375,20 @@ class Upstream:
                 if not await self._answer(asked, reader, writer):
                     break
         except (ConnectionError, asyncio.IncompleteReadError):
-            pass  # the client went away, which `dropped` says
+            pass  # the client closed the connection; `dropped` is set
         finally:
             self.open -= 1
             writer.close()
 
     async def _answer(self, asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """Play one turn while watching for the client to go. Says whether the connection can go on."""
+        """Plays one turn while watching for the client to disconnect. Returns True if the connection can be reused."""
         turn = self._turn(asked)
         if turn.reset:
             sock = writer.get_extra_info("socket")
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # closing means a reset
         playing = asyncio.ensure_future(_play(turn, writer))
-        gone = asyncio.ensure_future(reader.read(1))  # a client that waits for an answer sends nothing but its end
+        # a client waiting for its answer sends nothing, so a read that returns means it closed
+        gone = asyncio.ensure_future(reader.read(1))
         try:
             await asyncio.wait({playing, gone}, return_when=asyncio.FIRST_COMPLETED)
             if gone.done() and not playing.done():
@@ -420,7 +422,7 @@ async def _read_request(reader: asyncio.StreamReader, connection: int) -> Asked 
 
 
 async def _play(turn: Answer, writer: asyncio.StreamWriter) -> bool:
-    """Write one answer. Says whether the connection can be kept."""
+    """Writes one answer. Returns True if the connection can be reused."""
     if turn.wait is not None:
         await turn.wait.wait()
     if turn.raw is not None:

@@ -1,8 +1,8 @@
-"""Names of what is tolerated in a request: what a client sent that is odd, or what its model server does not take
-(R28.4).
+"""Names of tolerances: oddities in a client's request, or things its model server does not take, that do not fail a
+request (R28.4).
 
-Each is said once for a request: a warning in the log, the field `tolerances` of the access line, a count in
-`toolwire_tolerated_total`. The names are stable; docs/reference/tolerated.md says more of each.
+Each is reported once per request: a warning in the log, the field `tolerances` of the access line, a count in
+`toolwire_tolerated_total`. The names are stable; docs/reference/tolerated.md describes them.
 """
 
 from __future__ import annotations
@@ -49,4 +49,4 @@ TOLERANCES: Final[Mapping[str, str]] = {
     EFFORT: "An effort that the model server does not know.",
     REFUSED: "The model server refused a sampling parameter and was asked again without it.",
 }
-"""All of them, with their meaning."""
+"""All tolerances, with their meaning."""

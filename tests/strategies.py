@@ -15,7 +15,7 @@ from toolwire.model import (
     Image,
     Message,
     ModelReply,
-    Opaque,
+    OpaquePart,
     Reasoning,
     Refusal,
     ReplyChoice,
@@ -113,7 +113,7 @@ _flat_parts = st.one_of(
     st.builds(Reasoning, texts, every_extra),
     st.builds(Image, texts, maybe, every_extra),
     st.builds(ToolUse, texts, texts, texts, st.sampled_from(["function", "custom"]), maybe, maybe, every_extra),
-    st.builds(Opaque, protocol_names | texts, json_objects | st.lists(json_objects, max_size=2) | maybe),
+    st.builds(OpaquePart, protocol_names | texts, json_objects | st.lists(json_objects, max_size=2) | maybe),
 )
 every_part = st.recursive(
     _flat_parts,

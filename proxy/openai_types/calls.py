@@ -1,4 +1,4 @@
-"""Calls, as Chat Completions writes them."""
+"""Tool calls of Chat Completions."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from toolwire.support.decoding import Fields, Wire
 
 
 class ToolCallFunction(Wire):
-    """Name and arguments of a call.
+    """The name and arguments of a call.
 
-    `arguments` is JSON text; a dict or list given instead is stored as its compact JSON text (R4.4). Immutable by
-    convention.
+    `arguments` is JSON text; a dict or list is stored as its compact JSON text (R4.4). Immutable by convention.
     """
 
     __slots__ = ("_parsed", "arguments", "name")
@@ -28,7 +27,7 @@ class ToolCallFunction(Wire):
         self._parsed: tuple[Any] | None = None
 
     def arguments_json(self) -> Any:
-        """The parsed arguments, parsed on first use. Raises `ValueError` if they are not JSON."""
+        """Returns the parsed arguments; they are parsed on first use. Raises `ValueError` if they are not JSON."""
         if self._parsed is None:
             self._parsed = (orjson.loads(self.arguments),)
         return self._parsed[0]
@@ -39,6 +38,7 @@ class ToolCallFunction(Wire):
         return cls(fields.get("name", str), fields.get("arguments", str))
 
     def encode(self) -> dict[str, Any]:
+        """Returns the JSON object."""
         return {"name": self.name, "arguments": self.arguments}
 
     def __eq__(self, other: object) -> bool:
@@ -55,7 +55,7 @@ class ToolCallFunction(Wire):
 
 @dataclass(frozen=True, slots=True)
 class ToolCall(Wire):
-    """A call that an assistant made."""
+    """A tool call of an assistant."""
 
     id: str
     function: ToolCallFunction
@@ -69,15 +69,16 @@ class ToolCall(Wire):
         return cls(fields.get("id", str), function)
 
     def encode(self) -> dict[str, Any]:
+        """Returns the JSON object."""
         return {"id": self.id, "type": "function", "function": self.function.encode()}
 
     def to_model(self) -> ToolUse:
-        """The same call in the gateway's own model."""
+        """Returns the same call as a `ToolUse` of `toolwire.model`."""
         return ToolUse(self.id, self.function.name, self.function.arguments)
 
     @classmethod
     def from_model(cls, use: ToolUse) -> Self:
-        """The wire form of a function call. Raises `ValueError` for a custom tool's."""
+        """Returns the wire form of a function call. Raises `ValueError` for a call of a custom tool."""
         if use.kind != "function":
             raise ValueError(f"{use.name!r} is a call of a custom tool, which has no arguments but free text")
         return cls(use.call_id, ToolCallFunction(use.name, use.arguments))

@@ -1,4 +1,4 @@
-"""Requests and answers, as Chat Completions writes them."""
+"""Requests and answers of Chat Completions."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ class Usage(Wire):
 
     @property
     def total_tokens(self) -> int:
+        """The sum of both counts."""
         return self.prompt_tokens + self.completion_tokens
 
     @classmethod
@@ -31,6 +32,7 @@ class Usage(Wire):
         return cls(fields.get("prompt_tokens", int), fields.get("completion_tokens", int))
 
     def encode(self) -> dict[str, Any]:
+        """Returns the JSON object."""
         return {
             "prompt_tokens": self.prompt_tokens,
             "completion_tokens": self.completion_tokens,
@@ -40,7 +42,7 @@ class Usage(Wire):
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest(Wire):
-    """A Chat Completions request. Fields without a place here are kept in `extra` under their wire names."""
+    """A Chat Completions request. Fields that this class does not have are kept in `extra` under their wire names."""
 
     model: str
     messages: tuple[Message, ...]
@@ -72,6 +74,7 @@ class ChatRequest(Wire):
         )
 
     def encode(self) -> dict[str, Any]:
+        """Returns the JSON object; fields in `extra` are written unchanged."""
         return {
             **self.extra,
             "model": self.model,
@@ -93,7 +96,8 @@ _REASONS: tuple[str, ...] = ("stop", "length", "tool_calls", "content_filter")
 
 @dataclass(frozen=True, slots=True)
 class Choice(Wire):
-    """One answer, whole (`message`) or streamed (`delta`): exactly one of the two is set.
+    """One answer, either whole (`message`) or streamed (`delta`). Raises `ValueError` unless exactly one of the two is
+    set.
 
     `finish_reason` is None only in chunks before the last.
     """
@@ -117,11 +121,12 @@ class Choice(Wire):
         return cls(fields.get("index", int), message, delta, reason)
 
     def encode(self) -> dict[str, Any]:
+        """Returns the JSON object."""
         if self.message is not None:
-            said = {"message": {"refusal": None, **self.message.encode()}}
+            content = {"message": {"refusal": None, **self.message.encode()}}
         else:
-            said = {"delta": self.delta.encode() if self.delta else {}}
-        return {"index": self.index, **said, "logprobs": None, "finish_reason": self.finish_reason}
+            content = {"delta": self.delta.encode() if self.delta else {}}
+        return {"index": self.index, **content, "logprobs": None, "finish_reason": self.finish_reason}
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +155,7 @@ class ChatResponse(Wire):
         )
 
     def encode(self) -> dict[str, Any]:
+        """Returns the JSON object."""
         return {
             "id": self.id,
             "object": self.object,

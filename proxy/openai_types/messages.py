@@ -1,4 +1,4 @@
-"""Messages, as Chat Completions writes them."""
+"""Messages of Chat Completions."""
 
 from __future__ import annotations
 
@@ -39,6 +39,7 @@ class Message(Wire):
         )
 
     def encode(self) -> dict[str, Any]:
+        """Returns the JSON object."""
         content = self.content if isinstance(self.content, str) or self.content is None else list(self.content)
         return {
             "role": self.role,

@@ -1,4 +1,4 @@
-"""Results of calls, as values and as messages of Chat Completions."""
+"""Tool results, as values and as messages of Chat Completions."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from toolwire.support.decoding import DecodeError, Fields, Wire
 
 @dataclass(frozen=True, slots=True)
 class ToolResultContent(Wire):
-    """What a tool gave back: text (`kind` "text", `value` a str) or any JSON value (`kind` "json") (R4.2).
+    """The content of a tool result: text (`kind` "text", `value` a str) or any JSON value (`kind` "json") (R4.2).
 
-    `encode` gives a JSON string for text and the value itself for JSON. On the Chat wire, where content must be a
-    string, `chat_text` is what is sent. A JSON string is the same as text and is stored as text.
+    `encode` returns a JSON string for text and the value itself for JSON. Content on the Chat wire has to be a string:
+    `chat_text`. A JSON string is stored as text. Raises `ValueError` if `kind` and `value` do not match.
     """
 
     kind: Literal["text", "json"]
@@ -27,22 +27,22 @@ class ToolResultContent(Wire):
 
     @classmethod
     def text(cls, text: str) -> Self:
-        """A text."""
+        """Returns the content with this text."""
         return cls("text", text)
 
     @classmethod
     def json(cls, value: Any) -> Self:
-        """A JSON value; a str becomes a text."""
+        """Returns the content with this JSON value; a str becomes a text."""
         return cls("text" if isinstance(value, str) else "json", value)
 
     @property
     def chat_text(self) -> str:
-        """The text itself, or the compact JSON text of the value."""
+        """The content as a string: the text itself, or the compact JSON text of the value."""
         return self.value if self.kind == "text" else dump(self.value).decode()
 
     @classmethod
     def decode(cls, value: Any) -> Self:
-        """The content in a JSON value. A str is itself the text, not JSON text; bytes are JSON text."""
+        """Returns the content of a JSON value. A str is the text itself, not JSON text; bytes are JSON text."""
         return cls.json(value) if isinstance(value, str) else super(ToolResultContent, cls).decode(value)
 
     @classmethod
@@ -50,12 +50,13 @@ class ToolResultContent(Wire):
         return cls.json(value)
 
     def encode(self) -> Any:
+        """Returns the JSON value; text is a string."""
         return self.value
 
 
 @dataclass(frozen=True, slots=True)
 class ToolResult(Wire):
-    """The answer to the call `tool_call_id`. `message()` is its form on the Chat wire."""
+    """The result of the call `tool_call_id`. `message()` is its form on the Chat wire."""
 
     tool_call_id: str
     content: ToolResultContent
@@ -68,8 +69,9 @@ class ToolResult(Wire):
         return cls(fields.get("tool_call_id", str), ToolResultContent.json(value["content"]))
 
     def encode(self) -> dict[str, Any]:
+        """Returns the JSON object."""
         return {"tool_call_id": self.tool_call_id, "content": self.content.encode()}
 
     def message(self) -> Message:
-        """The `tool` message that brings this result to a model."""
+        """Returns the `tool` message with this result."""
         return Message("tool", self.content.chat_text, tool_call_id=self.tool_call_id)

@@ -1,4 +1,4 @@
-"""The pieces in which Chat Completions streams calls, and what puts them together."""
+"""Call deltas of Chat Completions' streams, and their accumulator."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from toolwire.support.decoding import Fields, Wire, present
 
 @dataclass(frozen=True, slots=True)
 class ToolCallFunctionDelta(Wire):
-    """A piece of a call's function: the name comes whole, the arguments in fragments."""
+    """A delta of a call's function: the complete name, a fragment of the arguments."""
 
     name: str | None = None
     arguments: str | None = None
@@ -24,12 +24,13 @@ class ToolCallFunctionDelta(Wire):
         return cls(fields.opt("name", str), fields.opt("arguments", str))
 
     def encode(self) -> dict[str, Any]:
+        """Returns the JSON object."""
         return present(name=self.name, arguments=self.arguments)
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCallDelta(Wire):
-    """A piece of a call. `index` is None where a server leaves it out; then the place in the chunk counts."""
+    """A delta of a call. `index` is None if a server omits it; then the delta's position in the chunk is used."""
 
     index: int | None = None
     id: str | None = None
@@ -47,13 +48,14 @@ class ToolCallDelta(Wire):
         )
 
     def encode(self) -> dict[str, Any]:
+        """Returns the JSON object."""
         function = None if self.function is None else self.function.encode()
         return present(index=self.index, id=self.id, type=self.type, function=function)
 
 
 @dataclass(frozen=True, slots=True)
 class Delta(Wire):
-    """What a chunk adds to a message."""
+    """The delta of a message in one chunk."""
 
     role: Literal["assistant"] | None = None
     content: str | None = None
@@ -68,30 +70,31 @@ class Delta(Wire):
         return cls(role, fields.opt("content", str), calls, fields.opt("refusal", str))
 
     def encode(self) -> dict[str, Any]:
+        """Returns the JSON object."""
         calls = [call.encode() for call in self.tool_calls] or None
         return present(role=self.role, content=self.content, tool_calls=calls, refusal=self.refusal)
 
 
 class ToolCallAccumulator:
-    """Folds the call deltas of one answer to calls (R4.5).
+    """Merges the call deltas of one answer into calls (R4.5).
 
-    Forgives repeated ids and names, a missing index (the place in the chunk counts), several calls on one index with
-    different ids (each is a call), and arguments that repeat everything so far.
+    Tolerates repeated ids and names, a missing index (the position in the chunk is used), several calls with different
+    ids on one index, and arguments that repeat everything so far.
     """
 
     def __init__(self) -> None:
         self._drafts = CallDeltas()
 
     def add(self, deltas: Iterable[ToolCallDelta]) -> None:
-        """Take the call deltas of one chunk, in order."""
-        given = list(deltas)
-        for place, delta in enumerate(given):
+        """Adds the call deltas of one chunk, in order."""
+        chunk_deltas = list(deltas)
+        for place, delta in enumerate(chunk_deltas):
             function = delta.function or ToolCallFunctionDelta()
             id, name, text = delta.id or "", function.name or "", function.arguments or ""
-            self._drafts.of(delta.index, None if len(given) == 1 else place, id, name, text).take(text)
+            self._drafts.of(delta.index, None if len(chunk_deltas) == 1 else place, id, name, text).take(text)
 
     def calls(self) -> tuple[ToolCall, ...]:
-        """The calls so far, in index order; no arguments are `{}`. Ids and names that never came are empty."""
+        """Returns the calls so far, in index order. Empty arguments become `{}`; missing ids and names are empty."""
         drafts = sorted(self._drafts.drafts, key=lambda draft: draft.slot)
         return tuple(
             ToolCall(draft.id, ToolCallFunction(draft.name, "{}" if draft.is_blank else draft.arguments))

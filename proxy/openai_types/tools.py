@@ -1,4 +1,4 @@
-"""Tools and the choice among them, as Chat Completions writes them."""
+"""Tools and tool choices of Chat Completions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from toolwire.support.decoding import DecodeError, Fields, Wire, present
 
 @dataclass(frozen=True, slots=True)
 class FunctionDefinition(Wire):
-    """The function of a tool. `parameters` is a JSON Schema, None for no parameters; `strict` None for unset."""
+    """The function of a tool. `parameters` is a JSON Schema or None for no parameters; `strict` is None if unset."""
 
     name: str
     description: str | None = None
@@ -29,12 +29,14 @@ class FunctionDefinition(Wire):
         )
 
     def encode(self) -> dict[str, Any]:
+        """Returns the JSON object."""
         return present(name=self.name, description=self.description, parameters=self.parameters, strict=self.strict)
 
 
 @dataclass(frozen=True, slots=True)
 class ToolDefinition(Wire):
-    """A function tool. Reads the nested shape and the flat one, the outer field winning (R3.1); writes the first."""
+    """A function tool. Decodes the nested form and the flat one (R3.1), in which an outer field wins; encodes the
+    nested form."""
 
     function: FunctionDefinition
     type: ClassVar[str] = "function"
@@ -49,12 +51,14 @@ class ToolDefinition(Wire):
         return cls(FunctionDefinition._read({**(inner or {}), **outer}, where))
 
     def encode(self) -> dict[str, Any]:
+        """Returns the JSON object."""
         return {"type": "function", "function": self.function.encode()}
 
 
 @dataclass(frozen=True, slots=True)
 class ToolChoice(Wire):
-    """`auto`, `none`, `required`, or one function by name (R4.3)."""
+    """A tool choice: `auto`, `none`, `required`, or one function by name (R4.3). Raises `ValueError` unless a name is
+    set exactly when `mode` is `function`."""
 
     mode: Literal["auto", "none", "required", "function"] = "auto"
     name: str | None = None
@@ -65,12 +69,13 @@ class ToolChoice(Wire):
 
     @classmethod
     def function(cls, name: str) -> Self:
-        """The choice of the function `name`."""
+        """Returns the choice of the function `name`."""
         return cls("function", name)
 
     @classmethod
     def decode(cls, value: Any) -> Self:
-        """Also takes the bare words. Raises `DecodeError` for all but the four exact forms."""
+        """Returns the choice in a JSON value or a bare word. Raises `DecodeError` for anything except the four exact
+        forms."""
         if isinstance(value, str) and value in ("auto", "none", "required"):
             return cls._read(value, cls.__name__)
         return super(ToolChoice, cls).decode(value)
@@ -87,4 +92,5 @@ class ToolChoice(Wire):
                 raise DecodeError(path, expected, value)
 
     def encode(self) -> Any:
+        """Returns the bare word, or the JSON object that names the function."""
         return self.mode if self.name is None else {"type": "function", "function": {"name": self.name}}

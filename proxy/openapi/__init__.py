@@ -1,1 +1,1 @@
-"""`/openapi.json`: what an application serves, in words that programs read (R27.1)."""
+"""The OpenAPI document of an application, served as `/openapi.json` (R27.1)."""

@@ -1,12 +1,12 @@
-"""The OpenAPI document of an application, made of its routes.
+"""The OpenAPI document of an application, made from its routes.
 
 Rules of this module:
 
-1. What is served is in the document, and nothing else is: it is made from the routes of the application. A part
-   (`toolwire.openapi.parts`) only says what a path is about. A path of which no part says anything, as that of a
-   plug-in without one, is there all the same.
-2. Of a path that is served with `/v1` and without, the one with `/v1` is in the document; of one that the configuration
-   names (`server.pass_through`) the one that is written there.
+1. The document lists exactly the paths that the application serves, because it is made from its routes. A part
+   (`toolwire.openapi.parts`) only describes paths. A path without a description, such as that of a plug-in, is listed
+   too.
+2. A path that is served with and without `/v1` is listed with `/v1`; a path that the configuration names
+   (`server.pass_through`) is listed as it is written there.
 3. Errors come from the table of codes (`toolwire.errors`), with the status that the protocol gives them.
 """
 
@@ -30,15 +30,15 @@ from toolwire.protocols.shared.passed import VERSION, PassedProtocol
 from toolwire.protocols.sides import owns
 from toolwire.upstream.servers.client_ids import HEADER as CLIENT_ID
 
-UNKNOWN: Final = "Nothing more is known here of what is sent and answered."
-"""Stands at a path of which no part says anything."""
+UNKNOWN: Final = "This gateway has no description of the request and the answer."
+"""Description of a path that no part describes."""
 
 GATEWAY: Final = "gateway"
-"""Whose paths are no protocol's."""
+"""Tag of the paths that belong to no protocol."""
 ANY_PATH: Final = frozenset({400, 404, 500, 503})
-"""Errors of paths that ask no model: a head that is none, what does not exist, a defect, a gateway that stops."""
+"""Error statuses of paths that do not ask a model: invalid request, not found, defect, gateway stopping."""
 RETRIED: Final = frozenset({429, 503, 529})
-"""These say when to ask again."""
+"""Error statuses whose answers say when to retry."""
 REQUEST_ID: Final = "X-Request-Id"
 RETRY: Final = "Retry-After"
 RETRY_MS: Final = "retry-after-ms"
@@ -50,29 +50,29 @@ _IN_PATH: Final = re.compile(r"{(\w+)}")
 
 _WORDS: Final = {
     REQUEST_ID: "Names the exchange in logs. The client's own, if it sent one, else made here.",
-    RETRY: "So many seconds are to pass before it is asked again.",
-    RETRY_MS: "The same in milliseconds, where it is known so exactly.",
-    CLIENT_ID: "What the client calls its request: printable ASCII, at most 512 characters. Given back, logged, and sent on.",
-    TIME_HEADER: "Whole milliseconds that the gateway had the request before the answer's head was sent.",
+    RETRY: "Seconds to wait before a retry.",
+    RETRY_MS: "The same in milliseconds, where the exact time is known.",
+    CLIENT_ID: "The client's own id of the request: printable ASCII, at most 512 characters. Returned, logged and forwarded.",
+    TIME_HEADER: "Milliseconds from receiving the request to sending the head of the answer.",
     USAGE_SOURCE: "Who counted the tokens: `backend` or `estimate`.",
-    TOKENIZER: "With what they were counted: `backend`, the name of an encoding, or `bytes`.",
+    TOKENIZER: "Source of the token counts: `backend`, the name of an encoding, or `bytes`.",
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
-    """A method at a path; `path` is a template, as aiohttp's `canonical`."""
+class ServedPath:
+    """One method of one path. `path` is a template, as aiohttp's `canonical`."""
 
     method: str
     path: str
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
-    """What the document depends on. `prefix`: what stands before all paths, in an application inside another one.
-    `keyed`: keys are asked for; `limited`: limits are counted."""
+class ApiSurface:
+    """Facts from which the document is made. `prefix` stands before all paths, for an application mounted in another
+    one. `keyed`: requests need a key; `limited`: usage is limited."""
 
-    endpoints: Sequence[Endpoint]
+    endpoints: Sequence[ServedPath]
     sides: Sequence[ClientSide]
     passed: Sequence[PassedProtocol] = ()
     prefix: str = ""
@@ -80,44 +80,44 @@ class Served:
     limited: bool = False
 
 
-def document(served: Served) -> Json:
-    """The document, an OpenAPI 3.1 object."""
+def document(served: ApiSurface) -> Json:
+    """Returns the document, an OpenAPI 3.1 object."""
     return _Document(served).whole()
 
 
 class _Speaker:
-    """A protocol, and what its part says: whose words a path's errors have."""
+    """A protocol and its part of the document."""
 
     def __init__(self, side: ClientSide) -> None:
         self.side = side
         tag = side.name if side.name.isidentifier() else re.sub(r"\W+", "_", side.name).strip("_")
         if isinstance(side, PassedProtocol):
-            self.part = Part("passed", ({"name": "passed", "description": "What passes as it is."},))
+            self.part = Part("passed", ({"name": "passed", "description": "Passed through unchanged."},))
         elif side.api is None:
             self.part = Part(tag, ({"name": tag},))
         else:
             self.part = read_part(side.api, tag)
         self.asks = frozenset({side.path, side.count_path, side.compact_path} - {None})
-        """Where a model is asked."""
+        """Paths on which a model is asked."""
 
     def owns(self, path: str) -> bool:
-        """Whether a path below the base URL is this protocol's (`ClientSides.of`)."""
+        """True if a path below the base URL belongs to this protocol (`ClientSides.of`)."""
         return owns(self.side, path)
 
     @cached_property
     def statuses(self) -> dict[int, list[str]]:
-        """The codes of errors, by the status that they have here, but for those that no documented operation
-        answers: 405 has another method, 426 asks for another protocol, 499 is for logs."""
-        found: dict[int, list[str]] = {}
+        """Descriptions of error codes, by the status that this protocol gives them. Without the statuses that
+        documented operations never answer: 405 (another method), 426 (another protocol), 499 (only logged)."""
+        descriptions: dict[int, list[str]] = {}
         for code, row in CODES.items():
             if row.status not in (405, 426, 499):
                 status = self.side.status_of(GatewayError("", code=code))
-                found.setdefault(status, []).append(f"`{code}`: {row.when}")
-        return dict(sorted(found.items()))
+                descriptions.setdefault(status, []).append(f"`{code}`: {row.when}")
+        return dict(sorted(descriptions.items()))
 
 
 class _Document:
-    def __init__(self, served: Served) -> None:
+    def __init__(self, served: ApiSurface) -> None:
         self._served = served
         self._own = read_part(OWN, GATEWAY)
         self._speakers = [_Speaker(side) for side in served.sides]
@@ -126,7 +126,7 @@ class _Document:
         self._headers: Json = {}
 
     def whole(self) -> Json:
-        """The document."""
+        """Returns the document."""
         paths: Json = {}
         tags: dict[str, Json] = {}
         for endpoint in self._documented():
@@ -156,9 +156,9 @@ class _Document:
             "info": {
                 "title": "toolwire",
                 "version": __version__,
-                "description": "A gateway that gives exact tool calls in front of models that write text. What is here"
-                " is what this gateway serves, as it is configured. Paths below `/v1` also work without it. A request that fits"
-                " its schema may still be refused: for what depends on several fields, on the route or on the model.",
+                "description": "A gateway that adds exact tool calls to models that write text. This document lists what"
+                " this gateway serves as configured. Paths below `/v1` also work without `/v1`. A request that fits"
+                " its schema may still be refused for reasons that depend on several fields, the route or the model.",
             },
             "servers": [{"url": self._served.prefix or "/"}],
             **({"security": [{"bearer": []}, {"key": []}]} if self._served.keyed else {}),
@@ -167,10 +167,10 @@ class _Document:
             "components": components,
         }
 
-    def _documented(self) -> Iterator[Endpoint]:
-        """What is served, by rule 2, without prefix and private paths."""
+    def _documented(self) -> Iterator[ServedPath]:
+        """Yields the paths to document, by rule 2, without prefix and private paths."""
         cut = len(self._served.prefix)
-        served = [Endpoint(one.method, one.path[cut:]) for one in self._served.endpoints]
+        served = [ServedPath(one.method, one.path[cut:]) for one in self._served.endpoints]
         known = {(one.method, one.path) for one in served}
         for one in served:
             if one.method.lower() not in _METHODS or self._is_private(one.path):
@@ -188,14 +188,14 @@ class _Document:
 
     # --- operations -------------------------------------------------------------------------------------------------
 
-    def _operation(self, endpoint: Endpoint) -> tuple[Part, Json]:
+    def _operation(self, endpoint: ServedPath) -> tuple[Part, Json]:
         path = _below(endpoint.path)
         speaker = next((one for one in (*self._passed, *self._speakers) if one.owns(path)), None)
         part = self._own if speaker is None else speaker.part
-        said = part.paths.get(path, {}).get(endpoint.method.lower())
-        if said is None:
-            said = self._unsaid(endpoint, speaker)
-        operation = deepcopy(said)
+        operation = part.paths.get(path, {}).get(endpoint.method.lower())
+        if operation is None:
+            operation = self._undescribed(endpoint, speaker)
+        operation = deepcopy(operation)
         asks = speaker is not None and endpoint.method == "POST" and path in speaker.asks
         operation["parameters"] = [*self._parameters(endpoint, speaker, asks), *operation.get("parameters", ())]
         if not operation["parameters"]:
@@ -203,13 +203,13 @@ class _Document:
         responses: Json = operation["responses"]
         for response in responses.values():
             self._complete(response, speaker, asks)
-        keyed = self._served.keyed and "security" not in operation  # a part says what is open
+        keyed = self._served.keyed and "security" not in operation  # a part marks the paths that need no key
         for status, error in self._errors(speaker, asks, keyed):
             responses.setdefault(status, {"$ref": f"#/components/responses/{error}"})
         return part, operation
 
-    def _unsaid(self, endpoint: Endpoint, speaker: _Speaker | None) -> Json:
-        """An operation of which no part says anything."""
+    def _undescribed(self, endpoint: ServedPath, speaker: _Speaker | None) -> Json:
+        """Returns the operation of a path that no part describes."""
         ident = re.sub(r"\W+", "_", f"{endpoint.method.lower()}{endpoint.path}").strip("_")
         path = _below(endpoint.path)
         operation: Json = {
@@ -226,11 +226,11 @@ class _Document:
             operation["requestBody"] = {"required": True, "content": {"application/json": body}}
             content[speaker.side.content_type.partition(";")[0]] = {"schema": {}}
         if speaker is not None and isinstance(speaker.side, PassedProtocol):
-            operation["description"] = "Passes to the model server as it is, and so does the answer."
+            operation["description"] = "Request and answer are passed through unchanged."
         operation["responses"] = {"200": {"description": "The answer.", "content": content}}
         return operation
 
-    def _parameters(self, endpoint: Endpoint, speaker: _Speaker | None, asks: bool) -> Iterator[Json]:
+    def _parameters(self, endpoint: ServedPath, speaker: _Speaker | None, asks: bool) -> Iterator[Json]:
         for name in _IN_PATH.findall(endpoint.path):
             yield {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
         if speaker is not None and asks:
@@ -242,7 +242,7 @@ class _Document:
                     yield {"name": name, "in": "header", "schema": {"type": "string"}}
 
     def _complete(self, response: Json, speaker: _Speaker | None, asks: bool) -> None:
-        """Add what every answer has, and the forms of protocols."""
+        """Adds the headers that every answer has, and the schemas of protocols, to a response."""
         whose = [] if speaker is None else [speaker]
         for content in response.get("content", {}).values():
             form = content["schema"].get(OWN_WORDS)
@@ -261,26 +261,26 @@ class _Document:
     # --- errors -----------------------------------------------------------------------------------------------------
 
     def _errors(self, speaker: _Speaker | None, asks: bool, keyed: bool) -> Iterator[tuple[str, str]]:
-        """Statuses, and the names of the responses that they have."""
+        """Yields the statuses of an operation's errors and the names of their responses."""
         speakers = self._anybody() if speaker is None else [speaker]
         passed = speaker is not None and isinstance(speaker.side, PassedProtocol)
         statuses = speakers[0].statuses
         for status in statuses:
             if keyed if status == 401 else asks or status in ANY_PATH:
                 text = "; ".join(statuses[status])
-                # Who has no key is told so before anything is known of what passes (`ClientSides.of`).
+                # A request without a key is refused before its protocol is known (`ClientSides.of`).
                 words = self._anybody() if passed and status == 401 else speakers
                 yield str(status), self._error(words, str(status), f"{text}.")
         yield "default", self._error(speakers, "", "Any other error.")
 
     def _anybody(self) -> list[_Speaker]:
-        """Whose words an error has at a path that is no protocol's: the first one's, and of those who can be told by a
-        header."""
+        """Returns the protocols whose error form a path outside of all protocols can have: the first protocol, and
+        those that clients announce by a header."""
         first, *others = self._speakers
         return [first, *(one for one in others if one.side.client_header is not None)]
 
     def _error(self, speakers: Sequence[_Speaker], status: str, text: str) -> str:
-        """The name of a response, which is there."""
+        """Adds the response for these protocols and this status if it is missing, and returns its name."""
         forms = list(dict.fromkeys(self._form(one) for one in speakers))
         name = f"{'Or'.join(forms)}{status}"
         if name not in self._responses:
@@ -289,22 +289,25 @@ class _Document:
                 "description": text,
                 "headers": self._named([*_ON_ALL, *_times(speakers), *again]),
                 "content": {
-                    "application/json": {"schema": _any_of(one.part.error or self._told(one) for one in speakers)}
+                    "application/json": {
+                        "schema": _any_of(one.part.error or self._passed_error(one) for one in speakers)
+                    }
                 },
             }
         return name
 
     def _named(self, names: Iterable[str]) -> Json:
-        """The headers of these names, which are there."""
+        """Adds the headers of these names if they are missing, and returns references to them."""
         for name in names:
             self._headers.setdefault(name, _header(_WORDS.get(name)))
         return {name: {"$ref": f"#/components/headers/{name}"} for name in names}
 
     def _form(self, speaker: _Speaker) -> str:
-        return speaker.part.error or self._told(speaker) or f"{speaker.part.tag.capitalize()}Error"
+        return speaker.part.error or self._passed_error(speaker) or f"{speaker.part.tag.capitalize()}Error"
 
-    def _told(self, speaker: _Speaker) -> str | None:
-        """The form of what passes: OpenAI's, as that of the first protocol here that has it."""
+    def _passed_error(self, speaker: _Speaker) -> str | None:
+        """Returns the error schema of a passed-through protocol: that of the first protocol which writes errors in the
+        same form. None if there is none."""
         if not isinstance(speaker.side, PassedProtocol):
             return None
         error = GatewayError("", code="not_found")
@@ -314,12 +317,12 @@ class _Document:
 
 
 def _below(path: str) -> str:
-    """A path below the base URL."""
+    """Returns a path without `/v1`."""
     return path.removeprefix(VERSION) if path.startswith(VERSION + "/") else path
 
 
 def _any_of(names: Iterable[str | None]) -> Json:
-    """One of these schemas; None: anything."""
+    """Returns a schema that fits any of these named schemas; a None among them means any value."""
     different = list(dict.fromkeys(names))
     if None in different or not different:
         return {}
@@ -329,12 +332,12 @@ def _any_of(names: Iterable[str | None]) -> Json:
 
 
 def _times(speakers: Iterable[_Speaker]) -> list[str]:
-    """The headers in which they say how long it took."""
+    """Returns the headers in which these protocols report the processing time."""
     return list(dict.fromkeys(one.side.time_header for one in speakers if one.side.time_header is not None))
 
 
 def _limit_headers(side: ClientSide) -> list[str]:
-    """In which headers a protocol says what is left."""
+    """Returns the headers in which a protocol reports remaining limits."""
     allowances = [Allowance("requests", 1, 1, 0.0), Allowance("tokens", 1, 1, 0.0)]
     return list(side.write_limits(allowances, time.time()))
 

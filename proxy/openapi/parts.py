@@ -1,15 +1,15 @@
-"""The parts of the document that lie in files: one for each protocol, and the gateway's own.
+"""The parts of the OpenAPI document that lie in files: one for each protocol, and the gateway's own.
 
-A part is an OpenAPI document as far as it is that protocol's alone: `tags`, `paths` below the base URL, and
-`components.schemas`. What all answers have in common (errors, headers, keys) is added by `toolwire.openapi.document`.
-Under `x-toolwire` stands what OpenAPI has no word for:
+A part is an OpenAPI document with only that protocol's content: `tags`, `paths` below the base URL, and
+`components.schemas`. `toolwire.openapi.document` adds what all answers share (errors, headers, keys). The key
+`x-toolwire` holds what OpenAPI has no keyword for:
 
-- `requests`: names, and the files of the schemas by which requests are checked, beside the part. They are in the
-  document as they are in use, so it cannot say anything else. `optional` are fields that may be left out here;
-  `named`: so the names of what is inside begin, if the file is there under another name as well.
+- `requests`: names and files of the schemas that check requests; the files lie beside the part. The document contains
+  the schemas in use, so it cannot differ from the checks. `optional` lists fields that may be left out here; `named` is
+  the prefix of the names of inner schemas, if the same file is used under another name as well.
 - `error`, `models`, `model`: the names of the schemas of these answers in the protocol's form.
 - `include`: other parts whose schemas this one needs.
-- `private`: beginnings of paths that are nobody's interface.
+- `private`: beginnings of paths that are not documented.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from typing import Any, Final
 import orjson
 
 OWN: Final = "toolwire.openapi:gateway_api.json"
-"""The gateway's own part."""
+"""Place of the gateway's own part."""
 OWN_WORDS: Final = "x-toolwire"
 SCHEMAS: Final = "#/components/schemas/"
 
 _OF_OBJECTS: Final = frozenset(
     {"properties", "required", "additionalProperties", "propertyNames", "maxProperties", "if", "then", "else"}
 )
-"""Keywords that say something of objects only; the last three do in the schemas of requests."""
+"""Keywords that apply to objects only; the last three do in the schemas of requests."""
 
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One part, with what it includes. `paths` by their templates, below the base URL."""
+    """One part together with the parts that it includes. `paths` are keyed by their templates, below the base URL."""
 
     tag: str
     tags: tuple[Json, ...] = ()
@@ -49,8 +49,8 @@ class Part:
 
 
 def read_part(place: str, tag: str) -> Part:
-    """The part at `package:file`. `tag` is what its operations are filed under, unless it says one itself. Raises
-    `OSError` or `ValueError` for a file that is none."""
+    """Returns the part at `package:file`. `tag` is the tag of its operations, unless the part has its own. Raises
+    `OSError` or `ValueError` for a missing or invalid file."""
     whole = _load(place)
     own = whole.get(OWN_WORDS, {})
     schemas: Json = {}
@@ -74,9 +74,9 @@ def read_part(place: str, tag: str) -> Part:
 
 
 def request_schemas(name: str, schema: Json, optional: Iterable[str], named: str) -> dict[str, Json]:
-    """The schema of a request, of draft 7, as schemas of OpenAPI 3.1: its definitions are schemas of their own, with
-    names that begin with `named`. An object that may be something else is written as one of two schemas, which means
-    the same and makes a class in generated clients. All else means the same in both."""
+    """Returns a request schema of draft 7 as named schemas of OpenAPI 3.1. Its definitions become schemas whose names
+    begin with `named`. A schema for an object or something else becomes two schemas with `anyOf`, which means the same
+    and makes a class in generated clients. Everything else is copied."""
     definitions = schema.get("definitions", {})
     refs: dict[str, Json] = {}
     for key, definition in definitions.items():
@@ -104,12 +104,13 @@ def _written(node: Any, refs: Mapping[str, Json]) -> Any:
     other = _other(node)
     if other is None:
         return written
-    said = {key: value for key, value in written.items() if key in _OF_OBJECTS}
-    return {"anyOf": [{"type": "object", **said}, _written(other, refs)]}
+    of_objects = {key: value for key, value in written.items() if key in _OF_OBJECTS}
+    return {"anyOf": [{"type": "object", **of_objects}, _written(other, refs)]}
 
 
 def _other(schema: Json) -> Json | None:
-    """What else an object may be, as a schema. What is said of objects says nothing of others."""
+    """Returns the schema of the alternatives to an object, without the keywords for objects; None if there are no
+    alternatives."""
     types = schema.get("type")
     if not isinstance(types, list) or "object" not in types or "properties" not in schema:
         return None
@@ -123,7 +124,7 @@ def _camel(key: str) -> str:
 
 
 def _beside(place: str, name: str) -> str:
-    """The place of a file in the folder of another."""
+    """Returns the place of the file `name` in the folder of `place`."""
     folder, slash, _ = place.rpartition("/")
     return f"{folder}/{name}" if slash else f"{place.partition(':')[0]}:{name}"
 

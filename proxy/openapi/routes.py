@@ -1,7 +1,7 @@
-"""`GET /openapi.json`.
+"""The path `GET /openapi.json`.
 
-It needs a key where there are keys, as `/version` does: it says which paths the configuration lets through, and what is
-kept of requests. Who may ask for answers may know it. It is the same for all of them.
+It needs a key if the gateway has keys, as `/version` does, because it shows which paths the configuration passes
+through and what is stored of requests. All keys get the same document.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 import orjson
 from aiohttp import web
 
-from toolwire.openapi.document import Endpoint, Served, document
+from toolwire.openapi.document import ApiSurface, ServedPath, document
 from toolwire.openapi.parts import Json
 from toolwire.pipeline.sending.delivery import CLIENTS
 from toolwire.protocols.shared.passed import PassedProtocol
@@ -21,7 +21,8 @@ PATH: Final = "/openapi.json"
 
 
 class OpenApi:
-    """Serves the document of an application. It is made when it is first asked for: routes do not change then."""
+    """Serves the OpenAPI document of an application. The document is made on the first request; routes do not change
+    after the start."""
 
     def __init__(self, passed: Sequence[PassedProtocol], *, keyed: bool, limited: bool) -> None:
         self._passed = passed
@@ -37,18 +38,18 @@ class OpenApi:
         return web.Response(body=self._written, content_type="application/json")
 
     def of(self, app: web.Application, prefix: str = "") -> Json:
-        """The document of `app`, whose paths begin with `prefix`."""
+        """Returns the document of `app`, whose paths begin with `prefix`."""
         endpoints = [
-            Endpoint(route.method, resource.canonical) for resource in app.router.resources() for route in resource
+            ServedPath(route.method, resource.canonical) for resource in app.router.resources() for route in resource
         ]
         sides = app[CLIENTS].sides
-        return document(Served(endpoints, sides, self._passed, prefix, self._keyed, self._limited))
+        return document(ApiSurface(endpoints, sides, self._passed, prefix, self._keyed, self._limited))
 
 
 OPENAPI: Final = web.AppKey("toolwire.openapi", OpenApi)
 
 
 def add_routes(app: web.Application, openapi: OpenApi) -> None:
-    """Serve it."""
+    """Adds the path of the document to `app`."""
     app[OPENAPI] = openapi
     app.router.add_get(PATH, openapi.__call__)

@@ -38,7 +38,7 @@ from toolwire.model import (
     Image,
     Message,
     ModelRequest,
-    Opaque,
+    OpaquePart,
     Part,
     PlainMessages,
     Reasoning,
@@ -151,7 +151,7 @@ def is_silent(message: Message, wire: str | None) -> bool:
     """Whether nothing that a message holds can be said to a model that only reads text, behind a backend of the
     protocol `wire` (`toolwire.upstream.servers.fit_messages.fit_parts`)."""
     for part in message.parts:
-        foreign = isinstance(part, Opaque) and part.protocol != wire
+        foreign = isinstance(part, OpaquePart) and part.protocol != wire
         if not (foreign or (isinstance(part, Reasoning) and not part.text)):
             return False
     return bool(message.parts)
@@ -441,7 +441,7 @@ class TranscriptWriter:
                 return Refusal(safe)
             case Reasoning(text) if (safe := escape(text)) is not text:
                 return replace(part, text=safe)
-            case Opaque(payload=Mapping() as payload):
+            case OpaquePart(payload=Mapping() as payload):
                 shown = {key: escape(value) if isinstance(value, str) else value for key, value in payload.items()}
                 return part if shown == payload else replace(part, payload=shown)
         return part

@@ -1,1 +1,1 @@
-"""Wire forms of requests and answers. `base.py` says what a protocol is."""
+"""Protocols: the wire forms of requests and answers. `base.py` defines what a protocol is."""

@@ -1,4 +1,4 @@
-"""The protocols in which an application serves clients, and which of them a request belongs to."""
+"""The protocols in which an application serves clients, and the choice of the one that a request belongs to."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from toolwire.protocols.base import ClientSide
 
 
 def owns(side: ClientSide, place: str) -> bool:
-    """Whether a path below the base URL is this protocol's: where requests are posted, one of its further paths, or
-    something below one of them."""
+    """True if a path below the base URL belongs to this protocol: its path for requests, one of its additional paths,
+    or a path below them."""
     paths = (side.path, *(route.path.partition("/{")[0] for route in side.routes))
     return any(place == path or place.startswith(path + "/") for path in paths)
 
 
 class ClientSides:
-    """The client sides of an application. The first one's words are for who cannot be told apart.
+    """The client sides of an application. The first one is used where a client's protocol cannot be told.
 
-    Raises `ValueError` if there is none, or if two have one name or one path.
+    Raises `ValueError` if there is none, or if two have the same name or path.
     """
 
     def __init__(self, sides: Sequence[ClientSide]) -> None:
@@ -29,10 +29,11 @@ class ClientSides:
                 raise ValueError(f"two client protocols have the same {what}: {', '.join(map(repr, values))}")
         self.sides = tuple(sides)
         self.keeps = any(side.turns is not None and side.path == "/responses" for side in sides)
-        """Answers over Responses are kept."""
+        """True if answers over Responses are stored."""
 
     def of(self, path: str, headers: Mapping[str, str]) -> ClientSide:
-        """Whose words a request at `path` is answered in that no protocol's handler has taken on."""
+        """Returns the protocol in which errors are written for a request that no protocol's handler took: by its path,
+        by a header of its clients, or else the first protocol."""
         place = path.removeprefix("/v1")
         for side in self.sides:
             if owns(side, place):

@@ -31,7 +31,8 @@ from toolwire.formats.base import ToolFormat
 from toolwire.model import ModelRequest, ToolUse, Usage
 from toolwire.observability.telemetry import ACCESS
 from toolwire.pipeline.sending.delivery import CLIENTS
-from toolwire.protocols.base import ClientSide, ServerSide, WriteOptions
+from toolwire.protocols.base import ClientSide, ServerSide
+from toolwire.protocols.streams import WriteOptions
 from toolwire.registry import Registries, registries
 from toolwire.server.hosting import AppFactory
 from toolwire.server.played import Answer, PlayedGateway

@@ -20,9 +20,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from typing import Literal, Protocol
 
-from toolwire.protocols.shared.turn import Turn
+from toolwire.protocols.shared.turn import StoredTurn
 
-Change = Callable[[Turn | None], Turn | None]
+Change = Callable[[StoredTurn | None], StoredTurn | None]
 """Makes of a turn that is there, or None, the one to put in its place; None: nothing is put."""
 
 
@@ -73,10 +73,10 @@ class ResponseStore(Protocol):
     async def close(self) -> None:
         """Close it. May be called twice."""
 
-    async def put(self, turn: Turn) -> None:
+    async def put(self, turn: StoredTurn) -> None:
         """Keep a turn, or replace the one with its id and owner; rule 4."""
 
-    async def change(self, turn_id: str, owner: str, work: Change) -> Turn | None:
+    async def change(self, turn_id: str, owner: str, work: Change) -> StoredTurn | None:
         """Put what `work` makes of the turn that is there now; returns that. Changes of one turn follow each other,
         also from several processes, so none of them is lost. `work` may be called again, in a thread, and with what it
         made itself, so it has to see that it is done. What it raises is raised, and nothing is put then."""
@@ -87,11 +87,13 @@ class ResponseStore(Protocol):
     async def present(self, turns: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
         """Which of these, by id and owner, are there: one question for all of them."""
 
-    async def get(self, turn_id: str, owner: str, budget: ReadBudget | None = None) -> Turn | None:
+    async def get(self, turn_id: str, owner: str, budget: ReadBudget | None = None) -> StoredTurn | None:
         """A turn that has not expired. Its `expires` says how long it is kept now. Raises `BudgetExceeded` without
         having read the turn."""
 
-    async def get_chain(self, turn_id: str, owner: str, budget: ReadBudget | None = None) -> tuple[Turn, ...] | None:
+    async def get_chain(
+        self, turn_id: str, owner: str, budget: ReadBudget | None = None
+    ) -> tuple[StoredTurn, ...] | None:
         """The conversation up to and with a turn, oldest first; None if it or any ancestor is gone. Raises
         `BudgetExceeded`: beyond the bytes without having read any ancestor, beyond the values with the first turn that
         has too many."""

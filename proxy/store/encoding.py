@@ -17,7 +17,7 @@ from hashlib import sha256
 from typing import Any, Final
 
 from toolwire.protocols.shared.stored_form import UnknownForm, read_turn, write_turn
-from toolwire.protocols.shared.turn import Turn
+from toolwire.protocols.shared.turn import StoredTurn
 from toolwire.protocols.shared.wire import dump, dump_in_pieces, load
 from toolwire.store.base import ReadBudget, StoreUnavailable
 from toolwire.support.bounded_json import count_values
@@ -36,18 +36,18 @@ class TurnTooLarge(StoreUnavailable):
         super().__init__(f"the response and its input have {size} bytes, the store keeps at most {limit}")
 
 
-async def encoded(turn: Turn, limit: int) -> bytes:
+async def encoded(turn: StoredTurn, limit: int) -> bytes:
     """As `encode`, for stores that live on the event loop: large turns in a thread."""
     long = _is_long(turn)
     return await offload(long, encode, turn, limit, long)
 
 
-async def decoded(text: bytes, budget: ReadBudget | None = None) -> Turn:
+async def decoded(text: bytes, budget: ReadBudget | None = None) -> StoredTurn:
     """As `decode`, for the same: large turns in a thread."""
     return await offload(len(text) > OFFLOAD_BYTES, decode, text, budget)
 
 
-def encode(turn: Turn, limit: int, long: bool | None = None) -> bytes:
+def encode(turn: StoredTurn, limit: int, long: bool | None = None) -> bytes:
     """A turn as JSON. Raises `TurnTooLarge` beyond `limit` bytes, `TypeError` if it holds what JSON cannot. `long`:
     whether it is written in pieces, if that is known."""
     kept = write_turn(turn)
@@ -60,11 +60,11 @@ def encode(turn: Turn, limit: int, long: bool | None = None) -> bytes:
     return text
 
 
-def _is_long(turn: Turn) -> bool:
+def _is_long(turn: StoredTurn) -> bool:
     return is_long((turn.input, turn.output, turn.rounds, turn.extra))
 
 
-def decode(text: bytes, budget: ReadBudget | None = None) -> Turn:
+def decode(text: bytes, budget: ReadBudget | None = None) -> StoredTurn:
     """The turn in what `encode` gave. Takes its values from `budget`, whose bytes the caller has taken. Raises
     `StoreUnavailable` if it was damaged since, or if another version wrote it, and `BudgetExceeded`."""
     try:
@@ -99,6 +99,6 @@ def check_bounds(*bounds: int | None) -> None:
         raise ValueError("the bounds of a store must be at least 1")
 
 
-def living_until(turn: Turn, expires: float) -> Turn:
+def living_until(turn: StoredTurn, expires: float) -> StoredTurn:
     """The turn, kept longer than was said when it was put."""
     return turn if expires <= turn.expires else replace(turn, expires=expires)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from toolwire.protocols.shared.turn import Turn
+from toolwire.protocols.shared.turn import StoredTurn
 from toolwire.store.base import Change, ReadBudget, ResponseStore, StoreUnavailable
 from toolwire.store.encoding import MAX_TURN_BYTES, MAX_TURNS, check_bounds, decoded, encoded, key_of, living_until
 from toolwire.support.offload import OFFLOAD_BYTES, offload
@@ -70,11 +70,11 @@ class MemoryStore(ResponseStore):
         self._owners.clear()
         self._turns = self._bytes = 0
 
-    async def put(self, turn: Turn) -> None:
+    async def put(self, turn: StoredTurn) -> None:
         self._check_open()
         self._keep(turn, await encoded(turn, self._max_turn_bytes))
 
-    async def change(self, turn_id: str, owner: str, work: Change) -> Turn | None:
+    async def change(self, turn_id: str, owner: str, work: Change) -> StoredTurn | None:
         while True:
             self._check_open()
             kept = self._live(turn_id, owner)
@@ -89,7 +89,7 @@ class MemoryStore(ResponseStore):
                 self._keep(turn, text)
                 return turn
 
-    def _keep(self, turn: Turn, text: bytes) -> None:
+    def _keep(self, turn: StoredTurn, text: bytes) -> None:
         key = key_of(turn.id, turn.owner)
         self._drop(turn.owner, key)
         self._use(turn.ancestors, turn.owner, turn.expires)
@@ -111,21 +111,23 @@ class MemoryStore(ResponseStore):
         self._check_open()
         return {each for each in turns if self._live(*each) is not None}
 
-    async def get(self, turn_id: str, owner: str, budget: ReadBudget | None = None) -> Turn | None:
+    async def get(self, turn_id: str, owner: str, budget: ReadBudget | None = None) -> StoredTurn | None:
         self._check_open()
         kept = self._live(turn_id, owner)
         if kept is not None and budget is not None:
             budget.take_bytes(len(kept.text))
         return await self._read(kept, budget)
 
-    async def get_chain(self, turn_id: str, owner: str, budget: ReadBudget | None = None) -> tuple[Turn, ...] | None:
+    async def get_chain(
+        self, turn_id: str, owner: str, budget: ReadBudget | None = None
+    ) -> tuple[StoredTurn, ...] | None:
         last = await self.get(turn_id, owner, budget)
         if last is None:
             return None
         kept = [self._live(ancestor, owner) for ancestor in last.ancestors]
         if budget is not None:
             budget.take_bytes(sum(len(each.text) for each in kept if each is not None))
-        turns: list[Turn] = []
+        turns: list[StoredTurn] = []
         for each in kept:
             turn = await self._read(each, budget)
             if turn is None:
@@ -152,7 +154,7 @@ class MemoryStore(ResponseStore):
             self._drop(owner, key)
         return len(expired) + self._trim(None)
 
-    async def _read(self, kept: _Kept | None, budget: ReadBudget | None) -> Turn | None:
+    async def _read(self, kept: _Kept | None, budget: ReadBudget | None) -> StoredTurn | None:
         return None if kept is None else living_until(await decoded(kept.text, budget), kept.expires)
 
     def _live(self, turn_id: str, owner: str) -> _Kept | None:

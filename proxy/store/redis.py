@@ -24,7 +24,7 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from hashlib import sha1
 from typing import Any, Final, TypeVar
 
-from toolwire.protocols.shared.turn import Turn
+from toolwire.protocols.shared.turn import StoredTurn
 from toolwire.store.base import Change, ReadBudget, ResponseStore, StoreUnavailable
 from toolwire.store.encoding import MAX_TURN_BYTES, MAX_TURNS, check_bounds, decoded, encoded, key_of, living_until
 from toolwire.support.offload import OFFLOAD_BYTES, offload
@@ -234,10 +234,10 @@ class RedisStore(ResponseStore):
             self._closed = True
             await self._client.close()
 
-    async def put(self, turn: Turn) -> None:
+    async def put(self, turn: StoredTurn) -> None:
         await self._put(_PUT, turn)
 
-    async def change(self, turn_id: str, owner: str, work: Change) -> Turn | None:
+    async def change(self, turn_id: str, owner: str, work: Change) -> StoredTurn | None:
         key = self._key(turn_id, owner)
         for _ in range(SWAPS):
             (expires, text), _ = await self._call(self._client.ask(("ZSCORE", self._expiry, key), ("GET", key)))
@@ -253,7 +253,7 @@ class RedisStore(ResponseStore):
                 return turn
         raise StoreUnavailable("others change the same entry all the time")
 
-    async def _put(self, script: Script, turn: Turn, *more: str) -> Any:
+    async def _put(self, script: Script, turn: StoredTurn, *more: str) -> Any:
         text = await encoded(turn, self._max_turn_bytes)
         now = self._now()
         values = (
@@ -279,15 +279,17 @@ class RedisStore(ResponseStore):
             there |= {some[number] for number in found}
         return there
 
-    async def get(self, turn_id: str, owner: str, budget: ReadBudget | None = None) -> Turn | None:
+    async def get(self, turn_id: str, owner: str, budget: ReadBudget | None = None) -> StoredTurn | None:
         (turn,) = await self._read([self._key(turn_id, owner)], budget)
         return turn
 
-    async def get_chain(self, turn_id: str, owner: str, budget: ReadBudget | None = None) -> tuple[Turn, ...] | None:
+    async def get_chain(
+        self, turn_id: str, owner: str, budget: ReadBudget | None = None
+    ) -> tuple[StoredTurn, ...] | None:
         last = await self.get(turn_id, owner, budget)
         if last is None or not last.ancestors:
             return None if last is None else (last,)
-        turns: list[Turn] = []
+        turns: list[StoredTurn] = []
         for turn in await self._read([self._key(ancestor, owner) for ancestor in last.ancestors], budget):
             if turn is None:
                 return None
@@ -310,7 +312,7 @@ class RedisStore(ResponseStore):
     async def _change(self, script: Script, turns: Sequence[str], values: Sequence[Any]) -> Any:
         return await self._call(self._client.run(script, (*self._keys, *turns), values, held=True))
 
-    async def _read(self, keys: Sequence[str], budget: ReadBudget | None) -> list[Turn | None]:
+    async def _read(self, keys: Sequence[str], budget: ReadBudget | None) -> list[StoredTurn | None]:
         """The turns under these keys, up to the first that is not there."""
         while True:
             trial = None if budget is None else ReadBudget(budget.bytes, budget.values)
@@ -322,7 +324,7 @@ class RedisStore(ResponseStore):
                     budget.bytes, budget.values = trial.bytes, trial.values
                 return turns
 
-    async def _said(self, keys: Sequence[str], budget: ReadBudget | None) -> tuple[list[Turn | None], Server]:
+    async def _said(self, keys: Sequence[str], budget: ReadBudget | None) -> tuple[list[StoredTurn | None], Server]:
         """The same as one server says it. Raises `BudgetExceeded`."""
         commands: list[Sequence[Any]] = [("ZSCORE", self._expiry, key) for key in keys]
         if budget is None:
@@ -333,7 +335,7 @@ class RedisStore(ResponseStore):
         if budget is not None:
             size, texts = texts
             budget.take_bytes(size)
-        turns: list[Turn | None] = []
+        turns: list[StoredTurn | None] = []
         for text, expires in zip(texts, expiries, strict=True):
             turn = None if text is None else await decoded(text, budget)
             if turn is not None and expires is not None:

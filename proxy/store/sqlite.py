@@ -27,7 +27,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
-from toolwire.protocols.shared.turn import Turn
+from toolwire.protocols.shared.turn import StoredTurn
 from toolwire.store.base import Change, ReadBudget, ResponseStore, StoreUnavailable
 from toolwire.store.encoding import MAX_TURN_BYTES, MAX_TURNS, check_bounds, decode, encode, key_of, living_until
 from toolwire.support.sqlite_thread import SqliteThread, write_ahead
@@ -152,7 +152,7 @@ class SqliteStore(ResponseStore):
             await wait(pending)
         await self._thread.close()
 
-    async def put(self, turn: Turn) -> None:
+    async def put(self, turn: StoredTurn) -> None:
         if self._thread.closed:
             raise StoreUnavailable("the store is closed")
         loop = get_running_loop()
@@ -162,7 +162,7 @@ class SqliteStore(ResponseStore):
             self._soon(loop)
         await put.done
 
-    async def change(self, turn_id: str, owner: str, work: Change) -> Turn | None:
+    async def change(self, turn_id: str, owner: str, work: Change) -> StoredTurn | None:
         return await self._call(lambda db: self._change(db, turn_id, owner, work))
 
     async def prolong(self, turn_ids: Iterable[str], owner: str, expires: float) -> None:
@@ -174,10 +174,12 @@ class SqliteStore(ResponseStore):
         there = await self._call(lambda db: self._present(db, list(keys)))
         return {keys[key] for key in there}
 
-    async def get(self, turn_id: str, owner: str, budget: ReadBudget | None = None) -> Turn | None:
+    async def get(self, turn_id: str, owner: str, budget: ReadBudget | None = None) -> StoredTurn | None:
         return await self._call(lambda db: self._get(db, turn_id, owner, budget))
 
-    async def get_chain(self, turn_id: str, owner: str, budget: ReadBudget | None = None) -> tuple[Turn, ...] | None:
+    async def get_chain(
+        self, turn_id: str, owner: str, budget: ReadBudget | None = None
+    ) -> tuple[StoredTurn, ...] | None:
         return await self._call(lambda db: self._get_chain(db, turn_id, owner, budget))
 
     async def delete(self, turn_id: str, owner: str) -> bool:
@@ -243,7 +245,7 @@ class SqliteStore(ResponseStore):
             db.execute("BEGIN IMMEDIATE")
             self._put_in(db, [(put.turn, put.text) for put in puts])
 
-    def _put_in(self, db: sqlite3.Connection, puts: Sequence[tuple[Turn, bytes]]) -> None:
+    def _put_in(self, db: sqlite3.Connection, puts: Sequence[tuple[StoredTurn, bytes]]) -> None:
         """In the transaction that was begun."""
         turns, size = db.execute("SELECT turns, bytes FROM total").fetchone()
         size += sum(len(text) for _, text in puts)
@@ -259,7 +261,7 @@ class SqliteStore(ResponseStore):
             if not fits:
                 self._trim(db, turn.owner)
 
-    def _change(self, db: sqlite3.Connection, turn_id: str, owner: str, work: Change) -> Turn | None:
+    def _change(self, db: sqlite3.Connection, turn_id: str, owner: str, work: Change) -> StoredTurn | None:
         with db:
             db.execute("BEGIN IMMEDIATE")
             turn = work(self._read(db, turn_id, owner, None))
@@ -302,12 +304,12 @@ class SqliteStore(ResponseStore):
             ]
         return there
 
-    def _get(self, db: sqlite3.Connection, turn_id: str, owner: str, budget: ReadBudget | None) -> Turn | None:
+    def _get(self, db: sqlite3.Connection, turn_id: str, owner: str, budget: ReadBudget | None) -> StoredTurn | None:
         if budget is not None:
             budget.take_bytes(self._size(db, [turn_id], owner))
         return self._read(db, turn_id, owner, budget)
 
-    def _read(self, db: sqlite3.Connection, turn_id: str, owner: str, budget: ReadBudget | None) -> Turn | None:
+    def _read(self, db: sqlite3.Connection, turn_id: str, owner: str, budget: ReadBudget | None) -> StoredTurn | None:
         row = db.execute(
             "SELECT turn, lives.expires FROM turns JOIN lives USING (place) WHERE key = ? AND lives.expires > ?",
             (key_of(turn_id, owner), self._now()),
@@ -322,8 +324,8 @@ class SqliteStore(ResponseStore):
 
     def _get_chain(
         self, db: sqlite3.Connection, turn_id: str, owner: str, budget: ReadBudget | None
-    ) -> tuple[Turn, ...] | None:
-        turns: list[Turn] = []
+    ) -> tuple[StoredTurn, ...] | None:
+        turns: list[StoredTurn] = []
         with db:
             db.execute("BEGIN")
             last = self._get(db, turn_id, owner, budget)
@@ -429,7 +431,7 @@ class _Put:
 
     __slots__ = ("done", "error", "text", "turn", "written")
 
-    def __init__(self, turn: Turn, done: Future[None]) -> None:
+    def __init__(self, turn: StoredTurn, done: Future[None]) -> None:
         self.turn = turn
         self.done = done
         self.text = b""

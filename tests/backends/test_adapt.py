@@ -16,7 +16,7 @@ from toolwire.model import (
     Image,
     Message,
     ModelRequest,
-    Opaque,
+    OpaquePart,
     Reasoning,
     Sampling,
     Text,
@@ -94,7 +94,9 @@ def test_a_file_in_a_result_is_a_note() -> None:
     """No model reads base64, and a megabyte of it leaves no room for anything else."""
     data = "JVBERi0xLjcK" * 1000
     source = {"type": "base64", "media_type": "application/pdf", "data": data}
-    pdf = Opaque("messages", {"type": "document", "title": "a b", "source": source, "more": ["x" * 5000, " y" * 3000]})
+    pdf = OpaquePart(
+        "messages", {"type": "document", "title": "a b", "source": source, "more": ["x" * 5000, " y" * 3000]}
+    )
     result = Message("tool", (ToolResult("c", (Text("See:"), pdf)),))
     call = Message("assistant", (ToolUse("c", "f", "{}"),))
     part = adapt(ask(say("user", "a"), call, result), Capabilities(), wire=ChatProtocol()).messages[-1].parts[0]
@@ -189,7 +191,7 @@ def test_neighbouring_texts_are_one() -> None:
     assert parts == [(Text("st"),), (Text("ab"), Image("u"), Text("c")), (ToolResult("c", (Text("de"),)),)]
 
 
-UNKNOWN = Opaque("responses", {"type": "later_item"})
+UNKNOWN = OpaquePart("responses", {"type": "later_item"})
 
 
 @pytest.mark.parametrize(
@@ -219,7 +221,7 @@ def test_what_the_server_knows_stays_as_it_is() -> None:
 
 def test_what_is_unknown_in_a_result_is_its_text() -> None:
     call = Message("assistant", (ToolUse("c", "f", "{}"),))
-    result = Message("tool", (ToolResult("c", (Text("a "), Opaque("responses", {"b": 1}))),))
+    result = Message("tool", (ToolResult("c", (Text("a "), OpaquePart("responses", {"b": 1}))),))
     assert adapt(ask(say("user", "u"), call, result), Capabilities(), wire=ChatProtocol()).messages[2].parts == (
         ToolResult("c", (Text('a {"b":1}'),)),
     )

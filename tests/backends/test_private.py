@@ -26,10 +26,10 @@ from toolwire.pipeline.paths.passing import PassThrough
 from toolwire.pipeline.paths.relay import Relay
 from toolwire.pipeline.paths.stream_paths import FastPath, StreamPath, Transcode
 from toolwire.pipeline.transforms.scanning import ScanStage
-from toolwire.protocols.base import WriteOptions
 from toolwire.protocols.chat.protocol import ChatProtocol
 from toolwire.protocols.chat.reader import ChatReader
 from toolwire.protocols.chat.writer import ChatWriter
+from toolwire.protocols.streams import WriteOptions
 from toolwire.testing import chunk, frame, read_frames
 from toolwire.upstream.servers.leaks import MOST_FIELDS, Leaks, check_reply, check_whole, leaks_of
 from toolwire.upstream.servers.private import HIDDEN, NOTHING, Private, forms, part_size, private_of

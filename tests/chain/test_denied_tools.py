@@ -12,7 +12,7 @@ from tests.chain.test_tool_filter import ASK, NATIVE, SERVER_SIDE, TOOLS, filter
 from tests.e2e.conftest import read_config
 from tests.waiting import GUARD_S
 from toolwire.config import MiddlewareConfig
-from toolwire.model import ModelRequest, Opaque, ToolSpec, ToolUse
+from toolwire.model import ModelRequest, OpaquePart, ToolSpec, ToolUse
 from toolwire.pipeline.chain.middleware import Middleware
 from toolwire.pipeline.exchange.exchange import Exchange
 from toolwire.pipeline.exchange.permission import Permission
@@ -194,7 +194,9 @@ async def test_tools_that_stand_in_the_conversation() -> None:
         {"type": "mcp_list_tools", "server_label": "disk", "tools": [{"name": "add", "input_schema": {}}]},
     ]
     sent = await passed_on({"input": items}, "/v1/responses")
-    listed = [part.payload["tools"] for message in sent.messages for part in message.parts if isinstance(part, Opaque)]
+    listed = [
+        part.payload["tools"] for message in sent.messages for part in message.parts if isinstance(part, OpaquePart)
+    ]
     assert listed == [[]]
     assert [tool.name for tool in sent.tools] == ["add"]
 

@@ -20,7 +20,7 @@ from toolwire.errors import BackendFault
 from toolwire.events import Fault, Finish, Open
 from toolwire.folding import fold, unfold
 from toolwire.model import ModelReply, ModelRequest, ReplyChoice, Text, ToolUse, Usage
-from toolwire.protocols.base import WriteOptions
+from toolwire.protocols.streams import WriteOptions
 from toolwire.registry import Registries, registries
 from toolwire.stream_grammar import check
 from toolwire.support.conversion import ConfigError

@@ -18,7 +18,8 @@ from tests.e2e.conftest import CHAT, post, serving, upstream_config
 from tests.e2e.meaning import MESSAGES, RESPONSES, meant
 from toolwire.folding import unfold
 from toolwire.model import ModelReply, ModelRequest, ReplyChoice, Text, Usage
-from toolwire.protocols.base import ServerSide, WriteOptions
+from toolwire.protocols.base import ServerSide
+from toolwire.protocols.streams import WriteOptions
 from toolwire.registry import SERVER_PROTOCOLS, load_attribute
 from toolwire.testing import TAKING
 from toolwire.upstream.client import wire_client

@@ -305,5 +305,5 @@ def test_mistakes(template: str, kind: str, said: str) -> None:
 def test_a_file_that_is_no_template(tmp_path: Path) -> None:
     (tmp_path / "x.jinja").write_text("{% for %}")
     backend = {"url": "http://127.0.0.1:1", "kind": "openai_completions", "template": str(tmp_path / "x.jinja")}
-    with pytest.raises(ConfigError, match="the template is none"):
+    with pytest.raises(ConfigError, match="not a valid template"):
         read_config({"backends": {"up": backend}})

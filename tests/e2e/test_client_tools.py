@@ -19,8 +19,8 @@ from tests.protocols.messages_wires import accumulate as add_up
 from tests.protocols.responses_wires import RESPONSES, accumulate, options
 from toolwire.folding import unfold
 from toolwire.model import ModelReply, ModelRequest, ReplyChoice, Text, ToolUse, Usage
-from toolwire.protocols.base import WriteOptions
 from toolwire.protocols.chat.protocol import ChatProtocol
+from toolwire.protocols.streams import WriteOptions
 from toolwire.testing import Answer, Asked, Upstream, WireAnswer
 
 both = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])

@@ -16,7 +16,7 @@ from tests.e2e.test_messages_backend import BODIES, JSON, SSE
 from tests.e2e.test_unconstrained import ask, calls, constrained
 from tests.e2e.test_unconstrained import config as llamacpp
 from toolwire.model import FinishReason
-from toolwire.protocols.shared.ends import ERROR, MEANS, TOLD, meaning
+from toolwire.protocols.shared.ends import ERROR, FINISH_WORDS, MEANS, meaning
 from toolwire.testing import Answer, Asked, Say, Upstream, WireAnswer, frame
 
 STOP, LENGTH, FILTERED = FinishReason.STOP, FinishReason.LENGTH, FinishReason.CONTENT_FILTER
@@ -82,7 +82,7 @@ def test_the_table(word: str, means: str) -> None:
 
 
 def test_every_meaning_is_told() -> None:
-    assert {*MEANS.values()} == {*TOLD, ERROR}
+    assert {*MEANS.values()} == {*FINISH_WORDS, ERROR}
     assert all(word == word.lower() for word in MEANS)
 
 
@@ -105,7 +105,7 @@ async def test_what_clients_are_told(path: str, stream: bool) -> None:
             if means == ERROR:
                 assert failed(path, got, stream), (word, got.body)
                 continue
-            told = TOLD[means]
+            told = FINISH_WORDS[means]
             expected = {CHAT: told.chat, MESSAGES: told.messages, RESPONSES: told.responses or "completed"}[path]
             assert end_of(path, got, stream) == expected, (word, got.body)
 

@@ -25,7 +25,8 @@ from tests.e2e.meaning import MESSAGES, RESPONSES, failed, meant
 from toolwire.events import BlockKind, Delta, Open, Start
 from toolwire.folding import unfold
 from toolwire.model import ModelReply, ModelRequest, ReplyChoice, Text, ToolUse, Usage
-from toolwire.protocols.base import ServerSide, WriteOptions
+from toolwire.protocols.base import ServerSide
+from toolwire.protocols.streams import WriteOptions
 from toolwire.registry import BACKENDS, CLIENT_PROTOCOLS, SERVER_PROTOCOLS, usual_server
 from toolwire.testing import Answer, Asked, Refuse, Upstream, WireAnswer
 

@@ -156,7 +156,7 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[str]]:
 
     for place in (
         "toolwire.store.encoding.decode",
-        "toolwire.protocols.responses.turns:ResponsesTurns.going_on",
+        "toolwire.protocols.responses.turns:ResponsesTurns.full_conversation",
         "toolwire.protocols.responses.turns:ResponsesTurns.finished",
         "toolwire.protocols.responses.turns:ResponsesTurns.shown",
         "toolwire.pipeline.conversations.responses._page",
@@ -182,7 +182,7 @@ async def test_a_short_request_after_a_long_turn(gateway: Gateway, threads: dict
             first = await ask(session, input="<tool_call> word " * 20_000, tools=[tool])
             threads.clear()
             await ask(session, input="hi", previous_response_id=first["id"], tools=[tool])
-    are_off_the_loop(threads, "decode", "going_on", "finished", "inject", "talk")
+    are_off_the_loop(threads, "decode", "full_conversation", "finished", "inject", "talk")
 
 
 async def test_a_short_one_after_a_short_one(gateway: Gateway, threads: dict[str, set[str]]) -> None:
@@ -193,8 +193,8 @@ async def test_a_short_one_after_a_short_one(gateway: Gateway, threads: dict[str
             await ask(session, input="hi", previous_response_id=first["id"])
             await get(session, f"{first['id']}/input_items")
     loop = {threading.current_thread().name}
-    assert {name: threads[name] for name in ("decode", "going_on", "_page")} == dict.fromkeys(
-        ("decode", "going_on", "_page"), loop
+    assert {name: threads[name] for name in ("decode", "full_conversation", "_page")} == dict.fromkeys(
+        ("decode", "full_conversation", "_page"), loop
     )
 
 

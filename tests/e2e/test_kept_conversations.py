@@ -19,9 +19,11 @@ from tests.protocols.tiny import TinyProtocol, TinyWriter
 from toolwire.errors import GatewayError
 from toolwire.events import Event, Start
 from toolwire.model import Message, ModelReply
-from toolwire.protocols.base import Route, StreamWriter, TurnForm, WriteOptions
-from toolwire.protocols.shared.turn import Turn
+from toolwire.protocols.base import ProtocolPath
+from toolwire.protocols.shared.turn import StoredTurn
 from toolwire.protocols.shared.wire import dump
+from toolwire.protocols.streams import StreamWriter, WriteOptions
+from toolwire.protocols.turn_form import TurnForm
 from toolwire.registry import registries
 from toolwire.store.encoding import key_of
 from toolwire.testing import Answer, Say, Upstream
@@ -112,7 +114,7 @@ async def test_a_response_that_another_version_kept_is_refused(gateway: Gateway,
             db.close()
             error = (await get(session, made["id"], 503))["error"]
             assert error["code"] == "store_unavailable"
-            assert "has form 9, and this version of the gateway reads 4 only: empty the store" in error["message"]
+            assert "has form 9, and this version of the gateway reads only form 4: empty the store" in error["message"]
             await ask(session, 503, input="and?", previous_response_id=made["id"])
 
 
@@ -127,18 +129,18 @@ class TinyTurns(TurnForm):
     def new_id(self) -> str:
         return f"tiny_{uuid4().hex}"
 
-    def finished(self, turn: Turn, reply: ModelReply, options: WriteOptions) -> Turn:
+    def finished(self, turn: StoredTurn, reply: ModelReply, options: WriteOptions) -> StoredTurn:
         return replace(turn, output=(Message("assistant", reply.choices[0].parts),), status="completed")
 
     def broken_off(
-        self, turn: Turn, reply: ModelReply, options: WriteOptions, status: Any, error: GatewayError | None = None
-    ) -> Turn:
+        self, turn: StoredTurn, reply: ModelReply, options: WriteOptions, status: Any, error: GatewayError | None = None
+    ) -> StoredTurn:
         return replace(self.finished(turn, reply, options), status=status)
 
-    def shown(self, turn: Turn) -> dict[str, Any]:
+    def shown(self, turn: StoredTurn) -> dict[str, Any]:
         return {"turn": turn.id, "text": "".join(message.text for message in turn.output)}
 
-    def listed(self, turn: Turn) -> Sequence[Mapping[str, Any]]:
+    def listed(self, turn: StoredTurn) -> Sequence[Mapping[str, Any]]:
         return [{"who": message.role, "text": message.text} for message in turn.input]
 
 
@@ -146,7 +148,7 @@ class RememberingTiny(TinyProtocol):
     """Tells its clients how an answer is called."""
 
     turns = TinyTurns()
-    routes = (Route("GET", "/tiny/{id}", "toolwire.pipeline.conversations.responses:read"),)
+    routes = (ProtocolPath("GET", "/tiny/{id}", "toolwire.pipeline.conversations.responses:read"),)
 
     def writer(self, options: WriteOptions) -> StreamWriter:
         return NamingWriter()

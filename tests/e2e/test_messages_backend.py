@@ -19,7 +19,7 @@ from tests.protocols.published import SHARED
 from toolwire.config import GatewayConfig
 from toolwire.folding import unfold
 from toolwire.model import EMPTY, ModelReply, ModelRequest, Reasoning, ReplyChoice, Text, ToolUse, Usage, scoped
-from toolwire.protocols.base import WriteOptions
+from toolwire.protocols.streams import WriteOptions
 from toolwire.testing import Answer, Asked, Refuse, Say, Upstream
 
 SSE = {"Content-Type": "text/event-stream"}

@@ -16,7 +16,7 @@ from tests.e2e.conftest import CHAT, post, read_config, serving
 from tests.e2e.meaning import MESSAGES, RESPONSES, meant
 from toolwire.folding import unfold
 from toolwire.model import ModelReply, ModelRequest, ReplyChoice, Text, ToolUse, Usage
-from toolwire.protocols.base import WriteOptions
+from toolwire.protocols.streams import WriteOptions
 from toolwire.registry import usual_server
 from toolwire.testing import Answer, Asked, Refuse, Upstream, WireAnswer
 

@@ -22,9 +22,9 @@ JSON: Final = {"Content-Type": "application/json"}
 A: Final = ("read", {"path": "a"})
 B: Final = ("read", {"path": "b"})
 READ_A, READ_B = '{"path": "a"}', '{"path": "b"}'
-INVALID: Final = "nothing but a call without a name"
+INVALID: Final = "only calls without a name"
 BROKEN: Final = "broke off"
-INSIDE: Final = "ended inside of a call"
+INSIDE: Final = "ended inside a call"
 Wire = dict[str, Any]
 
 

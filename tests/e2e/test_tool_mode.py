@@ -25,7 +25,8 @@ from toolwire.folding import unfold
 from toolwire.model import ModelReply, ModelRequest, ReplyChoice, Text, ToolUse, Usage
 from toolwire.observability.metrics import SharedCounters
 from toolwire.observability.telemetry import Metrics
-from toolwire.protocols.base import ServerSide, WriteOptions
+from toolwire.protocols.base import ServerSide
+from toolwire.protocols.streams import WriteOptions
 from toolwire.registry import SERVER_PROTOCOLS, load_attribute, registries
 from toolwire.startup.names import name_mistakes
 from toolwire.support.conversion import ConfigError

@@ -31,7 +31,7 @@ from tests.formats.cases import (
 from tests.strategies import json_objects, texts
 from toolwire.formats.base import ToolFormat, call_form, escaping_for
 from toolwire.formats.engine.rendering import prompt_name
-from toolwire.model import Image, Opaque, Refusal, Text, ToolResult, ToolSpec, ToolUse
+from toolwire.model import Image, OpaquePart, Refusal, Text, ToolResult, ToolSpec, ToolUse
 from toolwire.scan._grammar import BlockSyntax
 
 MARKERS = ("<tool_call>", "</tool_call>", "```json", "```", "<|im_end|>", "<tool_response", "</tool_response>")
@@ -309,7 +309,7 @@ def test_results_are_plain_text_in_the_form_of_the_family(tool_format: ToolForma
     assert shown(ToolResult("call_1", (Text("a"), Text("b")))) == "ab"
     assert shown(ToolResult("x y>", (), name="get-it", is_error=True)) == "Error: "
     assert shown(ToolResult("c", (Text("error 5"),), is_error=True)) == "error 5"
-    parts = (Text("see "), Image("data:x"), Opaque("chat", {"a": [1]}), Refusal(" no"))
+    parts = (Text("see "), Image("data:x"), OpaquePart("chat", {"a": [1]}), Refusal(" no"))
     assert shown(ToolResult("c", parts)) == 'see [image]{"a":[1]} no'
 
 

@@ -24,7 +24,7 @@ from toolwire.model import (
     Image,
     Message,
     ModelRequest,
-    Opaque,
+    OpaquePart,
     Part,
     PlainMessages,
     Reasoning,
@@ -468,8 +468,8 @@ def test_control_tokens_of_every_template_mean_nothing_in_data(name: str, flatte
             "assistant",
             (Text(everything), Reasoning(everything), Refusal(everything), ToolUse(everything, "t", arguments)),
         ),
-        Message("tool", (ToolResult(everything, (Text(everything), Opaque("chat", {"text": everything}))),)),
-        Message("user", (Opaque("chat", {"type": "input_text", "text": everything}),), name=everything),
+        Message("tool", (ToolResult(everything, (Text(everything), OpaquePart("chat", {"text": everything}))),)),
+        Message("user", (OpaquePart("chat", {"type": "input_text", "text": everything}),), name=everything),
         tools=(tool,),
     )
     for message in taught(asked, tool_format, flatten=flatten).messages:
@@ -507,7 +507,7 @@ def test_control_tokens_of_the_formats_own_models_and_no_others(name: str, own: 
 def test_a_message_without_a_marker_is_the_same_object() -> None:
     asked = request(
         Message("user", (Text("a < b [x] `y` {z} <b>bold</b> \\n <think about it>"),), name="ann"),
-        Message("assistant", (Text("So."), Opaque("chat", {"type": "x", "n": 1}))),
+        Message("assistant", (Text("So."), OpaquePart("chat", {"type": "x", "n": 1}))),
         says("user", "```python\nx\n```"),
         tools=(WEATHER,),
     )

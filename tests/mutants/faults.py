@@ -54,7 +54,7 @@ FAULTS: Final = (
     ),
     Fault(
         "noise-no-delta", "proxy/protocols/shared/noise.py",
-        'any(map(_says, choices)) else "no_delta"', 'any(map(_says, choices)) else None',
+        'any(map(_has_content, choices)) else "no_delta"', 'any(map(_has_content, choices)) else None',
         "a choice without a delta ends strict clients", ("tests/protocols/test_noise.py",),
     ),
     Fault(
@@ -69,7 +69,7 @@ FAULTS: Final = (
     ),
     Fault(
         "ends-unknown-words", "proxy/protocols/shared/ends.py",
-        "    return reason if reason in TOLD else FinishReason.LENGTH\n", "    return reason\n",
+        "    return reason if reason in FINISH_WORDS else FinishReason.LENGTH\n", "    return reason\n",
         "a cut call under a word that nobody knows is a success", ("tests/e2e/test_ends.py",),
     ),
     Fault(
@@ -201,7 +201,7 @@ FAULTS: Final = (
     ),
     Fault(
         "responses-noted-text-joins-another", "proxy/protocols/responses/writer.py",
-        " and (_own(block.late) or _own(block.opened.extra)):", " and False:",
+        " and (_has_fields(block.late) or _has_fields(block.opened.extra)):", " and False:",
         "a text behind one with annotations becomes part of it", WRITERS,
     ),
     Fault(
@@ -684,7 +684,7 @@ FAULTS: Final = (
     ),
     Fault(
         "stops-nobody-names", "middlewares/transformation.py",
-        "unsaid = exchange.protocol.tells_stop and not names", "unsaid = exchange.protocol.tells_stop",
+        "unsaid = exchange.protocol.reports_stop_sequence and not names", "unsaid = exchange.protocol.reports_stop_sequence",
         "a server that names the sequence is not sent it", ("tests/e2e/test_recorded_engines.py",),
     ),
     Fault(

@@ -20,7 +20,7 @@ from typing import Any
 
 from toolwire.events import BlockKind, Close, Delta, Event, Finish, Open, Start
 from toolwire.model import EMPTY, Extra, FinishReason, Reasoning, Refusal, ReplyChoice, Text, ToolUse, Usage
-from toolwire.protocols.base import StreamReader
+from toolwire.protocols.streams import StreamReader
 
 _MARK = re.compile(r"m\d+-[a-z]+")
 

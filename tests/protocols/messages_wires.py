@@ -14,8 +14,8 @@ from jsonschema_rs import Draft202012Validator
 from tests.protocols.published import SHARED, _captured
 from toolwire.events import BlockKind, Close, Delta, Event, Open
 from toolwire.model import Extra, ModelRequest, Sampling
-from toolwire.protocols.base import WriteOptions
 from toolwire.protocols.messages.protocol import MessagesProtocol
+from toolwire.protocols.streams import WriteOptions
 
 MESSAGES = MessagesProtocol()
 DELTAS = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json"}

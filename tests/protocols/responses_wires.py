@@ -10,10 +10,10 @@ from tests.protocols.published import validator
 from toolwire.config import ResponsesConfig
 from toolwire.events import Event
 from toolwire.model import ModelRequest
-from toolwire.protocols.base import WriteOptions
 from toolwire.protocols.responses.items import own_items, whole_items
 from toolwire.protocols.responses.kept_items import listed
 from toolwire.protocols.responses.protocol import ResponsesProtocol
+from toolwire.protocols.streams import WriteOptions
 
 RESPONSES = ResponsesProtocol()
 OPEN_RESPONSES = "openresponses-2026-04-24-openapi"

@@ -178,7 +178,7 @@ def test_an_answer_that_does_not_say_how_it_ended(arguments: list[str], made: li
     choice = {"index": 0, "message": {"content": None, "tool_calls": calls}, "finish_reason": None}
     body = json.dumps({"id": "x", "choices": [choice]}).encode()
     if made is None:
-        with pytest.raises(BackendFault, match="ended inside of a call"):
+        with pytest.raises(BackendFault, match="ended inside a call"):
             CHAT.read_reply(body)
     else:
         assert [use.arguments for use in CHAT.read_reply(body).calls] == made

@@ -18,7 +18,7 @@ from toolwire.model import (
     Image,
     Message,
     ModelRequest,
-    Opaque,
+    OpaquePart,
     Origin,
     Reasoning,
     Refusal,
@@ -378,7 +378,7 @@ def test_content_parts() -> None:
         {"type": "input_audio", "input_audio": {"data": "x"}},
     ]
     got = read(messages({"role": "user", "content": parts})).messages[1].parts
-    assert got == (Text("see"), Image("data:,x", "low"), Opaque("chat", parts[3]))
+    assert got == (Text("see"), Image("data:,x", "low"), OpaquePart("chat", parts[3]))
     assert read(messages({"role": "tool", "tool_call_id": "c", "content": ""})).messages[1].parts == (
         ToolResult("c", ()),
     )
@@ -426,7 +426,7 @@ def test_recorded_clients_are_accepted(path: Any) -> None:
 # --- write then read ------------------------------------------------------------------------------------------------
 
 images = st.builds(Image, some_text, st.none() | st.sampled_from(["low", "high"]))
-opaque = st.just(Opaque("chat", {"type": "input_audio", "input_audio": {"data": "x"}}))
+opaque = st.just(OpaquePart("chat", {"type": "input_audio", "input_audio": {"data": "x"}}))
 contents = st.lists(some_text.map(Text) | images | opaque, max_size=3)
 fields = st.dictionaries(names.map(lambda name: f"x_{name}"), json_objects, max_size=2)
 tools = st.builds(
@@ -520,7 +520,11 @@ def test_read_after_write_is_identity(request: ModelRequest) -> None:
 def test_results_of_other_protocols_become_tool_messages_first() -> None:
     message = Message(
         "user",
-        (Text("and"), ToolResult("c", (Opaque("messages", {"a": [1, "ü"]}),)), ToolResult("d", (Text("x"), Text("y")))),
+        (
+            Text("and"),
+            ToolResult("c", (OpaquePart("messages", {"a": [1, "ü"]}),)),
+            ToolResult("d", (Text("x"), Text("y"))),
+        ),
     )
     assert CHAT.write_request(ModelRequest("m", (message,)))["messages"] == [
         {"role": "tool", "tool_call_id": "c", "content": '{"a":[1,"ü"]}'},

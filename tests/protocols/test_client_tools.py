@@ -22,11 +22,11 @@ from pydantic import TypeAdapter
 from tests.protocols.responses_wires import accumulate, check_event
 from toolwire.folding import fold, unfold
 from toolwire.model import Image, ModelReply, ModelRequest, ReplyChoice, Text, ToolResult, ToolSpec, ToolUse, Usage
-from toolwire.protocols.base import WriteOptions
 from toolwire.protocols.messages.client_tools import TOOLSETS, VERSIONS, client_tools
 from toolwire.protocols.messages.protocol import MessagesProtocol
 from toolwire.protocols.responses.protocol import ResponsesProtocol
 from toolwire.protocols.responses.request_writer import write_request
+from toolwire.protocols.streams import WriteOptions
 from toolwire.schemas.schema import check_tool_schema
 
 TYPES = {

@@ -12,7 +12,7 @@ from tests.protocols.wires import frame, options
 from toolwire.errors import ClientFault
 from toolwire.events import Delta
 from toolwire.folding import fold, unfold
-from toolwire.model import Image, Message, ModelRequest, Opaque, Reasoning, Sampling, Text, ToolResult, ToolUse
+from toolwire.model import Image, Message, ModelRequest, OpaquePart, Reasoning, Sampling, Text, ToolResult, ToolUse
 from toolwire.protocols.completions.completions import CompletionsProtocol, render_transcript
 
 TEXT = CompletionsProtocol()
@@ -109,8 +109,8 @@ def test_what_is_not_modelled_is_no_image() -> None:
     thought, search = {"type": "reasoning", "encrypted_content": "x"}, {"type": "web_search_call", "id": "ws_1"}
     messages = [
         Message("user", (Text("Hi"),)),
-        Message("assistant", (Opaque("responses", thought), Opaque("responses", search), Text("Yes"))),
-        Message("tool", (ToolResult("c", (Opaque("responses", {"type": "thing"}),)),)),
+        Message("assistant", (OpaquePart("responses", thought), OpaquePart("responses", search), Text("Yes"))),
+        Message("tool", (ToolResult("c", (OpaquePart("responses", {"type": "thing"}),)),)),
     ]
     assert render_transcript(messages) == (
         'User: Hi\n\nAssistant: Yes\n\nUser: [function_call_output call_id=c output={"type":"thing"}]\n\nAssistant:'

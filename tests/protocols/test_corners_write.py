@@ -24,7 +24,7 @@ from tests.protocols.corners import Block, by_characters, by_kind, call, mark, m
 from toolwire.events import BlockKind, Close, Delta, Event, Opaque, Open
 from toolwire.folding import fold
 from toolwire.model import EMPTY
-from toolwire.protocols.base import TextWriter, WriteOptions
+from toolwire.protocols.streams import TextWriter, WriteOptions
 from toolwire.stream_grammar import check
 
 TEXT, THOUGHT, REFUSAL = BlockKind.TEXT, BlockKind.REASONING, BlockKind.REFUSAL

@@ -419,11 +419,11 @@ def test_what_a_count_is() -> None:
     assert [
         whole_number(v) for v in (5, 5.9, 0, -1, True, "5", None, 2**53 + 1, float("inf"), float("nan"), 10**400)
     ] == [*(5, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0)]
-    usage = usage_of(1, 2.0, cached=None, stored="3", thought=True)
+    usage = usage_of(1, 2.0, cached=None, stored="3", reasoning=True)
     assert usage is not None
     assert (usage.input_tokens, usage.output_tokens, usage.cached_tokens, usage.reasoning_tokens) == (1, 2, 0, 0)
     for wrong in (-1, 10**9, 1e300, float("nan")):
-        assert usage_of(1, wrong, cached=0, stored=0, thought=0) is None
+        assert usage_of(1, wrong, cached=0, stored=0, reasoning=0) is None
 
 
 def test_what_was_read_can_be_written() -> None:

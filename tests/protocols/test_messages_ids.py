@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from toolwire.call_policy.ids import CallIds, is_given, new_call_id
 from toolwire.protocols.messages.ids import (
     Signing,
-    given_id,
+    gateway_call_id,
     is_own_signature,
     message_id,
     read_id,
@@ -58,9 +58,9 @@ def test_what_clients_see(call_id: str, shown: str) -> None:
 
 def test_the_gateways_own_ids_are_found_again() -> None:
     own = new_call_id()
-    assert given_id(wire_id(own)) == own
+    assert gateway_call_id(wire_id(own)) == own
     for other in ("toolu_01D7FLrfh4GYq7yT1ULFeyMV", wire_id("call_abc"), "x"):
-        assert given_id(other) == other
+        assert gateway_call_id(other) == other
 
 
 @given(ids)

@@ -22,7 +22,7 @@ from toolwire.model import (
     Image,
     Message,
     ModelRequest,
-    Opaque,
+    OpaquePart,
     Reasoning,
     Refusal,
     Sampling,
@@ -105,7 +105,7 @@ def test_what_an_agent_sends() -> None:
             (
                 Text("no"),
                 Image("data:image/png;base64,AA=="),
-                Opaque("messages", {"type": "search_result", "title": "t", "source": "s", "content": []}),
+                OpaquePart("messages", {"type": "search_result", "title": "t", "source": "s", "content": []}),
             ),
             "list",
             is_error=True,
@@ -121,7 +121,7 @@ def test_a_document_of_text_is_text_for_everybody() -> None:
     request = asked(messages=[{"role": "user", "content": [block, pdf]}])
     (message,) = request.messages
     assert message.text == "Read."
-    assert message.parts[1] == Opaque("messages", pdf)
+    assert message.parts[1] == OpaquePart("messages", pdf)
     assert MESSAGES.write_request(request)["messages"][0]["content"] == [block, pdf]
     assert CHAT.write_request(request)["messages"][0]["content"] == "Read."
 
@@ -431,7 +431,7 @@ def test_results_of_one_turn_are_one_message_and_come_first() -> None:
 def test_calls_stand_behind_what_is_said() -> None:
     """Servers want results right behind the calls."""
     use = ToolUse("toolu_a", "f", "{}")
-    foreign = Opaque("messages", {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}})
+    foreign = OpaquePart("messages", {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}})
     said = Message("assistant", (use, Text("Both."), foreign, Text("See."), ToolUse("toolu_b", "f", "{}")))
     blocks = written(Message("user", (Text("hi"),)), said)["messages"][1]["content"]
     assert [block["type"] for block in blocks] == ["text", "server_tool_use", "text", "tool_use", "tool_use"]
@@ -461,7 +461,7 @@ def test_choices_of_others() -> None:
 
 
 def test_what_of_another_protocol_has_no_place() -> None:
-    item = Opaque("responses", {"type": "computer_call"})
+    item = OpaquePart("responses", {"type": "computer_call"})
     asked = written(Message("user", (Text("hi"), item)), Message("tool", (ToolResult("c", (item,)),)))
     assert asked["messages"][0]["content"] == "hi"
     assert asked["messages"][1]["content"][0]["content"] == '{"type":"computer_call"}'

@@ -40,10 +40,11 @@ from toolwire.model import (
     Usage,
     scoped,
 )
-from toolwire.protocols.base import ListedModel, TextWriter, WriteOptions
+from toolwire.protocols.base import ListedModel
 from toolwire.protocols.messages.blocks import PROTOCOL
 from toolwire.protocols.messages.ids import is_own_signature, signature_of, wire_id
 from toolwire.protocols.shared.wire import dump
+from toolwire.protocols.streams import TextWriter, WriteOptions
 from toolwire.stream_grammar import check, normalise
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -557,9 +558,9 @@ def test_ends() -> None:
     assert MESSAGES.is_end("message_stop", stop)
     assert MESSAGES.is_end(None, stop)
     assert not MESSAGES.is_end(None, b'{"type":"content_block_delta","delta":{"text":"message_stop"}}')
-    assert MESSAGES.says_nothing(None, b'{"type":"ping"}')
-    assert not MESSAGES.says_nothing(None, b'{"type":"error"}')
-    assert not MESSAGES.says_nothing(None, b"nope")
+    assert MESSAGES.is_empty_frame(None, b'{"type":"ping"}')
+    assert not MESSAGES.is_empty_frame(None, b'{"type":"error"}')
+    assert not MESSAGES.is_empty_frame(None, b"nope")
     added = MESSAGES.missing_end(frame("message_delta", delta={"stop_reason": "end_turn"}))
     assert added is not None
     assert MESSAGES.is_end(None, added.split(b"data: ")[1])

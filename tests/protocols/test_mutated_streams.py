@@ -19,10 +19,10 @@ from toolwire.errors import GatewayError
 from toolwire.events import BlockKind, Close, Delta, Event, Fault, Open
 from toolwire.folding import unfold
 from toolwire.model import ModelReply, ModelRequest, ReplyChoice, Text, ToolUse, Usage
-from toolwire.protocols.base import WriteOptions
 from toolwire.protocols.chat.protocol import ChatProtocol
 from toolwire.protocols.messages.protocol import MessagesProtocol
 from toolwire.protocols.responses.protocol import ResponsesProtocol
+from toolwire.protocols.streams import WriteOptions
 from toolwire.stream_grammar import check
 
 READING: Final = tuple(ToolUse(f"call_{at}", "read", f'{{"path": "{at}", "lines": [1, 2]}}') for at in range(2))

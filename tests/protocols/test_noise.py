@@ -163,7 +163,7 @@ def test_it_does_not_pass_as_bytes(server: str, odd: bytes, kind: str) -> None:
 @pytest.mark.parametrize(("server", "odd", "kind"), CASES)
 def test_another_server_may_still_be_asked(server: str, odd: bytes, kind: str) -> None:
     """It is no beginning of an answer."""
-    beginning = Beginning(SERVERS[server].says_nothing)
+    beginning = Beginning(SERVERS[server].is_empty_frame)
     assert beginning.feed(odd) == b""
     assert kind in KINDS
 

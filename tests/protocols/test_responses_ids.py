@@ -27,15 +27,15 @@ def test_the_form_of_ids() -> None:
 @given(st.sampled_from(KINDS), st.integers(0, 2046), st.booleans())
 def test_an_id_made_here_leads_back(kind: str, place: int, is_input: bool) -> None:
     response = new_response_id()
-    assert response_of(derived_id(kind, response, place, given=is_input)) == response
+    assert response_of(derived_id(kind, response, place, of_input=is_input)) == response
 
 
 @pytest.mark.parametrize("response", ["resp_00000000000040008000000000000000", SOME, "resp_1"])
 def test_items_of_a_response_have_different_ids(response: str) -> None:
     places = [(place, is_input) for place in [*PLACES, 2047, 5000] for is_input in (False, True)]
-    ids = {derived_id("message", response, place, given=is_input) for place, is_input in places}
+    ids = {derived_id("message", response, place, of_input=is_input) for place, is_input in places}
     assert len(ids) == len(places)
-    assert ids == {derived_id("message", response, place, given=is_input) for place, is_input in places}
+    assert ids == {derived_id("message", response, place, of_input=is_input) for place, is_input in places}
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from toolwire.model import (
     Image,
     Message,
     ModelRequest,
-    Opaque,
+    OpaquePart,
     Part,
     Reasoning,
     Refusal,
@@ -135,10 +135,10 @@ def test_codex_with_every_kind_of_tool() -> None:
            "encrypted_content": "xyz", "status": "completed"}],
          [Message("assistant", (Reasoning("hm", {"responses": {"id": "rs_1", "encrypted_content": "xyz"}}),))]),
         ([{"type": "item_reference", "id": "msg_1"}],
-         [Message("assistant", (Opaque("responses", {"type": "item_reference", "id": "msg_1"}),))]),
-        ([{"type": "brand_new", "x": 1}], [Message("assistant", (Opaque("responses", {"type": "brand_new", "x": 1}),))]),
+         [Message("assistant", (OpaquePart("responses", {"type": "item_reference", "id": "msg_1"}),))]),
+        ([{"type": "brand_new", "x": 1}], [Message("assistant", (OpaquePart("responses", {"type": "brand_new", "x": 1}),))]),
         ([{"role": "user", "content": [{"type": "input_file", "file_id": "f"}]}],
-         [Message("user", (Opaque("responses", {"type": "input_file", "file_id": "f"}),))]),
+         [Message("user", (OpaquePart("responses", {"type": "input_file", "file_id": "f"}),))]),
     ],
 )  # fmt: skip
 def test_input_items(items: Any, wanted: list[Message]) -> None:
@@ -187,7 +187,7 @@ def test_neighbouring_items_of_the_assistant_are_one_message() -> None:
             (Text("a"), Image("data:x")),
         ),
         ([{"type": "output_text", "text": "a"}, {"type": "text", "text": "b"}], (Text("a"), Text("b"))),
-        ([{"type": "input_file", "file_id": "f"}], (Opaque("responses", {"type": "input_file", "file_id": "f"}),)),
+        ([{"type": "input_file", "file_id": "f"}], (OpaquePart("responses", {"type": "input_file", "file_id": "f"}),)),
         ({"ok": True, "n": 1.50}, (Text('{"ok":true,"n":1.5}'),)),
         ([1, {"a": "b"}], (Text('[1,{"a":"b"}]'),)),
         (3, (Text("3"),)),
@@ -482,8 +482,8 @@ def test_listed_items_have_ids_that_do_not_change() -> None:
 
 # --- law ------------------------------------------------------------------------------------------------------------
 
-opaque_parts = st.just(Opaque("responses", {"type": "input_file", "file_id": "f"}))
-opaque_items = st.just(Opaque("responses", {"type": "web_search_call", "id": "ws_1"}))
+opaque_parts = st.just(OpaquePart("responses", {"type": "input_file", "file_id": "f"}))
+opaque_items = st.just(OpaquePart("responses", {"type": "web_search_call", "id": "ws_1"}))
 images = st.builds(Image, some_text, st.none() | st.just("low"))
 said = st.one_of(some_text.map(Text), images, opaque_parts)
 extras = st.just({}) | st.just({"responses": {"cache": True}})
@@ -589,8 +589,8 @@ def test_read_write_is_identity(asked: ModelRequest, flag: bool, data: st.DataOb
 
 
 def test_foreign_parts() -> None:
-    result = ToolResult("a", (Opaque("chat", {"type": "audio"}),))
-    asked = [Message("user", (Text("x"), Opaque("chat", {"type": "audio"}))), Message("tool", (result,))]
+    result = ToolResult("a", (OpaquePart("chat", {"type": "audio"}),))
+    asked = [Message("user", (Text("x"), OpaquePart("chat", {"type": "audio"}))), Message("tool", (result,))]
     user, output = write_items(asked)
     assert user["content"] == "x"
     assert output["output"] == '{"type":"audio"}'
@@ -622,4 +622,4 @@ def test_a_chat_backend_gets_text_and_calls_of_a_turn_in_one_message_and_nothing
 
 def test_an_item_whose_type_is_empty_is_one_that_nobody_knows() -> None:
     (message,) = of([{"type": "", "call_id": "a", "name": "f"}])
-    assert message.parts == (Opaque("responses", {"type": "", "call_id": "a", "name": "f"}),)
+    assert message.parts == (OpaquePart("responses", {"type": "", "call_id": "a", "name": "f"}),)

@@ -15,7 +15,7 @@ from tests.protocols.responses_wires import RESPONSES, options, payloads, write
 from tests.protocols.test_responses_stream import ALL_KINDS, BROKEN, CUT, TOOLS, streams
 from toolwire.events import Event, Finish
 from toolwire.folding import fold
-from toolwire.protocols.base import WriteOptions
+from toolwire.protocols.streams import WriteOptions
 
 
 def accumulated(events: list[Event], opts: WriteOptions) -> ParsedResponse[object] | None:

@@ -28,9 +28,9 @@ from toolwire.errors import BackendFault, ClientFault, GatewayError, ModelFault
 from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
 from toolwire.folding import Folding, fold, unfold
 from toolwire.model import ModelReply, Part, Reasoning, Refusal, Text, ToolUse, Usage
-from toolwire.protocols.base import WriteOptions
 from toolwire.protocols.responses.reply import broken_off
 from toolwire.protocols.responses.resource import RESOURCE_KEYS
+from toolwire.protocols.streams import WriteOptions
 from toolwire.scan._grammar import SPACE
 from toolwire.stream_grammar import check, normalise
 

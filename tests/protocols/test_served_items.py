@@ -14,8 +14,7 @@ from tests.protocols.test_responses_stream import START, call, finish, text
 from toolwire.errors import BackendFault
 from toolwire.events import Event, Fault
 from toolwire.folding import fold
-from toolwire.model import Message, ToolResult, ToolSpec, ToolUse
-from toolwire.model import Opaque as OpaquePart
+from toolwire.model import Message, OpaquePart, ToolResult, ToolSpec, ToolUse
 from toolwire.protocols.responses.served import ResponsesServed
 from toolwire.protocols.shared.served import ServedTool
 
@@ -32,7 +31,7 @@ TOOLS = [
 ]  # fmt: skip
 SERVED: list[Event] = [
     START,
-    FORM.listed("calc", [ServedTool("add", SPEC, reads=True)], None),
+    FORM.listed("calc", [ServedTool("add", SPEC, read_only=True)], None),
     FORM.listed("files", [], "it cannot be reached"),
     FORM.ran(WRITE, "written", False, "mcpr_1"),
     *text(0, "Let me ", "add."),
@@ -40,7 +39,7 @@ SERVED: list[Event] = [
     FORM.ran(ADD, "1", False, None),
     FORM.ran(ADD, "no disk: “ü”", True, None),
     *text(1, "Done."),
-    FORM.asks(WRITE),
+    FORM.approval_request(WRITE),
     *call(2, "call_c", "look", "{}"),
     finish(),
 ]
@@ -86,7 +85,7 @@ def answers(draw: st.DrawFn) -> list[Event]:
             case "listed":
                 out.append(FORM.listed(draw(texts), [ServedTool(draw(texts), SPEC)], draw(st.none() | texts)))
             case "asks":
-                out.append(FORM.asks(use))
+                out.append(FORM.approval_request(use))
             case "begun":
                 out += [FORM.began(use, None), FORM.ran(use, draw(texts), draw(st.booleans()), None)]
             case kind:

@@ -18,7 +18,7 @@ from toolwire.model import (
     Message,
     ModelReply,
     ModelRequest,
-    Opaque,
+    OpaquePart,
     Part,
     Reasoning,
     ReplyChoice,
@@ -26,7 +26,6 @@ from toolwire.model import (
     ToolResult,
     ToolUse,
 )
-from toolwire.protocols.base import WriteOptions
 from toolwire.protocols.responses.items import read_items
 from toolwire.protocols.responses.reply import broken_off, finished
 from toolwire.protocols.responses.turns import ResponsesTurns
@@ -39,19 +38,20 @@ from toolwire.protocols.shared.stored_form import (
     write_messages,
     write_turn,
 )
-from toolwire.protocols.shared.turn import Turn
+from toolwire.protocols.shared.turn import StoredTurn
 from toolwire.protocols.shared.wire import dump, load
+from toolwire.protocols.streams import WriteOptions
 from toolwire.store.encoding import MAX_TURN_BYTES, decode, encode
 
 FORM_OF = ResponsesTurns()
 IDENT = f"resp_{'1' * 29}000"
 
 
-def turn(**fields: Any) -> Turn:
-    return Turn(**{"id": IDENT, "owner": "", "status": "in_progress", "created": 1.0, "expires": 2.0, **fields})
+def turn(**fields: Any) -> StoredTurn:
+    return StoredTurn(**{"id": IDENT, "owner": "", "status": "in_progress", "created": 1.0, "expires": 2.0, **fields})
 
 
-def again(kept: Turn) -> Turn:
+def again(kept: StoredTurn) -> StoredTurn:
     """As it comes back from a store."""
     return decode(encode(kept, MAX_TURN_BYTES))
 
@@ -117,7 +117,7 @@ def test_what_another_version_wrote_is_refused(kept: dict[str, Any]) -> None:
 @pytest.mark.parametrize("form", [FORM - 1, FORM + 1])
 def test_another_form_is_refused(form: int) -> None:
     with pytest.raises(
-        UnknownForm, match=rf"^a kept response has form {form}, and .* reads {FORM} only: empty the store"
+        UnknownForm, match=rf"^a stored response has form {form}, and .* reads only form {FORM}: empty the store"
     ):
         read_turn({**write_turn(turn()), "form": form})
 
@@ -201,7 +201,7 @@ PARTS: list[tuple[Part, ...]] = [
     (Text(" \n"),),
     (Reasoning("hm"), Text("\n\n"), ToolUse("c1", "f", "{}"), Text("b", {"chat": {"x": 1}})),
     (Text("a"), Text("b", {"chat": {"x": 1}}), Text("c", {"responses": {"item": {"phase": "y"}}}), Text("d")),
-    (ToolUse("c1", "add", "{}"), Opaque("responses", RESULT), Text("Three."), Opaque("responses", SHOWN)),
+    (ToolUse("c1", "add", "{}"), OpaquePart("responses", RESULT), Text("Three."), OpaquePart("responses", SHOWN)),
     (
         Reasoning("s", {"responses": {"summary": True, "encrypted_content": "e"}}),
         Reasoning("t", {"responses": {"continues": True}}),
@@ -251,10 +251,10 @@ def test_what_goes_on_is_what_the_client_saw_and_what_others_say_of_it(reply: Mo
     given_parts = reply.choices[0].parts
     there = [part for message in kept.output for part in message.parts]
     for part in given_parts:
-        if not isinstance(part, ToolUse | Opaque) and part.text and part.extra.get("messages"):
+        if not isinstance(part, ToolUse | OpaquePart) and part.text and part.extra.get("messages"):
             blank = isinstance(part, Text) and not part.text.strip()
             assert blank or any(
-                p.extra.get("messages") == part.extra["messages"] for p in there if not isinstance(p, Opaque)
+                p.extra.get("messages") == part.extra["messages"] for p in there if not isinstance(p, OpaquePart)
             )
 
 
@@ -266,7 +266,7 @@ def test_going_on_is_reading_all_items_at_once(first: Any) -> None:
     results = [{"type": "function_call_output", "call_id": "z", "output": "x"}, {"role": "assistant", "content": "y"}]
     turns = [read_items(given_items), read_items(calls), read_items(results), read_items([*results[1:]])]
     body = {"instructions": "Be brief."}
-    joined = FORM_OF.going_on(body, [m for t in turns[:-1] for m in t], turns[-1])
+    joined = FORM_OF.full_conversation(body, [m for t in turns[:-1] for m in t], turns[-1])
     at_once = read_items([*given_items, *calls, *results, *results[1:]])
     assert joined == (Message("system", (Text("Be brief."),)), *at_once)
 

@@ -41,17 +41,10 @@ from toolwire.model import (
     ToolUse,
     Usage,
 )
-from toolwire.protocols.base import (
-    KEEPALIVE,
-    ClientSide,
-    ListedModel,
-    ServerSide,
-    StreamReader,
-    StreamWriter,
-    WriteOptions,
-)
-from toolwire.protocols.shared.noise import Note, unnoted
+from toolwire.protocols.base import ClientSide, ListedModel, ServerSide
+from toolwire.protocols.shared.noise import Note, ignore_note
 from toolwire.protocols.shared.wire import dump, load
+from toolwire.protocols.streams import KEEPALIVE, StreamReader, StreamWriter, WriteOptions
 
 
 class TinyProtocol(ClientSide, ServerSide):
@@ -115,10 +108,10 @@ class TinyProtocol(ClientSide, ServerSide):
             body["tools"] = [{"name": tool.name, "takes": tool.parameters} for tool in request.tools]
         return {**body, "stream": request.stream, **request.extra}
 
-    def reader(self, *, frame_bytes: int, choices: int = 1, note: Note = unnoted) -> StreamReader:
+    def reader(self, *, frame_bytes: int, choices: int = 1, note: Note = ignore_note) -> StreamReader:
         return TinyReader(frame_bytes)
 
-    def read_reply(self, body: bytes, *, choices: int = 1, note: Note = unnoted) -> ModelReply:
+    def read_reply(self, body: bytes, *, choices: int = 1, note: Note = ignore_note) -> ModelReply:
         try:
             said = load(body)
             if fault := _fault(said):
@@ -129,7 +122,7 @@ class TinyProtocol(ClientSide, ServerSide):
         except (ValueError, KeyError, TypeError):
             raise BackendFault("That is no tiny answer.", code="upstream_invalid_response") from None
 
-    def says_nothing(self, name: str | None, data: bytes) -> bool:
+    def is_empty_frame(self, name: str | None, data: bytes) -> bool:
         return data == b'{"text":""}'
 
     def is_end(self, name: str | None, data: bytes) -> bool:

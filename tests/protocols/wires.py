@@ -8,8 +8,8 @@ from typing import Any
 
 from toolwire.events import Event
 from toolwire.model import ModelRequest, ToolChoice
-from toolwire.protocols.base import WriteOptions
 from toolwire.protocols.chat.protocol import ChatProtocol
+from toolwire.protocols.streams import WriteOptions
 
 CHAT = ChatProtocol()
 

@@ -22,7 +22,7 @@ from toolwire.model import Message, ModelRequest, Text, ToolResult, ToolUse
 from toolwire.pipeline.conversations.stored import Conversations
 from toolwire.pipeline.conversations.tool_memory import MAX_LOOKUPS, ToolMemory, is_marked, keep, marked_id, restored
 from toolwire.pipeline.exchange.exchange import Exchange
-from toolwire.protocols.shared.turn import Turn
+from toolwire.protocols.shared.turn import StoredTurn
 from toolwire.record import AccessRecord
 from toolwire.store.base import ReadBudget, StoreUnavailable
 from toolwire.store.encoding import MAX_TURN_BYTES, decode, encode
@@ -37,17 +37,17 @@ class Kept:
     max_age_s = 60.0
 
     def __init__(self) -> None:
-        self.turns: dict[tuple[str, str], Turn] = {}
+        self.turns: dict[tuple[str, str], StoredTurn] = {}
         self.prolonged: list[str] = []
         self.asked: list[str] = []
         self.away = False
 
-    async def put(self, turn: Turn) -> None:
+    async def put(self, turn: StoredTurn) -> None:
         if self.away:
             raise StoreUnavailable("away")
         self.turns[turn.id, turn.owner] = turn
 
-    async def get(self, ident: str, owner: str, budget: ReadBudget) -> Turn | None:
+    async def get(self, ident: str, owner: str, budget: ReadBudget) -> StoredTurn | None:
         self.asked.append(ident)
         if self.away:
             raise StoreUnavailable("away")

@@ -10,7 +10,7 @@ import pytest
 
 from tests.store.turns import turn
 from toolwire.model import Message, Text
-from toolwire.protocols.shared.turn import Turn
+from toolwire.protocols.shared.turn import StoredTurn
 from toolwire.protocols.shared.wire import dump
 from toolwire.store import encoding, memory, redis, sqlite
 from toolwire.store.base import BudgetExceeded, ReadBudget, ResponseStore
@@ -24,11 +24,11 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     sizes: list[int] = []
     real = encoding.decode
 
-    def counted(text: bytes, budget: ReadBudget | None = None) -> Turn:
+    def counted(text: bytes, budget: ReadBudget | None = None) -> StoredTurn:
         sizes.append(len(text))
         return real(text, budget)
 
-    async def counted_later(text: bytes, budget: ReadBudget | None = None) -> Turn:
+    async def counted_later(text: bytes, budget: ReadBudget | None = None) -> StoredTurn:
         return counted(text, budget)
 
     monkeypatch.setattr(sqlite, "decode", counted)
@@ -37,8 +37,8 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     return sizes
 
 
-async def conversation(store: ResponseStore, *texts: str, **more: Any) -> list[Turn]:
-    turns: list[Turn] = []
+async def conversation(store: ResponseStore, *texts: str, **more: Any) -> list[StoredTurn]:
+    turns: list[StoredTurn] = []
     for number, text in enumerate(texts):
         one = turn(f"resp_{number}", ancestors=[each.id for each in turns], text=text, **more)
         await store.put(one)

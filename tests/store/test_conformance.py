@@ -12,7 +12,7 @@ import pytest
 from tests.store.redis_server import GROUPS
 from tests.store.turns import DAY, HOUR, START, Clock, turn
 from toolwire.model import Message, Text, ToolResult, ToolUse
-from toolwire.protocols.shared.turn import Turn
+from toolwire.protocols.shared.turn import StoredTurn
 from toolwire.store.base import ResponseStore, StoreUnavailable
 from toolwire.store.encoding import TurnTooLarge
 
@@ -415,7 +415,7 @@ async def test_a_cancelled_put_harms_nobody(store: ResponseStore) -> None:
 # --- changes that build on what is there ------------------------------------------------------------------------------
 
 
-def _counted(before: Turn | None) -> Turn:
+def _counted(before: StoredTurn | None) -> StoredTurn:
     number = 0 if before is None else before.extra["responses"]["number"]
     return turn("resp_1", number=number + 1)
 
@@ -425,7 +425,7 @@ async def test_changes_at_once_are_all_made(make_store: MakeStore) -> None:
     if stores[0].shared:
         stores[1] = make_store()
 
-    def slowly(before: Turn | None) -> Turn:
+    def slowly(before: StoredTurn | None) -> StoredTurn:
         time.sleep(0.002)  # so that others come meanwhile, where they can
         return _counted(before)
 
@@ -440,9 +440,9 @@ async def test_a_change_gives_what_was_put(store: ResponseStore) -> None:
 
 async def test_a_change_to_nothing_or_that_fails_leaves_what_was_there(store: ResponseStore) -> None:
     await store.put(turn("resp_1"))
-    seen: list[Turn | None] = []
+    seen: list[StoredTurn | None] = []
 
-    def fail(before: Turn | None) -> Turn:
+    def fail(before: StoredTurn | None) -> StoredTurn:
         raise KeyError("of the one who changes")
 
     assert await store.change("resp_1", "alice", lambda before: seen.append(before)) is None
@@ -455,9 +455,9 @@ async def test_a_change_to_nothing_or_that_fails_leaves_what_was_there(store: Re
 
 
 async def test_a_change_sees_nothing_of_others_or_of_what_has_expired(store: ResponseStore, clock: Clock) -> None:
-    seen: list[Turn | None] = []
+    seen: list[StoredTurn | None] = []
 
-    def note(before: Turn | None) -> Turn:
+    def note(before: StoredTurn | None) -> StoredTurn:
         seen.append(before)
         return turn("resp_1", owner="bob", expires=clock.now + DAY, text="new")
 
@@ -473,7 +473,7 @@ async def test_a_change_sees_nothing_of_others_or_of_what_has_expired(store: Res
 async def test_a_change_sees_how_long_a_turn_lives_now(store: ResponseStore) -> None:
     await store.put(turn("resp_1", expires=START + HOUR))
     await store.prolong(["resp_1"], "alice", START + DAY)
-    seen: list[Turn | None] = []
+    seen: list[StoredTurn | None] = []
     await store.change("resp_1", "alice", lambda before: seen.append(before))
     assert seen == [turn("resp_1", expires=START + DAY)]
 

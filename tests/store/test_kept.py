@@ -13,7 +13,7 @@ from tests.store.turns import turn
 from toolwire.model import Image, Message, Reasoning, Text, ToolResult, ToolUse
 from toolwire.protocols.responses.turns import ResponsesTurns
 from toolwire.protocols.shared.stored_form import FORM, write_turn
-from toolwire.protocols.shared.turn import Turn
+from toolwire.protocols.shared.turn import StoredTurn
 from toolwire.protocols.shared.wire import dump
 from toolwire.store.base import StoreUnavailable
 from toolwire.store.encoding import MAX_TURN_BYTES, decode, encode
@@ -93,14 +93,17 @@ def is_written_again(name: str) -> None:
     [
         (
             {"form": 9},
-            "a kept response has form 9, and this version of the gateway reads 4 only: empty the store, or run",
+            "a stored response has form 9, and this version of the gateway reads only form 4: empty the store, or run",
         ),
         (
             {"form": 3},
-            "a kept response has form 3, and this version of the gateway reads 4 only: empty the store, or run",
+            "a stored response has form 3, and this version of the gateway reads only form 4: empty the store, or run",
         ),
-        ({"mood": "good"}, "a kept response holds what this version of the gateway does not know"),
-        ({"input": [{"role": "user", "parts": [{"type": "hologram"}]}]}, "a kept response holds what this version"),
+        ({"mood": "good"}, "a stored response has content that this version of the gateway does not know"),
+        (
+            {"input": [{"role": "user", "parts": [{"type": "hologram"}]}]},
+            "a stored response has content that this version",
+        ),
         ({"form": "x"}, "a kept response is damaged"),
         ({"input": 3}, "a kept response is damaged"),
         ({"said": {"input": "hi"}}, "a kept response is damaged"),
@@ -116,7 +119,7 @@ def test_what_cannot_be_read_says_why(change: dict[str, Any], said: str) -> None
 
 def test_what_is_kept_says_itself() -> None:
     """The example of ADR 29."""
-    kept = Turn(
+    kept = StoredTurn(
         id="resp_1",
         owner="",
         input=(Message("user", (Text("hi"),)),),

@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from tests.store.redis_server import RedisServer
 from tests.store.turns import HOUR, Clock, turn
 from tests.waiting import GUARD_S
-from toolwire.protocols.shared.turn import Turn
+from toolwire.protocols.shared.turn import StoredTurn
 from toolwire.store.base import ResponseStore
 from toolwire.store.memory import MemoryStore
 from toolwire.store.sqlite import SqliteStore
@@ -61,7 +61,7 @@ class Comparison(RuleBasedStateMachine):
         lives=st.integers(-1, 30),
     )
     def put(self, ident: str, owner: str, ancestors: list[str], text: str, status: str, lives: int) -> None:
-        kept: Turn = turn(
+        kept: StoredTurn = turn(
             ident, owner=owner, ancestors=ancestors, text=text, status=status, expires=self.clock.now + lives * HOUR
         )
         self.both("put", kept)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from toolwire.model import Message, Text, ToolUse, scoped
-from toolwire.protocols.shared.turn import Turn, TurnStatus
+from toolwire.protocols.shared.turn import StoredTurn, TurnStatus
 
 START = 1_800_000_000.0
 HOUR = 3_600.0
@@ -32,9 +32,9 @@ def turn(
     status: TurnStatus = "completed",
     expires: float = START + DAY,
     **more: Any,
-) -> Turn:
+) -> StoredTurn:
     """A turn as the gateway would make it, in the form in which it comes back."""
-    return Turn(
+    return StoredTurn(
         id=ident,
         owner=owner,
         ancestors=tuple(ancestors),

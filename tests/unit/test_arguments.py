@@ -238,7 +238,7 @@ def test_no_arguments_are_an_empty_object(arguments: str) -> None:
 def test_arguments_that_are_demanded_and_did_not_come_are_no_call(arguments: str) -> None:
     """R29.2: a reader says `{}` where its server has said that the call is over."""
     at = exchange()
-    with pytest.raises(BackendFault, match="ended inside of a call"):
+    with pytest.raises(BackendFault, match="ended inside a call"):
         run(at, call("read", arguments))
     run(at, call("read", GOOD))
     assert run(at, call("read", arguments)) is None

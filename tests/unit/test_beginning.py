@@ -52,23 +52,23 @@ SPEAKING: list[Any] = [
 ]
 
 
-def says_nothing(name: str | None, data: bytes) -> bool:
-    return (RESPONSES if b'"response.' in data else CHAT).says_nothing(name, data)
+def is_empty_frame(name: str | None, data: bytes) -> bool:
+    return (RESPONSES if b'"response.' in data else CHAT).is_empty_frame(name, data)
 
 
 @pytest.mark.parametrize("value", SILENT)
 def test_what_says_nothing(value: Any) -> None:
-    assert says_nothing(None, orjson.dumps(value))
+    assert is_empty_frame(None, orjson.dumps(value))
 
 
 @pytest.mark.parametrize("value", SPEAKING)
 def test_what_says_something(value: Any) -> None:
-    assert not says_nothing(None, orjson.dumps(value))
+    assert not is_empty_frame(None, orjson.dumps(value))
 
 
 @pytest.mark.parametrize("frame", [b"[DONE]", b"no json"])
 def test_what_is_no_chunk_says_something(frame: bytes) -> None:
-    assert not says_nothing(None, frame)
+    assert not is_empty_frame(None, frame)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_what_is_no_chunk_says_something(frame: bytes) -> None:
 def test_all_comes_with_the_first_that_says_something(last: bytes, silent: list[bytes], cuts: list[int]) -> None:
     data = b"".join(silent) + last
     places = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
-    beginning = Beginning(says_nothing)
+    beginning = Beginning(is_empty_frame)
     got = [beginning.feed(data[start:end]) for start, end in pairwise(places)]
     assert b"".join(got) == data
     assert beginning.over
@@ -90,10 +90,10 @@ def test_all_comes_with_the_first_that_says_something(last: bytes, silent: list[
 
 def test_a_last_frame_needs_no_blank_line() -> None:
     for end in (b"data: [DONE]", b"data: [DONE]\n", frame(chunk({"content": "a"})).rstrip()):
-        beginning = Beginning(says_nothing)
+        beginning = Beginning(is_empty_frame)
         assert beginning.feed(frame(ROLE) + end) == b""
         assert beginning.finish() == frame(ROLE) + end
-    beginning = Beginning(says_nothing)
+    beginning = Beginning(is_empty_frame)
     assert beginning.feed(frame(ROLE)) == b""
     assert beginning.finish() == b""
     assert not beginning.over
@@ -101,7 +101,7 @@ def test_a_last_frame_needs_no_blank_line() -> None:
 
 @pytest.mark.parametrize("endless", [b": hello\n\n", frame(ROLE), b": " + b"x" * 99])
 def test_not_much_is_kept(endless: bytes) -> None:
-    beginning = Beginning(says_nothing)
+    beginning = Beginning(is_empty_frame)
     fed = 0
     while not beginning.feed(endless):
         fed += len(endless)

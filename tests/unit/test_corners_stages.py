@@ -11,7 +11,7 @@ from toolwire.errors import Defect, GatewayError
 from toolwire.events import MAX_CHOICES, BlockKind, Call, Close, Delta, Event, Fault, Finish, Kind, Open, Start
 from toolwire.events import Opaque as OpaqueEvent
 from toolwire.folding import finished, fold, unfold
-from toolwire.model import ModelReply, Opaque, Part, Reasoning, Refusal, ReplyChoice, Text, ToolUse, replace
+from toolwire.model import ModelReply, OpaquePart, Part, Reasoning, Refusal, ReplyChoice, Text, ToolUse, replace
 from toolwire.pipeline.chain import mapping
 from toolwire.pipeline.chain.mapping import MapStage
 from toolwire.pipeline.paths.relay import Relay
@@ -48,7 +48,7 @@ PARTS: dict[str, Part] = {
     "written_call": ToolUse("c3", "f", "{}", extra={"source": "<call>", "chat": {"x": 1}}),
     "silent_source": ToolUse("c4", "f", "{}", extra={"source": ""}),
     "custom": ToolUse("c5", "g", "raw", "custom", "group"),
-    "opaque": Opaque("responses", {"type": "web_search_call"}),
+    "opaque": OpaquePart("responses", {"type": "web_search_call"}),
 }
 
 

@@ -24,8 +24,7 @@ from toolwire.events import (
     text_block,
 )
 from toolwire.folding import fold, unfold
-from toolwire.model import ModelReply, Reasoning, ReplyChoice, Text, ToolUse, Usage, merged
-from toolwire.model import Opaque as OpaquePart
+from toolwire.model import ModelReply, OpaquePart, Reasoning, ReplyChoice, Text, ToolUse, Usage, merged
 from toolwire.stream_grammar import check, normalise
 
 START = Start("id", "m", 1)

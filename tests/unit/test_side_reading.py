@@ -22,10 +22,10 @@ from toolwire.pipeline.chain.middleware import Middleware
 from toolwire.pipeline.chain.stages import FinishStage, WatchStage
 from toolwire.pipeline.paths.passing import PassThrough, SideReader
 from toolwire.pipeline.paths.relay import Relay
-from toolwire.protocols.base import WriteOptions
 from toolwire.protocols.chat.protocol import ChatProtocol
 from toolwire.protocols.chat.reader import ChatReader
 from toolwire.protocols.chat.writer import ChatWriter
+from toolwire.protocols.streams import WriteOptions
 from toolwire.registry import registries
 from toolwire.testing import Answer, Asked, Script, Upstream, chunk, frame
 

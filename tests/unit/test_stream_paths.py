@@ -25,11 +25,11 @@ from toolwire.pipeline.paths.stream_paths import FastPath, Transcode, text_may_p
 from toolwire.pipeline.reasoning.unopened import Learned, Unopened, kind_of
 from toolwire.pipeline.transforms.scanning import ScanStage
 from toolwire.pipeline.transforms.unwrapping import UnwrapStage
-from toolwire.protocols.base import WriteOptions
 from toolwire.protocols.chat.reader import ChatReader
 from toolwire.protocols.chat.writer import ChatWriter
 from toolwire.protocols.messages.writer import MessagesWriter
 from toolwire.protocols.responses.writer import ResponsesWriter
+from toolwire.protocols.streams import WriteOptions
 from toolwire.record import AccessRecord
 from toolwire.testing import chunk, frame
 from toolwire.upstream.servers.private import NOTHING

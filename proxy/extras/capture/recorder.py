@@ -40,7 +40,8 @@ from toolwire.extras.capture.files import Entry, Kind, write_capture
 from toolwire.fastparse import IMPLEMENTATION
 from toolwire.model import EMPTY, ModelRequest
 from toolwire.observability.redaction import Redaction, known_secrets, words_of
-from toolwire.protocols.base import ServerSide, StreamWriter, WriteOptions
+from toolwire.protocols.base import ServerSide
+from toolwire.protocols.streams import StreamWriter, WriteOptions
 from toolwire.record import AccessRecord, BackendObserver, ReadRequest, ToolRun
 from toolwire.registry import usual_server
 from toolwire.support.conversion import to_mapping

@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 from toolwire.config import LimitsConfig
 from toolwire.events import BlockKind, Delta, Event, Fault, Open
-from toolwire.protocols.base import StreamReader
+from toolwire.protocols.streams import StreamReader
 from toolwire.registry import usual_server
 
 Chunks = Literal["recorded", "tokens", "bytes", "whole"] | int

@@ -20,7 +20,7 @@ from typing import Any, Final
 import orjson
 
 from toolwire.config import CodexConfig
-from toolwire.model import Image, Message, ModelRequest, Opaque, Part, Reasoning, Refusal, Text, ToolResult, ToolUse
+from toolwire.model import Image, Message, ModelRequest, OpaquePart, Part, Reasoning, Refusal, Text, ToolResult, ToolUse
 from toolwire.protocols.shared.call_ids import at_most
 from toolwire.protocols.shared.wire import dump, dump_in_pieces
 
@@ -219,7 +219,7 @@ def _said(parts: Iterable[Part], images: list[Image]) -> str:
                 pieces.append(f"[function_call call_id={part.call_id} name={part.name} arguments={part.arguments}]")
             case ToolResult():
                 pieces.append(f"[function_call_output call_id={part.call_id} output={_said(part.parts, images)}]")
-            case Opaque() | Reasoning():
+            case OpaquePart() | Reasoning():
                 pass
     return "\n".join(pieces)
 
@@ -293,7 +293,7 @@ def _items(message: Message, names: Mapping[str, str]) -> list[dict[str, Any]]:
                 say()
                 call_id = at_most(CALL_ID_CHARS, part.call_id)
                 out.append({"type": "function_call_output", "call_id": call_id, "output": _output(part.parts)})
-            case Opaque() | Reasoning():
+            case OpaquePart() | Reasoning():
                 pass
     say()
     return out
@@ -307,7 +307,7 @@ def _output(parts: Iterable[Part]) -> Any:
                 found.append({"type": "input_text", "text": part.text})
             case Image():
                 found.append({"type": "input_image", "image_url": part.url})
-            case Opaque():
+            case OpaquePart():
                 found.append({"type": "input_text", "text": dump(part.payload).decode()})
             case _:
                 pass

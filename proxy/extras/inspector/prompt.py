@@ -18,7 +18,7 @@ import orjson
 from toolwire.errors import GatewayError
 from toolwire.extras.inspector.asked import Asked
 from toolwire.extras.inspector.bounds import COMPARED_STEPS, MOST_MESSAGES
-from toolwire.model import Message, Opaque, Part, Reasoning, Refusal, Text, ToolResult, ToolUse
+from toolwire.model import Message, OpaquePart, Part, Reasoning, Refusal, Text, ToolResult, ToolUse
 from toolwire.protocols.base import ClientSide, ServerSide
 from toolwire.protocols.shared.wire import BOUNDS
 from toolwire.support.bounded_json import loads
@@ -123,7 +123,7 @@ def _text_of_part(part: Part) -> str:
             return f"\n[call {part.name} {part.arguments}]\n"
         case ToolResult():
             return text_of(part.parts)
-        case Opaque():
+        case OpaquePart():
             return f"\n{orjson.dumps(part.payload, default=str).decode()}\n"
         case _:
             return "\n[image]\n"

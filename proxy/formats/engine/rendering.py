@@ -20,8 +20,7 @@ from toolwire.formats.engine.escaping import Escaping
 from toolwire.formats.engine.longjson import compact
 from toolwire.formats.engine.toolset import NAME_BYTES, note, note_of
 from toolwire.formats.engine.values import read_object
-from toolwire.model import Image, Refusal, Text, ToolResult, ToolSpec, ToolUse
-from toolwire.model import Opaque as OpaquePart
+from toolwire.model import Image, OpaquePart, Refusal, Text, ToolResult, ToolSpec, ToolUse
 from toolwire.support.legible import legible
 
 CUSTOM_PARAMETERS: Final[Mapping[str, Any]] = {

@@ -30,10 +30,11 @@ from toolwire.events import (
     extra_of,
     is_live,
 )
-from toolwire.folding import add_part, is_half, parts_of
+from toolwire.folding import add_part, has_incomplete_arguments, parts_of
 from toolwire.model import (
     FinishReason,
     ModelReply,
+    OpaquePart,
     Part,
     Reasoning,
     Refusal,
@@ -43,7 +44,6 @@ from toolwire.model import (
     lasting,
     replace,
 )
-from toolwire.model import Opaque as OpaquePart
 from toolwire.pipeline.chain.stages import Owner, Stage, broken
 
 MERGED: Final = 256
@@ -116,7 +116,7 @@ class MapStage(Stage):
             parts: list[Part] = []
             for part in choice.parts:
                 if isinstance(part, ToolUse) and self._on:
-                    cut = choice.reason not in FinishReason.WHOLE and is_half(part)
+                    cut = choice.reason not in FinishReason.WHOLE and has_incomplete_arguments(part)
                     self._take(part, block, index, "truncated" if cut else "complete", parts)
                 else:
                     add_part(parts, part)

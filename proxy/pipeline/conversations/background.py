@@ -33,8 +33,9 @@ from toolwire.pipeline.conversations.background_events import MARK, EventLog, Fo
 from toolwire.pipeline.conversations.stored import Conversations
 from toolwire.pipeline.exchange.exchange import Exchange
 from toolwire.pipeline.sending.detached import Sink, detached
-from toolwire.protocols.base import TurnForm, WriteOptions
-from toolwire.protocols.shared.turn import Turn
+from toolwire.protocols.shared.turn import StoredTurn
+from toolwire.protocols.streams import WriteOptions
+from toolwire.protocols.turn_form import TurnForm
 from toolwire.store.base import StoreUnavailable
 from toolwire.support.offload import offload
 
@@ -63,7 +64,7 @@ class Background:
         self._runs: set[BackgroundRun] = set()
         self._idle: asyncio.Event | None = None
 
-    def follower(self, turn: Turn, form: TurnForm, after: int = -1) -> Follower:
+    def follower(self, turn: StoredTurn, form: TurnForm, after: int = -1) -> Follower:
         """Follower that sends the events of a response behind number `after`."""
         return Follower(self.conversations, self._silence_s, turn, form, after)
 
@@ -72,7 +73,7 @@ class Background:
         """How many are made now."""
         return len(self._runs)
 
-    async def begin(self, request: web.Request, exchange: Exchange, work: Work) -> web.StreamResponse | Turn:
+    async def begin(self, request: web.Request, exchange: Exchange, work: Work) -> web.StreamResponse | StoredTurn:
         """Have `work` done in a task of its own, for a request without a connection. Returns the turn when it is
         queued, or the answer if it came to none. Raises `ClientFault` without a store."""
         if not self.conversations.keeps:
@@ -128,7 +129,7 @@ class BackgroundRun:
     `monitor` ends it."""
 
     def __init__(self, background: Background, exchange: Exchange) -> None:
-        self.turn: Turn | None = None
+        self.turn: StoredTurn | None = None
         self.begun = asyncio.Event()
         self.monitor: LivenessMonitor | None = None
         self._background = background
@@ -163,7 +164,7 @@ class BackgroundRun:
 
     # --- the beginning ----------------------------------------------------------------------------------------------
 
-    async def queue(self, turn: Turn, form: TurnForm, options: WriteOptions, *, large: bool) -> Turn:
+    async def queue(self, turn: StoredTurn, form: TurnForm, options: WriteOptions, *, large: bool) -> StoredTurn:
         """Keep `turn`, which may be `large`, as queued: from then on its client knows of it.
 
         Raises `ClientFault` `rate_limit_exceeded`, and `StoreUnavailable`.
@@ -191,7 +192,7 @@ class BackgroundRun:
         self.begun.set()
         return turn
 
-    async def put(self, turn: Turn) -> None:
+    async def put(self, turn: StoredTurn) -> None:
         """Keep what has become of it; rule 3. Raises `StoreUnavailable`."""
         await self._conversations.change(turn.id, turn.owner, lambda now: turn if runs(now) else None)
 
@@ -223,7 +224,7 @@ class BackgroundRun:
     async def _renew(self, ident: str, owner: str) -> None:
         now = time.time()
         expires = now + self._background.config.lease_s
-        lease = Turn(id=lease_id(ident), owner=owner, status="kept", created=now, expires=expires)
+        lease = StoredTurn(id=lease_id(ident), owner=owner, status="kept", created=now, expires=expires)
         await self._conversations.put(lease)
 
     async def _keep_up(self, ident: str, owner: str) -> None:
@@ -285,17 +286,17 @@ Place = tuple[str, str]
 """A response that is being made: its id, and whose it is."""
 
 
-def _places(turn: Turn | None) -> list[Place]:
+def _places(turn: StoredTurn | None) -> list[Place]:
     return [] if turn is None else [(ident, owner) for ident, owner in turn.extra[MARK]["places"]]
 
 
-def _holding(account: str, places: Sequence[Place]) -> Turn:
+def _holding(account: str, places: Sequence[Place]) -> StoredTurn:
     now = time.time()
     held: Mapping[str, Any] = {"places": [list(place) for place in places]}
-    return Turn(id=MARK, owner=account, status="kept", created=now, expires=now + 86_400.0, extra={MARK: held})
+    return StoredTurn(id=MARK, owner=account, status="kept", created=now, expires=now + 86_400.0, extra={MARK: held})
 
 
-def _with_place(turn: Turn | None, account: str, most: int, mine: Place) -> Turn | None:
+def _with_place(turn: StoredTurn | None, account: str, most: int, mine: Place) -> StoredTurn | None:
     """One more place; None if there is none."""
     places = _places(turn)
     if mine in places:
@@ -303,7 +304,9 @@ def _with_place(turn: Turn | None, account: str, most: int, mine: Place) -> Turn
     return None if len(places) >= most else _holding(account, [*places, mine])
 
 
-def _only(turn: Turn | None, alive: Sequence[Place] | set[Place], looked_at: Sequence[Place]) -> Turn | None:
+def _only(
+    turn: StoredTurn | None, alive: Sequence[Place] | set[Place], looked_at: Sequence[Place]
+) -> StoredTurn | None:
     """Without the places that were looked at and are not alive."""
     if turn is None:
         return None

@@ -14,8 +14,9 @@ from aiohttp import web
 from toolwire.errors import GatewayError
 from toolwire.ingress.liveness import LivenessMonitor
 from toolwire.pipeline.conversations.stored import Conversations
-from toolwire.protocols.base import KEEPALIVE, TurnForm
-from toolwire.protocols.shared.turn import RUNNING, Turn
+from toolwire.protocols.shared.turn import RUNNING, StoredTurn
+from toolwire.protocols.streams import KEEPALIVE
+from toolwire.protocols.turn_form import TurnForm
 from toolwire.store.base import StoreUnavailable
 
 LOG: Final = logging.getLogger("toolwire.background")
@@ -34,7 +35,7 @@ def lease_id(ident: str) -> str:
     return f"lease_{ident}"
 
 
-def runs(turn: Turn | None) -> bool:
+def runs(turn: StoredTurn | None) -> bool:
     """Whether a turn is there that is not over."""
     return turn is not None and turn.status in RUNNING
 
@@ -43,7 +44,7 @@ class EventLog:
     """The events of one answer on their way to the store, of which at most `most` bytes are kept. `news`: there are
     some that the store does not have. `turn` is whose they are."""
 
-    turn: Turn
+    turn: StoredTurn
 
     def __init__(self, conversations: Conversations, most: int) -> None:
         self.news = asyncio.Event()
@@ -92,7 +93,7 @@ class EventLog:
 
     async def _write(self, number: int, frames: Sequence[str]) -> None:
         turn = self.turn
-        entry = Turn(
+        entry = StoredTurn(
             id=events_id(turn.id, number),
             owner=turn.owner,
             ancestors=(turn.id,),
@@ -114,7 +115,7 @@ class Follower:
     `silence_s`: how long that may be silent before a sign of life."""
 
     def __init__(
-        self, conversations: Conversations, silence_s: float, turn: Turn, form: TurnForm, after: int = -1
+        self, conversations: Conversations, silence_s: float, turn: StoredTurn, form: TurnForm, after: int = -1
     ) -> None:
         self._conversations = conversations
         self._silence_s = silence_s
@@ -193,7 +194,7 @@ class Follower:
         return frames
 
 
-async def settled(conversations: Conversations, turn: Turn, form: TurnForm) -> Turn:
+async def settled(conversations: Conversations, turn: StoredTurn, form: TurnForm) -> StoredTurn:
     """The turn as it is: one that somebody should be making and nobody is has failed (rule 2). Raises
     `StoreUnavailable`."""
     if not runs(turn) or MARK not in turn.extra:
@@ -210,7 +211,7 @@ async def settled(conversations: Conversations, turn: Turn, form: TurnForm) -> T
     return failed or await conversations.get(turn.id, turn.owner) or turn
 
 
-async def forget_events(conversations: Conversations, turn: Turn) -> None:
+async def forget_events(conversations: Conversations, turn: StoredTurn) -> None:
     """Delete the events of a response. Raises `StoreUnavailable`."""
     number = 0
     while MARK in turn.extra and await conversations.delete(events_id(turn.id, number), turn.owner):

@@ -25,7 +25,7 @@ from toolwire.pipeline.conversations.stored import CONVERSATIONS, Conversations,
 from toolwire.pipeline.handlers.admitting import AdmittedRequest, admitted
 from toolwire.pipeline.sending.delivery import CLIENTS, OWNER
 from toolwire.protocols.shared.conversation_form import ConversationForm, Items
-from toolwire.protocols.shared.turn import Turn
+from toolwire.protocols.shared.turn import StoredTurn
 from toolwire.protocols.shared.wire import dump, dump_in_pieces
 from toolwire.store.base import BudgetExceeded, ReadBudget, StoreUnavailable
 from toolwire.support.offload import OFFLOAD_BYTES, is_long, offload
@@ -104,7 +104,7 @@ async def add_items(request: web.Request) -> web.StreamResponse:
         items = await _items(form, body)
         config = request.app[CONVERSATIONS].config
 
-        def work(turn: Turn, until: float) -> Turn:
+        def work(turn: StoredTurn, until: float) -> StoredTurn:
             longer = form.appended(turn, items, until)
             check_room(form, longer, config)
             return longer
@@ -127,7 +127,7 @@ async def delete_item(request: web.Request) -> web.StreamResponse:
     form = _form(request)
     ident = request.match_info["item"]
 
-    def work(turn: Turn, until: float) -> Turn:
+    def work(turn: StoredTurn, until: float) -> StoredTurn:
         at, items = _place(form, turn, ident), form.items_of(turn)
         return form.changed(turn, until, items=[*items[:at], *items[at + 1 :]])
 
@@ -139,7 +139,7 @@ async def delete_item(request: web.Request) -> web.StreamResponse:
 # --- what they share --------------------------------------------------------------------------------------------------
 
 
-def check_room(form: ConversationForm, turn: Turn, config: StoreConfig) -> None:
+def check_room(form: ConversationForm, turn: StoredTurn, config: StoreConfig) -> None:
     """Raises `ClientFault` `request_too_large` if a conversation holds more than may be kept."""
     number, size = len(form.items_of(turn)), len(turn.said) if isinstance(turn.said, bytes) else turn.size
     for has, most, what in (
@@ -192,7 +192,7 @@ async def _items(form: ConversationForm, body: dict[str, Any]) -> Items:
     return await offload(is_long(body), form.with_ids, body.get("items") or ())
 
 
-async def _found(request: web.Request, asked: AdmittedRequest) -> Turn:
+async def _found(request: web.Request, asked: AdmittedRequest) -> StoredTurn:
     """The conversation that a request is about. The bytes of a large one count in the budget of bodies (R33.2)."""
     form = _form(request)
     ident, owner = request.match_info["id"], request[OWNER]
@@ -207,14 +207,14 @@ async def _found(request: web.Request, asked: AdmittedRequest) -> Turn:
     return turn
 
 
-async def _change(request: web.Request, work: Callable[[Turn, float], Turn]) -> Turn:
+async def _change(request: web.Request, work: Callable[[StoredTurn, float], StoredTurn]) -> StoredTurn:
     """The conversation that a request names, changed by `work`."""
     form = _form(request)
     ident, owner = request.match_info["id"], request[OWNER]
     conversations = request.app[CONVERSATIONS]
     expires = time.time() + conversations.max_age_s
 
-    def change(turn: Turn | None) -> Turn | None:
+    def change(turn: StoredTurn | None) -> StoredTurn | None:
         return work(turn, expires) if turn is not None and form.is_conversation(turn) else None
 
     turn = await conversations.change(ident, owner, change)
@@ -223,13 +223,13 @@ async def _change(request: web.Request, work: Callable[[Turn, float], Turn]) -> 
     return turn
 
 
-def _place(form: ConversationForm, turn: Turn, ident: str) -> int:
+def _place(form: ConversationForm, turn: StoredTurn, ident: str) -> int:
     for place, item in enumerate(form.items_of(turn)):
         if item["id"] == ident:
             return place
     raise ClientFault(f"Item with id {quote(ident)} not found in conversation {quote(turn.id)}.", code="not_found")
 
 
-async def _send(asked: AdmittedRequest, turn: Turn, write: Callable[[], bytes]) -> web.StreamResponse:
+async def _send(asked: AdmittedRequest, turn: StoredTurn, write: Callable[[], bytes]) -> web.StreamResponse:
     body = await offload(turn.size > OFFLOAD_BYTES or len(turn.said) > OFFLOAD_BYTES, write)
     return await asked.send(web.Response(body=body, content_type="application/json"))

@@ -20,9 +20,9 @@ from toolwire.pipeline.conversations.stored import CONVERSATIONS, away
 from toolwire.pipeline.conversations.tool_memory import kept_for
 from toolwire.pipeline.handlers.admitting import AdmittedRequest, admitted
 from toolwire.pipeline.sending.delivery import CLIENTS, OWNER
-from toolwire.protocols.base import TurnForm
-from toolwire.protocols.shared.turn import RUNNING, Turn
+from toolwire.protocols.shared.turn import RUNNING, StoredTurn
 from toolwire.protocols.shared.wire import dump, dump_in_pieces
+from toolwire.protocols.turn_form import TurnForm
 from toolwire.store.base import BudgetExceeded, ReadBudget, StoreUnavailable
 from toolwire.support.offload import OFFLOAD_BYTES, OFFLOAD_MESSAGES, offload
 
@@ -146,7 +146,7 @@ async def cancel(request: web.Request) -> web.StreamResponse:
 
 
 @asynccontextmanager
-async def _turn(request: web.Request, *, limited: bool = True) -> AsyncIterator[tuple[Turn, AdmittedRequest]]:
+async def _turn(request: web.Request, *, limited: bool = True) -> AsyncIterator[tuple[StoredTurn, AdmittedRequest]]:
     """The turn that a request is about. The request is held against the limits, unless it is not `limited`, and the
     bytes of a large turn count in the budget of bodies (R33.2)."""
     ident, owner = request.match_info["id"], request[OWNER]
@@ -169,7 +169,7 @@ async def _turn(request: web.Request, *, limited: bool = True) -> AsyncIterator[
         yield turn, asked
 
 
-async def _answer(asked: AdmittedRequest, turn: Turn, write: Callable[[], bytes]) -> web.StreamResponse:
+async def _answer(asked: AdmittedRequest, turn: StoredTurn, write: Callable[[], bytes]) -> web.StreamResponse:
     """Sends what `write` returns. It is written in a thread for a large turn."""
     body = await offload(turn.size > OFFLOAD_BYTES or len(turn.messages) > OFFLOAD_MESSAGES, write)
     return await asked.send(web.Response(body=body, content_type="application/json"))

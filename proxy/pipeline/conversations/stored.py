@@ -13,7 +13,7 @@ from aiohttp import web
 
 from toolwire.config import StoreConfig
 from toolwire.errors import Cancelled, GatewayError, Unavailable
-from toolwire.protocols.shared.turn import RUNNING, Turn
+from toolwire.protocols.shared.turn import RUNNING, StoredTurn
 from toolwire.record import AccessField
 from toolwire.store.base import Change, ReadBudget, ResponseStore, StoreUnavailable
 
@@ -65,17 +65,17 @@ class Conversations:
         """There is a store."""
         return self._store is not None
 
-    async def get(self, ident: str, owner: str, budget: ReadBudget | None = None) -> Turn | None:
+    async def get(self, ident: str, owner: str, budget: ReadBudget | None = None) -> StoredTurn | None:
         """A turn. Raises `StoreUnavailable`, and `BudgetExceeded` as a store."""
         store = await self._opened()
         return None if store is None else await store.get(ident, owner, budget)
 
-    async def get_chain(self, ident: str, owner: str, budget: ReadBudget) -> tuple[Turn, ...] | None:
+    async def get_chain(self, ident: str, owner: str, budget: ReadBudget) -> tuple[StoredTurn, ...] | None:
         """A conversation, oldest first. Raises as `get`."""
         store = await self._opened()
         return None if store is None else await store.get_chain(ident, owner, budget)
 
-    async def put(self, turn: Turn) -> None:
+    async def put(self, turn: StoredTurn) -> None:
         """Keep a turn. Raises `StoreUnavailable`."""
         store = self._store if self._open else await self._opened()
         if store is not None:
@@ -83,7 +83,7 @@ class Conversations:
             if time.time() - self._pruned >= PRUNE_S:
                 await self._prune(store)
 
-    async def change(self, ident: str, owner: str, work: Change) -> Turn | None:
+    async def change(self, ident: str, owner: str, work: Change) -> StoredTurn | None:
         """As `ResponseStore.change`; without a store nothing is there and nothing is put."""
         store = await self._opened()
         if store is None:
@@ -115,17 +115,17 @@ class Conversations:
 
     # --- cancelling -------------------------------------------------------------------------------------------------
 
-    def began(self, turn: Turn, reply: Stoppable) -> None:
+    def began(self, turn: StoredTurn, reply: Stoppable) -> None:
         """This process makes the response that is kept as `turn`."""
         self.running[_mark_of(turn.id), turn.owner] = reply
         if self._looking is None and self._store is not None and self._store.shared:
             self._look_later()
 
-    def ended(self, turn: Turn) -> None:
+    def ended(self, turn: StoredTurn) -> None:
         """It does so no more."""
         self.running.pop((_mark_of(turn.id), turn.owner), None)
 
-    async def cancel(self, turn: Turn) -> Turn:
+    async def cancel(self, turn: StoredTurn) -> StoredTurn:
         """End a response that is in progress, wherever it is made; what has become of it then. One that nobody ends in
         `CANCEL_S` is made by nobody any more. Raises `StoreUnavailable`."""
         store = await self._opened()
@@ -136,7 +136,9 @@ class Conversations:
             reply.stop(Cancelled())
         elif store.shared:
             now = time.time()
-            mark = Turn(id=_mark_of(turn.id), owner=turn.owner, status="kept", created=now, expires=now + CANCEL_MARK_S)
+            mark = StoredTurn(
+                id=_mark_of(turn.id), owner=turn.owner, status="kept", created=now, expires=now + CANCEL_MARK_S
+            )
             await store.put(mark)
         wait, waited = CANCEL_LOOK_S, 0.0
         while waited < CANCEL_S:

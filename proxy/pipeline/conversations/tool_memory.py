@@ -5,7 +5,7 @@ is kept in the response store, under the id of the first of these calls; the cli
 it. Such an id is an ordinary one whose last digits are a function of the others, so that no other id costs a look-up.
 
 Where no call of the client follows, or its calls have other ids on the wire, what the gateway ran belongs to the turn
-that is kept of the answer, if one is: `Turn.rounds`. It is kept in one of the two places, never in both.
+that is kept of the answer, if one is: `StoredTurn.rounds`. It is kept in one of the two places, never in both.
 
 Rules:
 
@@ -31,7 +31,7 @@ from toolwire.call_policy.ids import new_call_id
 from toolwire.model import Image, Message, ModelRequest, Part, Text, ToolResult, ToolUse
 from toolwire.pipeline.exchange.exchange import Exchange
 from toolwire.pipeline.exchange.growth import read_budget, too_much
-from toolwire.protocols.shared.turn import Turn
+from toolwire.protocols.shared.turn import StoredTurn
 from toolwire.store.base import BudgetExceeded, ReadBudget, StoreUnavailable
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def _size(message: Message) -> int:
 
 
 class HiddenCalls(frozenset[str]):
-    """Ids of calls in a conversation that no client has seen: those of `Turn.rounds`. In `Exchange.state`."""
+    """Ids of calls in a conversation that no client has seen: those of `StoredTurn.rounds`. In `Exchange.state`."""
 
     def without(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
         """The messages as the client knows them, but for results; the same object if nothing is hidden."""
@@ -124,7 +124,7 @@ class HiddenCalls(frozenset[str]):
         return tuple(seen)
 
 
-def hidden_calls(turns: Iterable[Turn]) -> HiddenCalls:
+def hidden_calls(turns: Iterable[StoredTurn]) -> HiddenCalls:
     """Those of a conversation."""
     parts = (part for turn in turns for message in turn.rounds for part in message.parts)
     return HiddenCalls([part.call_id for part in parts if isinstance(part, ToolUse)])
@@ -136,12 +136,12 @@ def leave(exchange: Exchange, rounds: ToolMemory) -> None:
 
 
 def left(exchange: Exchange) -> tuple[Message, ...]:
-    """What is to be kept with the turn, as `Turn.rounds`."""
+    """What is to be kept with the turn, as `StoredTurn.rounds`."""
     rounds: ToolMemory | None = exchange.state.get(ToolMemory)
     return () if rounds is None else rounds.unseen()
 
 
-def kept_for(turn: Turn) -> list[str]:
+def kept_for(turn: StoredTurn) -> list[str]:
     """The ids of the turns in which something may be kept for the calls in this one."""
     parts = (part for message in turn.output for part in message.parts)
     return [f"kept_{part.call_id}" for part in parts if isinstance(part, ToolUse) and is_marked(part.call_id)]
@@ -160,7 +160,7 @@ async def keep(exchange: Exchange, conversations: Conversations, call_id: str, r
         return
     beside = len(messages) - 2 if rounds.uses else len(messages)
     now = time.time()
-    turn = Turn(
+    turn = StoredTurn(
         id=f"kept_{call_id}",
         owner=exchange.owner,
         ancestors=(),
@@ -183,14 +183,14 @@ async def restored(exchange: Exchange, conversations: Conversations, request: Mo
     messages = request.messages
     if not conversations.keeps:
         return request
-    given = exchange.protocol.given_id
+    given = exchange.protocol.gateway_call_id
     marked = [(n, ident) for n, message in enumerate(messages) if (ident := _marked(message, given)) is not None]
     if not marked:
         return request
     limits = exchange.route.limits
     budget = read_budget(request, limits)
-    kept: dict[str, Turn | None] = {}
-    found: dict[int, Turn] = {}
+    kept: dict[str, StoredTurn | None] = {}
+    found: dict[int, StoredTurn] = {}
     grown = request.grown
     try:
         for index, ident in marked[-MAX_LOOKUPS:]:
@@ -236,7 +236,7 @@ def _marked(message: Message, given: Callable[[str], str]) -> str | None:
     return next((ident for ident in ids if is_marked(ident)), None)
 
 
-async def _get(exchange: Exchange, conversations: Conversations, call_id: str, budget: ReadBudget) -> Turn | None:
+async def _get(exchange: Exchange, conversations: Conversations, call_id: str, budget: ReadBudget) -> StoredTurn | None:
     try:
         return await conversations.get(f"kept_{call_id}", exchange.owner, budget)
     except StoreUnavailable as error:

@@ -17,7 +17,7 @@ from aiohttp import web
 from toolwire.call_policy.near import NearMiss
 from toolwire.errors import GatewayError
 from toolwire.model import EMPTY, Message, ModelRequest, ToolChoice, ToolSpec
-from toolwire.protocols.base import WriteOptions
+from toolwire.protocols.streams import WriteOptions
 from toolwire.record import AccessRecord
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import asyncio
 from hashlib import blake2b
 from typing import Final
 
-from toolwire.model import ModelRequest, Opaque, Part, ToolResult, replace
+from toolwire.model import ModelRequest, OpaquePart, Part, ToolResult, replace
 from toolwire.pipeline.exchange.exchange import Exchange
 from toolwire.protocols.shared.files import PDF, FileContent
 from toolwire.support.cache import Cache, CacheBudget, weight_of
@@ -61,7 +61,7 @@ class FileTexts:
                     text = await self._pdf(file)
                 texts[id(part)] = file_in_words(file, text, tell)
 
-        def changed(part: Opaque, in_result: bool) -> Part:
+        def changed(part: OpaquePart, in_result: bool) -> Part:
             known = texts.get(id(part))
             if known is not None:
                 return known
@@ -89,7 +89,7 @@ class FileTexts:
 
 def _has_other_media(request: ModelRequest) -> bool:
     return any(
-        isinstance(part, ToolResult) and any(isinstance(inner, Opaque) for inner in part.parts)
+        isinstance(part, ToolResult) and any(isinstance(inner, OpaquePart) for inner in part.parts)
         for message in request.messages
         for part in message.parts
     )

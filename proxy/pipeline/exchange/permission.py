@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from toolwire.formats.engine.toolset import NAME_BYTES, ToolSet, note, note_of
-from toolwire.model import Message, ModelRequest, Opaque, ToolSpec, ToolUse
+from toolwire.model import Message, ModelRequest, OpaquePart, ToolSpec, ToolUse
 from toolwire.protocols.shared.tool_names import (
     OPTIONS_FIELD,
     SERVERS_FIELD,
@@ -101,13 +101,13 @@ class Permission:
         return fields if changed == fields else changed
 
     def _of_message(self, message: Message) -> Message:
-        if not any(isinstance(part, Opaque) for part in message.parts):
+        if not any(isinstance(part, OpaquePart) for part in message.parts):
             return message
-        parts = tuple(self._of_list(part) if isinstance(part, Opaque) else part for part in message.parts)
+        parts = tuple(self._of_list(part) if isinstance(part, OpaquePart) else part for part in message.parts)
         same = all(one is before for one, before in zip(parts, message.parts, strict=True))
         return message if same else replace(message, parts=parts)
 
-    def _of_list(self, part: Opaque) -> Opaque:
+    def _of_list(self, part: OpaquePart) -> OpaquePart:
         payload = part.payload
         if not isinstance(payload, Mapping) or payload.get("type") not in TOOL_LISTS:
             return part

@@ -173,7 +173,7 @@ class ServedTools:
     def must_ask(self, use: ToolUse) -> bool:
         """Whether the client has to approve a call of one of them."""
         known = self._offered.get((use.namespace, use.name))
-        return known is not None and known.server.asks(known.tool.name, known.tool.reads)
+        return known is not None and known.server.needs_approval(known.tool.name, known.tool.read_only)
 
     async def run(self, use: ToolUse, limit_s: float, enter: Enter) -> Result:
         """See `servertools.source.Run`."""
@@ -194,7 +194,7 @@ class ServedTools:
 
     def asks(self, use: ToolUse) -> Event:
         """A call that waits for an approval."""
-        return self._form.asks(self._own(use))
+        return self._form.approval_request(self._own(use))
 
     def _own(self, use: ToolUse) -> ToolUse:
         known = self._offered.get((use.namespace, use.name))
@@ -228,9 +228,9 @@ async def _list(exchange: Exchange, servers: ClientToolServers, server: ToolServ
     offered = []
     for name, tool in lease.server.offered.items():
         annotations = tool.listed.get("annotations")
-        reads = isinstance(annotations, dict) and annotations.get("readOnlyHint") is True
+        read_only = isinstance(annotations, dict) and annotations.get("readOnlyHint") is True
         taught = _name(server.label, tool.name)
-        if not server.allowed.fits(tool.name, reads) or exchange.route.permission.forbids(
+        if not server.allowed.selects(tool.name, read_only) or exchange.route.permission.forbids(
             (tool.name, taught, f"{server.label}__{tool.name}", f"{server.label}__{taught}", SERVER_TYPE)
         ):
             continue
@@ -242,7 +242,7 @@ async def _list(exchange: Exchange, servers: ClientToolServers, server: ToolServ
             namespace_description=server.description,
             server=True,
         )
-        offered.append(_Offered(ServedTool(tool.name, spec, reads), server, lease.server, name))
+        offered.append(_Offered(ServedTool(tool.name, spec, read_only), server, lease.server, name))
     return _Listed(server, tuple(offered))
 
 

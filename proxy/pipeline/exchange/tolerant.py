@@ -20,4 +20,4 @@ def read_mended(
     names of what was mended. Raises `ClientFault` if it cannot be read so either."""
     mending = Mending()
     better = mended(body, mending)
-    return read(better, dump_in_pieces(better)), better, mending.told
+    return read(better, dump_in_pieces(better)), better, mending.names

@@ -26,7 +26,8 @@ from toolwire.pipeline.exchange.exchange import EXCHANGE, Exchange
 from toolwire.pipeline.exchange.heads import TOKENIZER, USAGE_SOURCE
 from toolwire.pipeline.exchange.routing import Route
 from toolwire.pipeline.sending.delivery import Delivery
-from toolwire.protocols.base import ServerSide, WriteOptions
+from toolwire.protocols.base import ServerSide
+from toolwire.protocols.streams import WriteOptions
 from toolwire.record import AccessRecord, BackendObserver
 from toolwire.upstream.pool.attempts import Attempts
 from toolwire.upstream.pool.pool import Endpoint, EndpointPool, WeightedEndpoint

@@ -19,7 +19,7 @@ from toolwire.events import Event, Fault, Finish, Start
 from toolwire.model import Usage
 from toolwire.pipeline.chain.chain import Chain
 from toolwire.pipeline.paths.relay import Relay
-from toolwire.protocols.base import StreamReader, StreamWriter
+from toolwire.protocols.streams import StreamReader, StreamWriter
 from toolwire.support.offload import in_thread
 
 

@@ -26,8 +26,8 @@ from toolwire.fastparse import SseFramer, are_plain
 from toolwire.model import Usage
 from toolwire.pipeline.paths.renaming import Renaming
 from toolwire.protocols.base import ServerSide
-from toolwire.protocols.shared.noise import LEFT_OUT, Note, unnoted
-from toolwire.protocols.shared.wire import load, nothing_said
+from toolwire.protocols.shared.noise import LEFT_OUT, Note, ignore_note
+from toolwire.protocols.shared.wire import empty_answer_fault, load
 from toolwire.support.offload import OFFLOAD_BYTES, offload
 from toolwire.upstream.pool.beginning import Beginning
 from toolwire.upstream.servers.leaks import Leaks, leaks_of
@@ -61,7 +61,7 @@ class Relay:
         frame_bytes: int,
         private: Private = NOTHING,
         renaming: Renaming | None = None,
-        note: Note = unnoted,
+        note: Note = ignore_note,
     ) -> None:
         self.spoke = False
         self.ended = False
@@ -197,7 +197,7 @@ class Relay:
 
     def _is_all(self, data: bytes) -> bool:
         """Whether nothing of an answer came before an error: then it can still become a status."""
-        return self.fault is not None and not Beginning(self._protocol.says_nothing).feed(data)
+        return self.fault is not None and not Beginning(self._protocol.is_empty_frame).feed(data)
 
     def _up_to_secret(self, leaks: Leaks, data: bytes) -> bytes:
         shown = leaks.frames(data)
@@ -213,7 +213,7 @@ class Relay:
                 self.ended = True
                 self.fault = None  # an error behind the end
                 if not (self.spoke or last.startswith(b"{") or _DATA.search(data, 0, begin)):
-                    self.fault = nothing_said()
+                    self.fault = empty_answer_fault()
                     return b""
                 return data[:end]
         return data

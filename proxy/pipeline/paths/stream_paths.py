@@ -33,8 +33,8 @@ from toolwire.pipeline.paths.passing import PassThrough, SideReader
 from toolwire.pipeline.paths.relay import Relay
 from toolwire.pipeline.paths.whole import note_usage
 from toolwire.pipeline.transforms.scanning import ScanStage
-from toolwire.protocols.base import ProseReader, StreamReader, StreamWriter, TextWriter
 from toolwire.protocols.shared.numbers import choices_of
+from toolwire.protocols.streams import ProseReader, StreamReader, StreamWriter, TextWriter
 from toolwire.support.offload import OFFLOAD_BYTES, in_thread
 from toolwire.upstream.servers.base import WireSource
 from toolwire.upstream.servers.leaks import leaks_of

@@ -50,7 +50,7 @@ async def body_of(exchange: Exchange, reply: Reply) -> bytes:
     answer = await _said(exchange, reply)
     if not is_long(answer):
         return exchange.protocol.write_reply(answer, exchange.write_options())
-    return await offload(True, exchange.protocol.write_reply, answer, exchange.write_options().for_long())
+    return await offload(True, exchange.protocol.write_reply, answer, exchange.write_options().for_large_answer())
 
 
 async def completed(exchange: Exchange, reply: Reply) -> WholeReply:
@@ -253,7 +253,9 @@ class Known(EventSource):
         if self._body is None or (self._echoes is not None and self._echoes is not exchange.body):
             self._echoes = exchange.body
             answer, options = self.said(), exchange.write_options()
-            self._body = exchange.protocol.write_reply(answer, options.for_long() if is_long(answer) else options)
+            self._body = exchange.protocol.write_reply(
+                answer, options.for_large_answer() if is_long(answer) else options
+            )
         return self._body
 
     async def batches(self) -> Batches:

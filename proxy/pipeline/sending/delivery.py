@@ -46,7 +46,7 @@ from toolwire.pipeline.sending.relayed_body import show_output
 from toolwire.pipeline.sending.sending import send
 from toolwire.pipeline.transforms.sealing import ALMOST
 from toolwire.protocols.base import ClientSide
-from toolwire.protocols.shared.turn import Turn
+from toolwire.protocols.shared.turn import StoredTurn
 from toolwire.protocols.shared.wire import dump_in_pieces
 from toolwire.protocols.sides import ClientSides
 from toolwire.ratelimit.admission import SLOT, Admission
@@ -138,10 +138,10 @@ def _unkept(request: web.Request, clients: ClientSides) -> ClientFault | None:
     """The error for who asks for an answer of before, of a protocol whose answers are not kept."""
     side, place = clients.of(request.path, request.headers), request.path.removeprefix("/v1")
     listed = place == side.path and request.method in ("GET", "HEAD") and "Upgrade" not in request.headers
-    if side.unkept is None or not (listed or place.startswith(side.path + "/")):
+    if side.no_storage_message is None or not (listed or place.startswith(side.path + "/")):
         return None
     hint = "Use `/v1/responses`, whose answers are kept." if clients.keeps else None
-    return ClientFault(side.unkept, code="not_found", hint=hint)
+    return ClientFault(side.no_storage_message, code="not_found", hint=hint)
 
 
 def _wrong_method(request: web.Request, allowed: str) -> ClientFault:
@@ -330,7 +330,7 @@ class Delivery:
             return await self._attend(detached, exchange.record, exchange.id, alone, share)
 
         begun = await background.begin(request, exchange, work)
-        if not isinstance(begun, Turn):
+        if not isinstance(begun, StoredTurn):
             return begun
         if (slot := request.get(SLOT)) is not None:
             await slot.end()  # it has a place of its own, and its client may ask for it meanwhile

@@ -38,8 +38,8 @@ from toolwire.pipeline.paths.passing import PassThrough
 from toolwire.pipeline.paths.stream_paths import ShownPath, Transcode, choose
 from toolwire.pipeline.paths.whole import Known, WholeReply, body_of, note_usage
 from toolwire.pipeline.sending.relayed_body import relay, show_output
-from toolwire.protocols.base import KEEPALIVE
 from toolwire.protocols.shared.passed import PassedProtocol
+from toolwire.protocols.streams import KEEPALIVE
 from toolwire.upstream.client.connections import too_large
 from toolwire.upstream.servers.base import WireSource
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from toolwire.errors import GatewayError
 from toolwire.events import BlockKind, Delta, Event, Fault, Finish, Open, Start
 from toolwire.events import Opaque as OpaqueEvent
-from toolwire.model import ModelReply, Opaque, ReplyChoice, Text, replace
+from toolwire.model import ModelReply, OpaquePart, ReplyChoice, Text, replace
 from toolwire.pipeline.chain.stages import Stage
 
 
@@ -15,7 +15,7 @@ class Summarising(Stage):
     """Gives one part, made by `make` of all text of the answer, before its end; everything else of the answer is left
     out. `make` raises `GatewayError` if there is none."""
 
-    def __init__(self, make: Callable[[str], Opaque]) -> None:
+    def __init__(self, make: Callable[[str], OpaquePart]) -> None:
         self._make = make
         self._blocks: set[int] = set()
         self._text: list[str] = []

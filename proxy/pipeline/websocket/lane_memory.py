@@ -15,7 +15,7 @@ from typing import Final
 
 from aiohttp import web
 
-from toolwire.protocols.shared.turn import Turn
+from toolwire.protocols.shared.turn import StoredTurn
 from toolwire.store.base import ReadBudget, StoreUnavailable
 from toolwire.store.memory import MemoryStore
 
@@ -42,7 +42,7 @@ class LaneMemory:
         """The id of the latest response."""
         return self._held[-1] if self._held else None
 
-    async def get_chain(self, ident: str, owner: str, budget: ReadBudget) -> tuple[Turn, ...] | None:
+    async def get_chain(self, ident: str, owner: str, budget: ReadBudget) -> tuple[StoredTurn, ...] | None:
         """The conversation up to and with `ident`, oldest first, if that is the latest response of a lane. `owner` is
         the owner of the turns outside. Raises `BudgetExceeded` as a store."""
         for lane in self._lanes:
@@ -51,7 +51,7 @@ class LaneMemory:
                 return None if turns is None else tuple(replace(turn, owner=owner) for turn in turns)
         return None
 
-    async def remember(self, turn: Turn, before: Sequence[Turn]) -> None:
+    async def remember(self, turn: StoredTurn, before: Sequence[StoredTurn]) -> None:
         """Makes `turn` the latest response, which continues the turns `before`."""
         wanted = (*(earlier.id for earlier in before), turn.id)
         kept = set(self._held).intersection(wanted)

@@ -1,1 +1,1 @@
-"""OpenAI Chat Completions."""
+"""The protocol OpenAI Chat Completions."""

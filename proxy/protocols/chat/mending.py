@@ -1,4 +1,4 @@
-"""Odd Chat Completions requests, mended (`toolwire.protocols.shared.mending`)."""
+"""Mending of odd Chat Completions requests (`toolwire.protocols.shared.mending`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from toolwire.protocols.shared.mending import Mending, objects
 
 
 def mended(body: Mapping[str, Any], mending: Mending) -> dict[str, Any]:
-    """The body with the fields of its messages as the reader takes them."""
+    """Returns the body with the odd fields of its messages repaired, so that the reader accepts them; notes each in
+    `mending`."""
     messages: Any = body.get("messages")
     messages = list(messages) if isinstance(messages, list) else messages
     for at, message in objects(messages):
@@ -20,7 +21,7 @@ def mended(body: Mapping[str, Any], mending: Mending) -> dict[str, Any]:
 def _message(message: dict[str, Any], mending: Mending) -> dict[str, Any]:
     message = dict(message)
     called, calls = message.get("function_call"), message.get("tool_calls")
-    if message.get("role") == "tool":  # content that is null is refused (C15)
+    if message.get("role") == "tool":  # null content is refused (C15)
         message["tool_call_id"] = mending.result_id(message.get("tool_call_id"))
     elif not (calls or called):
         message["content"] = mending.content(message.get("content"))

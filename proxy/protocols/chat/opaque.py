@@ -1,5 +1,5 @@
-"""Fields of Chat's messages that mean something to their server only, and belong to reasoning: OpenRouter's
-`reasoning_details`, and Gemini's `extra_content` where it holds a signature."""
+"""Opaque fields of reasoning in Chat's messages, which only their server understands: OpenRouter's `reasoning_details`,
+and Gemini's `extra_content` if it holds a signature."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from typing import Any, Final
 from toolwire.model import EMPTY
 
 REASONING: Final = ("reasoning_content", "reasoning", "reasoning_text")
-"""How servers and clients call reasoning; vLLM and OpenRouter the second way."""
+"""Names of reasoning among servers and clients; vLLM and OpenRouter use the second one."""
 OPAQUE: Final = ("reasoning_details", "extra_content")
 _SIGNATURE: Final = "thought_signature"
 _GROWING: Final = ("text", "summary")
 
 
 def opaque_of(fields: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The opaque fields among those of a message or a delta."""
-    found: dict[str, Any] = {}
+    """Returns the opaque fields among the fields of a message or a delta."""
+    opaque: dict[str, Any] = {}
     if isinstance(details := fields.get("reasoning_details"), list) and details:
-        found["reasoning_details"] = details
+        opaque["reasoning_details"] = details
     if isinstance(extra := fields.get("extra_content"), dict) and any(
         isinstance(value, dict) and _SIGNATURE in value for value in extra.values()
     ):
-        found["extra_content"] = extra
-    return found or EMPTY
+        opaque["extra_content"] = extra
+    return opaque or EMPTY
 
 
 def without(fields: Mapping[str, Any], opaque: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The other fields."""
+    """Returns the other fields."""
     return {key: value for key, value in fields.items() if key not in opaque} or EMPTY if opaque else fields
 
 
 def joined(first: Mapping[str, Any], second: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The opaque fields of two parts of one message."""
+    """Returns the joined opaque fields of two parts of one message."""
     if not first or not second:
         return {key: value for key, value in (first or second).items() if key in OPAQUE} or EMPTY
     both = {**joined(first, EMPTY), **joined(second, EMPTY)}
@@ -44,7 +44,8 @@ def joined(first: Mapping[str, Any], second: Mapping[str, Any]) -> Mapping[str, 
 
 
 def of_deltas(deltas: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """The opaque fields of a message whose stream had these: neighbouring pieces of one entry are that entry."""
+    """Returns the opaque fields of a streamed message from those of its deltas: neighbouring pieces of one entry are
+    joined."""
     fields: dict[str, Any] = {}
     pieces: list[Any] = []
     for delta in deltas:
@@ -56,7 +57,8 @@ def of_deltas(deltas: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
 
 
 class _Places:
-    """Gives each piece the entry that it is of: its type and index, or a number of its own where it has none."""
+    """Key function for grouping pieces: the type and index of their entry, or a unique number for a piece without an
+    index."""
 
     def __init__(self) -> None:
         self._alone = 0

@@ -1,17 +1,17 @@
-"""OpenAI Chat Completions, read and written, towards clients and towards backends.
+"""The protocol OpenAI Chat Completions, between clients and the gateway and between the gateway and model servers.
 
-`ChatProtocol` is both halves (`base.ClientSide`, `base.ServerSide`); each method is one pure function or one small
-state machine of a module beside this one, usable without the server (R4.6):
+`ChatProtocol` is both halves (`base.ClientSide`, `base.ServerSide`). Each method is a pure function or a small state
+machine from a module beside this one, usable without the server (R4.6):
 
-    from toolwire.protocols.chat.protocol import ChatProtocol
     chat = ChatProtocol()
-    request = chat.read_request(body, raw)      # ModelRequest; ClientFault if the shape is wrong
+    request = chat.read_request(body, raw)      # ModelRequest; ClientFault if the form is wrong
     body = chat.write_request(request)          # JSON object for a chat backend
-    reply = chat.read_reply(answer)             # ModelReply; BackendFault if it is none
+    reply = chat.read_reply(answer)             # ModelReply; BackendFault if it is invalid
     events = chat.reader(frame_bytes=1 << 20).feed(data)
 
-`request.py` requests in · `request_writer.py` requests out · `reply.py` whole answers and shared words · `reader.py`
-streams in · `writer.py` streams out. What the protocol cannot express stands in the docstrings of those four.
+`request.py` reads requests, `request_writer.py` writes them; `reply.py` reads and writes whole answers and holds what
+whole and streamed answers share; `reader.py` reads streams, `writer.py` writes them. The docstrings of the last four
+list what the protocol cannot express.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from toolwire.errors import GatewayError
 from toolwire.model import ModelReply, ModelRequest, Usage
-from toolwire.protocols.base import ClientSide, ListedModel, ServerSide, StreamReader, StreamWriter, WriteOptions
+from toolwire.protocols.base import ClientSide, ListedModel, ServerSide
 from toolwire.protocols.chat.mending import mended
 from toolwire.protocols.chat.opaque import OPAQUE, REASONING
 from toolwire.protocols.chat.reader import ChatReader
@@ -32,17 +32,19 @@ from toolwire.protocols.chat.request_writer import write_request
 from toolwire.protocols.chat.writer import ChatWriter
 from toolwire.protocols.shared import openai
 from toolwire.protocols.shared.mending import Mending
-from toolwire.protocols.shared.noise import Note, in_chat, of_frame, unnoted, with_deltas
+from toolwire.protocols.shared.noise import Note, ignore_note, in_chat, of_frame, with_deltas
 from toolwire.protocols.shared.numbers import MAX_CHOICES
 from toolwire.protocols.shared.request_schema import RequestSchema
 from toolwire.protocols.shared.wire import load
+from toolwire.protocols.streams import StreamReader, StreamWriter, WriteOptions
 
 DONE: Final = b"[DONE]"
 _FINISHED: Final = re.compile(rb'"finish_reason": ?"')
 
 
 class ChatProtocol(ClientSide, ServerSide):
-    """The chat wire form. Holds nothing but the compiled request schema, which is made on first use."""
+    """The client side and server side of Chat Completions. Its only state is the compiled request schema, made on first
+    use."""
 
     name = "chat"
     path = "/chat/completions"
@@ -54,7 +56,9 @@ class ChatProtocol(ClientSide, ServerSide):
         "stream": True,
     }
     inline_thinking = True
-    unkept = "Chat completions are not kept here, so none can be listed, read, changed or deleted."
+    no_storage_message = (
+        "This gateway does not store chat completions, so they cannot be listed, read, changed or deleted."
+    )
     counts_on_demand = True
     opaque_on_calls = True
     opaque_fields = frozenset(OPAQUE)
@@ -72,104 +76,105 @@ class ChatProtocol(ClientSide, ServerSide):
     # --- towards clients --------------------------------------------------------------------------------------------
 
     def read_request(self, body: Mapping[str, Any], raw: bytes) -> ModelRequest:
-        """The request in `body`, the parsed JSON of `raw`. Raises `ClientFault` with `param` (R2, R3.1)."""
+        """Returns the request in `body`, the parsed JSON of `raw`. Raises `ClientFault` with `param` (R2, R3.1)."""
         return read_request(body, raw, self._shape)
 
     def mended(self, body: Mapping[str, Any], mending: Mending) -> Mapping[str, Any]:
-        """See `ClientSide.mended`."""
+        """Returns a refused body with its odd fields mended; see `ClientSide.mended`."""
         return mended(body, mending)
 
     def writer(self, options: WriteOptions) -> StreamWriter:
-        """A writer for one streamed answer (R7.5 to R7.10)."""
+        """Returns a writer for one streamed answer (R7.5 to R7.10)."""
         return ChatWriter(options)
 
     def write_reply(self, reply: ModelReply, options: WriteOptions) -> bytes:
-        """The body of a whole answer (R7.1 to R7.4)."""
+        """Returns the body of a whole answer (R7.1 to R7.4)."""
         return write_reply(reply, options)
 
     def write_error(self, error: GatewayError, request_id: str) -> bytes:
-        """OpenAI's error envelope (R13.1)."""
+        """Returns OpenAI's error object (R13.1)."""
         return openai.write_error(error)
 
     def write_models(self, models: Sequence[ListedModel], *, for_codex: bool = False) -> bytes:
-        """OpenAI's list of models."""
+        """Returns OpenAI's list of models."""
         return openai.write_models(models, for_codex=for_codex)
 
     def write_model(self, model: ListedModel) -> bytes:
-        """One entry of that list."""
+        """Returns one entry of that list."""
         return openai.write_model(model)
 
     def carried(self, sealed: str, fields: Mapping[str, Any]) -> Mapping[str, Any]:
-        """An entry of `reasoning_details`."""
+        """Returns an entry of `reasoning_details` with the sealed text."""
         return {"reasoning_details": [{"type": "reasoning.encrypted", "data": sealed, "format": "unknown"}]}
 
     def carried_call(self, sealed: str) -> Mapping[str, Any]:
-        """Where Gemini's signature stands."""
+        """Returns the field of Gemini's signature with the sealed text."""
         return {"extra_content": {"google": {"thought_signature": sealed}}}
 
     # --- towards servers --------------------------------------------------------------------------------------------
 
     def headers(self, api_key: str | None) -> Mapping[str, str]:
-        """The key as bearer token."""
+        """Returns the key as a bearer token."""
         return openai.headers(api_key)
 
     def write_request(self, request: ModelRequest) -> dict[str, Any]:
-        """The JSON object for a chat backend, tools in the nested shape."""
+        """Returns the JSON object for a chat backend, with tools in the nested form."""
         return write_request(request)
 
     def known_fields(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Gemini's signature of a call, which its server demands back."""
+        """Returns Gemini's signature of a call and `reasoning_details`, which servers require back."""
         return {key: value for key, value in fields.items() if key in OPAQUE}
 
-    def read_reply(self, body: bytes, *, choices: int = MAX_CHOICES, note: Note = unnoted) -> ModelReply:
-        """A whole answer. Raises `BackendFault`, or `ClientFault` `context_length_exceeded` if the body says so."""
+    def read_reply(self, body: bytes, *, choices: int = MAX_CHOICES, note: Note = ignore_note) -> ModelReply:
+        """Returns the reply in a whole answer. Raises `BackendFault`, or `ClientFault` `context_length_exceeded` if the
+        body says so."""
         return read_reply(body, choices, note)
 
-    def reader(self, *, frame_bytes: int, choices: int = MAX_CHOICES, note: Note = unnoted) -> StreamReader:
-        """A reader for one streamed answer."""
+    def reader(self, *, frame_bytes: int, choices: int = MAX_CHOICES, note: Note = ignore_note) -> StreamReader:
+        """Returns a reader for one streamed answer."""
         return ChatReader(frame_bytes, choices, note)
 
-    def says_nothing(self, name: str | None, data: bytes) -> bool:
-        """A role, or empty text."""
-        return self.left_out(name, data) is not None or says_nothing(name, data)
+    def is_empty_frame(self, name: str | None, data: bytes) -> bool:
+        """True for noise and for chunks with only a role or empty text."""
+        return self.left_out(name, data) is not None or is_empty_frame(name, data)
 
     def left_out(self, name: str | None, data: bytes) -> str | None:
-        """See `ServerSide.left_out`."""
+        """Returns the kind of noise of a frame, or None; see `ServerSide.left_out`."""
         return of_frame(in_chat, name, data)
 
     def shown(self, data: bytes) -> bytes:
-        """With a delta in each choice."""
+        """Returns the chunk with a `delta` in each choice."""
         return with_deltas(data)
 
     def is_end(self, name: str | None, data: bytes) -> bool:
-        """`[DONE]`."""
+        """True for `[DONE]`."""
         return data.strip() == DONE
 
     def missing_end(self, tail: bytes) -> bytes | None:
-        """Some servers leave out `[DONE]`: a finish reason says as much."""
+        """Returns `[DONE]` for a stream that ended after a finish reason, as some servers' do; otherwise None."""
         return missing_end(tail)
 
     def read_usage(self, usage: Any) -> Usage | None:
-        """Counts in this protocol's words."""
+        """Returns the token counts in a `usage` object; None if it holds none."""
         return read_usage(usage)
 
     def read_refusal(self, body: bytes) -> tuple[str, str | None]:
-        """OpenAI's error envelope, and what servers write in its place."""
+        """Returns message and code of OpenAI's error object, or of the forms that other servers use."""
         return openai.read_refusal(body)
 
 
 def is_done(data: bytes) -> bool:
-    """Whether the data of a frame are the end marker."""
+    """True if the data of a frame is the end marker `[DONE]`."""
     return data.strip() == DONE
 
 
 def missing_end(tail: bytes) -> bytes | None:
-    """See `ServerSide.missing_end`."""
+    """Returns `[DONE]` for a stream whose last bytes have a finish reason; otherwise None."""
     return b"data: [DONE]\n\n" if _FINISHED.search(tail) is not None else None
 
 
-def says_nothing(name: str | None, data: bytes) -> bool:
-    """See `ServerSide.says_nothing`."""
+def is_empty_frame(name: str | None, data: bytes) -> bool:
+    """True if a frame is a chunk without text, calls, error and finish reason."""
     try:
         value = load(data)
     except ValueError:

@@ -1,20 +1,20 @@
-"""Streamed Chat Completions answers to events, from servers that differ in everything the document leaves open.
+"""Reader of streamed Chat Completions answers, from servers that differ wherever the specification is open.
 
 Rules:
 
-1. Total: what is neither answer nor error is left out (`noise.py`); a chunk that says nothing this reader knows
-   becomes `Opaque`; a frame that is no JSON object ends the stream with a `Fault`. Bytes may be cut anywhere.
-2. A call opens when its arguments begin, since until then its name may come in pieces, and closes when the stream
-   ends: servers interleave parallel calls, and go on behind a `finish_reason`. Prose (text, reasoning, refusal) has one
-   open block at a time per answer. A call that never got a name is left out; if nothing else was said, the answer is
-   none (R29.2).
-3. Which call a delta belongs to, and what of its arguments is new, is decided in `call_deltas.py`.
-4. What is counted or sized by a server's number is bounded first (`numbers.py`).
-5. What is not modelled is kept where it belongs: of a delta in `Delta.extra`, of a call in its block's, of the end of
-   an answer in `Finish.choices`, top-level fields in `Start.extra` and, if they came later or changed, in
-   `Finish.extra`; else the chunk is `Opaque`. What a chunk of text says outside of its delta is about its tokens
-   (noise, timings, token ids) and is left out, as the gate does.
-6. The stream is good when `[DONE]` came or every answer gave its `finish_reason`; else it broke off.
+1. Everything is accepted: noise is left out (`noise.py`), a chunk without any known field becomes `Opaque`, a frame
+   that is not a JSON object ends the stream with a `Fault`. Bytes may be cut anywhere.
+2. A call opens when its arguments begin, because its name may come in pieces until then, and closes when the stream
+   ends, because servers interleave parallel calls and continue after a `finish_reason`. Each answer has at most one
+   open block of prose (text, reasoning, refusal). A call that never got a name is dropped; if the answer has nothing
+   else, it is a fault (R29.2).
+3. `call_deltas.py` decides which call a delta belongs to and which part of its arguments is new.
+4. A number from the server is checked before anything is counted or sized by it (`numbers.py`).
+5. Unmodelled fields are kept: those of a delta in `Delta.extra`, of a call in its block, of the end of an answer in
+   `Finish.choices`, top-level fields in `Start.extra` and, if they came later or changed, in `Finish.extra`; anything
+   else makes the chunk `Opaque`. Fields of a text chunk outside its delta concern its tokens (noise, timings, token
+   ids) and are left out, as on the fast path.
+6. The stream is complete if `[DONE]` came or every answer has its `finish_reason`; otherwise it broke off.
 """
 
 from __future__ import annotations
@@ -46,37 +46,43 @@ from toolwire.protocols.chat.reply import (
 from toolwire.protocols.chat.unmodelled import PROTOCOL
 from toolwire.protocols.shared import noise
 from toolwire.protocols.shared.call_deltas import CallDelta, CallDeltas
-from toolwire.protocols.shared.ends import of_cut, read_end
+from toolwire.protocols.shared.ends import cut_off_reason, read_end
 from toolwire.protocols.shared.numbers import MAX_CALLS, MAX_CHOICES, index_of, too_many, whole_number
-from toolwire.protocols.shared.wire import load, nameless, nothing_said, read_frame, unfinished
+from toolwire.protocols.shared.wire import (
+    empty_answer_fault,
+    load,
+    nameless_call_fault,
+    read_frame,
+    unfinished_call_fault,
+)
 from toolwire.scan._grammar import SPACE, FrameTooLarge
 
 _PLAIN = frozenset({"role", "content"})
 
 
 class ChatReader:
-    """A `StreamReader`. Also reads the older text protocol, whose choices hold `text` in place of a delta. More than so
-    many `choices` are a fault."""
+    """A `StreamReader` of chat chunks, and of the legacy text protocol, whose choices hold `text` in place of a delta.
+    More than `choices` choices are a fault."""
 
     open_prose: tuple[int, BlockKind] | None = None
-    """The block of answer 0 to which a chunk adds that holds nothing but prose of that kind; None if it would do
-    more."""
+    """The block of choice 0, and its kind, that the next chunk with nothing but such prose continues; None if such a
+    chunk would produce other events as well."""
 
-    def __init__(self, frame_bytes: int, choices: int = MAX_CHOICES, note: noise.Note = noise.unnoted) -> None:
+    def __init__(self, frame_bytes: int, choices: int = MAX_CHOICES, note: noise.Note = noise.ignore_note) -> None:
         self.note = note
         self._framer = SseFramer(frame_bytes)
         self._choices = choices
-        self._answers: dict[int, _Answer] = {}
+        self._answers: dict[int, _ChoiceBlocks] = {}
         self._blocks = 0
         self._usage: Usage | None = None
         self._started = False
         self._ended = False
         self._top: dict[str, Any] = {}
         self._late: dict[str, Any] = {}
-        self._news: Mapping[str, Any] = EMPTY  # top-level fields of this chunk that are new
+        self._news: Mapping[str, Any] = EMPTY  # top-level fields that are new in this chunk
 
     def feed(self, data: bytes) -> list[Event]:
-        """The events in these bytes. After `[DONE]` or a `Fault` everything is ignored."""
+        """Returns the events in these bytes. Everything after `[DONE]` or a `Fault` is ignored."""
         out: list[Event] = []
         if self._ended:
             return out
@@ -90,12 +96,13 @@ class ChatReader:
         return out
 
     def finish(self) -> list[Event]:
-        """The bytes are over: the end of a good stream, or a `Fault` `upstream_disconnected` (R10.8)."""
+        """Returns the events at the end of the bytes: the end of a complete stream, or a `Fault`
+        `upstream_disconnected` (R10.8)."""
         out: list[Event] = []
         if self._ended:
             return out
         try:
-            for name, frame in self._framer.finish():  # Some servers leave out the last blank line.
+            for name, frame in self._framer.finish():  # some servers leave out the last blank line
                 if _is_whole(frame):
                     self._frame(name, frame, out)
         except FrameTooLarge as error:
@@ -153,7 +160,7 @@ class ChatReader:
                 if not self._started:
                     self._start(chunk, out)
                 if not self._choice(position, choice, out):
-                    if len(choices) > 1:  # the others are read
+                    if len(choices) > 1:  # the other choices are read
                         out.append(Opaque(PROTOCOL, {"choices": [{"index": position, **choice}]}))
                     else:
                         out.append(Opaque(PROTOCOL, chunk))
@@ -163,8 +170,8 @@ class ChatReader:
             self._news = EMPTY
 
     def _is_text(self, chunk: Mapping[str, Any], block: int, out: list[Event]) -> bool:
-        """Take a chunk that holds more of answer 0's open text, `block`, and says nothing else, as most do. It spares
-        half of the work."""
+        """Adds the delta of a chunk that only continues the open text `block` of choice 0, which most chunks do, and
+        returns True; False for all other chunks. This shortcut halves the work."""
         match chunk.get("choices"):
             case [{"index": 0, "delta": {"content": str(text)} as delta} as choice]:
                 pass
@@ -178,22 +185,23 @@ class ChatReader:
         return True
 
     def _top_level(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Top-level fields of a chunk; those that are new, once the answer has started."""
+        """Stores top-level fields of a chunk before the answer has started, and returns those that are new after
+        that."""
         if not self._started:
             self._top.update(fields)
         return {key: value for key, value in fields.items() if self._top.get(key) != value} or EMPTY
 
     def _start(self, chunk: Mapping[str, Any], out: list[Event]) -> None:
-        """`Start`, from the first frame that belongs to an answer: earlier ones (Azure) have no id yet."""
+        """Adds `Start`, from the first frame with a choice; earlier frames (Azure) have no id yet."""
         self._started = True
         extra: Extra = {PROTOCOL: dict(self._top)} if self._top else EMPTY
-        given, model = chunk.get("id"), chunk.get("model")
-        given, model = given if isinstance(given, str) else "", model if isinstance(model, str) else ""
-        out.append(Start(given, model, whole_number(chunk.get("created")), extra))
+        answer_id, model = chunk.get("id"), chunk.get("model")
+        answer_id, model = answer_id if isinstance(answer_id, str) else "", model if isinstance(model, str) else ""
+        out.append(Start(answer_id, model, whole_number(chunk.get("created")), extra))
 
     def _choice(self, position: int, choice: Mapping[str, Any], out: list[Event]) -> bool:
-        """Take one choice of a chunk. False if it says something that is not known here. Raises `BackendFault` for an
-        index that cannot be."""
+        """Adds the events of one choice of a chunk. Returns False if the choice has nothing but unknown fields. Raises
+        `BackendFault` for an invalid index."""
         index = choice.get("index")
         answer = self._answers.get(index) if type(index) is int else None
         if answer is None:
@@ -217,9 +225,9 @@ class ChatReader:
             if text:
                 answer.prose(self, kind, text, first, out)
                 first = extra
-        said = len(out) > before or bool(opaque)
-        if said and not reason:
-            self._news = EMPTY  # of its tokens (rule 5)
+        has_content = len(out) > before or bool(opaque)
+        if has_content and not reason:
+            self._news = EMPTY  # they concern its tokens (rule 5)
         calls = delta.get("tool_calls")
         if isinstance(calls, list):
             for place, call in enumerate(calls):
@@ -230,19 +238,19 @@ class ChatReader:
         if reason:
             answer.reason = read_end(reason, self.note)
             if rest or extra or not choice.keys() <= CHOICE:
-                answer.ended({**choice, "logprobs": None} if said else choice, rest)
+                answer.ended({**choice, "logprobs": None} if has_content else choice, rest)
             answer.close_prose(self, out)
             return True
-        if not said and (rest or (extra and _has_tokens(choice["logprobs"])) or rest_of(choice, CHOICE)):
+        if not has_content and (rest or (extra and _has_tokens(choice["logprobs"])) or rest_of(choice, CHOICE)):
             if len(out) == before and not calls:
                 return False
-            kept = {key: value for key, value in choice.items() if key not in CHOICE or key == "logprobs"}
-            said_beside = {**kept, "index": answer.index, "delta": rest, "finish_reason": None}
-            out.append(Opaque(PROTOCOL, {"choices": [said_beside]}))
+            fields = {key: value for key, value in choice.items() if key not in CHOICE or key == "logprobs"}
+            unmodelled = {**fields, "index": answer.index, "delta": rest, "finish_reason": None}
+            out.append(Opaque(PROTOCOL, {"choices": [unmodelled]}))
         return True
 
-    def _answer(self, index: Any, position: int) -> _Answer:
-        """The answer that a choice belongs to whose index is none that is known."""
+    def _answer(self, index: Any, position: int) -> _ChoiceBlocks:
+        """Returns the answer of a choice with a new or missing index. Raises `BackendFault` for an invalid one."""
         number = index_of(index, self._choices, AN_ANSWER)
         if number is None:
             number = position
@@ -250,26 +258,26 @@ class ChatReader:
                 raise too_many("choices", self._choices)
         answer = self._answers.get(number)
         if answer is None:
-            answer = self._answers[number] = _Answer(number)
+            answer = self._answers[number] = _ChoiceBlocks(number)
         return answer
 
     def next_block(self) -> int:
-        """A block number of this stream."""
+        """Returns a new block number of this stream."""
         self._blocks += 1
         return self._blocks - 1
 
     def _end(self, out: list[Event]) -> None:
         self._ended = True
         if not self._answers:
-            self._fault(nothing_said(), out)
+            self._fault(empty_answer_fault(), out)
             return
         for answer in self._answers.values():
             answer.close(self, out)
         if not self._blocks and any(answer.lacks_name for answer in self._answers.values()):
-            self._fault(nameless(), out)
+            self._fault(nameless_call_fault(), out)
             return
         if any(answer.is_broken for answer in self._answers.values()):
-            self._fault(unfinished(), out)
+            self._fault(unfinished_call_fault(), out)
             return
         count = max(self._answers, default=0) + 1
         reasons = [self._answers[i].reason if i in self._answers else None for i in range(count)]
@@ -285,7 +293,7 @@ class ChatReader:
 
 
 def _is_whole(frame: bytes) -> bool:
-    """Whether a last frame without its blank line was not cut."""
+    """True if the last frame, which has no blank line after it, was not cut."""
     try:
         load(frame)
     except ValueError:
@@ -294,44 +302,44 @@ def _is_whole(frame: bytes) -> bool:
 
 
 def _has_tokens(logprobs: Any) -> bool:
-    """Whether the probabilities of any token are given; of a chunk without text they may be."""
+    """True if there are probabilities of any token; a chunk without text may have none."""
     return not isinstance(logprobs, dict) or any(logprobs.values())
 
 
-class _Answer:
-    """One choice: its open block of prose and its calls. It is told its reader, and does not know it: only the
-    collector could free a circle."""
+class _ChoiceBlocks:
+    """One choice: its open block of prose and its calls. It gets its reader as an argument instead of storing it: only
+    the garbage collector could free such a cycle."""
 
     __slots__ = ("_drafts", "_opaque", "_prose", "ending", "index", "is_broken", "lacks_name", "reason")
 
     def __init__(self, index: int) -> None:
         self.lacks_name = self.is_broken = False
-        """A call of it that nothing cut off never got a name; `is_broken`: it ended in its only call, and says not
-        why."""
+        """`lacks_name`: a call that was not cut off never got a name. `is_broken`: the stream ended inside the only
+        call, without a finish reason."""
         self.reason: str | None = None
         self.ending: Extra = EMPTY
         self.index = index
-        self._prose: tuple[int, BlockKind] | None = None  # the open block of it
-        self._opaque: list[Mapping[str, Any]] = []  # what is said of open reasoning
-        self._drafts: CallDeltas | None = None  # until there is a call
+        self._prose: tuple[int, BlockKind] | None = None  # the open block of prose
+        self._opaque: list[Mapping[str, Any]] = []  # opaque fields of the open reasoning
+        self._drafts: CallDeltas | None = None  # None until there is a call
 
     def ended(self, choice: Mapping[str, Any], rest: Mapping[str, Any]) -> None:
-        """What the last chunk says beside."""
+        """Stores unmodelled fields of the last chunk."""
         self.ending = merged(self.ending, choice_extra(choice, rest))
 
     def prose(
         self, reader: ChatReader, kind: BlockKind, text: str, extra: Mapping[str, Any] | None, out: list[Event]
     ) -> None:
-        """More text, reasoning or refusal."""
+        """Adds text, reasoning or refusal."""
         out.append(Delta(self._block(reader, kind, out), text, extra))
 
     def opaque(self, reader: ChatReader, fields: Mapping[str, Any], out: list[Event]) -> None:
-        """More of what only the server understands of its reasoning."""
+        """Adds opaque fields of the reasoning."""
         self._block(reader, BlockKind.REASONING, out)
         self._opaque.append(fields)
 
     def _block(self, reader: ChatReader, kind: BlockKind, out: list[Event]) -> int:
-        """The open block of this kind."""
+        """Returns the open block of this kind; opens it if necessary."""
         opened = self._prose
         if opened is None or opened[1] is not kind:
             if opened is not None:
@@ -350,7 +358,7 @@ class _Answer:
             reader.open_prose = None
 
     def call(self, reader: ChatReader, wire: Mapping[str, Any], place: int | None, out: list[Event]) -> None:
-        """A delta of a call, at `place` in its array, or alone in it."""
+        """Adds a delta of a call, at `place` in its array, or None if it is alone."""
         custom = wire.get("custom")
         kind: CallKind = "custom" if isinstance(custom, dict) else "function"
         body = custom if isinstance(custom, dict) else wire.get("function")
@@ -373,11 +381,11 @@ class _Answer:
                 out.append(Delta(draft.block, new))
         elif draft.name and not draft.is_blank:
             self._open_named(reader, out, draft)
-        elif draft.name and self._prose is not None:  # it stands before text that comes now
+        elif draft.name and self._prose is not None:  # the prose ends before the call; later text is a new block
             self._close_prose(reader, self._prose[0], "complete", out)
 
     def _open_named(self, reader: ChatReader, out: list[Event], last: CallDelta | None = None) -> None:
-        """Open the blocks of the calls that have a name, up to `last`, in their order."""
+        """Opens the blocks of the calls that have a name, up to `last`, in order."""
         for draft in () if self._drafts is None else self._drafts.drafts:
             if draft.block is None and draft.name.strip(SPACE):
                 assert self._drafts is not None
@@ -386,7 +394,7 @@ class _Answer:
                 break
 
     def _open(self, reader: ChatReader, draft: CallDelta, drafts: CallDeltas, out: list[Event]) -> None:
-        """Open the block of a call and give out the arguments that came before its name."""
+        """Opens the block of a call and adds the arguments that came before its name."""
         if self._prose is not None:
             self._close_prose(reader, self._prose[0], "complete", out)
         draft.block = reader.next_block()
@@ -411,12 +419,12 @@ class _Answer:
         return self.reason is not None and self.reason not in FinishReason.WHOLE
 
     def close_prose(self, reader: ChatReader, out: list[Event]) -> None:
-        """The answer ended, as far as it is text."""
+        """Closes the prose at the end of the answer."""
         if self._prose is not None:
             self._close_prose(reader, self._prose[0], "truncated" if self._is_cut else "complete", out)
 
     def close(self, reader: ChatReader, out: list[Event]) -> None:
-        """The stream ended: close all blocks. What its end cut off is `truncated`."""
+        """Closes all blocks at the end of the stream. Cut-off calls are `truncated`."""
         self.close_prose(reader, out)
         if self._drafts is None:
             return
@@ -429,11 +437,12 @@ class _Answer:
                 self.lacks_name = self.lacks_name or not self._is_cut
                 reader.note(noise.NAMELESS, "")
                 continue
-            # Without a reason nobody says that what has come is all; whether there may be nothing, the schema says.
+            # Without a finish reason the arguments may be incomplete; empty arguments are then checked against the
+            # schema.
             half = draft.kind == "function" and not draft.is_whole
             truncated = half and (self._is_cut or (self.reason is None and not draft.is_blank))
             if truncated and self.reason is not None:
-                self.reason = of_cut(self.reason)
+                self.reason = cut_off_reason(self.reason)
             if half and draft.is_blank and not truncated and self.reason is not None:
                 out.append(Delta(draft.block, "{}"))  # arguments always parse as JSON (R7.3)
             out.append(Close(draft.block, "truncated" if truncated else "complete", draft.extra))

@@ -1,17 +1,16 @@
-"""Whole Chat Completions answers, and the words that whole and streamed answers share.
+"""Whole Chat Completions answers, and what whole and streamed answers share.
 
 Rules:
 
-1. `finish_reason` is computed from what was really emitted (R7.4), in `finish_word` and nowhere else.
-2. Text that is only whitespace counts as none where calls stand beside it (R6.6, R7.2).
+1. Only `finish_word` computes `finish_reason`, from what was really sent (R7.4).
+2. Text that is only whitespace counts as empty next to calls (R6.6, R7.2).
 3. Parts are read in the order reasoning, text, refusal, calls; the body of a whole answer has no other order.
+4. All unmodelled fields of a server are written back (`tests/protocols/test_nothing_is_lost.py`): those of the body, of
+   a choice, of its message (under `message` in `ReplyChoice.extra`), of its calls and of the counts. The gateway writes
+   its own `id`, `created` and `model`.
 
-4. What a server says beside is written back, every field of it (`tests/protocols/test_nothing_is_lost.py`): of the
-   body, of a choice, of its message (under `message` in `ReplyChoice.extra`), of its calls and of the counts. What is
-   the gateway's own is `id`, `created`, `model`.
-
-What `write_reply` cannot express: order between those kinds, fields of other protocols, item ids and namespaces of
-calls. Content in parts becomes one text; parts that are neither text nor thinking are left out.
+`write_reply` cannot express: order between those kinds, fields of other protocols, item ids and namespaces of calls.
+Content in parts becomes one text; parts that are neither text nor reasoning are left out.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from uuid import uuid4
 
 from toolwire.errors import BackendFault, ClientFault, GatewayError, quote
 from toolwire.events import BlockKind
-from toolwire.folding import is_half
+from toolwire.folding import has_incomplete_arguments
 from toolwire.model import (
     EMPTY,
     Extra,
@@ -38,15 +37,14 @@ from toolwire.model import (
     fields_of,
     scoped,
 )
-from toolwire.protocols.base import WriteOptions
 from toolwire.protocols.chat.opaque import REASONING, joined, opaque_of, without
 from toolwire.protocols.chat.request_writer import write_call
 from toolwire.protocols.chat.unmodelled import PROTOCOL, call_extra
 from toolwire.protocols.shared import overflow
 from toolwire.protocols.shared.call_deltas import new_call_id
-from toolwire.protocols.shared.ends import of_cut, read_end, told
+from toolwire.protocols.shared.ends import cut_off_reason, finish_words, read_end
 from toolwire.protocols.shared.in_band import fault_of
-from toolwire.protocols.shared.noise import NAMELESS, Note, unnoted
+from toolwire.protocols.shared.noise import NAMELESS, Note, ignore_note
 from toolwire.protocols.shared.numbers import (
     MAX_CALLS,
     MAX_CHOICES,
@@ -57,22 +55,32 @@ from toolwire.protocols.shared.numbers import (
     whole_number,
     with_rest,
 )
-from toolwire.protocols.shared.wire import dump, dumper, nameless, read_answer, shorten, unfinished, unreadable, whole
+from toolwire.protocols.shared.wire import (
+    dump,
+    dumper,
+    nameless_call_fault,
+    read_answer,
+    shorten,
+    unfinished_call_fault,
+    unreadable,
+    whole,
+)
+from toolwire.protocols.streams import WriteOptions
 from toolwire.scan._grammar import SPACE
 
 _ONLY_OBJECTS: Final = frozenset({dict})
 
 PASSED: Final = ("system_fingerprint", "service_tier")
-"""Top-level fields of an answer that stand in every chunk of a stream, when they are strings."""
+"""Top-level string fields of an answer that are repeated in every chunk of a stream."""
 
 _PLAIN_MESSAGE: Final = frozenset({"role", "content"})
 KNOWN: Final = frozenset({"id", "object", "created", "model", "choices", "usage", "obfuscation"})
-"""Top-level fields that are modelled; and noise that hides how long a chunk is."""
+"""Modelled top-level fields, and `obfuscation`, padding that hides the length of a chunk."""
 CHOICE: Final = frozenset({"index", "message", "delta", "text", "finish_reason", "logprobs"})
 MESSAGE: Final = frozenset({"role", "content", "refusal", "tool_calls", "function_call", *REASONING})
 CALL: Final = frozenset({"index", "id", "type", "function", "custom"})
 _MATCHED: Final = ("stop_reason", "matched_stop")
-"""Where vLLM and SGLang say which stop sequence matched."""
+"""Fields in which vLLM and SGLang report the stop sequence that matched."""
 _COUNTS: Final[Mapping[str, Any]] = {
     "prompt_tokens": None,
     "completion_tokens": None,
@@ -80,12 +88,12 @@ _COUNTS: Final[Mapping[str, Any]] = {
     "prompt_tokens_details": {"cached_tokens": None, "cache_write_tokens": None},
     "completion_tokens_details": {"reasoning_tokens": None},
 }
-"""The counts that are modelled."""
+"""The modelled counts."""
 _TOTALS: Final = frozenset({"prompt_tokens", "completion_tokens", "total_tokens"})
-"""Those that are not part of another."""
+"""The counts that are not part of another one."""
 
 AN_ANSWER: Final = "a choice"
-"""What a choice is called in the fault of one with a wrong index."""
+"""Name of a choice in the fault for a wrong index."""
 
 Prose = Literal[BlockKind.TEXT, BlockKind.REASONING, BlockKind.REFUSAL]
 
@@ -93,9 +101,9 @@ Prose = Literal[BlockKind.TEXT, BlockKind.REASONING, BlockKind.REFUSAL]
 # --- read -----------------------------------------------------------------------------------------------------------
 
 
-def read_reply(body: bytes, choices: int = MAX_CHOICES, note: Note = unnoted) -> ModelReply:
-    """A whole answer, with at most so many `choices`. Raises `BackendFault` `upstream_invalid_response`, or the error
-    that the body holds."""
+def read_reply(body: bytes, choices: int = MAX_CHOICES, note: Note = ignore_note) -> ModelReply:
+    """Returns the reply in a whole answer. Raises `BackendFault` `upstream_invalid_response` if it cannot be read or
+    has more than `choices` choices, or the error that the body holds."""
     answer = read_answer(body)
     beside: Mapping[str, Any] = EMPTY
     if not answer.keys() <= KNOWN or answer.get("object") == "error":
@@ -103,13 +111,13 @@ def read_reply(body: bytes, choices: int = MAX_CHOICES, note: Note = unnoted) ->
         if error is not None:
             raise error
         beside = top_level(answer)
-    given = answer.get("choices")
-    if not isinstance(given, list) or not given or not _ONLY_OBJECTS.issuperset(map(type, given)):
+    wire_choices = answer.get("choices")
+    if not isinstance(wire_choices, list) or not wire_choices or not _ONLY_OBJECTS.issuperset(map(type, wire_choices)):
         raise unreadable("The model server's answer has no choices", answer)
-    ordered = _in_order(given, choices)
+    ordered = _in_order(wire_choices, choices)
     read = tuple([_read_choice(choice, note) for choice in ordered])
     if not any(choice.parts for choice in read) and any(map(_lacks_names, read, ordered)):
-        raise nameless()
+        raise nameless_call_fault()
     return ModelReply(
         id=text_of(answer.get("id")),
         model=text_of(answer.get("model")),
@@ -121,7 +129,7 @@ def read_reply(body: bytes, choices: int = MAX_CHOICES, note: Note = unnoted) ->
 
 
 def _in_order(choices: list[Mapping[str, Any]], most: int) -> list[Mapping[str, Any]]:
-    """The choices by their index, or as they come if two have the same; one that a server left out is empty."""
+    """Returns the choices by their index, or in their given order if two have the same; a missing one is empty."""
     if len(choices) == 1 and not choices[0].get("index"):
         return choices  # most answers
     if len(choices) > most:
@@ -138,7 +146,7 @@ def _read_choice(choice: Mapping[str, Any], note: Note) -> ReplyChoice:
         raise error
     message = choice.get("message")
     if not isinstance(message, dict):
-        message = {"content": choice.get("text")}  # the older text protocol
+        message = {"content": choice.get("text")}  # the legacy text protocol
     if message.keys() <= _PLAIN_MESSAGE and type(text := message.get("content")) is str:
         return ReplyChoice(
             (Text(text),) if text else (), _reason_of(choice, note), choice_extra(choice, EMPTY)
@@ -163,30 +171,30 @@ def _read_choice(choice: Mapping[str, Any], note: Note) -> ReplyChoice:
     if len(calls) > MAX_CALLS:
         raise too_many("calls", MAX_CALLS)
     reason = _reason_of(choice, note)
-    said = bool(choice.get("finish_reason"))
-    ended = said and reason in FinishReason.WHOLE
+    has_reason = bool(choice.get("finish_reason"))
+    ended = has_reason and reason in FinishReason.WHOLE
     uses = [_read_call(call, ended=ended) for call in calls if isinstance(call, dict)]
     named = [use for use in uses if use.name.strip(SPACE)]  # R29.2
     for _ in range(len(uses) - len(named)):
         note(NAMELESS, "")
-    whole = [use for use in named if said or not use.arguments.strip(SPACE) or not is_half(use)]
+    whole = [use for use in named if has_reason or not use.arguments.strip(SPACE) or not has_incomplete_arguments(use)]
     if named and not whole:
-        raise unfinished()
-    if reason not in FinishReason.WHOLE and any(map(is_half, whole)):
-        reason = of_cut(reason)
+        raise unfinished_call_fault()
+    if reason not in FinishReason.WHOLE and any(map(has_incomplete_arguments, whole)):
+        reason = cut_off_reason(reason)
     parts += whole
     return ReplyChoice(tuple(parts), reason, choice_extra(choice, without(rest, opaque)))
 
 
 def rest_of(value: Mapping[str, Any], known: frozenset[str]) -> Mapping[str, Any]:
-    """What is not modelled, and says something: neither null nor empty."""
+    """Returns the unmodelled fields with a value; null and empty ones are left out."""
     if value.keys() <= known:
         return EMPTY
     return {key: item for key, item in value.items() if key not in known and (item or item in (0, False))} or EMPTY
 
 
 def choice_extra(choice: Mapping[str, Any], message: Mapping[str, Any]) -> Extra:
-    """The `extra` of an answer; `message` is what is not modelled of its message."""
+    """Returns the `extra` of a choice; `message` holds the unmodelled fields of its message."""
     logprobs = choice.get("logprobs")
     extra: dict[str, Any] = {**probabilities(logprobs)} if logprobs else {}
     rest = EMPTY if choice.keys() <= CHOICE else rest_of(choice, CHOICE)
@@ -204,17 +212,19 @@ def _reason_of(choice: Mapping[str, Any], note: Note) -> str:
 
 
 def probabilities(logprobs: Any) -> Mapping[str, Any]:
-    """What a choice says of the probabilities of its tokens, as an `extra`; in the form of Chat also where it comes in
-    that of the older text protocol."""
+    """Returns the token probabilities of a choice as an `extra`, in Chat's form, also if they came in that of the
+    legacy text protocol."""
     if isinstance(logprobs, dict) and isinstance(tokens := logprobs.get("tokens"), list):
-        chances, others = (_padded(logprobs.get(key), len(tokens)) for key in ("token_logprobs", "top_logprobs"))
+        token_probabilities, others = (
+            _padded(logprobs.get(key), len(tokens)) for key in ("token_logprobs", "top_logprobs")
+        )
         logprobs = {
             "content": [
                 {
                     **_token(token, chance),
                     "top_logprobs": [_token(*one) for one in top.items()] if isinstance(top, dict) else [],
                 }
-                for token, chance, top in zip(tokens, chances, others, strict=True)
+                for token, chance, top in zip(tokens, token_probabilities, others, strict=True)
             ],
             "refusal": None,
         }
@@ -227,22 +237,23 @@ def _padded(values: Any, size: int) -> list[Any]:
 
 
 def _token(token: Any, chance: Any) -> dict[str, Any]:
-    """One token; its chance is null at the beginning of a text, which Chat cannot say."""
+    """Returns one token in Chat's form. The legacy protocol has null as the probability of a text's first token, which
+    Chat cannot express."""
     text = text_of(token)
     number = isinstance(chance, int | float) and not isinstance(chance, bool)
     return {"token": text, "logprob": chance if number else 0.0, "bytes": list(text.encode(errors="replace"))}
 
 
 def _lacks_names(choice: ReplyChoice, wire: Mapping[str, Any]) -> bool:
-    """Whether all that a choice has is calls without a name, which no limit cut off."""
+    """True if a choice consists of calls without a name only and was not cut off by a limit."""
     message = wire.get("message")
     called = isinstance(message, dict) and bool(message.get("tool_calls") or message.get("function_call"))
     return called and not choice.parts and choice.reason in FinishReason.WHOLE
 
 
 def _read_call(call: Mapping[str, Any], *, ended: bool) -> ToolUse:
-    """`ended`: its server says why the answer ended, and that is no limit. Else no arguments may be arguments that did
-    not come."""
+    """Returns the call in `call`. `ended`: the server sent a finish reason that is no limit. Otherwise empty arguments
+    may be arguments that did not arrive, so they stay empty."""
     call_id = text_of(call.get("id")) or new_call_id()
     custom = call.get("custom")
     if isinstance(custom, dict):
@@ -262,7 +273,7 @@ _CALLED: Final = frozenset({"name", "arguments", "input"})
 
 
 def reply_call_extra(call: Mapping[str, Any], kind: str) -> Extra:
-    """What a server says beside a call; its index is the gateway's own word."""
+    """Returns the unmodelled fields of a call, without its index, which the gateway sets itself."""
     inner = call.get(kind)
     if call.keys() <= CALL and (not isinstance(inner, dict) or inner.keys() <= _CALLED):
         return EMPTY  # most calls
@@ -270,13 +281,13 @@ def reply_call_extra(call: Mapping[str, Any], kind: str) -> Extra:
 
 
 def prose(source: Mapping[str, Any]) -> Iterator[tuple[Prose, str]]:
-    """The texts of a message or a delta, in the order of rule 3. Content parts other than text and thinking have no
-    place in a streamed answer and are not given."""
+    """Yields the texts of a message or a delta with their kinds, in the order of rule 3. Content parts other than text
+    and reasoning are left out."""
     for key in REASONING:
-        thought = source.get(key)
-        if thought and isinstance(thought, str):
-            yield BlockKind.REASONING, thought
-            break  # servers that fill two of them say the same in both
+        reasoning = source.get(key)
+        if reasoning and isinstance(reasoning, str):
+            yield BlockKind.REASONING, reasoning
+            break  # servers that fill two of them repeat the same text
     content = source.get("content")
     if isinstance(content, str):
         yield BlockKind.TEXT, content
@@ -299,51 +310,55 @@ def prose(source: Mapping[str, Any]) -> Iterator[tuple[Prose, str]]:
 
 
 def arguments_text(value: Any) -> str:
-    """The arguments of a call as text: servers send a string, an object, or nothing."""
+    """Returns the arguments of a call as text; servers send a string, an object, or nothing."""
     if value is None:
         return ""
     return value if isinstance(value, str) else dump(value).decode()
 
 
 def text_of(value: Any) -> str:
-    """`value` if it is a string, else nothing."""
+    """Returns `value` if it is a string, otherwise ""."""
     return value if isinstance(value, str) else ""
 
 
 def top_level(answer: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The top-level fields that are not modelled."""
+    """Returns the unmodelled top-level fields."""
     return rest_of(answer, KNOWN)
 
 
 def read_usage(usage: Any) -> Usage | None:
-    """Token counts. None if a server gives none, or such as cannot be. Where it gives one of the two and their sum, the
-    other is the difference."""
+    """Returns the token counts; None if a server sends none or impossible ones. If one of two counts and their sum are
+    given, the other is the difference."""
     if not isinstance(usage, dict):
         return None
-    given, written, total = usage.get("prompt_tokens"), usage.get("completion_tokens"), usage.get("total_tokens")
+    prompt_tokens, completion_tokens, total = (
+        usage.get("prompt_tokens"),
+        usage.get("completion_tokens"),
+        usage.get("total_tokens"),
+    )
     if type(total) is int:
-        if written is None and type(given) is int and total >= given:
-            written = total - given
-        elif given is None and type(written) is int and total >= written:
-            given = total - written
+        if completion_tokens is None and type(prompt_tokens) is int and total >= prompt_tokens:
+            completion_tokens = total - prompt_tokens
+        elif prompt_tokens is None and type(completion_tokens) is int and total >= completion_tokens:
+            prompt_tokens = total - completion_tokens
     if usage.keys() <= _TOTALS:
-        return usage_of(given, written)
+        return usage_of(prompt_tokens, completion_tokens)
     prompt = usage.get("prompt_tokens_details")
     completion = usage.get("completion_tokens_details")
     prompt = prompt if isinstance(prompt, dict) else {}
     completion = completion if isinstance(completion, dict) else {}
     return usage_of(
-        given,
-        written,
+        prompt_tokens,
+        completion_tokens,
         cached=prompt.get("cached_tokens"),
         stored=prompt.get("cache_write_tokens"),
-        thought=completion.get("reasoning_tokens"),
+        reasoning=completion.get("reasoning_tokens"),
         extra=scoped(PROTOCOL, rest_of_counts(usage, _COUNTS)),
     )
 
 
 def read_error(answer: Mapping[str, Any]) -> GatewayError | None:
-    """The error in a body or a frame, or None if it holds none. The server's message is kept, shortened (R10.8)."""
+    """Returns the error in a body or a frame, or None. It has the server's message, shortened (R10.8)."""
     error = answer.get("error")
     if not error and answer.get("object") == "error":
         error = answer
@@ -369,7 +384,7 @@ def read_error(answer: Mapping[str, Any]) -> GatewayError | None:
 
 
 def write_reply(reply: ModelReply, options: WriteOptions) -> bytes:
-    """The body of a whole answer (R7.1)."""
+    """Returns the body of a whole answer (R7.1)."""
     usage = reply.usage or Usage()
     body: dict[str, Any] = {
         "id": reply_id(reply.id),
@@ -389,7 +404,7 @@ def write_reply(reply: ModelReply, options: WriteOptions) -> bytes:
 
 
 def _write_choice(index: int, choice: ReplyChoice, options: WriteOptions) -> dict[str, Any]:
-    text = thoughts = refusal = ""
+    text = reasoning = refusal = ""
     uses: list[ToolUse] = []
     opaque: Mapping[str, Any] = EMPTY
     for part in choice.parts:
@@ -401,14 +416,14 @@ def _write_choice(index: int, choice: ReplyChoice, options: WriteOptions) -> dic
             opaque = joined(opaque, fields_of(part.extra, PROTOCOL)) if part.extra else opaque
             if not part.text:
                 continue
-            thoughts += part.text
+            reasoning += part.text
             if options.reasoning_field == "inline":
                 text += part.text.join(options.reasoning_tags)
         elif isinstance(part, Refusal):
             refusal += part.text
     message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": refusal or None}
-    if thoughts:
-        message |= dict.fromkeys(reasoning_keys(options.reasoning_field), thoughts)
+    if reasoning:
+        message |= dict.fromkeys(reasoning_keys(options.reasoning_field), reasoning)
     if opaque and options.reasoning_field != "drop":
         message |= opaque
     called = False
@@ -432,35 +447,35 @@ def _write_choice(index: int, choice: ReplyChoice, options: WriteOptions) -> dic
 
 
 def reasoning_keys(field: str) -> tuple[str, ...]:
-    """The keys of a message or delta that hold reasoning under `reasoning.field` (R7.8)."""
+    """Returns the keys of a message or delta that hold reasoning under `reasoning.field` (R7.8)."""
     return {"both": ("reasoning_content", "reasoning"), "inline": (), "drop": ()}.get(field, (field,))
 
 
 def finish_word(reason: str, called: bool, options: WriteOptions) -> str:
-    """The `finish_reason` of an answer that ended for `reason` and did or did not hold calls (R7.4, C18, C21)."""
+    """Returns the `finish_reason` of an answer that ended for `reason` and has calls or not (R7.4, C18, C21)."""
     if called:
         named = options.named_stop and options.request.tool_choice.mode == "named"
         return "stop" if named else "tool_calls"
-    return told(reason).chat
+    return finish_words(reason).chat
 
 
 def is_whole(use: ToolUse, reason: str) -> bool:
-    """Whether a call of an answer that ended for `reason` was not cut off (C18)."""
-    return reason in FinishReason.WHOLE or not is_half(use)
+    """True if a call of an answer that ended for `reason` was not cut off (C18)."""
+    return reason in FinishReason.WHOLE or not has_incomplete_arguments(use)
 
 
-def reply_id(given: str) -> str:
-    """The id of the answer: the backend's if it has OpenAI's form, else a new one."""
-    return given if given.startswith("chatcmpl-") else f"chatcmpl-{uuid4().hex}"
+def reply_id(answer_id: str) -> str:
+    """Returns the id of the answer: the backend's if it has OpenAI's form, otherwise a new one."""
+    return answer_id if answer_id.startswith("chatcmpl-") else f"chatcmpl-{uuid4().hex}"
 
 
 def passed(fields: Mapping[str, Any]) -> dict[str, str]:
-    """What of the fields that are not modelled stands in every chunk."""
+    """Returns the unmodelled fields that are repeated in every chunk."""
     return {key: whole(fields[key]) for key in PASSED if isinstance(fields.get(key), str)}
 
 
 def write_usage(usage: Usage) -> dict[str, Any]:
-    """The `usage` object, details included (R11.1)."""
+    """Returns the `usage` object with its details (R11.1)."""
     written: dict[str, Any] = {
         "prompt_tokens": usage.input_tokens,
         "completion_tokens": usage.output_tokens,

@@ -1,16 +1,16 @@
-"""Chat Completions requests: the client's JSON to `ModelRequest` (`request_writer.py` is the other way).
+"""Reader of Chat Completions requests: the client's JSON to `ModelRequest`. `request_writer.py` is the opposite
+direction.
 
 Rules:
 
-1. The shape (types, ranges, which field needs which) is checked here; what needs the route or the whole conversation
-   (ids that match, order, tool schemas, unsupported fields) is left to `toolwire.middlewares.validation`.
+1. The form (types, ranges, which field needs which) is checked here. Checks that need the route or the whole
+   conversation (matching ids, order, tool schemas, unsupported fields) are in `toolwire.middlewares.validation`.
 2. `null` for an optional field means absent.
-3. A message is read in one canonical order: reasoning, content, refusal, calls. Order between those kinds is the one
-   thing about a message that this protocol cannot express.
-4. What is read is written back, every field of it (`tests/protocols/test_nothing_is_lost.py`), but in one of several
-   forms that say the same: nested tools, calls in place of `function_call`, `max_tokens`, stop sequences in a list, a
-   single text as a string, thinking under `reasoning_content`, a refusal beside the content; what is the default is
-   left out.
+3. The parts of a message are read in one order: reasoning, content, refusal, calls. The protocol cannot express another
+   order of these kinds.
+4. All fields that are read are written back (`tests/protocols/test_nothing_is_lost.py`), in one of several equivalent
+   forms: nested tools, calls in place of `function_call`, `max_tokens`, stop sequences in a list, a single text as a
+   string, reasoning under `reasoning_content`, a refusal beside the content. Default values are left out.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from toolwire.model import (
     Image,
     Message,
     ModelRequest,
-    Opaque,
+    OpaquePart,
     Origin,
     Part,
     PlainMessages,
@@ -43,7 +43,7 @@ from toolwire.model import (
     scoped,
 )
 from toolwire.protocols.chat.opaque import OPAQUE, REASONING, opaque_of
-from toolwire.protocols.chat.unmodelled import CALL_FIELDS, PROTOCOL, call_extra, nestedrest_of, rest_of
+from toolwire.protocols.chat.unmodelled import CALL_FIELDS, PROTOCOL, call_extra, nested_rest_of, rest_of
 from toolwire.protocols.shared.request_schema import RequestSchema
 
 MODELLED: Final = frozenset(
@@ -53,11 +53,11 @@ MODELLED: Final = frozenset(
         "seed", "presence_penalty", "frequency_penalty", "n", "reasoning_effort", "top_k",
     }
 )  # fmt: skip
-"""Top-level fields that the model has a place for; all others go to `extra`."""
+"""Modelled top-level fields; all others go to `extra`."""
 
 
 SPEAKERS: Final = frozenset({"system", "developer", "user", "assistant"})
-"""Roles of messages that are no results of tools."""
+"""Roles of messages other than tool results."""
 
 
 _role_and_text: Final = itemgetter("role", "content")
@@ -92,7 +92,8 @@ _NONE: Final = ToolChoice("none")
 
 
 def code_of(param: str, general: str) -> str:
-    """The code that belongs to an error at `param` (R2; docs/reference/errors.md)."""
+    """Returns the error code for a mistake at the path `param` (R2; docs/reference/errors.md); `general` if the path
+    has no code of its own."""
     if param.startswith(("tools", "functions")):
         return "invalid_tool_schema"
     if param.startswith("tool_choice") or param == "function_call":
@@ -105,10 +106,11 @@ def code_of(param: str, general: str) -> str:
 
 
 def read_request(body: Mapping[str, Any], raw: bytes, shape: RequestSchema) -> ModelRequest:
-    """The request in `body`, whose bytes were `raw`. Raises `ClientFault` with the path of the first fault (R2)."""
+    """Returns the request in `body`, whose bytes were `raw`. Raises `ClientFault` with the path of the first mistake
+    (R2)."""
     listed: Any = body.get("tools")
     tools = known_set(listed, PROTOCOL)
-    # a known list was checked when it came first
+    # a known list of tools was checked when it first came
     shape.check(body if tools is None else {**body, "tools": None}, len(raw))
     messages = plain_messages(body["messages"])
     stream = body.get("stream") is True
@@ -119,7 +121,7 @@ def read_request(body: Mapping[str, Any], raw: bytes, shape: RequestSchema) -> M
         tools = new_set(listed, PROTOCOL, (_tool(tool, f"tools[{i}]", shape) for i, tool in enumerate(listed)))
     extra = EMPTY if body.keys() <= MODELLED else rest_of(body, MODELLED)
     top_k = body.get("top_k")
-    if top_k is not None and type(top_k) is not int:  # no field of the protocol, so nobody has checked it
+    if top_k is not None and type(top_k) is not int:  # not a field of the protocol, so the schema does not check it
         extra = {**extra, "top_k": top_k}
     if body.get("functions"):
         tools = ToolSet((*tools, *map(_legacy_function, body["functions"])))
@@ -163,7 +165,7 @@ def _read_sampling(body: Mapping[str, Any]) -> Sampling:
 
 
 def plain_messages(items: Iterable[Mapping[str, Any]]) -> PlainMessages | None:
-    """The `messages` of a body that fits its schema, if each is a role that speaks and a text; else None."""
+    """Returns the messages if each of these items (of a valid body) has only a role and a text; otherwise None."""
     read = []
     try:
         for item in items:
@@ -171,7 +173,7 @@ def plain_messages(items: Iterable[Mapping[str, Any]]) -> PlainMessages | None:
             if len(item) != 2 or type(text) is not str or role not in SPEAKERS:
                 return None
             read.append(Message(role, (Text(text),) if text else ()))
-    except KeyError:  # it has no content
+    except KeyError:  # the item has no content
         return None
     return PlainMessages(read)
 
@@ -189,7 +191,7 @@ def _read_messages(items: Iterable[Mapping[str, Any]], shape: RequestSchema) -> 
         content = _parts(item.get("content"))
         name = item.get("name")
         known = _MESSAGE_FIELDS
-        if role == "function":  # The deprecated form of a tool result; it answers the function_call before it.
+        if role == "function":  # the deprecated form of a tool result; it answers the function_call before it
             role, call_id = "tool", legacy_id or f"call_function{index}"
         else:
             call_id = item.get("tool_call_id") or ""
@@ -218,7 +220,7 @@ def _read_messages(items: Iterable[Mapping[str, Any]], shape: RequestSchema) -> 
 
 
 def _check_role_fields(item: Mapping[str, Any], role: str, path: str, shape: RequestSchema) -> None:
-    """Which fields a role must and must not have (R2.5, R2.6, R2.8)."""
+    """Checks which fields a role must and must not have (R2.5, R2.6, R2.8). Raises `ClientFault`."""
     if role != "assistant" and item.get("tool_calls"):
         raise ClientFault(
             f"Invalid '{path}.tool_calls': only an assistant message may have it, not role {quote(role)}.",
@@ -233,17 +235,17 @@ def _check_role_fields(item: Mapping[str, Any], role: str, path: str, shape: Req
         )
     if role == "tool" and not item.get("tool_call_id"):
         raise shape.missing(f"{path}.tool_call_id")
-    if item.get("content") is None and not (role == "assistant" and _says_something(item)):
+    if item.get("content") is None and not (role == "assistant" and _has_other_content(item)):
         raise shape.missing(f"{path}.content")
 
 
-def _says_something(item: Mapping[str, Any]) -> bool:
-    """Whether an assistant message without content is one that a client may replay."""
+def _has_other_content(item: Mapping[str, Any]) -> bool:
+    """True if an assistant message without content has another field with content, so that clients may send it back."""
     return any(item.get(key) for key in ("tool_calls", "function_call", "refusal", "audio", *REASONING, *OPAQUE))
 
 
 def _parts(content: str | Iterable[Mapping[str, Any]] | None) -> list[Part]:
-    """Content as parts; empty text is no part."""
+    """Returns the parts of a message's content; empty text is left out."""
     if not content:
         return []
     if isinstance(content, str):
@@ -260,10 +262,10 @@ def _parts(content: str | Iterable[Mapping[str, Any]] | None) -> list[Part]:
             case "image_url":
                 image = item["image_url"]
                 image = {"url": image} if isinstance(image, str) else image
-                rest = nestedrest_of(item, "image_url", image, _IMAGE_FIELDS)
+                rest = nested_rest_of(item, "image_url", image, _IMAGE_FIELDS)
                 parts.append(Image(image["url"], image.get("detail"), rest))
             case _:
-                parts.append(Opaque(PROTOCOL, item))
+                parts.append(OpaquePart(PROTOCOL, item))
     return parts
 
 
@@ -287,7 +289,7 @@ def _call(call: Mapping[str, Any]) -> ToolUse:
 
 
 def _tool(tool: Mapping[str, Any], path: str, shape: RequestSchema) -> ToolSpec:
-    """Nested or flat; the outer field wins if both hold a value (R3.1)."""
+    """Returns a tool from the nested or flat form; the outer field wins if both have a value (R3.1)."""
     kind = tool["type"]
     if kind not in ("function", "custom"):
         label = tool.get("name") or tool.get("server_label")
@@ -326,12 +328,12 @@ def _read_choice(body: Mapping[str, Any], tools: tuple[ToolSpec, ...]) -> ToolCh
         case {"type": "function" | "custom" as kind} if isinstance(inner := choice.get(kind), Mapping) and isinstance(
             name := inner.get("name"), str
         ):
-            return ToolChoice("named", name, extra=nestedrest_of(choice, kind, inner, CALL_FIELDS))
+            return ToolChoice("named", name, extra=nested_rest_of(choice, kind, inner, CALL_FIELDS))
         case {
             "type": "allowed_tools",
             "allowed_tools": {"mode": ("auto" | "required") as mode, "tools": list(allowed)},
         }:
-            rest = nestedrest_of(choice, "allowed_tools", choice["allowed_tools"], _ALLOWED_FIELDS)
+            rest = nested_rest_of(choice, "allowed_tools", choice["allowed_tools"], _ALLOWED_FIELDS)
             return ToolChoice(mode, allowed=tuple(_allowed(allowed, choice)), extra=rest)
         case _:
             raise _bad_choice(choice)
@@ -346,7 +348,7 @@ def _allowed(tools: Iterable[Any], choice: Any) -> Iterable[str]:
             case {"function": {"name": str(name)}} | {"custom": {"name": str(name)}} | {"name": str(name)}:
                 yield name
             case {"type": str(kind)} if kind not in ("function", "custom"):
-                pass  # A hosted tool: the gateway never offers it, so there is nothing to allow.
+                pass  # the gateway never offers hosted tools, so there is nothing to allow
             case _:
                 raise _bad_choice(choice)
 

@@ -1,11 +1,10 @@
-"""`ModelRequest` to the JSON of a Chat Completions request, for a chat backend.
+"""Writer of Chat Completions requests: `ModelRequest` to the JSON for a chat backend.
 
-Rules: those of `request.py`, which is the other way. What it cannot express, beyond its rule 3: `Text("")`, fields of
-other protocols, `ToolUse.item_id` and `namespace`,
-`ToolResult.is_error`, parts of other protocols (they become their JSON text inside a tool result and are left out
-elsewhere), empty arguments (they become `{}`), `constraint` (a backend writes it in its own words), `tool_choice` and
-`parallel_tool_calls` without tools, `Sampling.reasoning_budget`.
-Hosted tools and unknown parts are written back from what was received.
+The rules are those of `request.py`, the opposite direction. It cannot express, beyond rule 3 there: `Text("")`, fields
+of other protocols, `ToolUse.item_id` and `namespace`, `ToolResult.is_error`, parts of other protocols (JSON text inside
+a tool result, left out elsewhere), empty arguments (they become `{}`), `constraint` (backends write it in their own
+form), `tool_choice` and `parallel_tool_calls` without tools, `Sampling.reasoning_budget`. Hosted tools and unknown
+parts are written as they were received.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from toolwire.model import (
     Image,
     Message,
     ModelRequest,
-    Opaque,
+    OpaquePart,
     Part,
     PlainMessages,
     Reasoning,
@@ -42,7 +41,7 @@ from toolwire.scan._grammar import SPACE
 from toolwire.support.repeated_ids import as_written
 
 ID_CHARS: Final = 40
-"""Longest id of a call that OpenAI takes."""
+"""Maximum length of a call id at OpenAI."""
 
 
 _SAMPLED: Final = (
@@ -58,11 +57,11 @@ _SAMPLED: Final = (
     "top_k",
 )
 _sampled: Final = attrgetter(*_SAMPLED)
-_UNSAID: Final = _sampled(LIKE_SERVER)
+_UNSET: Final = _sampled(LIKE_SERVER)
 
 
 def write_request(request: ModelRequest) -> dict[str, Any]:
-    """The JSON object that asks a chat backend for the same."""
+    """Returns the JSON object of a request to a chat backend."""
     body: dict[str, Any] = {"model": request.model, "messages": write_messages(request.messages)}
     if request.tools:
         body["tools"] = [write_tool(tool) for tool in request.tools]
@@ -73,7 +72,7 @@ def write_request(request: ModelRequest) -> dict[str, Any]:
     sampling = request.sampling
     if sampling is not LIKE_SERVER:
         values = _sampled(sampling)
-        body.update(compress(zip(_SAMPLED, values, strict=True), map(ne, values, _UNSAID)))
+        body.update(compress(zip(_SAMPLED, values, strict=True), map(ne, values, _UNSET)))
         if sampling.stop:
             body["stop"] = list(sampling.stop)
     if request.response_format is not None:
@@ -85,14 +84,14 @@ def write_request(request: ModelRequest) -> dict[str, Any]:
         if wishes:
             body["stream_options"] = wishes
     for key, value in request.extra.items():
-        body.setdefault(key, value)  # what is modelled is said already
+        body.setdefault(key, value)  # modelled fields are already written
     return body
 
 
 def write_messages(messages: Iterable[Message]) -> list[dict[str, Any]]:
-    """The `messages` array. A message with tool results becomes one `tool` message each, before what else it holds.
-    Turns of the assistant of which nothing can be said here are left out."""
-    if type(messages) is PlainMessages:  # nearly always
+    """Returns the `messages` array. Each tool result of a message becomes a `tool` message before the rest of the
+    message. Assistant messages with nothing that Chat can express are left out."""
+    if type(messages) is PlainMessages:  # most conversations
         return [
             {"role": message.role, "content": text} for message, text in zip(messages, messages.texts(), strict=True)
         ]
@@ -109,15 +108,15 @@ def write_messages(messages: Iterable[Message]) -> list[dict[str, Any]]:
                 out.append(_write_result(part, message))
             else:
                 rest.append(part)
-        silent = role == "assistant" and not any(map(_can_be_said, rest))
+        silent = role == "assistant" and not any(map(_is_expressible, rest))
         if not parts or (rest and not silent):
             out.append(_write_message(message, rest))
     return out
 
 
-def _can_be_said(part: Part) -> bool:
-    """Whether something of a part reaches a chat backend."""
-    if isinstance(part, Opaque):
+def _is_expressible(part: Part) -> bool:
+    """True if a chat backend gets any of a part's content."""
+    if isinstance(part, OpaquePart):
         return part.protocol == PROTOCOL
     return not isinstance(part, Reasoning) or bool(part.text or fields_of(part.extra, PROTOCOL))
 
@@ -137,7 +136,7 @@ def _write_message(message: Message, parts: list[Part]) -> dict[str, Any]:
         for part in parts
         if isinstance(part, ToolUse)
     ]
-    thoughts = "".join(part.text for part in parts if isinstance(part, Reasoning))
+    reasoning = "".join(part.text for part in parts if isinstance(part, Reasoning))
     opaque: Mapping[str, Any] = EMPTY
     refusals = [part for part in parts if isinstance(part, Refusal) and not fields_of(part.extra, PROTOCOL)]
     content = [part for part in parts if not isinstance(part, (ToolUse, Reasoning)) and part not in refusals]
@@ -146,8 +145,8 @@ def _write_message(message: Message, parts: list[Part]) -> dict[str, Any]:
         written["name"] = message.name
     if refusals:
         written["refusal"] = "".join(part.text for part in refusals)
-    if thoughts:
-        written["reasoning_content"] = thoughts
+    if reasoning:
+        written["reasoning_content"] = reasoning
     for part in parts:
         if isinstance(part, Reasoning) and part.extra:
             opaque = joined(opaque, fields_of(part.extra, PROTOCOL))
@@ -157,8 +156,8 @@ def _write_message(message: Message, parts: list[Part]) -> dict[str, Any]:
 
 
 def _write_content(parts: Iterable[Part], *, json_text: bool = False) -> str | list[Any]:
-    """A string if it is one text (or nothing), else content parts. `json_text`: foreign values as compact JSON
-    (R4.2)."""
+    """Returns a string for a single text or no parts, otherwise content parts. `json_text`: parts of other protocols
+    are written as compact JSON (R4.2)."""
     written: list[Any] = []
     for part in parts:
         match part:
@@ -169,9 +168,9 @@ def _write_content(parts: Iterable[Part], *, json_text: bool = False) -> str | l
                 written.append(nest({"type": "image_url", "image_url": image}, "image_url", part.extra))
             case Refusal():
                 written.append({**fields_of(part.extra, PROTOCOL), "type": "refusal", "refusal": part.text})
-            case Opaque(protocol="chat"):
+            case OpaquePart(protocol="chat"):
                 written.append(part.payload)
-            case Opaque() if json_text:
+            case OpaquePart() if json_text:
                 written.append({"type": "text", "text": dump(part.payload).decode()})
             case _:
                 pass
@@ -183,7 +182,7 @@ def _write_content(parts: Iterable[Part], *, json_text: bool = False) -> str | l
 
 
 def write_call(call: ToolUse) -> dict[str, Any]:
-    """A finished call, in a message or in a reply. No arguments are `{}` (R7.3)."""
+    """Returns a complete call for a message or a reply. Empty arguments become `{}` (R7.3)."""
     written: dict[str, Any]
     if call.kind == "custom":
         written = {"id": call.call_id, "type": "custom", "custom": {"name": call.name, "input": whole(call.arguments)}}
@@ -194,12 +193,12 @@ def write_call(call: ToolUse) -> dict[str, Any]:
 
 
 def write_tool(tool: ToolSpec) -> dict[str, Any]:
-    """A tool definition in the nested shape, with all that was received in this protocol; a hosted one as it was
-    received in any."""
+    """Returns a tool definition in the nested form, with all fields received in this protocol. A hosted tool is written
+    as it was received in any protocol."""
     if tool.kind == "hosted":
         return dict(tool.received) or {"type": tool.name}
     received = fields_of(tool.extra, PROTOCOL)
-    if not received and tool.kind == "custom":  # in another protocol's words, its format would say nothing here
+    if not received and tool.kind == "custom":  # another protocol's form of its format would be invalid here
         inner = tool.received.get("custom")
         received = {"custom": inner} if isinstance(inner, Mapping) else EMPTY
     known = {"description": tool.description, "parameters": tool.parameters, "strict": tool.strict}
@@ -207,13 +206,14 @@ def write_tool(tool: ToolSpec) -> dict[str, Any]:
     rest = rest_of(inner if isinstance(inner, Mapping) else EMPTY, TOOL_FIELDS)
     body = {**rest, "name": tool.name, **{key: value for key, value in known.items() if value is not None}}
     outer = rest_of(received, TOOL_FIELDS | {"type", tool.kind})
-    if tool.kind == "custom" and not isinstance(inner, Mapping):  # it came flat: its format belongs to the tool itself
+    # it came in the flat form, in which `format` belongs to the tool itself
+    if tool.kind == "custom" and not isinstance(inner, Mapping):
         body, outer = {**outer, **body}, EMPTY
     return {**outer, "type": tool.kind, tool.kind: body}
 
 
 def write_choice(choice: ToolChoice, tools: Iterable[ToolSpec] = ()) -> Any:
-    """The wire form of `tool_choice`. `tools` tells custom tools from functions."""
+    """Returns the wire form of `tool_choice`. `tools` are needed to tell custom tools from functions."""
     custom = {tool.name for tool in tools if tool.kind == "custom"}
 
     def named(name: str) -> dict[str, Any]:

@@ -1,5 +1,4 @@
-"""Fields of Chat's messages and calls that the model has no place for: kept as they came, and put back in the same
-shape."""
+"""Unmodelled fields of Chat's messages and calls: stored in their original shape and written back in it."""
 
 from __future__ import annotations
 
@@ -12,15 +11,16 @@ PROTOCOL: Final = "chat"
 
 
 def rest_of(value: Mapping[str, Any], known: frozenset[str]) -> Mapping[str, Any]:
-    """What is not modelled. Nulls are absent (rule 2)."""
+    """Returns the unmodelled fields; null counts as absent (rule 2 of `request.py`)."""
     return {key: item for key, item in value.items() if key not in known and item is not None} or EMPTY
 
 
 CALL_FIELDS: Final = frozenset({"name", "arguments", "input"})
 
 
-def nestedrest_of(outer: Mapping[str, Any], key: str, inner: Mapping[str, Any], known: frozenset[str]) -> Extra:
-    """What is not modelled of an object that holds another one under `key`, of which `known` is: in the same shape."""
+def nested_rest_of(outer: Mapping[str, Any], key: str, inner: Mapping[str, Any], known: frozenset[str]) -> Extra:
+    """Returns the unmodelled fields of an object with another object `inner` under `key`, in the same shape; `known`
+    are the modelled fields of `inner`."""
     rest = {k: value for k, value in outer.items() if k not in (key, "type", "id") and value is not None}
     if inside := rest_of(inner, known):
         rest[key] = inside
@@ -28,7 +28,7 @@ def nestedrest_of(outer: Mapping[str, Any], key: str, inner: Mapping[str, Any], 
 
 
 def nest(written: dict[str, Any], key: str, extra: Extra) -> dict[str, Any]:
-    """The object with the fields that `nestedrest_of` has kept."""
+    """Returns the object `written` with the fields from `nested_rest_of` added."""
     fields = fields_of(extra, PROTOCOL)
     if not fields:
         return written
@@ -39,6 +39,6 @@ def nest(written: dict[str, Any], key: str, extra: Extra) -> dict[str, Any]:
 
 
 def call_extra(call: Mapping[str, Any], key: str) -> Extra:
-    """What is not modelled of a call whose name stands under `key`, in a request or in an answer."""
+    """Returns the unmodelled fields of a call whose name stands under `key`, in a request or in an answer."""
     inner = call.get(key)
-    return nestedrest_of(call, key, inner if isinstance(inner, Mapping) else EMPTY, CALL_FIELDS)
+    return nested_rest_of(call, key, inner if isinstance(inner, Mapping) else EMPTY, CALL_FIELDS)

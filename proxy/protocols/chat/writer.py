@@ -1,17 +1,17 @@
-"""Events to streamed Chat Completions answers, exactly as R7.5 to R7.10 say, because real clients break otherwise.
+"""Writer of streamed Chat Completions answers, exactly as R7.5 to R7.10 require, because real clients break otherwise.
 
 Rules:
 
-1. `id`, `type` and `name` of a call are sent once, in its opening chunk; `index` counts from 0 per answer.
-2. `finish_reason` comes in a chunk of its own, after everything else, and always.
-3. The stream ends with `[DONE]`, after a fault too; then nothing is written any more.
-4. Per delta the work is: look up the block, escape the text, join it with bytes made when the block was opened.
-5. What a stream adds up to is what `write_reply` writes for the same events. Hence text that is only whitespace is held
-   back while it may yet stand alone beside calls, and half a character until the other half has come.
+1. `id`, `type` and `name` of a call are sent once, in its opening chunk; `index` counts from 0 per choice.
+2. `finish_reason` is always sent, in a chunk of its own after everything else.
+3. The stream ends with `[DONE]`, also after a fault; nothing is written after it.
+4. The work per delta is: look up the block, escape the text, join it with bytes made when the block was opened.
+5. The whole stream equals what `write_reply` writes for the same events. So text that is only whitespace is held back
+   until other text follows (next to calls it is dropped), and half a character until the other half has come.
 
-What this protocol cannot say in a stream, besides the losses of `reply`: where one text block ends and the next
-begins (blocks of one kind that overlap run together), `Close.status` (a call that was cut off shows in `finish_reason`
-if there is no other, C18), and `extra` of blocks that are no calls.
+A stream of this protocol cannot express, besides the losses of `reply`: boundaries of text blocks (overlapping blocks
+of one kind run together), `Close.status` (a cut-off call shows in `finish_reason` if there is no other, C18), and
+`extra` of blocks other than calls.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ import orjson
 from toolwire.errors import GatewayError
 from toolwire.events import BlockKind, BlockStatus, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
 from toolwire.model import EMPTY, Extra, Usage, fields_of
-from toolwire.protocols.base import KEEPALIVE, TextFrame, WriteOptions
 from toolwire.protocols.chat.opaque import joined
 from toolwire.protocols.chat.reply import PASSED, finish_word, passed, reasoning_keys, reply_id, write_usage
 from toolwire.protocols.chat.unmodelled import PROTOCOL, nest
 from toolwire.protocols.shared.wire import dump, whole
+from toolwire.protocols.streams import KEEPALIVE, TextFrame, WriteOptions
 from toolwire.scan._grammar import SPACE
 
 DONE: Final = b"data: [DONE]\n\n"
 
 
 class ChatWriter:
-    """A `StreamWriter`."""
+    """A `StreamWriter` of chat chunks."""
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
-        self._answers: dict[int, _Answer] = {}
-        self._blocks: dict[int, _Block] = {}
+        self._answers: dict[int, _ChoiceWriter] = {}
+        self._blocks: dict[int, _BlockWriter] = {}
         self._ended = False
         self._usage_null = b',"usage":null' if options.request.include_usage else b""
-        self._identity: dict[str, Any] = {}  # what stands in every chunk, once the answer has begun,
-        self._head = b""  # and that as bytes
+        self._identity: dict[str, Any] = {}  # members of every chunk, set when the answer begins
+        self._head = b""  # the same members as bytes
         self._rest: Mapping[str, Any] = EMPTY
 
     def feed(self, events: Iterable[Event]) -> bytes:
-        """The frames for these events, possibly none."""
+        """Returns the frames for these events, possibly none."""
         out: list[bytes] = []
         for event in events:
             if self._ended:
@@ -66,7 +66,7 @@ class ChatWriter:
                     block = self._blocks.pop(event.block)
                     if event.extra:
                         block.learn(event.extra, out)
-                    if block.half:  # is none
+                    if block.half:  # the other half never came
                         block.put("\ufffd", None, out)
                     block.close(out, event.status)
                 case Finish():
@@ -83,11 +83,11 @@ class ChatWriter:
         return out[0] if len(out) == 1 else b"".join(out)
 
     def keepalive(self) -> bytes:
-        """A comment."""
+        """Returns a comment."""
         return KEEPALIVE
 
     def text_frame(self, block: int) -> TextFrame | None:
-        """See `TextWriter`."""
+        """Returns the frame around plain text of `block`, or None; see `TextWriter`."""
         known = self._blocks.get(block)
         key = None if known is None or self._ended else known.plain_key()
         if known is None or key is None:
@@ -96,7 +96,7 @@ class ChatWriter:
         return TextFrame(answer.head + b'{"%b":"' % key, b'"}' + answer.tail)
 
     def wrote(self, block: int, frames: int, text: str) -> None:
-        """See `TextWriter`: nothing follows from it."""
+        """Does nothing: chunks are not numbered; see `TextWriter`."""
 
     def _begin(self, response_id: str, extra: Mapping[str, Any]) -> None:
         self._identity = {
@@ -111,11 +111,11 @@ class ChatWriter:
         self._head = self._head_with(EMPTY)
 
     def _head_with(self, fields: Mapping[str, Any]) -> bytes:
-        """The beginning of a chunk, up to its choices, with more top-level fields."""
+        """Returns the beginning of a chunk, up to its choices, with additional top-level fields."""
         return b"data: " + dump({**fields, **self._identity})[:-1] + b',"choices":['
 
     def _foreign(self, payload: Any) -> bytes:
-        """A chunk that is not modelled, as it was received but with the identity of this stream (R7.5, R7.7)."""
+        """Returns an unmodelled chunk as it was received, with the identity of this stream (R7.5, R7.7)."""
         if isinstance(payload, dict) and "choices" in payload:
             if not self._head:
                 self._begin("", EMPTY)
@@ -126,17 +126,17 @@ class ChatWriter:
                 payload["usage"] = None
         return b"data: " + dump(payload) + b"\n\n"
 
-    def _answer(self, index: int) -> _Answer:
-        """The answer number `index`, of which nothing has been written."""
+    def _answer(self, index: int) -> _ChoiceWriter:
+        """Returns a new choice with this index."""
         if not self._head:
             self._begin("", EMPTY)
         place = b'{"index":%d,"delta":' % index
-        answer = self._answers[index] = _Answer(self._head + place, self._usage_null)
-        if self._rest:  # once, in the first chunk
+        answer = self._answers[index] = _ChoiceWriter(self._head + place, self._usage_null)
+        if self._rest:  # written once, in the first chunk
             answer.first, self._rest = self._head_with(self._rest) + place, EMPTY
         return answer
 
-    def _block(self, opened: Open, out: list[bytes]) -> _Block:
+    def _block(self, opened: Open, out: list[bytes]) -> _BlockWriter:
         answer = self._answers.get(opened.choice) or self._answer(opened.choice)
         match opened.kind:
             case BlockKind.TOOL_CALL:
@@ -145,12 +145,12 @@ class ChatWriter:
                 field = self._options.reasoning_field
                 opaque = EMPTY if field == "drop" else joined(fields_of(opened.extra, PROTOCOL), EMPTY)
                 if field == "inline":
-                    return _Inline(answer, self._options.reasoning_tags, opaque)
-                return _Thoughts(answer, reasoning_keys(field), opaque, shown=field != "drop")
+                    return _InlineReasoningBlock(answer, self._options.reasoning_tags, opaque)
+                return _ReasoningBlock(answer, reasoning_keys(field), opaque, shown=field != "drop")
             case BlockKind.REFUSAL:
-                return _Prose(answer, ("refusal",))
+                return _KeyedBlock(answer, ("refusal",))
             case BlockKind.TEXT:
-                return _Visible(answer)
+                return _TextBlock(answer)
 
     def _finish(self, finish: Finish, out: list[bytes]) -> None:
         self._ended = True
@@ -166,12 +166,12 @@ class ChatWriter:
 
 
 def error_frame(error: GatewayError) -> bytes:
-    """The in-band form of an error (R7.9)."""
+    """Returns the in-band form of an error (R7.9)."""
     return b"data: " + dump(error.envelope()) + b"\n\n"
 
 
-class _Answer:
-    """One choice: the bytes around its deltas, and what it has said so far."""
+class _ChoiceWriter:
+    """One choice: the bytes around its deltas, and what was already sent of it."""
 
     __slots__ = ("_usage_null", "blank", "called", "calls", "first", "head", "started", "tail")
 
@@ -180,12 +180,12 @@ class _Answer:
         self.tail = b',"logprobs":null,"finish_reason":null}]%b}\n\n' % usage_null
         self.started = False
         self.calls = 0
-        self.called = False  # some call is whole
+        self.called = False  # True once a complete call was sent
         self._usage_null = usage_null
-        self.blank: str | None = ""  # Whitespace held back (rule 5); None once anything else was visible.
+        self.blank: str | None = ""  # whitespace held back (rule 5); None once other text was sent
 
     def send(self, delta: bytes, out: list[bytes], extra: Mapping[str, Any] | None = None) -> None:
-        """A chunk with this delta."""
+        """Adds a chunk with this delta."""
         if not self.started:
             self.started = True
             content = b"null" if delta.startswith(b'{"tool_calls"') else b'""'
@@ -196,7 +196,8 @@ class _Answer:
         out.append(self.head + delta + tail)
 
     def finish(self, word: str, out: list[bytes], extra: Extra = EMPTY, head: bytes = b"") -> None:
-        """The last chunk, with what is said of the end. Whitespace is an answer only if there is no other."""
+        """Adds the last chunk, with `extra` of the choice. Whitespace that was held back is sent if there are no
+        calls."""
         if self.blank and not self.calls:
             self.send(b'{"content":%b}' % _escape(self.blank), out)
         if not self.started:
@@ -209,8 +210,8 @@ class _Answer:
 
 
 def _with_extra(delta: bytes, tail: bytes, extra: Extra, inside: str) -> tuple[bytes, bytes]:
-    """The bytes of a delta, and those behind it, with what is not modelled; of the delta itself that stands under
-    `inside`."""
+    """Returns the bytes of a delta, and those behind it, with the unmodelled fields in `extra`; the delta's own fields
+    are under the key `inside`."""
     if extra.get("logprobs"):
         tail = tail.replace(b'"logprobs":null', b'"logprobs":' + dump(extra["logprobs"]), 1)
     fields = fields_of(extra, PROTOCOL)
@@ -221,39 +222,39 @@ def _with_extra(delta: bytes, tail: bytes, extra: Extra, inside: str) -> tuple[b
     return delta, tail
 
 
-class _Block:
-    """An open block. `put` takes text, `close` gives what was still held back. `half` is half a character at the end of
-    what came."""
+class _BlockWriter:
+    """An open block. `put` writes text, `close` writes everything still held back. `half` is half a character at the
+    end of the text so far."""
 
     __slots__ = ("answer", "half")
 
-    def __init__(self, answer: _Answer) -> None:
+    def __init__(self, answer: _ChoiceWriter) -> None:
         self.answer = answer
         self.half = ""
 
     def joined(self, text: str) -> str:
-        """`text` behind the half that was kept back, without one at its own end, which is."""
+        """Returns `text` with the held-back half before it; half a character at its end is held back in turn."""
         text = self.half + text
         self.half = text[-1] if "\ud800" <= text[-1:] <= "\udbff" else ""
         return text[:-1] if self.half else text
 
     def put(self, text: str, extra: Mapping[str, Any] | None, out: list[bytes]) -> None:
-        """Write text that ends with a whole character."""
+        """Adds the frames of a text that ends with a whole character."""
         raise NotImplementedError  # each kind of block has its own place in a delta
 
     def plain_key(self) -> bytes | None:
-        """The key under which a delta stands alone, if nothing is to be done but to write it."""
+        """Returns the key under which plain text can be written without other work; None if there is other work."""
         return None
 
     def learn(self, extra: Extra, out: list[bytes]) -> None:
-        """What is said of the block at its end."""
+        """Stores or sends the `extra` from the end of the block."""
 
     def close(self, out: list[bytes], status: BlockStatus) -> None:
-        """The block is over."""
+        """Ends the block."""
 
 
-class _Visible(_Block):
-    """Visible text."""
+class _TextBlock(_BlockWriter):
+    """A block of visible text."""
 
     __slots__ = ()
 
@@ -271,12 +272,12 @@ class _Visible(_Block):
         return b"content" if self.answer.blank is None and not self.half else None
 
 
-class _Inline(_Visible):
-    """Reasoning inside the visible text, between tags."""
+class _InlineReasoningBlock(_TextBlock):
+    """A block of reasoning inside the visible text, between tags."""
 
     __slots__ = ("_opaque", "_opened", "_tags")
 
-    def __init__(self, answer: _Answer, tags: tuple[str, str], opaque: Mapping[str, Any]) -> None:
+    def __init__(self, answer: _ChoiceWriter, tags: tuple[str, str], opaque: Mapping[str, Any]) -> None:
         super().__init__(answer)
         self._tags = tags
         self._opened = False
@@ -299,12 +300,12 @@ class _Inline(_Visible):
             self.answer.send(dump(self._opaque), out)
 
 
-class _Prose(_Block):
-    """Reasoning or a refusal, under keys of its own; no key means it is left out."""
+class _KeyedBlock(_BlockWriter):
+    """A block of reasoning or a refusal, under keys of its own; without keys it is left out."""
 
     __slots__ = ("_keys",)
 
-    def __init__(self, answer: _Answer, keys: tuple[str, ...]) -> None:
+    def __init__(self, answer: _ChoiceWriter, keys: tuple[str, ...]) -> None:
         super().__init__(answer)
         self._keys = [dump(key) for key in keys]
 
@@ -318,12 +319,12 @@ class _Prose(_Block):
         return self._keys[0].strip(b'"') if plain else None
 
 
-class _Thoughts(_Prose):
-    """Reasoning, and behind it what only its server understands."""
+class _ReasoningBlock(_KeyedBlock):
+    """A block of reasoning, followed by its opaque fields."""
 
     __slots__ = ("_opaque", "_shown")
 
-    def __init__(self, answer: _Answer, keys: tuple[str, ...], opaque: Mapping[str, Any], *, shown: bool) -> None:
+    def __init__(self, answer: _ChoiceWriter, keys: tuple[str, ...], opaque: Mapping[str, Any], *, shown: bool) -> None:
         super().__init__(answer, keys)
         self._opaque = opaque
         self._shown = shown
@@ -337,12 +338,12 @@ class _Thoughts(_Prose):
             self.answer.send(dump(self._opaque), out)
 
 
-class _CallBlock(_Block):
-    """A call: its opening chunk at once, then its arguments."""
+class _CallBlock(_BlockWriter):
+    """A block of a call: its opening chunk is sent at once, then its arguments."""
 
     __slots__ = ("_empty", "_index", "_prefix", "_suffix")
 
-    def __init__(self, answer: _Answer, opened: Open, out: list[bytes]) -> None:
+    def __init__(self, answer: _ChoiceWriter, opened: Open, out: list[bytes]) -> None:
         super().__init__(answer)
         index = self._index = answer.calls
         answer.calls += 1

@@ -1,12 +1,13 @@
-"""How a conversation becomes one text, for model servers that know no roles.
+"""Chat templates: rendering a conversation as one text, for model servers without roles.
 
 Rules:
 
-1. What a message says cannot begin or end a turn: whatever a template writes around turns, and every control token that
-   is known of any model, gets a backslash behind its first character where it stands in a text
-   (`toolwire.formats.engine.escaping`). `ChatTemplate.markers` are all of these.
-2. Nothing is written before the first turn: servers put the token for the beginning of a text there by themselves.
-3. If the assistant speaks last its turn stays open, and the model goes on with it; else a turn of it is begun.
+1. Text in a message cannot begin or end a turn. Everything that a template writes around turns, and every control token
+   known of any model, gets a backslash after its first character where it occurs in a text
+   (`toolwire.formats.engine.escaping`). `ChatTemplate.markers` lists all of these.
+2. Nothing is written before the first turn: servers add the begin-of-text token themselves.
+3. If the last turn is the assistant's, it stays open and the model continues it; otherwise a new assistant turn is
+   begun.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from toolwire.formats.engine.templates import ALL
 
 LABELS: Final = ("System:", "User:", "Assistant:")
 _LABELLED: Final = tuple(f"\n{form(label)}" for label in LABELS for form in (str, str.lower, str.upper))
-"""How a turn begins in a text without control tokens."""
+"""Beginnings of a turn in a text without control tokens."""
 
 
-class Said(NamedTuple):
+class TemplateTurn(NamedTuple):
     """One turn: `role` is `system`, `user` or `assistant`."""
 
     role: str
@@ -33,24 +34,24 @@ class Said(NamedTuple):
 
 
 class ChatTemplate(Protocol):
-    """Writes conversations."""
+    """Interface of chat templates."""
 
     stops: tuple[str, ...]
-    """What ends the model's turn, as text."""
+    """Texts that end the model's turn."""
     markers: frozenset[str]
-    """What no text may hold."""
+    """Texts that must not occur in a message."""
 
-    def render(self, turns: Sequence[Said]) -> str:
-        """The text for these turns, which hold no markers, up to where the model goes on. Raises `ValueError` for a
-        conversation that cannot be written."""
+    def render(self, turns: Sequence[TemplateTurn]) -> str:
+        """Returns the text of these turns, which contain no markers, up to the point where the model continues. Raises
+        `ValueError` for a conversation that the template cannot write."""
 
 
 @dataclass(frozen=True, slots=True)
 class TurnTemplate(ChatTemplate):
-    """A template in which each turn stands between two texts: `around` has them by role. `between` two turns stands
-    more. `alternates`: user and assistant take turns, so neighbours are put together; `system` is a role of its own,
-    or what it says is put before the next words of the user. `open` is how a turn of the assistant begins. `trims`: no
-    turn ends with whitespace."""
+    """A template that writes each turn between two texts, which `around` has by role. `between` is written between two
+    turns. `alternates`: user and assistant must alternate, so neighbouring turns of one role are joined. `system` is
+    False if the template has no system role; system text is then put before the user's next text. `open` begins an
+    assistant turn. `trims`: whitespace at the end of each turn is removed."""
 
     around: Mapping[str, tuple[str, str]]
     open: str
@@ -61,28 +62,28 @@ class TurnTemplate(ChatTemplate):
     system: bool = True
     trims: bool = False
 
-    def render(self, turns: Sequence[Said]) -> str:
-        """See `ChatTemplate.render`."""
-        said = list(turns)
+    def render(self, turns: Sequence[TemplateTurn]) -> str:
+        """Returns the text of these turns; see `ChatTemplate.render`."""
+        written_turns = list(turns)
         if not self.system:
-            said = _with_system_in_user(said)
+            written_turns = _with_system_in_user(written_turns)
         if self.alternates:
-            said = _together(said)
-        last = len(said) - 1
+            written_turns = _together(written_turns)
+        last = len(written_turns) - 1
         written = []
-        for number, (role, text) in enumerate(said):
+        for number, (role, text) in enumerate(written_turns):
             before, after = self.around[role]
             unfinished = number == last and role == "assistant"
             turn = f"{before}{text}" if unfinished else f"{before}{text}{after}"
             written.append(turn.rstrip() if self.trims else turn)
-        if not said or said[-1].role != "assistant":
+        if not written_turns or written_turns[-1].role != "assistant":
             written.append(self.open)
         return self.between.join(written)
 
 
-def _with_system_in_user(turns: list[Said]) -> list[Said]:
-    """The turns, with what the system says before the next words of the user."""
-    out: list[Said] = []
+def _with_system_in_user(turns: list[TemplateTurn]) -> list[TemplateTurn]:
+    """Returns the turns with each system text put before the user's next text."""
+    out: list[TemplateTurn] = []
     waiting: list[str] = []
     for turn in turns:
         if turn.role == "system":
@@ -91,16 +92,16 @@ def _with_system_in_user(turns: list[Said]) -> list[Said]:
         if waiting:
             text = "\n\n".join(waiting)
             waiting.clear()
-            out.append(Said("user", f"{text}\n\n{turn.text}" if turn.role == "user" else text))
+            out.append(TemplateTurn("user", f"{text}\n\n{turn.text}" if turn.role == "user" else text))
             if turn.role == "user":
                 continue
         out.append(turn)
-    return [*out, Said("user", "\n\n".join(waiting))] if waiting else out
+    return [*out, TemplateTurn("user", "\n\n".join(waiting))] if waiting else out
 
 
-def _together(turns: list[Said]) -> list[Said]:
+def _together(turns: list[TemplateTurn]) -> list[TemplateTurn]:
     return [
-        Said(role, "\n\n".join(turn.text for turn in several))
+        TemplateTurn(role, "\n\n".join(turn.text for turn in several))
         for role, several in groupby(turns, key=lambda turn: turn.role)
     ]
 
@@ -151,12 +152,12 @@ TEMPLATES: Final[Mapping[str, TurnTemplate]] = {
         system=False,
     ),
 }
-"""By name. The texts are those that the models' publishers give."""
+"""Templates by name. Their texts are those that the models' publishers document."""
 
 
 def template_for(name: str | None, options: Mapping[str, Any]) -> ChatTemplate:
-    """The template of this name, or in this file; `plain` without a name. `options`: `bos_token` and `eos_token` of a
-    file. Raises `ValueError` for one that cannot be used."""
+    """Returns the template with this name, or in this file; `plain` without a name. `options`: `bos_token` and
+    `eos_token` for a file. Raises `ValueError` if it cannot be used."""
     if name is None:
         return PLAIN
     if name in TEMPLATES:
@@ -177,14 +178,15 @@ def template_for(name: str | None, options: Mapping[str, Any]) -> ChatTemplate:
 
 
 class Guard:
-    """Takes the meaning out of the markers of a template in texts that nobody has looked through."""
+    """Escapes the markers of a template in text that was not checked yet."""
 
     def __init__(self, markers: frozenset[str]) -> None:
         self._all = Escaping(markers)
         self._at_lines = Escaping([marker for marker in markers if marker.startswith("\n")])
 
     def text(self, pieces: Sequence[str], *, guarded: bool) -> str:
-        """The pieces as lines of one text. `guarded`: none holds a marker by itself."""
+        """Returns the pieces as lines of one text, without unescaped markers. `guarded`: single pieces contain none, so
+        only those across line breaks are escaped."""
         text = "\n".join(pieces)
         if not guarded:
             return self._all.without_bare(text)

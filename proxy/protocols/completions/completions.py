@@ -1,7 +1,7 @@
-"""The older text protocol (`/completions`), spoken towards backends that know no roles.
+"""The legacy text protocol (`/completions`), for backends that know no roles.
 
-It serves no clients: what they ask for at `/v1/completions` passes as it is (`toolwire.protocols.shared.passed`).
-Towards a backend a conversation becomes one text, by a template (`toolwire.protocols.completions.chat_templates`); by
+It has no client side: requests to `/v1/completions` are passed through (`toolwire.protocols.shared.passed`). For a
+backend, a conversation becomes one text, by a chat template (`toolwire.protocols.completions.chat_templates`); by
 default
 
     System: You are helpful.
@@ -10,12 +10,11 @@ default
 
     Assistant:
 
-One paragraph a message, `Role: text`, in order, and an open `Assistant:` at the end; the next `User:` stops the model
-(`own_stops`), unless the client's own sequences leave no room for it.
-If the last message is the assistant's, it is left open and the model goes on with it. Calls and results that were not
-already written as text by the route's format take the form of `prompt.flatten: bracket`, so none is lost. Reasoning of
-earlier turns is left out. What a message says cannot begin or end a turn: markers in it are escaped, by the injection,
-which knows what to undo in the answer, else here.
+Each message is one paragraph, `Role: text`, in order, with an open `Assistant:` at the end. The next `User:` stops the
+model (`own_stops`), unless the client's stop sequences leave no room for it. If the last message is the assistant's, it
+stays open and the model continues it. Calls and results that the route's format has not yet written as text take the
+form of `prompt.flatten: bracket`. Reasoning of earlier turns is dropped. Text in a message cannot begin or end a turn:
+its markers are escaped, by the injection middleware, which can undo it in the answer, or else here.
 """
 
 from __future__ import annotations
@@ -25,27 +24,39 @@ from typing import Any, Final
 
 from toolwire.config import BackendConfig
 from toolwire.errors import ClientFault
-from toolwire.model import Image, Message, ModelReply, ModelRequest, Opaque, Refusal, Text, ToolResult, ToolUse, Usage
-from toolwire.protocols.base import ServerSide, StreamReader, StreamWriter, WriteOptions
-from toolwire.protocols.chat.protocol import DONE, is_done, missing_end, says_nothing
+from toolwire.model import (
+    Image,
+    Message,
+    ModelReply,
+    ModelRequest,
+    OpaquePart,
+    Refusal,
+    Text,
+    ToolResult,
+    ToolUse,
+    Usage,
+)
+from toolwire.protocols.base import ServerSide
+from toolwire.protocols.chat.protocol import DONE, is_done, is_empty_frame, missing_end
 from toolwire.protocols.chat.reader import ChatReader
 from toolwire.protocols.chat.reply import read_reply, read_usage, write_reply
 from toolwire.protocols.chat.writer import ChatWriter
-from toolwire.protocols.completions.chat_templates import PLAIN, ChatTemplate, Guard, Said, template_for
+from toolwire.protocols.completions.chat_templates import PLAIN, ChatTemplate, Guard, TemplateTurn, template_for
 from toolwire.protocols.shared import openai
-from toolwire.protocols.shared.noise import Note, in_chat, of_frame, unnoted
+from toolwire.protocols.shared.noise import Note, ignore_note, in_chat, of_frame
 from toolwire.protocols.shared.numbers import MAX_CHOICES
 from toolwire.protocols.shared.wire import dump
+from toolwire.protocols.streams import StreamReader, StreamWriter, WriteOptions
 
 _ROLES: Final[Mapping[str, str]] = {"developer": "system", "tool": "user"}
-"""As templates know them."""
+"""Role of a message in templates."""
 _STOPS: Final = 4
-"""The protocol takes at most four stop texts."""
+"""The protocol allows at most four stop sequences."""
 
 
 class CompletionsProtocol(ServerSide):
-    """The text wire form. Its answers are read as those of chat are, whose frames differ only in holding a delta in
-    place of `text`: so what it has to write itself it writes as chat."""
+    """The server side of the text protocol. Its answers differ from those of chat only in `text` in place of a delta,
+    so the chat reader reads them, and what it has to write itself is written as chat."""
 
     name = "completions"
     path = "/completions"
@@ -64,18 +75,19 @@ class CompletionsProtocol(ServerSide):
         self._guard = Guard(template.markers)
 
     def configured(self, config: BackendConfig) -> CompletionsProtocol:
-        """With the template that the configuration names, and as many stop texts as it says."""
+        """Returns the protocol with the backend's chat template and number of stop sequences. Raises `ValueError` for
+        an unusable template."""
         template = template_for(config.template, config.options)
         return CompletionsProtocol(template, _STOPS if config.stop_sequences is None else config.stop_sequences)
 
     def headers(self, api_key: str | None) -> Mapping[str, str]:
-        """The key as bearer token."""
+        """Returns the key as a bearer token."""
         return openai.headers(api_key)
 
     def write_request(self, request: ModelRequest) -> dict[str, Any]:
-        """The JSON object with the conversation as `prompt`. Raises `ClientFault` `unsupported_content` for images.
-        What is not modelled is left out, or in results JSON (R8.2, R4.2). Tools are not
-        written: in prompt mode they stand in the text already."""
+        """Returns the JSON object with the conversation as `prompt`. Parts that are not modelled are dropped, or
+        written as JSON in results (R8.2, R4.2). Tools are not written: in prompt mode they are in the text already.
+        Raises `ClientFault` `unsupported_content` for images."""
         sampling = request.sampling
         stop = list(sampling.stop)
         stop += self.own_stops if len(stop) + len(self.own_stops) <= self.stops else ()
@@ -97,49 +109,49 @@ class CompletionsProtocol(ServerSide):
         body = {key: value for key, value in fields.items() if value is not None}
         return {**body, **_with_number(request.extra)}
 
-    def read_reply(self, body: bytes, *, choices: int = MAX_CHOICES, note: Note = unnoted) -> ModelReply:
-        """A whole answer. Raises `BackendFault`, or the error that the body holds."""
+    def read_reply(self, body: bytes, *, choices: int = MAX_CHOICES, note: Note = ignore_note) -> ModelReply:
+        """Returns the reply in the body of a whole answer. Raises `BackendFault`, or the error that the body holds."""
         return read_reply(body, choices, note)
 
-    def reader(self, *, frame_bytes: int, choices: int = MAX_CHOICES, note: Note = unnoted) -> StreamReader:
-        """A reader for one streamed answer; the frames are those of chat but for `text` in place of a delta."""
+    def reader(self, *, frame_bytes: int, choices: int = MAX_CHOICES, note: Note = ignore_note) -> StreamReader:
+        """Returns a reader for one streamed answer."""
         return ChatReader(frame_bytes, choices, note)
 
     def writer(self, options: WriteOptions) -> StreamWriter:
-        """Writes a stream that `reader` reads."""
+        """Returns a writer of streams that `reader` can read."""
         return ChatWriter(options)
 
     def write_reply(self, reply: ModelReply, options: WriteOptions) -> bytes:
-        """A body that `read_reply` reads."""
+        """Returns a body that `read_reply` can read."""
         return write_reply(reply, options)
 
-    def says_nothing(self, name: str | None, data: bytes) -> bool:
-        """Empty text."""
-        return self.left_out(name, data) is not None or says_nothing(name, data)
+    def is_empty_frame(self, name: str | None, data: bytes) -> bool:
+        """True for a frame with empty text."""
+        return self.left_out(name, data) is not None or is_empty_frame(name, data)
 
     def left_out(self, name: str | None, data: bytes) -> str | None:
-        """See `ServerSide.left_out`."""
+        """Returns the kind of noise of a frame, or None; see `ServerSide.left_out`."""
         return of_frame(in_chat, name, data)
 
     def is_end(self, name: str | None, data: bytes) -> bool:
-        """`[DONE]`."""
+        """True for `[DONE]`."""
         return is_done(data)
 
     def missing_end(self, tail: bytes) -> bytes | None:
-        """Some servers leave out `[DONE]`: a finish reason says as much."""
+        """Returns `[DONE]` for a stream that ended after a finish reason, as some servers' do; otherwise None."""
         return missing_end(tail)
 
     def read_usage(self, usage: Any) -> Usage | None:
-        """Counts in this protocol's words."""
+        """Returns the token counts in this protocol's object; None if it holds none."""
         return read_usage(usage)
 
     def read_refusal(self, body: bytes) -> tuple[str, str | None]:
-        """OpenAI's error envelope, and what servers write in its place."""
+        """Returns message and code of OpenAI's error object, or of the forms that other servers use."""
         return openai.read_refusal(body)
 
 
 def _with_number(extra: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Here `logprobs` is how many alternatives are wanted for each token."""
+    """Returns the parameters with `logprobs` as a number: here it is the number of alternatives for each token."""
     wanted = extra.get("logprobs")
     if not isinstance(wanted, bool):
         return extra
@@ -150,11 +162,11 @@ def _with_number(extra: Mapping[str, Any]) -> Mapping[str, Any]:
 def render_transcript(
     messages: Iterable[Message], template: ChatTemplate = PLAIN, *, guard: Guard | None = None, guarded: bool = False
 ) -> str:
-    """The conversation as one text. `guarded`: see `ModelRequest`. Raises `ClientFault` `unsupported_content` for
-    images, and `invalid_message_order` for a conversation that the template refuses."""
+    """Returns the conversation as one text. `guarded`: see `ModelRequest`. Raises `ClientFault`: `unsupported_content`
+    for images, `invalid_message_order` for a conversation that the template refuses."""
     guard = guard or Guard(template.markers)
     turns = [
-        Said(_ROLES.get(message.role, message.role), guard.text(_pieces(message), guarded=guarded))
+        TemplateTurn(_ROLES.get(message.role, message.role), guard.text(_pieces(message), guarded=guarded))
         for message in messages
     ]
     try:
@@ -168,7 +180,7 @@ def render_transcript(
 
 
 def _pieces(message: Message) -> list[str]:
-    """The lines of a message."""
+    """Returns the lines of a message."""
     pieces = []
     for part in message.parts:
         match part:
@@ -186,7 +198,7 @@ def _pieces(message: Message) -> list[str]:
                     param="messages",
                     hint="Leave out images.",
                 )
-            case Opaque() if message.role == "tool":
+            case OpaquePart() if message.role == "tool":
                 pieces.append(dump(part.payload).decode())
             case _:
                 pass

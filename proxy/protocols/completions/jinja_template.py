@@ -1,12 +1,12 @@
-"""Chat templates in files, as models are published with them. Needs `jinja2` (the extra `templates`).
+"""Chat templates in Jinja files, as models are published with them. Needs `jinja2` (the extra `templates`).
 
 Rules:
 
-1. A template runs in jinja2's immutable sandbox: it sees strings, and no object of the gateway. It is the operator's
-   file, so it is trusted to end.
-2. A message is its role and one text. Tools and calls stand in the texts already.
-3. What a template writes itself is no matter of its variables: the words in it, and the control tokens in these, are
-   markers that no text may hold. A role that it writes as a variable is one at the beginning of a line.
+1. A template runs in jinja2's immutable sandbox: it gets strings only, no object of the gateway. It is the operator's
+   file, so it is trusted to terminate.
+2. A message is a role and one text. Tools and calls are in the texts already.
+3. All literal text of a template (its words and their control tokens) becomes markers, which must not occur in
+   messages. Roles that it writes from a variable are escaped at the beginning of a line.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from jinja2 import TemplateError, nodes
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from toolwire.formats.engine.templates import ALL
-from toolwire.protocols.completions.chat_templates import PLAIN, ChatTemplate, Said
+from toolwire.protocols.completions.chat_templates import PLAIN, ChatTemplate, TemplateTurn
 
 _TOKEN: Final = re.compile(r"<[|｜][^<>|｜\s]{1,40}[|｜]>|<[/\w:]{1,40}>|\[/?[A-Z_]{2,40}\]|<<?/?[A-Z_]{2,40}>>?")
-"""What looks like a control token."""
+"""Pattern of texts that look like a control token."""
 _WORDS: Final = re.compile(r"[^\w\s]")
 _LEAST: Final = 3
-"""Shorter words of a template are no markers by themselves."""
+"""Minimum length of a template's word to become a marker."""
 
 _ENDS: Final = ("<|im_end|>", "<|eot_id|>", "<|eot|>", "<|end|>", "<end_of_turn>", "<turn|>", "<|return|>", "</s>")
-"""What ends the model's turn in the templates of well-known models."""
+"""Ends of the model's turn in the templates of well-known models."""
 
 
 class JinjaTemplate(ChatTemplate):
-    """The template in `source`. Raises `ValueError` if it is none."""
+    """A Jinja template with the text `source`. Raises `ValueError` if it cannot be parsed."""
 
     def __init__(self, source: str, *, bos_token: str = "", eos_token: str | None = None) -> None:
         environment = ImmutableSandboxedEnvironment(
@@ -46,7 +46,7 @@ class JinjaTemplate(ChatTemplate):
             words = set(_words(environment.parse(source)))
             self._template = environment.from_string(source)
         except TemplateError as error:
-            raise ValueError(f"the template is none: {error}") from error
+            raise ValueError(f"not a valid template: {error}") from error
         tokens = {token for word in words for token in _TOKEN.findall(word)}
         self.stops = tuple(end for end in _ENDS if end in tokens)[:1]
         if eos_token is None:
@@ -56,23 +56,23 @@ class JinjaTemplate(ChatTemplate):
         shown = {word for word in words if len(word) >= _LEAST and _WORDS.search(word)}
         own = {token for token in (bos_token, eos_token) if token}
         self.markers = ALL.union(PLAIN.markers, tokens, shown, own)
-        self._given = {"bos_token": bos_token, "eos_token": eos_token, "tools": None, "documents": None}
+        self._variables = {"bos_token": bos_token, "eos_token": eos_token, "tools": None, "documents": None}
 
-    def render(self, turns: Sequence[Said]) -> str:
-        """See `ChatTemplate.render`. A turn of the assistant at the end stays open."""
-        said = list(turns)
-        rest = said.pop().text if said and said[-1].role == "assistant" else ""
-        messages = [{"role": role, "content": text} for role, text in said]
+    def render(self, turns: Sequence[TemplateTurn]) -> str:
+        """Returns the text of these turns; see `ChatTemplate.render`. A last turn of the assistant stays open."""
+        rendered = list(turns)
+        rest = rendered.pop().text if rendered and rendered[-1].role == "assistant" else ""
+        messages = [{"role": role, "content": text} for role, text in rendered]
         try:
-            return self._template.render(messages=messages, add_generation_prompt=True, **self._given) + rest
+            return self._template.render(messages=messages, add_generation_prompt=True, **self._variables) + rest
         except TemplateError as error:
             raise ValueError(str(error) or type(error).__name__) from error
-        except Exception as error:  # whatever an expression of the template raises
+        except Exception as error:  # expressions of a template may raise anything
             raise ValueError(f"{type(error).__name__}: {error}") from error
 
 
 def _words(parsed: nodes.Template) -> Iterator[str]:
-    """What a template can write by itself: line by line, without the whitespace around."""
+    """Yields the literal text of a template, line by line and stripped."""
     for data in parsed.find_all(nodes.TemplateData):
         yield from filter(None, map(str.strip, data.data.split("\n")))
     for constant in parsed.find_all(nodes.Const):

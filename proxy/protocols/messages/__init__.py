@@ -1,1 +1,1 @@
-"""Anthropic Messages: see `protocol`."""
+"""The protocol Anthropic Messages: see `protocol`."""

@@ -1,17 +1,17 @@
-"""Content blocks of Messages and parts of the model, both ways: in requests, in whole answers, at the edges of streamed
-blocks.
+"""Conversion between content blocks of Messages and parts of the model, in both directions: in requests, whole answers
+and the edges of streamed blocks.
 
 Rules:
 
-1. Total: a block that this table does not name is `Opaque`. A client's blocks had their shape checked; of a server's
-   anything may be missing.
-2. What a block says beside is its part's `extra` under `messages`, and written back. Null is absent.
-3. Text that is empty and of which nothing is said is no part: servers refuse such a block.
-4. A document that is plain text is text for everybody; its block is put together again for this protocol.
-5. A thought that the gateway signed, or nobody, is shown to no server.
+1. Everything is accepted: an unknown block is `OpaquePart`. A client's blocks had their form checked; in a
+   server's block any field may be missing.
+2. Unmodelled fields of a block are its part's `extra` under `messages`, and are written back. Null counts as absent.
+3. Empty text without other fields is left out: servers refuse such a block.
+4. A plain text document is text in other protocols; for this protocol its block is restored.
+5. Reasoning that the gateway signed, or that has no signature, is not sent to servers.
 
-What cannot be expressed: `Image.detail`, `ToolUse.item_id`, fields and parts of other protocols (in a
-result the latter are their JSON text).
+It cannot express: `Image.detail`, `ToolUse.item_id`, fields and parts of other protocols (in a result such parts become
+JSON text).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from toolwire.model import (
     EMPTY,
     Extra,
     Image,
-    Opaque,
+    OpaquePart,
     Part,
     Reasoning,
     Refusal,
@@ -53,19 +53,19 @@ _PLAIN: Final = frozenset({"type", "media_type", "data"})
 PART_FIELDS: Final = frozenset(
     {"cache_control", "citations", "caller", "document", "source", "title", "context", TOOLSET}
 )
-"""What a part may have beside that every server knows."""
+"""Additional fields of a part that every server knows."""
 _DATA_URL: Final = re.compile(r"data:([^;,]*);base64,(.*)", re.DOTALL)
 
 
 def rest_of(value: Mapping[str, Any], known: frozenset[str]) -> Mapping[str, Any]:
-    """What is not modelled. Nulls are absent."""
+    """Returns the unmodelled fields; null counts as absent."""
     if value.keys() <= known:
         return EMPTY
     return {key: item for key, item in value.items() if key not in known and item is not None} or EMPTY
 
 
 def block_extra(block: Mapping[str, Any], known: frozenset[str]) -> Extra:
-    """What a block says beside."""
+    """Returns the `extra` with a block's unmodelled fields."""
     return scoped(PROTOCOL, rest_of(block, known))
 
 
@@ -73,7 +73,8 @@ def block_extra(block: Mapping[str, Any], known: frozenset[str]) -> Extra:
 
 
 def read_content(content: Any, names: Mapping[str, str] = EMPTY) -> tuple[Part, ...]:
-    """Content, a string or blocks, as parts. `names` are the tools of earlier calls, by id."""
+    """Returns the parts of a message's content, which is a string or a list of blocks. `names` are the tools of earlier
+    calls, by call id."""
     if isinstance(content, str):
         return (Text(content),) if content else ()
     blocks = content if isinstance(content, list) else ()
@@ -82,7 +83,7 @@ def read_content(content: Any, names: Mapping[str, str] = EMPTY) -> tuple[Part, 
 
 
 def read_block(block: Mapping[str, Any], names: Mapping[str, str] = EMPTY) -> Part | None:
-    """One block; None if it says nothing."""
+    """Returns the part of one block; None if it is empty."""
     match block:
         case {"type": "text", "text": str(text)}:
             extra = block_extra(block, TEXT)
@@ -109,11 +110,11 @@ def read_block(block: Mapping[str, Any], names: Mapping[str, str] = EMPTY) -> Pa
             shown = {**block, "source": rest_of(source, frozenset({"data"}))}
             return Text(text, {PROTOCOL: {"document": shown}})
         case _:
-            return Opaque(PROTOCOL, block)
+            return OpaquePart(PROTOCOL, block)
 
 
 def arguments_of(value: Any) -> str:
-    """The `input` of a call as text. A server may have written it as one."""
+    """Returns the `input` of a call as JSON text. Some servers send it as text already."""
     if isinstance(value, str) and is_object(value):
         return value
     return "{}" if value is None else dump(value).decode()
@@ -130,16 +131,16 @@ def _image_extra(block: Mapping[str, Any], source: Mapping[str, Any], known: fro
 
 
 def write_content(blocks: list[Mapping[str, Any]]) -> Any:
-    """Blocks as content: a single bare text as a string."""
+    """Returns blocks as content: a single plain text becomes a string."""
     if len(blocks) == 1 and blocks[0].keys() == TEXT and blocks[0]["type"] == "text":
         return blocks[0]["text"]
     return blocks
 
 
 def request_blocks(parts: Iterable[Part]) -> Iterator[Mapping[str, Any]]:
-    """The blocks of a message for a server: nothing that it would refuse."""
+    """Yields the blocks of a message for a server, without those that servers refuse."""
     for part in parts:
-        if isinstance(part, Reasoning) and not _is_a_servers(part):
+        if isinstance(part, Reasoning) and not _has_server_signature(part):
             continue
         if isinstance(part, Text | Refusal) and not part.text.strip(SPACE) and not fields_of(part.extra, PROTOCOL):
             continue
@@ -149,14 +150,14 @@ def request_blocks(parts: Iterable[Part]) -> Iterator[Mapping[str, Any]]:
 
 
 def write_block(part: Part, name: Callable[[str], str] = wire_id) -> Mapping[str, Any] | None:
-    """One block; None for what has no place here. `name` gives the ids of calls."""
+    """Returns the block of a part; None if the protocol cannot express it. `name` makes the wire ids of calls."""
     match part:
         case Text():
             return _write_text(part)
         case Refusal():
             return {"type": "text", "text": whole(part.text), **fields_of(part.extra, PROTOCOL)}
         case Reasoning():
-            return write_thought(part)
+            return write_reasoning(part)
         case ToolUse():
             fields = call_fields(part.namespace, part.extra)
             return {"type": "tool_use", "id": name(part.call_id), "name": part.name, "input": input_of(part), **fields}
@@ -164,14 +165,14 @@ def write_block(part: Part, name: Callable[[str], str] = wire_id) -> Mapping[str
             return _write_result(part, name)
         case Image():
             return _write_image(part)
-        case Opaque(protocol="messages", payload=Mapping() as block) if "type" in block:
+        case OpaquePart(protocol="messages", payload=Mapping() as block) if "type" in block:
             return block
         case _:
             return None
 
 
 def call_fields(group: str | None, extra: Extra) -> Mapping[str, Any]:
-    """Fields of a `tool_use` beside the call. A call of a toolset names the toolset and its caller."""
+    """Returns the additional fields of a `tool_use` block. A call of a toolset gets the toolset's name and a caller."""
     fields = fields_of(extra, PROTOCOL)
     return fields if group is None or TOOLSET in fields else {"caller": {"type": "direct"}, TOOLSET: group, **fields}
 
@@ -186,8 +187,8 @@ def _write_text(part: Text) -> Mapping[str, Any]:
     return {"type": "text", "text": whole(part.text), **fields}
 
 
-def write_thought(part: Reasoning) -> Mapping[str, Any]:
-    """A thought, signed by the gateway if no server did."""
+def write_reasoning(part: Reasoning) -> Mapping[str, Any]:
+    """Returns the block of reasoning, signed by the gateway if no server signed it."""
     fields = fields_of(part.extra, PROTOCOL)
     if "data" in fields and not part.text:
         return {"type": "redacted_thinking", **fields}
@@ -195,8 +196,8 @@ def write_thought(part: Reasoning) -> Mapping[str, Any]:
     return {"type": "thinking", "thinking": text, "signature": signature_of(text), **fields}
 
 
-def _is_a_servers(part: Reasoning) -> bool:
-    """Whether a Messages server made a thought, and wants to see it again."""
+def _has_server_signature(part: Reasoning) -> bool:
+    """True if reasoning has the signature of a Messages server, which needs it back."""
     fields = fields_of(part.extra, PROTOCOL)
     return "data" in fields or ("signature" in fields and not is_own_signature(fields["signature"]))
 
@@ -206,7 +207,7 @@ def _write_result(result: ToolResult, name: Callable[[str], str]) -> Mapping[str
     blocks: list[Mapping[str, Any]] = []
     for part in result.parts:
         block = write_block(part, name)
-        if block is None and isinstance(part, Opaque):
+        if block is None and isinstance(part, OpaquePart):
             block = {"type": "text", "text": dump(part.payload).decode()}
         if block is not None:
             blocks.append(block)
@@ -221,18 +222,18 @@ def _write_image(image: Image) -> Mapping[str, Any]:
     fields = fields_of(image.extra, PROTOCOL)
     inside = fields.get("source")
     inside = inside if isinstance(inside, Mapping) else EMPTY
-    found = _DATA_URL.fullmatch(image.url)
+    match = _DATA_URL.fullmatch(image.url)
     source = (
         {"type": "url", "url": image.url}
-        if found is None
-        else {"type": "base64", "media_type": found[1], "data": found[2]}
+        if match is None
+        else {"type": "base64", "media_type": match[1], "data": match[2]}
     )
     return {**fields, "type": "image", "source": {**source, **inside}}
 
 
 def input_of(use: ToolUse) -> Any:
-    """The arguments of a call as the object that they have to be. What is none stands under `input`, as free text does
-    where it is taught."""
+    """Returns the arguments of a call as an object. Anything else is put under `input`, the key under which free text
+    is taught to models."""
     if use.kind == "custom":
         return {"input": whole(use.arguments)}
     if not use.arguments.strip(SPACE):
@@ -245,10 +246,10 @@ def input_of(use: ToolUse) -> Any:
 
 
 def is_object(text: str) -> bool:
-    """Whether arguments begin as an object does."""
+    """True if arguments begin like an object."""
     return text.lstrip(SPACE).startswith("{")
 
 
 def as_object(text: str, custom: bool) -> str:
-    """Arguments that are no object, as the text of one: what `input_of` says of them."""
+    """Returns arguments that are not an object as the JSON text of one, see `input_of`."""
     return dump(input_of(ToolUse("", "", text, "custom" if custom else "function"))).decode()

@@ -1,8 +1,9 @@
-"""Tools that a Messages conversation finds, adds and takes away (R28.1).
+"""Tools that are found, added and removed in the course of a Messages conversation (R28.1).
 
-A tool with `defer_loading` is on offer once a `tool_reference` in a result names it. A message of the system may add a
-tool (`tool_addition`: one of `tools`, or a definition) and take one away (`tool_removal`). What holds at the end of the
-conversation is offered. What the server finds and adds itself (its own search, tools of MCP servers) is its affair.
+A tool with `defer_loading` is on offer after a `tool_reference` in a result names it. A system message may add a tool
+(`tool_addition`: one of `tools`, or a definition) and remove one (`tool_removal`). The tools at the end of the
+conversation are offered. Tools that the server itself finds and adds (by its own search, or from MCP servers) are left
+to the server.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ ADDITION: Final = "tool_addition"
 REMOVAL: Final = "tool_removal"
 REFERENCE: Final = "tool_reference"
 _SEARCHES: Final = "tool_search_tool"
-"""How the types of the server's own searches begin."""
+"""Prefix of the types of the server's own searches."""
 
 _Change = tuple[str, bool, Mapping[str, Any] | None]
-"""The name of a tool, whether it is on offer from here on, and its definition, if it has one here."""
+"""The name of a tool, whether it is on offer from here on, and its definition, if there is one here."""
 
 
 def in_force(
@@ -29,12 +30,12 @@ def in_force(
     messages: Iterable[Mapping[str, Any]],
     read: Callable[[Mapping[str, Any]], tuple[ToolSpec, ...]],
 ) -> tuple[ToolSpec, ...]:
-    """The tools that are on offer at the end of the conversation; the same object if it changes nothing. `read` reads a
+    """Returns the tools on offer at the end of the conversation; the same object if nothing changes. `read` reads a
     definition."""
     deferred = {prompt_name(tool) for tool in tools if tool.received.get("defer_loading") is True}
     if len(deferred) == len(tools) or any(_is_search(tool) for tool in tools if deferred):
-        deferred = set()  # the server finds them, or nobody could
-    changes = list(_changes(messages, found=bool(deferred)))
+        deferred = set()  # the server finds them, or no search tool could
+    changes = list(_changes(messages, with_results=bool(deferred)))
     if not deferred and not changes:
         return tools
     known = {prompt_name(tool): tool for tool in tools}
@@ -50,7 +51,7 @@ def in_force(
 
 
 def without_changes(message: Mapping[str, Any]) -> Any:
-    """The content of a message, of one of the system without what it says of tools."""
+    """Returns the content of a message; that of a system message without its tool changes."""
     content = message["content"]
     if message["role"] != "system" or isinstance(content, str):
         return content
@@ -61,22 +62,22 @@ def _is_search(tool: ToolSpec) -> bool:
     return tool.kind == "hosted" and str(tool.received.get("type")).startswith(_SEARCHES)
 
 
-def _changes(messages: Iterable[Mapping[str, Any]], *, found: bool) -> Iterator[_Change]:
-    """The changes that the messages make, in order; those of results only where `found`."""
+def _changes(messages: Iterable[Mapping[str, Any]], *, with_results: bool) -> Iterator[_Change]:
+    """Yields the tool changes of the messages, in order; those in results only if `found`."""
     for message in messages:
         content = message["content"]
         if isinstance(content, str):
             continue
         if message["role"] == "system":
             for block in content:
-                yield from _said(block)
-        elif found and message["role"] == "user":
+                yield from _system_changes(block)
+        elif with_results and message["role"] == "user":
             for block in content:
                 if block.get("type") == "tool_result":
-                    yield from _found(block.get("content"))
+                    yield from _result_changes(block.get("content"))
 
 
-def _said(block: Mapping[str, Any]) -> Iterator[_Change]:
+def _system_changes(block: Mapping[str, Any]) -> Iterator[_Change]:
     kind, tool = block.get("type"), block.get("tool")
     if kind not in (ADDITION, REMOVAL) or not isinstance(tool, Mapping):
         return
@@ -87,7 +88,7 @@ def _said(block: Mapping[str, Any]) -> Iterator[_Change]:
         yield name, kind == ADDITION, defined or None
 
 
-def _found(content: Any) -> Iterator[_Change]:
+def _result_changes(content: Any) -> Iterator[_Change]:
     for part in content if isinstance(content, list) else ():
         if part.get("type") == REFERENCE and isinstance(name := part.get("tool_name"), str):
             yield name, True, None

@@ -1,12 +1,12 @@
-"""The tools of Messages that the client runs (R28.5): by their types, with what the typed models of the `anthropic`
-package and the published pages say of them.
+"""The client-run tools of Messages by type (R28.5), with descriptions and parameters from the typed models of the
+`anthropic` package and the published pages.
 
 Rules:
 
-1. A type is the name of a family and a version. A version that is not listed counts as the listed one before it, so a
-   new one is taught as the newest that is known.
-2. A toolset is one entry of `tools` and many tools: each is a `ToolSpec` in the namespace by which its calls are known
-   (`toolset_name`).
+1. A type is the name of a family and a version. An unlisted version counts as the latest listed one before it, so a new
+   version is taught like the newest known one.
+2. A toolset is one entry of `tools` and stands for many tools: each is a `ToolSpec` in the namespace that its calls
+   name (`toolset_name`).
 """
 
 from __future__ import annotations
@@ -245,17 +245,17 @@ VERSIONS: Final[Mapping[str, Mapping[str, Published]]] = {
         "20251124": _computer(f"{_ACTIONS} zoom", {**_FIELDS, **_REGION}),
     },
 }
-"""Families and versions of single tools."""
+"""Single tools by family and version."""
 TOOLSETS: Final[Mapping[str, tuple[Published, ...]]] = {"computer": _COMPUTER_SET, "browser": _BROWSER_SET}
-"""Toolsets, by the `toolset_name` of their calls."""
+"""Toolsets by the `toolset_name` of their calls."""
 
 
 def client_tools(tool: Mapping[str, Any]) -> tuple[ToolSpec, ...]:
-    """The functions that a tool of the client stands for; none if it is not listed."""
-    found = _TYPE.fullmatch(str(tool.get("type")))
-    if found is None:
+    """Returns the functions that a client tool stands for; none if its type is not listed."""
+    match = _TYPE.fullmatch(str(tool.get("type")))
+    if match is None:
         return ()
-    family, version = found[1], found[2]
+    family, version = match[1], match[2]
     if family.endswith("_toolset"):
         return tuple(_members(tool, family.removesuffix("_toolset")))
     versions = sorted(VERSIONS[family])

@@ -1,5 +1,5 @@
-"""Errors and limits in Messages' words: types by status, the envelope, what a server's error means, and what of a limit
-is left.
+"""Errors and limits of Messages: error types by status, the error object, the meaning of a server's error, and headers
+of remaining limits.
 
 Source: R13.1 and the table of types in Anthropic's reference.
 """
@@ -19,7 +19,7 @@ from toolwire.protocols.shared.in_band import fault_of, status_in
 from toolwire.protocols.shared.wire import dump, shorten
 
 OVERLOADED: Final = 529
-"""The status that says `overloaded` here."""
+"""The status of `overloaded` in this protocol."""
 
 _TYPES: Final[Mapping[int, str]] = {
     401: "authentication_error",
@@ -32,7 +32,7 @@ _TYPES: Final[Mapping[int, str]] = {
     OVERLOADED: "overloaded_error",
 }
 _DETAILS: Final[Mapping[str, str]] = {"previous_response_not_found": "thread_not_found"}
-"""What the SDK looks for in `details.error_code`."""
+"""Values of `details.error_code`, which the SDK looks for."""
 _CODES: Final[Mapping[str, str]] = {
     "overloaded_error": "overloaded",
     "timeout_error": "upstream_timeout",
@@ -47,12 +47,13 @@ _CLIENTS: Final[Mapping[str, str]] = {
 
 
 def status_of(error: GatewayError) -> int:
-    """The HTTP status that an error has here."""
+    """Returns the HTTP status of an error in this protocol."""
     return OVERLOADED if error.code == "overloaded" else error.status
 
 
 def error_object(error: GatewayError) -> dict[str, Any]:
-    """The `error` of an envelope, or of an event. A field that the message does not name is put in front of it."""
+    """Returns the `error` of an error body or event. If the message does not name the field in `param`, the field is
+    put before it."""
     status = status_of(error)
     kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
     if error.code == "context_length_exceeded":
@@ -63,12 +64,12 @@ def error_object(error: GatewayError) -> dict[str, Any]:
     return written if details is None else {**written, "details": {"error_code": details}}
 
 
-def overflow_message(said: str) -> str:
-    """A context overflow in Anthropic's words, by which Claude Code compacts the conversation, or asks for a shorter
-    answer (R28.6). `said` is the server's own message; it stays where it names no counts."""
-    counts = overflow.read_overflow(said)
+def overflow_message(message: str) -> str:
+    """Returns a server's message about a context overflow in Anthropic's words, after which Claude Code compacts the
+    conversation, or asks for a shorter answer (R28.6). A message without token counts keeps its text."""
+    counts = overflow.read_overflow(message)
     if counts is None:
-        return said if "prompt is too long" in said else f"prompt is too long: {said}"
+        return message if "prompt is too long" in message else f"prompt is too long: {message}"
     if counts.prompt > counts.window or not counts.output:
         return f"prompt is too long: {counts.prompt} tokens > {counts.window} maximum"
     return (
@@ -78,12 +79,12 @@ def overflow_message(said: str) -> str:
 
 
 def write_error(error: GatewayError, request_id: str) -> bytes:
-    """The envelope (R13.1)."""
+    """Returns the body of an error answer (R13.1)."""
     return dump({"type": "error", "error": error_object(error), "request_id": request_id})
 
 
 def write_limits(allowances: Sequence[Allowance], now: float) -> dict[str, str]:
-    """See `ClientSide.write_limits`."""
+    """Returns Anthropic's `anthropic-ratelimit-*` headers; see `ClientSide.write_limits`."""
     return {
         f"anthropic-ratelimit-{allowance.kind}-{what}": value
         for allowance in allowances
@@ -96,27 +97,27 @@ def write_limits(allowances: Sequence[Allowance], now: float) -> dict[str, str]:
 
 
 def read_error(value: Mapping[str, Any]) -> GatewayError | None:
-    """The error in a body or in a frame, None if it holds none. The server's message is kept, shortened (R10.8)."""
+    """Returns the error in a body or a frame; None if it holds none. It has the server's message, shortened (R10.8)."""
     error = value.get("error")
     if not error and value.get("type") != "error":
         return None
     kind = text_of(error.get("type")) if isinstance(error, dict) else ""
-    said = text_of(error.get("message")) if isinstance(error, dict) else text_of(error)
-    message = shorten(said) or f"The model server reported {quote(error)}."
+    text = text_of(error.get("message")) if isinstance(error, dict) else text_of(error)
+    message = shorten(text) or f"The model server reported {quote(error)}."
     if overflow.is_overflow(message):
         return ClientFault(message, code="context_length_exceeded", param="messages")
-    given = error if isinstance(error, dict) else {}
+    fields = error if isinstance(error, dict) else {}
     fault: GatewayError
     if kind in _CLIENTS:
         fault = ClientFault(message, code=_CLIENTS[kind], transient=kind == "rate_limit_error")
     elif kind in _CODES or kind == "api_error":
         fault = BackendFault(message, code=_CODES.get(kind), transient=kind in ("overloaded_error", "api_error"))
     else:
-        return fault_of(given, message)
-    fault.upstream_status = status_in(given)
+        return fault_of(fields, message)
+    fault.upstream_status = status_in(fields)
     return fault
 
 
 def read_refusal(body: bytes) -> tuple[str, str | None]:
-    """See `ServerSide.read_refusal`: the envelope has its message where OpenAI's has it."""
+    """Returns message and code of an error body, whose message is where OpenAI's is; see `ServerSide.read_refusal`."""
     return openai.read_refusal(body)

@@ -1,10 +1,11 @@
-"""Ids of calls as Messages has them, and signatures of thoughts. Pure functions: nothing is remembered.
+"""Call ids of Messages, and signatures of reasoning. Pure functions without state.
 
 Rules:
 
-1. `wire_id` is injective: two calls never get one id. Its image has only letters that Anthropic's servers take.
-2. What a Messages server gave out stays as it is. What a client gives back says itself what it was (`read_id`), but
-   for digests.
+1. `wire_id` is injective: two calls never get the same id. Its results contain only characters that Anthropic's servers
+   accept.
+2. Ids from a Messages server stay unchanged. An id from a client shows what it was before (`read_id`), unless it is a
+   digest.
 """
 
 from __future__ import annotations
@@ -16,32 +17,32 @@ from typing import Final
 from uuid import uuid4
 
 MOST_CHARS: Final = 200
-"""Ids that would become longer are digested: clients have to be able to give them back (R2.7)."""
+"""Maximum length of an id. Longer ones are digested, because clients must be able to send them back (R2.7)."""
 
 _OURS: Final = re.compile(r"call_([0-9a-f]{32})")
 _OURS_ON_WIRE: Final = re.compile(r"toolu_([0-9a-f]{32})")
 _SAFE: Final = re.compile(r"[a-zA-Z0-9_-]+")
 _PREFIX: Final = "toolu_"
 _MARK: Final = "toolu_-"
-"""No server gives out an id that begins so. Behind it stands a safe id as it is, or `-e` and the bytes of any, or `-d`
-and a digest."""
+"""Prefix that no server uses. After it comes a safe id unchanged, or `-e` and the encoded bytes of any id, or `-d` and
+a digest."""
 
 _SIGNED: Final = b64encode(b"toolwire\x01").decode()
-"""The beginning of the gateway's own signatures: nine bytes, so that it ends where a letter does."""
+"""Prefix of the gateway's own signatures: nine bytes, so that it ends at a base64 character."""
 
 
 def new_message_id() -> str:
-    """A fresh id for an answer."""
+    """Returns a new id for an answer."""
     return f"msg_{uuid4().hex}"
 
 
-def message_id(given: str) -> str:
-    """The id of an answer: the server's if it has this protocol's form, else a new one."""
-    return given if given.startswith("msg_") and _SAFE.fullmatch(given) else new_message_id()
+def message_id(answer_id: str) -> str:
+    """Returns the id of an answer: the server's if it has this protocol's form, otherwise a new one."""
+    return answer_id if answer_id.startswith("msg_") and _SAFE.fullmatch(answer_id) else new_message_id()
 
 
 def wire_id(call_id: str) -> str:
-    """The id under which a client gets to know a call."""
+    """Returns the id under which clients get a call."""
     if (own := _OURS.fullmatch(call_id)) is not None:
         return _PREFIX + own[1]
     foreign = call_id.startswith(_PREFIX) and len(call_id) > len(_PREFIX)
@@ -51,8 +52,8 @@ def wire_id(call_id: str) -> str:
 
 
 def read_id(call_id: str) -> str:
-    """The id that a call had before a client got to know it, if it can be told: the server that wrote it gets it back
-    (R28.6). The gateway's own stay as clients have them."""
+    """Returns the id that a call had before `wire_id`, so that the server that made it gets it back (R28.6); the id
+    itself if that is unknown (digests) or it is the gateway's own."""
     written = call_id.removeprefix(_MARK)
     if written == call_id or not written or written.startswith("-d"):
         return call_id
@@ -60,20 +61,20 @@ def read_id(call_id: str) -> str:
         return written if not written.startswith("-") else call_id
     raw = written[len("-e") :].encode()
     try:
-        found = urlsafe_b64decode(raw + b"=" * (-len(raw) % 4)).decode("utf-8", "surrogatepass")
+        decoded = urlsafe_b64decode(raw + b"=" * (-len(raw) % 4)).decode("utf-8", "surrogatepass")
     except ValueError:
         return call_id
-    return found if found and wire_id(found) == call_id else call_id
+    return decoded if decoded and wire_id(decoded) == call_id else call_id
 
 
-def given_id(call_id: str) -> str:
-    """The gateway's own id of a call, if a client's is what became of one."""
+def gateway_call_id(call_id: str) -> str:
+    """Returns the gateway's own call id if `call_id` is its form in this protocol; otherwise `call_id`."""
     shown = _OURS_ON_WIRE.fullmatch(call_id)
     return call_id if shown is None else f"call_{shown[1]}"
 
 
 def server_id(call_id: str) -> str:
-    """The id under which a server is told of a call: as it is, if it takes its letters. Injective too."""
+    """Returns the id of a call for a server: unchanged if it has only accepted characters. Injective too."""
     return call_id if _fits(call_id) and not call_id.startswith(f"{_MARK}-") else _encoded(call_id)
 
 
@@ -100,28 +101,29 @@ def _base64(raw: bytes) -> str:
 
 
 class Signing:
-    """Signs a thought that comes in pieces: the same for the same text. Its text has whole characters only."""
+    """Signature of reasoning that comes in pieces; it depends only on the whole text. The pieces contain whole
+    characters only."""
 
     def __init__(self) -> None:
         self._digest = blake2b(digest_size=24)
 
     def take(self, text: str) -> None:
-        """More of it."""
+        """Adds a piece."""
         self._digest.update(text.encode())
 
     @property
     def signature(self) -> str:
-        """That of all that was taken."""
+        """The signature of all pieces so far."""
         return _SIGNED + b64encode(self._digest.digest()).decode()
 
 
 def signature_of(text: str) -> str:
-    """What the gateway signs a thought with."""
+    """Returns the gateway's signature of a reasoning text."""
     signing = Signing()
     signing.take(text)
     return signing.signature
 
 
 def is_own_signature(signature: object) -> bool:
-    """Whether the gateway made a signature. No server takes those."""
+    """True if the gateway made a signature. Servers do not accept those."""
     return isinstance(signature, str) and signature.startswith(_SIGNED)

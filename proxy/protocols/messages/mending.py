@@ -1,4 +1,4 @@
-"""Odd Messages requests, mended (`toolwire.protocols.shared.mending`)."""
+"""Mending of odd Messages requests (`toolwire.protocols.shared.mending`)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from toolwire.tolerances import ARGUMENTS
 
 
 def mended(body: Mapping[str, Any], mending: Mending) -> dict[str, Any]:
-    """The body with the fields of its messages as the reader takes them."""
+    """Returns the body with the odd fields of its messages repaired, so that the reader accepts them; notes each in
+    `mending`."""
     messages: Any = body.get("messages")
     messages = list(messages) if isinstance(messages, list) else messages
     for at, message in objects(messages):
@@ -32,10 +33,10 @@ def _block(block: dict[str, Any], mending: Mending) -> dict[str, Any]:
     return block
 
 
-def _input(given: Any, mending: Mending) -> Any:
-    """The arguments of a call, which are an object here: one that was written as text is that object."""
-    if given is None or isinstance(given, dict):
-        return given
-    mending.tell(ARGUMENTS)
-    text = given if isinstance(given, str) else dump(given).decode()
+def _input(value: Any, mending: Mending) -> Any:
+    """Returns the arguments of a call as an object; an object written as text is parsed."""
+    if value is None or isinstance(value, dict):
+        return value
+    mending.note(ARGUMENTS)
+    text = value if isinstance(value, str) else dump(value).decode()
     return load(text if is_object(text) else object_of(text))

@@ -1,12 +1,13 @@
-"""Anthropic Messages, read and written, towards clients and towards backends.
+"""The protocol Anthropic Messages, between clients and the gateway and between the gateway and model servers.
 
-`MessagesProtocol` is both halves (`base.ClientSide`, `base.ServerSide`); each method is one pure function or one small
-state machine of a module beside this one, usable without the server (R4.6).
+`MessagesProtocol` is both halves (`base.ClientSide`, `base.ServerSide`). Each method is a pure function or a small
+state machine from a module beside this one, usable without the server (R4.6).
 
-`blocks.py` content blocks · `request.py` requests in · `request_writer.py` requests out · `reply.py` whole answers and
-shared words · `reader.py` streams in · `writer.py` streams out, with `streamed.py` for the blocks in them · `errors.py`
-errors · `ids.py` ids and signatures · `changing_tools.py` tools that come and go in a conversation. What the protocol
-cannot express stands in their docstrings; what goes where, in docs/adr/0030.
+`blocks.py` converts content blocks; `request.py` reads requests, `request_writer.py` writes them; `reply.py` reads and
+writes whole answers and holds what whole and streamed answers share; `reader.py` reads streams, `writer.py` writes
+them, with `streamed.py` for their blocks; `errors.py` errors; `ids.py` ids and signatures; `changing_tools.py` tools
+that come and go in a conversation. Their docstrings list what the protocol cannot express; docs/adr/0030 explains the
+mapping.
 """
 
 from __future__ import annotations
@@ -18,18 +19,10 @@ from typing import Any, Final
 from toolwire.errors import GatewayError
 from toolwire.formats.engine.toolset import note, note_of
 from toolwire.model import ModelReply, ModelRequest, ToolSpec, Usage, fields_of
-from toolwire.protocols.base import (
-    Allowance,
-    ClientSide,
-    ListedModel,
-    ServerSide,
-    StreamReader,
-    StreamWriter,
-    WriteOptions,
-)
+from toolwire.protocols.base import Allowance, ClientSide, ListedModel, ServerSide
 from toolwire.protocols.messages.blocks import PART_FIELDS, PROTOCOL
 from toolwire.protocols.messages.errors import read_refusal, status_of, write_error, write_limits
-from toolwire.protocols.messages.ids import given_id
+from toolwire.protocols.messages.ids import gateway_call_id
 from toolwire.protocols.messages.mending import mended
 from toolwire.protocols.messages.reader import MessagesReader
 from toolwire.protocols.messages.reply import read_reply, read_usage, thinking_of, write_reply
@@ -39,21 +32,22 @@ from toolwire.protocols.messages.streamed import frame
 from toolwire.protocols.messages.writer import MessagesWriter
 from toolwire.protocols.shared import openai
 from toolwire.protocols.shared.mending import Mending
-from toolwire.protocols.shared.noise import Note, in_messages, of_frame, unnoted
+from toolwire.protocols.shared.noise import Note, ignore_note, in_messages, of_frame
 from toolwire.protocols.shared.numbers import MAX_CHOICES
 from toolwire.protocols.shared.request_schema import RequestSchema
 from toolwire.protocols.shared.wire import dump, load
+from toolwire.protocols.streams import StreamReader, StreamWriter, WriteOptions
 
 EARLY: Final = "fine-grained-tool-streaming"
-"""The beta that asks for input while it comes: what its name begins with."""
+"""Prefix of the beta that asks for streamed arguments."""
 VERSION: Final = "2023-06-01"
-"""Of the wire form that is written here."""
+"""Version of the wire form that is written here."""
 
 _STOPPED: Final = (b'"stop_reason":"', b'"stop_reason": "')
 
 
 class MessagesProtocol(ClientSide, ServerSide):
-    """The Messages wire form. Holds nothing but the compiled request schema, which is made on first use."""
+    """The client side and server side of Messages. Its only state is the compiled request schema, made on first use."""
 
     name = PROTOCOL
     path = "/messages"
@@ -66,7 +60,7 @@ class MessagesProtocol(ClientSide, ServerSide):
         "stream": True,
     }
     instructs_anywhere = False
-    tells_stop = True
+    reports_stop_sequence = True
     client_header = "anthropic-version"
     id_header = "request-id"
     field_headers = HEADERS
@@ -92,119 +86,119 @@ class MessagesProtocol(ClientSide, ServerSide):
     # --- towards clients --------------------------------------------------------------------------------------------
 
     def read_request(self, body: Mapping[str, Any], raw: bytes) -> ModelRequest:
-        """The request in `body`, the parsed JSON of `raw`. Raises `ClientFault` with `param` (R14.1)."""
+        """Returns the request in `body`, the parsed JSON of `raw`. Raises `ClientFault` with `param` (R14.1)."""
         return read_request(body, raw, self._shape)
 
     def mended(self, body: Mapping[str, Any], mending: Mending) -> Mapping[str, Any]:
-        """See `ClientSide.mended`."""
+        """Returns a refused body with its odd fields mended; see `ClientSide.mended`."""
         return mended(body, mending)
 
     def writer(self, options: WriteOptions) -> StreamWriter:
-        """A writer for one streamed answer (R14.3)."""
+        """Returns a writer for one streamed answer (R14.3)."""
         return MessagesWriter(options)
 
     def write_reply(self, reply: ModelReply, options: WriteOptions) -> bytes:
-        """The body of a whole answer (R14.2)."""
+        """Returns the body of a whole answer (R14.2)."""
         return write_reply(reply, options)
 
     def write_error(self, error: GatewayError, request_id: str) -> bytes:
-        """Anthropic's error envelope (R13.1)."""
+        """Returns Anthropic's error object (R13.1)."""
         return write_error(error, request_id)
 
     def status_of(self, error: GatewayError) -> int:
-        """529 says `overloaded` here (R17.9)."""
+        """Returns the status of an error; that of `overloaded` is 529 (R17.9)."""
         return status_of(error)
 
     def write_limits(self, allowances: Sequence[Allowance], now: float) -> Mapping[str, str]:
-        """Anthropic's headers: when all is there again they say as a time of day."""
+        """Returns Anthropic's headers, with the time of day at which everything is available again."""
         return write_limits(allowances, now)
 
     def read_counted(self, body: Mapping[str, Any], raw: bytes) -> ModelRequest:
-        """Without a limit, which says nothing about what is counted."""
+        """Returns the request in a body posted to `count_path`, which needs no `max_tokens`."""
         return self.read_request({"max_tokens": 1, **body}, raw)
 
     def write_models(self, models: Sequence[ListedModel], *, for_codex: bool = False) -> bytes:
-        """Anthropic's list of models, on one page."""
+        """Returns Anthropic's list of models, on one page."""
         edges = {"first_id": models[0].name if models else None, "last_id": models[-1].name if models else None}
         return dump({"data": [_model(model) for model in models], "has_more": False, **edges})
 
     def write_model(self, model: ListedModel) -> bytes:
-        """One entry of that list."""
+        """Returns one entry of that list."""
         return dump(_model(model))
 
     def wants_arguments_early(self, request: ModelRequest) -> bool:
-        """One of the tools says so, or a beta."""
+        """True if a tool sets `eager_input_streaming` or the request has the beta header for it."""
         return EARLY in fields_of(request.protocol_fields, PROTOCOL).get(BETA, "") or _one_is_eager(request.tools)
 
-    def given_id(self, call_id: str) -> str:
-        """The gateway's own ids have this protocol's form on the wire, and keep it."""
-        return given_id(call_id)
+    def gateway_call_id(self, call_id: str) -> str:
+        """Returns the gateway's id of a call, whose form differs in this protocol."""
+        return gateway_call_id(call_id)
 
     def wants_opaque(self, request: ModelRequest) -> bool:
-        """It wants thinking without its text."""
+        """True if the client asks for thinking without its text."""
         return thinking_of(request).get("display") == "omitted"
 
     def may_reason(self, request: ModelRequest) -> bool:
-        """It wants thinking."""
+        """True if the client asks for thinking."""
         return bool(request.sampling.reasoning_budget or thinking_of(request))
 
     def carried(self, sealed: str, fields: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The signature of thinking, or what a redacted block holds."""
+        """Returns the field of a signature, or the data of a redacted block, with the sealed text."""
         return {"data" if "data" in fields else "signature": sealed}
 
     # --- towards servers --------------------------------------------------------------------------------------------
 
     def headers(self, api_key: str | None) -> Mapping[str, str]:
-        """The version of the wire form, and the key."""
+        """Returns the version of the wire form, and the key."""
         return {"anthropic-version": VERSION, **({"x-api-key": api_key} if api_key else {})}
 
     def write_request(self, request: ModelRequest) -> dict[str, Any]:
-        """The JSON object for a Messages backend."""
+        """Returns the JSON object for a Messages backend."""
         return write_request(request)
 
     def write_counted(self, request: ModelRequest) -> dict[str, Any]:
-        """What makes up the prompt: a server refuses anything beyond."""
+        """Returns only the fields that make up the prompt: servers refuse others when counting tokens."""
         return {key: value for key, value in write_request(request).items() if key in COUNTED}
 
     def known_fields(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Those that the published interface has."""
+        """Returns the fields of the published API."""
         return {key: value for key, value in fields.items() if key in PART_FIELDS}
 
-    def read_reply(self, body: bytes, *, choices: int = MAX_CHOICES, note: Note = unnoted) -> ModelReply:
-        """A whole answer. Raises `BackendFault`, or `ClientFault` if the body says so."""
+    def read_reply(self, body: bytes, *, choices: int = MAX_CHOICES, note: Note = ignore_note) -> ModelReply:
+        """Returns the reply in a whole answer. Raises `BackendFault`, or `ClientFault` if the body says so."""
         return read_reply(body, note)
 
-    def reader(self, *, frame_bytes: int, choices: int = MAX_CHOICES, note: Note = unnoted) -> StreamReader:
-        """A reader for one streamed answer."""
+    def reader(self, *, frame_bytes: int, choices: int = MAX_CHOICES, note: Note = ignore_note) -> StreamReader:
+        """Returns a reader for one streamed answer."""
         return MessagesReader(frame_bytes, note)
 
-    def says_nothing(self, name: str | None, data: bytes) -> bool:
-        """What announces a message."""
+    def is_empty_frame(self, name: str | None, data: bytes) -> bool:
+        """True for noise and for `message_start` and `ping`, which come before any content."""
         return self.left_out(name, data) is not None or _type_of(name, data) in ("message_start", "ping")
 
     def left_out(self, name: str | None, data: bytes) -> str | None:
-        """See `ServerSide.left_out`."""
+        """Returns the kind of noise of a frame, or None; see `ServerSide.left_out`."""
         return of_frame(in_messages, name, data)
 
     def is_end(self, name: str | None, data: bytes) -> bool:
-        """`message_stop`."""
+        """True for `message_stop`."""
         return _type_of(name, data) == "message_stop"
 
     def missing_end(self, tail: bytes) -> bytes | None:
-        """A reason to stop says that all was said."""
+        """Returns `message_stop` for a stream that ended after a stop reason; otherwise None."""
         return frame("message_stop") if any(mark in tail for mark in _STOPPED) else None
 
     def read_usage(self, usage: Any) -> Usage | None:
-        """Counts in this protocol's words."""
+        """Returns the token counts in a `usage` object; None if it holds none."""
         return read_usage(usage)
 
     def read_refusal(self, body: bytes) -> tuple[str, str | None]:
-        """The message of Anthropic's error envelope, and of what servers write in its place."""
+        """Returns message and code of Anthropic's error object, or of the forms that other servers use."""
         return read_refusal(body)
 
 
 def _one_is_eager(tools: tuple[ToolSpec, ...]) -> bool:
-    """Whether a tool says so; of tools that come again it is known."""
+    """True if a tool sets `eager_input_streaming`. The result is cached for tools that come again."""
     known: bool | None = note_of(tools, _one_is_eager)
     if known is None:
         eager = any(tool.received.get("eager_input_streaming") is True for tool in tools)
@@ -213,7 +207,8 @@ def _one_is_eager(tools: tuple[ToolSpec, ...]) -> bool:
 
 
 def _model(model: ListedModel) -> dict[str, Any]:
-    """An entry. `capabilities` is null: Anthropic's object speaks of features that only its own service has."""
+    """Returns the object of one model. `capabilities` is null: Anthropic's object lists features that only its own
+    service has."""
     return {
         "type": "model",
         "id": model.name,
@@ -227,7 +222,7 @@ def _model(model: ListedModel) -> dict[str, Any]:
 
 
 def _type_of(name: str | None, data: bytes) -> str | None:
-    """The type of an event; none of what is no JSON object."""
+    """Returns the type of an event; None if the data is not a JSON object."""
     try:
         value = load(data)
     except ValueError:

@@ -1,17 +1,17 @@
-"""Streamed Messages answers to events.
+"""Reader of streamed Messages answers.
 
 Rules:
 
-1. Total: what is neither answer nor error is left out (`noise.py`); an event of a kind that is not known becomes
-   `Opaque`, with itself under `frame`; a block that is not modelled is one `Opaque` when it is whole. An event that is
-   no JSON object ends the stream with a `Fault`. Bytes may be cut anywhere.
-2. A block opens and closes where its server says so; one that was left open is closed by the end. A call without whole
-   arguments is closed only when more is known: if the answer ends with it, and that end cuts, it was cut, whether its
-   server said that it is over or not (R29.3). A call without a name is left out; if nothing else was said, the answer
-   is none (R29.2).
-3. Counts are running totals: what comes later counts, and what is not said again stays.
-4. What is counted or sized by a server's number is bounded first (`numbers.py`).
-5. The stream is good when `message_stop` came, or a reason to stop; else it broke off.
+1. Everything is accepted: noise is left out (`noise.py`), an unknown event becomes `Opaque` with the event under
+   `frame`, an unmodelled block becomes one `Opaque` when it is complete. An event that is not a JSON object ends the
+   stream with a `Fault`. Bytes may be cut anywhere.
+2. Blocks open and close where the server says so; blocks left open are closed at the end. A call with incomplete
+   arguments is closed only when the next event is known: if the answer ends there for a limit, the call was cut off,
+   whether or not the server closed it (R29.3). A call without a name is dropped; if the answer has nothing else, it is
+   a fault (R29.2).
+3. Counts are running totals: later values replace earlier ones, missing values stay.
+4. A number from the server is checked before anything is counted or sized by it (`numbers.py`).
+5. The stream is complete if `message_stop` or a stop reason came; otherwise it broke off.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from toolwire.protocols.messages.reply import ANSWER, is_nameless, no_answer, re
 from toolwire.protocols.shared import noise
 from toolwire.protocols.shared.call_deltas import CallDelta, new_call_id
 from toolwire.protocols.shared.client_tools import TOOLSET
-from toolwire.protocols.shared.ends import of_cut, read_end
+from toolwire.protocols.shared.ends import cut_off_reason, read_end
 from toolwire.protocols.shared.numbers import MAX_PARTS, index_of, too_many
-from toolwire.protocols.shared.wire import load, nameless, read_frame
+from toolwire.protocols.shared.wire import load, nameless_call_fault, read_frame
 from toolwire.scan._grammar import SPACE, FrameTooLarge
 
 _DELTA: Final = frozenset({"stop_reason", "stop_sequence"})
@@ -43,32 +43,32 @@ _TEXTS: Final[Mapping[str, tuple[str, BlockKind]]] = {
     "thinking_delta": ("thinking", BlockKind.REASONING),
     "input_json_delta": ("partial_json", BlockKind.TOOL_CALL),
 }
-"""Deltas that carry text: where it stands, and the block it belongs to."""
+"""Deltas with text: the key of the text, and the kind of its block."""
 
 
 class MessagesReader:
-    """A `StreamReader`."""
+    """A `StreamReader` of Messages events."""
 
-    def __init__(self, frame_bytes: int, note: noise.Note = noise.unnoted) -> None:
+    def __init__(self, frame_bytes: int, note: noise.Note = noise.ignore_note) -> None:
         self._note = note
         self._framer = SseFramer(frame_bytes)
-        self._blocks: dict[int, _Block] = {}
+        self._blocks: dict[int, _OpenBlock] = {}
         self._last = -1
         self._seen = 0
         self._ids: set[str] = set()
         self._lacks_name = self._has_opened = False
-        self._starts: dict[int, Mapping[str, Any]] = {}  # of calls
+        self._starts: dict[int, Mapping[str, Any]] = {}  # the starts of calls
         self._ahead: dict[int, list[str]] = {}  # pieces of calls that have not begun
-        self._ending: int | None = None  # a call whose server says that it is over, and that may have been cut
+        self._ending: int | None = None  # a call that the server closed and that may have been cut off
         self._started = self._ended = False
         self._counts: dict[str, Any] = {}
         self._stop: dict[str, Any] | None = None
         self._late: dict[str, Any] = {}
         self._out: list[Event] = []
-        self._early: list[Event] = []  # said before the answer began
+        self._early: list[Event] = []  # unknown events before the answer began
 
     def feed(self, data: bytes) -> list[Event]:
-        """The events in these bytes. After `message_stop` or a `Fault` everything is ignored."""
+        """Returns the events in these bytes. Everything after `message_stop` or a `Fault` is ignored."""
         if not self._ended:
             try:
                 for name, frame in self._framer.feed(data):
@@ -80,10 +80,11 @@ class MessagesReader:
         return self._taken()
 
     def finish(self) -> list[Event]:
-        """The bytes are over: the end of a good stream, or a `Fault` `upstream_disconnected` (R10.8)."""
+        """Returns the events at the end of the bytes: the end of a complete stream, or a `Fault`
+        `upstream_disconnected` (R10.8)."""
         if not self._ended:
             try:
-                for name, frame in self._framer.finish():  # Some servers leave out the last blank line.
+                for name, frame in self._framer.finish():  # some servers leave out the last blank line
                     if _is_whole(frame):
                         self._frame(name, frame)
             except FrameTooLarge as error:
@@ -145,11 +146,11 @@ class MessagesReader:
         if self._started:
             return
         self._started = True
-        given = message if isinstance(message, dict) else {}
-        self._count(given.get("usage"))
-        extra = scoped(PROTOCOL, rest_of(given, ANSWER))
+        fields = message if isinstance(message, dict) else {}
+        self._count(fields.get("usage"))
+        extra = scoped(PROTOCOL, rest_of(fields, ANSWER))
         usage = read_usage(self._counts) if self._counts else None
-        self._out.append(Start(text_of(given.get("id")), text_of(given.get("model")), 0, extra, usage))
+        self._out.append(Start(text_of(fields.get("id")), text_of(fields.get("model")), 0, extra, usage))
         self._out += self._early
 
     def _count(self, usage: Any) -> None:
@@ -162,7 +163,7 @@ class MessagesReader:
         if isinstance(delta, dict):
             self._stop = {**(self._stop or {}), **delta} if delta.get("stop_reason") or self._stop else self._stop
             if word := text_of(delta.get("stop_reason")):
-                read_end(word)  # one that is an error ends it here
+                read_end(word)  # raises if the word means an error
             self._late.update(rest_of(delta, _DELTA))
         self._late.update(rest_of(value, _EVENT))
         self._count(value.get("usage"))
@@ -172,10 +173,10 @@ class MessagesReader:
         reason, extra = read_stop(self._stop or {}, self._note)
         is_cut = reason not in FinishReason.WHOLE
         for index in list(self._blocks):
-            reason = of_cut(reason) if is_cut and self._blocks[index].may_be_cut else reason
-            self._end(index, cut=is_cut, said="stop_reason" in (self._stop or EMPTY))
+            reason = cut_off_reason(reason) if is_cut and self._blocks[index].may_be_cut else reason
+            self._end(index, cut=is_cut, explicit="stop_reason" in (self._stop or EMPTY))
         if self._lacks_name and not (self._has_opened or is_cut):
-            self._fault(nameless())
+            self._fault(nameless_call_fault())
             return
         self._ended = True
         usage = read_usage(self._counts) if self._counts else None
@@ -189,25 +190,25 @@ class MessagesReader:
 
     def _open(self, value: Mapping[str, Any]) -> None:
         self._start(None)
-        given = index_of(value.get("index"), MAX_PARTS, "a block")
-        index = self._last + 1 if given is None else given
+        index_given = index_of(value.get("index"), MAX_PARTS, "a block")
+        index = self._last + 1 if index_given is None else index_given
         block = value.get("content_block")
         block = block if isinstance(block, dict) else {"type": "text"}
         if block.get("type") == "tool_use":
             if block.get("id") and self._starts.get(index) == block:
-                return  # said twice
+                return  # the same start was sent twice
             self._starts[index] = block
         if index in self._blocks:
             self._end(index)
         self._begin(index, block)
 
-    def _begin(self, index: int, wire: Mapping[str, Any]) -> _Block:
+    def _begin(self, index: int, wire: Mapping[str, Any]) -> _OpenBlock:
         if self._seen >= MAX_PARTS:
             raise too_many("blocks", MAX_PARTS)
         if self._ending is not None:
-            self._end(self._ending, said=True)
+            self._end(self._ending, explicit=True)
         self._last = index
-        block = self._blocks[index] = _Block(self._seen, wire)
+        block = self._blocks[index] = _OpenBlock(self._seen, wire)
         self._seen += 1
         match block.kind:
             case BlockKind.TEXT:
@@ -234,28 +235,28 @@ class MessagesReader:
                     self._give(block, text)
         return block
 
-    def _emit_open(self, block: _Block, extra: Extra, **call: Any) -> None:
+    def _emit_open(self, block: _OpenBlock, extra: Extra, **call: Any) -> None:
         assert block.kind is not None
         self._has_opened = True
         self._out.append(Open(block.number, block.kind, extra=extra, **call))
 
     def _delta(self, value: Mapping[str, Any]) -> None:
         self._start(None)
-        index, given = self._index(value), value.get("delta")
-        delta: Mapping[str, Any] = given if isinstance(given, dict) else EMPTY
+        index, wire_delta = self._index(value), value.get("delta")
+        delta: Mapping[str, Any] = wire_delta if isinstance(wire_delta, dict) else EMPTY
         kind = text_of(delta.get("type"))
         block = self._blocks.get(index)
         if kind in _TEXTS:
             key, of = _TEXTS[kind]
-            given = delta.get(key)
-            if block is None and of is not BlockKind.TOOL_CALL:  # its server left out where it begins
+            piece = delta.get(key)
+            if block is None and of is not BlockKind.TOOL_CALL:  # the server left out the block's start
                 block = self._begin(max(index, 0), {"type": "text" if of is BlockKind.TEXT else "thinking"})
             if block is not None and block.kind in (of, None):
-                self._give(block, arguments_text(given) if of is BlockKind.TOOL_CALL else text_of(given))
+                self._give(block, arguments_text(piece) if of is BlockKind.TOOL_CALL else text_of(piece))
                 return
             if of is BlockKind.TOOL_CALL:
                 if index not in self._starts:
-                    self._ahead.setdefault(index, []).append(arguments_text(given))
+                    self._ahead.setdefault(index, []).append(arguments_text(piece))
                 return
         elif kind == "signature_delta" and block is not None:
             block.late["signature"] = text_of(delta.get("signature"))
@@ -265,7 +266,7 @@ class MessagesReader:
             return
         self._out.append(Opaque(PROTOCOL, {"frame": value}))
 
-    def _give(self, block: _Block, text: str) -> None:
+    def _give(self, block: _OpenBlock, text: str) -> None:
         if block.kind in (BlockKind.TOOL_CALL, None):
             block.draft.take(text)
         if text and block.kind is not None and not block.is_nameless:
@@ -277,16 +278,17 @@ class MessagesReader:
         if block is not None and index == self._last and block.may_be_cut:
             self._ending = index
         elif block is not None:
-            self._end(index, said=True)
+            self._end(index, explicit=True)
 
-    def _end(self, index: int, *, cut: bool = False, said: bool = False) -> None:
-        """`cut`: the answer ended with it, and that end may have cut it off. `said`: its server says how it ended."""
+    def _end(self, index: int, *, cut: bool = False, explicit: bool = False) -> None:
+        """Closes a block. `cut`: the answer ended here for a limit. `explicit`: the server closed the block or sent
+        a stop reason."""
         block = self._blocks.pop(index)
         if index == self._ending:
             self._ending = None
         if block.is_nameless:
             return
-        given = block.wire.get("input")
+        start_input = block.wire.get("input")
         status: BlockStatus = "complete"
         if block.kind is None:
             wire = block.wire
@@ -301,17 +303,17 @@ class MessagesReader:
             self._out.append(Opaque(PROTOCOL, {**wire, **block.late} if block.late else wire))
             return
         if block.kind is BlockKind.TOOL_CALL:
-            half = not (said or block.draft.is_blank or block.draft.is_whole)
+            half = not (explicit or block.draft.is_blank or block.draft.is_whole)
             if half or (cut and block.may_be_cut):
                 status = "truncated"
             elif block.draft.is_blank:
-                whole = arguments_text(given).strip(SPACE) if given else ""
-                self._give(block, whole or ("{}" if said else ""))
+                whole = arguments_text(start_input).strip(SPACE) if start_input else ""
+                self._give(block, whole or ("{}" if explicit else ""))
         self._out.append(Close(block.number, status, scoped(PROTOCOL, block.late)))
 
 
-class _Block:
-    """A block that is not over: what it began with, and what came late. `kind` is None if it is not modelled."""
+class _OpenBlock:
+    """A block that is not closed: its start, and fields that came later. `kind` is None if it is not modelled."""
 
     __slots__ = ("draft", "is_nameless", "kind", "late", "number", "wire")
 
@@ -321,12 +323,12 @@ class _Block:
         self.late: dict[str, Any] = {}
         self.is_nameless = False
         self.draft = CallDelta(0)
-        self.draft.kind = "custom"  # pieces are pieces: nobody repeats what was
+        self.draft.kind = "custom"  # never merges repeated text: pieces of Messages are always fragments
         self.kind = _KINDS.get(text_of(wire.get("type")))
 
     @property
     def may_be_cut(self) -> bool:
-        """It is a call whose arguments are not whole, or none."""
+        """True for a call whose arguments are incomplete or empty."""
         if self.kind is not BlockKind.TOOL_CALL or self.wire.get("input"):
             return False
         return self.draft.arguments.strip(SPACE) in ("", "{}") or not self.draft.is_whole
@@ -341,7 +343,7 @@ _KINDS: Final[Mapping[str, BlockKind]] = {
 
 
 def _is_whole(frame: bytes) -> bool:
-    """Whether a last frame without its blank line was not cut."""
+    """True if the last frame, which has no blank line after it, was not cut."""
     try:
         load(frame)
     except ValueError:

@@ -1,15 +1,15 @@
-"""Whole Messages answers, and the words that whole and streamed answers share.
+"""Whole Messages answers, and what whole and streamed answers share.
 
 Rules:
 
-1. `stop_reason` is computed from what was really emitted, in `stop_fields` and nowhere else.
-2. Neighbouring texts are one block; text that is only whitespace is none, unless there is nothing else: servers refuse
-   to get such a block again.
-3. A call that a limit cut off is none: its input would be half an object.
-4. Arguments that are an object stand in the body as they were written: numbers keep their text.
-5. What a server says beside is written back, every field of it: of the body, of blocks, of the counts.
+1. Only `stop_fields` computes `stop_reason`, from what was really sent.
+2. Neighbouring texts are one block. Text that is only whitespace is left out, unless the answer has nothing else:
+   servers refuse such a block when it is sent back.
+3. A call that was cut off by a limit is left out: its input would be half an object.
+4. Arguments that are an object are written exactly as received: numbers keep their text.
+5. All unmodelled fields of a server are written back: those of the body, of blocks, of the counts.
 
-What `write_reply` cannot express: further choices, fields and parts of other protocols.
+`write_reply` cannot express further choices, and fields and parts of other protocols.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from toolwire.model import (
     FinishReason,
     ModelReply,
     ModelRequest,
-    Opaque,
+    OpaquePart,
     Part,
     Reasoning,
     Refusal,
@@ -39,16 +39,16 @@ from toolwire.model import (
     fields_of,
     scoped,
 )
-from toolwire.protocols.base import WriteOptions
 from toolwire.protocols.chat.reply import is_whole, text_of
 from toolwire.protocols.messages.blocks import PROTOCOL, input_of, is_object, read_block, rest_of, write_block
 from toolwire.protocols.messages.errors import read_error
 from toolwire.protocols.messages.ids import message_id
 from toolwire.protocols.shared.call_deltas import new_call_id
-from toolwire.protocols.shared.ends import meaning, of_cut, read_end, told
-from toolwire.protocols.shared.noise import LEFT_OUT, NAMELESS, Note, of_item, unnoted
+from toolwire.protocols.shared.ends import cut_off_reason, finish_words, meaning, read_end
+from toolwire.protocols.shared.noise import LEFT_OUT, NAMELESS, Note, ignore_note, of_item
 from toolwire.protocols.shared.numbers import MAX_PARTS, rest_of_counts, too_many, usage_of, with_rest
-from toolwire.protocols.shared.wire import dumper, nameless, read_answer, unreadable, whole
+from toolwire.protocols.shared.wire import dumper, nameless_call_fault, read_answer, unreadable, whole
+from toolwire.protocols.streams import WriteOptions
 from toolwire.scan._grammar import SPACE
 
 ANSWER: Final = frozenset({"id", "type", "role", "model", "content", "stop_reason", "stop_sequence", "usage"})
@@ -62,26 +62,27 @@ BYTES_PER_TOKEN: Final = 4
 
 
 def stop_fields(reason: str, extra: Extra, *, called: bool, refused: bool) -> dict[str, Any]:
-    """`stop_reason` and `stop_sequence` of an answer that ended for `reason`, and what its server said beside (C18)."""
+    """Returns `stop_reason`, `stop_sequence` and the server's unmodelled fields of an answer that ended for `reason`
+    (C18)."""
     fields = fields_of(extra, PROTOCOL)
-    given = fields.get("stop_reason")
+    server_word = fields.get("stop_reason")
     matched = extra.get("stop_sequence") if extra else None
     if called:
         word, matched = "tool_use", None
-    elif isinstance(given, str) and meaning(given) == reason:
-        word = given
+    elif isinstance(server_word, str) and meaning(server_word) == reason:
+        word = server_word
     elif reason == FinishReason.STOP and refused:
         word = "refusal"
     elif reason == FinishReason.STOP and isinstance(matched, str):
         word = "stop_sequence"
     else:
-        word = told(reason).messages
+        word = finish_words(reason).messages
     return {**fields, "stop_reason": word, "stop_sequence": matched if word == "stop_sequence" else None}
 
 
-def read_stop(answer: Mapping[str, Any], note: Note = unnoted) -> tuple[str, dict[str, Any]]:
-    """Why a server's answer ended, and the `extra` of that end. A word that means the same as another one is kept.
-    Raises `BackendFault` for an end that is an error."""
+def read_stop(answer: Mapping[str, Any], note: Note = ignore_note) -> tuple[str, dict[str, Any]]:
+    """Returns the reason for the end of a server's answer, and the `extra` of that end, which keeps a word with the
+    same meaning as another one. Raises `BackendFault` for a reason that is an error."""
     word = text_of(answer.get("stop_reason")) or "end_turn"
     reason = read_end(word, note)
     extra: dict[str, Any] = {}
@@ -97,7 +98,7 @@ def read_stop(answer: Mapping[str, Any], note: Note = unnoted) -> tuple[str, dic
 
 
 def write_usage(usage: Usage) -> dict[str, Any]:
-    """The `usage` object: what came from a cache, or went into it, is counted apart."""
+    """Returns the `usage` object, in which tokens read from or written to a cache are counted separately."""
     plain = max(0, usage.input_tokens - usage.cached_tokens - usage.cache_write_tokens)
     written: dict[str, Any] = {
         "input_tokens": plain,
@@ -111,30 +112,30 @@ def write_usage(usage: Usage) -> dict[str, Any]:
 
 
 def read_usage(usage: Any) -> Usage | None:
-    """Token counts; None if a server gives none, or such as cannot be."""
+    """Returns the token counts in a `usage` object; None if there are none or impossible ones."""
     if not isinstance(usage, dict):
         return None
     cached, stored = usage.get("cache_read_input_tokens"), usage.get("cache_creation_input_tokens")
     details = usage.get("output_tokens_details")
-    thought = details.get("thinking_tokens") if isinstance(details, dict) else None
-    plain = usage_of(usage.get("input_tokens"), 0, cached=cached, stored=stored, thought=0)
+    reasoning = details.get("thinking_tokens") if isinstance(details, dict) else None
+    plain = usage_of(usage.get("input_tokens"), 0, cached=cached, stored=stored, reasoning=0)
     if plain is None:
         return None
-    given = plain.input_tokens + plain.cached_tokens + plain.cache_write_tokens
+    total = plain.input_tokens + plain.cached_tokens + plain.cache_write_tokens
     known = {**_COUNTS, "output_tokens_details": {"thinking_tokens": None}}
     extra = scoped(PROTOCOL, rest_of_counts(usage, known))
     return usage_of(
-        None if plain.missing else given,
+        None if plain.missing else total,
         usage.get("output_tokens"),
         cached=cached,
         stored=stored,
-        thought=thought,
+        reasoning=reasoning,
         extra=extra,
     )
 
 
 def first_usage(options: WriteOptions, known: Usage | None) -> dict[str, Any]:
-    """The counts of `message_start`: those that are known, else a guess by the size of the request."""
+    """Returns the counts of `message_start`: the known ones, or an estimate from the size of the request."""
     if known is None:
         origin = options.request.origin
         known = Usage(max(1, origin.size // BYTES_PER_TOKEN) if origin is not None else 1, 0)
@@ -145,7 +146,7 @@ def first_usage(options: WriteOptions, known: Usage | None) -> dict[str, Any]:
 
 
 def write_reply(reply: ModelReply, options: WriteOptions) -> bytes:
-    """The body of a whole answer (R14.2)."""
+    """Returns the body of a whole answer (R14.2)."""
     choice = reply.choices[0] if reply.choices else ReplyChoice(())
     shown = list(shown_parts(choice, options))
     called = any(isinstance(part, ToolUse) for part in shown)
@@ -178,30 +179,30 @@ def _write(part: Part) -> Mapping[str, Any] | None:
 
 
 def shown_parts(choice: ReplyChoice, options: WriteOptions) -> Iterator[Part]:
-    """The parts that become blocks (rules 2 and 3, R7.8)."""
+    """Yields the parts that become blocks (rules 2 and 3, R7.8)."""
     merged: list[Part] = []
     for part in choice.parts:
         shown = _shown(part, choice.reason, options)
         if shown is not None:
             add_part(merged, shown)
     blank = [isinstance(part, Text) and not part.text.strip(SPACE) and not part.extra for part in merged]
-    said = False
+    has_content = False
     for part, empty in zip(merged, blank, strict=True):
         if not empty:
-            said = said or not isinstance(part, Reasoning)
+            has_content = has_content or not isinstance(part, Reasoning)
             yield part
-    if not said and any(blank):
+    if not has_content and any(blank):
         yield Text("".join(part.text for part in merged if isinstance(part, Text)))
 
 
 def _shown(part: Part, reason: str, options: WriteOptions) -> Part | None:
     if isinstance(part, ToolUse):
         return part if part.kind == "custom" or is_whole(part, reason) else None
-    if isinstance(part, Opaque):
+    if isinstance(part, OpaquePart):
         return part if write_block(part) is not None else None
-    own = scoped(PROTOCOL, fields_of(part.extra, PROTOCOL))  # what others say of it keeps no texts apart
+    own = scoped(PROTOCOL, fields_of(part.extra, PROTOCOL))  # fields of other protocols must not keep texts apart
     if isinstance(part, Reasoning):
-        how = thoughts(options)
+        how = reasoning_placement(options)
         if how == "inline":
             return Text(f"{options.reasoning_tags[0]}{part.text}{options.reasoning_tags[1]}") if part.text else None
         if how == "drop" or not (part.text or own):
@@ -212,9 +213,9 @@ def _shown(part: Part, reason: str, options: WriteOptions) -> Part | None:
     return None
 
 
-def thoughts(options: WriteOptions) -> str:
-    """Where thoughts go: `block`, `inline` or `drop` (R7.8). A client that switched thinking off gets none; one that
-    wants it to be `omitted` gets `sealed` blocks, a signature without a text."""
+def reasoning_placement(options: WriteOptions) -> str:
+    """Returns how reasoning is written (R7.8): `block`, `inline`, `drop` (also for a client that disabled thinking), or
+    `sealed`, a signature without text, for a client that wants the text `omitted`."""
     if options.request.sampling.reasoning_budget == 0 or options.reasoning_field == "drop":
         return "drop"
     if options.reasoning_field == "inline":
@@ -223,7 +224,7 @@ def thoughts(options: WriteOptions) -> str:
 
 
 def thinking_of(request: ModelRequest) -> Mapping[str, Any]:
-    """The client's `thinking` object, without its budget."""
+    """Returns the client's `thinking` object, without its budget."""
     thinking: Mapping[str, Any] = fields_of(request.protocol_fields, PROTOCOL).get("thinking", EMPTY)
     return thinking
 
@@ -231,8 +232,9 @@ def thinking_of(request: ModelRequest) -> Mapping[str, Any]:
 # --- read -----------------------------------------------------------------------------------------------------------
 
 
-def read_reply(body: bytes, note: Note = unnoted) -> ModelReply:
-    """A whole answer. Raises `BackendFault` `upstream_invalid_response`, or the error that the body holds."""
+def read_reply(body: bytes, note: Note = ignore_note) -> ModelReply:
+    """Returns the reply in a whole answer. Raises `BackendFault` `upstream_invalid_response`, or the error that the
+    body holds."""
     answer = read_answer(body)
     error = read_error(answer)
     if error is not None:
@@ -247,12 +249,13 @@ def read_reply(body: bytes, note: Note = unnoted) -> ModelReply:
     for part in _parts(content, note):
         add_part(parts, part)
     if not parts and reason in FinishReason.WHOLE and any(map(is_nameless, content)):
-        raise nameless()
+        raise nameless_call_fault()
     if reason not in FinishReason.WHOLE and isinstance(last := content[-1] if content else None, Mapping):
         cut = parts[-1] if parts and last.get("type") == "tool_use" and not last.get("input") else None
-        if isinstance(cut, ToolUse):  # what had come of its arguments is not said: half a call, as in a stream (R29.3)
+        # the received part of its arguments is unknown, so it is half a call, as in a stream (R29.3)
+        if isinstance(cut, ToolUse):
             parts[-1] = replace(cut, arguments="")
-            reason = of_cut(reason)
+            reason = cut_off_reason(reason)
     late = rest_of(answer, ANSWER)
     return ModelReply(
         id=text_of(answer.get("id")),
@@ -280,18 +283,18 @@ def _parts(content: Iterable[Any], note: Note) -> Iterator[Part]:
 
 
 def is_nameless(block: Any) -> bool:
-    """Whether it is a call without a name, which is none (R29.2)."""
+    """True for a call without a name, which is dropped (R29.2)."""
     called = isinstance(block, Mapping) and block.get("type") == "tool_use"
     return called and not text_of(block.get("name")).strip(SPACE)
 
 
 def with_id(block: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A call with an id, if its server left it out."""
+    """Returns a block; a call without an id gets one."""
     if block.get("type") != "tool_use" or (isinstance(block.get("id"), str) and block["id"]):
         return block
     return {**block, "id": new_call_id()}
 
 
 def no_answer(what: str) -> BackendFault:
-    """The fault of a stream that cannot be read."""
+    """Returns the fault for a stream that cannot be read."""
     return BackendFault(f"The model server's answer {what}.", code="upstream_invalid_response")

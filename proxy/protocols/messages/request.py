@@ -1,13 +1,13 @@
-"""Messages requests: the client's JSON to `ModelRequest` (`request_writer.py` is the other way).
+"""Reader of Messages requests: the client's JSON to `ModelRequest`. `request_writer.py` is the opposite direction.
 
 Rules:
 
-1. The shape (types, ranges, which field needs which) is checked here; what needs the route or the whole conversation is
-   left to `toolwire.middlewares.validation`.
+1. The form (types, ranges, which field needs which) is checked here. Checks that need the route or the whole
+   conversation are in `toolwire.middlewares.validation`.
 2. `null` for an optional field means absent.
-3. What is read is written back, every field of it (`tests/protocols/test_messages_request.py`), but in one of several
-   forms that say the same: a single bare text as a string, system messages at the beginning as `system`, a format in
-   `output_config`; what is the default is left out.
+3. All fields that are read are written back (`tests/protocols/test_messages_request.py`), in one of several equivalent
+   forms: a single plain text as a string, system messages at the beginning as `system`, a format in `output_config`.
+   Default values are left out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from toolwire.model import (
     EMPTY,
     Message,
     ModelRequest,
-    Opaque,
+    OpaquePart,
     Origin,
     Part,
     Role,
@@ -38,7 +38,7 @@ from toolwire.protocols.messages.blocks import PROTOCOL, read_content, rest_of
 from toolwire.protocols.messages.changing_tools import in_force, without_changes
 from toolwire.protocols.messages.client_tools import client_tools
 from toolwire.protocols.messages.ids import read_id
-from toolwire.protocols.shared.client_tools import told_apart
+from toolwire.protocols.shared.client_tools import with_distinct_names
 from toolwire.protocols.shared.request_schema import RequestSchema
 
 MODELLED: Final = frozenset(
@@ -51,26 +51,26 @@ KNOWN: Final = MODELLED | {
     "betas", "cache_control", "compaction", "container", "context_management", "diagnostics", "fallbacks", "inference_geo", "mcp_servers",
     "metadata", "output_config", "service_tier", "speed", "thinking", "thread", "user_profile_id", "workspace_id",
 }  # fmt: skip
-"""Top-level fields of the protocol; others go to `extra`, for the model's server."""
+"""Top-level fields of the protocol; others go to `extra`, for the model server."""
 BETA: Final = "anthropic-beta"
-"""A header that switches fields on."""
+"""Request header that enables fields."""
 _BILLING: Final = "x-anthropic-billing-header:"
-"""The beginning of a text in which Claude Code says who pays."""
+"""Beginning of a text with Claude Code's billing note."""
 HEADERS: Final = (BETA, "anthropic-user-profile-id", "anthropic-workspace-id")
-"""Fields of the protocol that no body has."""
+"""Request headers that are stored as fields of the protocol."""
 GATEWAYS_OWN: Final = frozenset({"thread"})
-"""Fields that the gateway sees to itself."""
+"""Fields that the gateway handles itself."""
 _OWN: Final = KNOWN - MODELLED - GATEWAYS_OWN
 
 MESSAGE_FIELDS: Final = frozenset({"role", "content"})
 TOOL_FIELDS: Final = frozenset({"type", "name", "description", "input_schema", "strict"})
 CHOICE_FIELDS: Final = frozenset({"type", "name", "disable_parallel_tool_use"})
 FORMAT_NAME: Final = "answer"
-"""Other protocols want a name for the schema of an answer."""
+"""Name of an answer's schema for other protocols, which require one."""
 
 
 def code_of(param: str, general: str) -> str:
-    """The code that belongs to an error at `param`."""
+    """Returns the error code for a mistake at the path `param`; `general` if the path has no code of its own."""
     if param.startswith("tools"):
         return "invalid_tool_schema"
     if param.startswith("tool_choice"):
@@ -81,14 +81,15 @@ def code_of(param: str, general: str) -> str:
 
 
 def read_request(body: Mapping[str, Any], raw: bytes, shape: RequestSchema) -> ModelRequest:
-    """The request in `body`, whose bytes were `raw`. Raises `ClientFault` with the path of the first fault (R14.1)."""
+    """Returns the request in `body`, whose bytes were `raw`. Raises `ClientFault` with the path of the first mistake
+    (R14.1)."""
     tools = known_set(body.get("tools"), PROTOCOL)
-    # a known list was checked when it came first
+    # a known list of tools was checked when it first came
     shape.check(body if tools is None else {**body, "tools": None}, len(raw))
     _refuse_lost_turns(body)
     if tools is None:
         listed = body["tools"]
-        tools = new_set(listed, PROTOCOL, told_apart(chain.from_iterable(map(_read_tool, listed))))
+        tools = new_set(listed, PROTOCOL, with_distinct_names(chain.from_iterable(map(_read_tool, listed))))
     if b"defer_loading" in raw or b"tool_addition" in raw or b"tool_removal" in raw:
         tools = in_force(tools, body["messages"], _read_tool)
     choice = body.get("tool_choice") or EMPTY
@@ -109,12 +110,12 @@ def read_request(body: Mapping[str, Any], raw: bytes, shape: RequestSchema) -> M
 
 
 def _refuse_lost_turns(body: Mapping[str, Any]) -> None:
-    """Turns are not kept here: a request that leaves out the earlier ones must not be answered as if they had not been
-    (R12.2)."""
+    """Raises `ClientFault` for a request that continues a stored conversation, because none are stored (R12.2):
+    answering it without the earlier turns would be wrong."""
     thread = body.get("thread")
     if thread is not None and thread["type"] == "continue":
         raise ClientFault(
-            f"No thread is kept here that goes on from {quote(thread.get('previous_message_id'))}.",
+            f"The thread that continues from {quote(thread.get('previous_message_id'))} is not stored here.",
             code="previous_response_not_found",
             param="thread.previous_message_id",
             status=404,
@@ -136,7 +137,7 @@ def _read_sampling(body: Mapping[str, Any]) -> Sampling:
 
 
 def _own_fields(body: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What the protocol knows and the model does not."""
+    """Returns the fields of the protocol that are not modelled."""
     fields = {key: value for key, value in body.items() if key in _OWN and value is not None}
     for key, modelled in (("thinking", {"budget_tokens"}), ("output_config", {"effort", "format"})):
         if key in fields:
@@ -147,7 +148,7 @@ def _own_fields(body: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _read_format(form: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """The form of the answer in Chat's words."""
+    """Returns the format of the answer in Chat's form."""
     if form is None:
         return None
     if form["type"] == "json_schema":
@@ -163,13 +164,13 @@ def _without_type(form: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read_system(system: Any) -> Iterator[Message]:
-    """The instructions. Claude Code's note on who pays, new in each request, is for Anthropic's servers alone: it would
-    keep any other from finding the beginning of the prompt in its cache (R28.6)."""
+    """Yields the system message. Claude Code's billing note, which differs in each request, becomes a private part for
+    Anthropic's servers: it would prevent prompt caching on all others (R28.6)."""
     blocks = [system] if isinstance(system, str) else system or ()
     notes = [block for block in blocks if isinstance(block, Mapping) and _is_billing(block)]
     if notes:
         rest = read_content([block for block in blocks if block not in notes])
-        yield Message("system", (*(Opaque(PROTOCOL, note, private=True) for note in notes), *rest))
+        yield Message("system", (*(OpaquePart(PROTOCOL, note, private=True) for note in notes), *rest))
     elif parts := read_content(system):
         yield Message("system", parts)
 
@@ -185,7 +186,7 @@ def _read_messages(items: Iterable[Mapping[str, Any]]) -> Iterator[Message]:
         role: Role = item["role"]
         parts = read_content(without_changes(item), names)
         if role == "system" and not parts and item["content"]:
-            continue  # it was about tools
+            continue  # the message had only tool changes
         if role == "assistant":
             names.update((part.call_id, part.name) for part in parts if isinstance(part, ToolUse))
         elif role == "user" and parts and all(isinstance(part, ToolResult) for part in parts):
@@ -196,7 +197,7 @@ def _read_messages(items: Iterable[Mapping[str, Any]]) -> Iterator[Message]:
 
 
 def _with_read_id(part: Part) -> Part:
-    """A call or a result with the id that the server wrote."""
+    """Returns a call or a result with the id that its server wrote."""
     if not isinstance(part, ToolUse | ToolResult) or (written := read_id(part.call_id)) == part.call_id:
         return part
     return replace(part, call_id=written)
@@ -206,7 +207,7 @@ def _with_read_id(part: Part) -> Part:
 
 
 def _read_tool(tool: Mapping[str, Any]) -> tuple[ToolSpec, ...]:
-    """A tool; of a toolset all."""
+    """Returns the tool, or all tools of a toolset."""
     kind, name = tool.get("type"), tool.get("name")
     if kind in (None, "custom"):
         about, parameters, strict = tool.get("description"), tool.get("input_schema"), tool.get("strict")
@@ -226,7 +227,7 @@ def _read_choice(choice: Any, tools: tuple[ToolSpec, ...]) -> ToolChoice:
         case {"type": "tool", "name": str(name)}:
             members = tuple(tool.name for tool in tools if tool.namespace == name)
             if members and all(tool.name != name for tool in tools):
-                return ToolChoice("required", allowed=members, extra=_choice_extra(choice))  # any of a toolset
+                return ToolChoice("required", allowed=members, extra=_choice_extra(choice))  # any tool of the toolset
             return ToolChoice("named", name, extra=_choice_extra(choice))
     raise ClientFault(
         f"Invalid 'tool_choice': {quote(choice)}.",

@@ -1,10 +1,10 @@
-"""`ModelRequest` to the JSON of a Messages request, for a server that speaks it (R24.2a).
+"""Writer of Messages requests: `ModelRequest` to the JSON for a Messages server (R24.2a).
 
-Rules: those of `request.py`, which is the other way. A server demands `max_tokens`, a user message first, results right
-after their calls and before anything else, calls behind what is said, an object as every schema, and takes neither
-empty texts nor thoughts that it has not signed.
+The rules are those of `request.py`, the opposite direction. A server requires `max_tokens`, a user message first,
+results directly after their calls and before anything else, calls after the text of a message, and an object as every
+schema. It refuses empty texts and reasoning that it has not signed.
 
-What cannot be expressed: `seed`, penalties, `n`, a format that is no schema, a message's `name`, `constraint`; of
+It cannot express: `seed`, penalties, `n`, a format without a schema, a message's `name`, `constraint`. For
 `ToolChoice.allowed` the other tools are left out.
 """
 
@@ -32,13 +32,13 @@ from toolwire.protocols.messages.request import FORMAT_NAME, HEADERS, KNOWN, TOO
 from toolwire.protocols.shared.client_tools import is_client_tool
 
 MAX_TOKENS: Final = 4096
-"""What is asked for where the client sets no limit: no model of the protocol gives less."""
+"""The limit for requests without one: every model of the protocol supports this much."""
 
 COUNTED: Final = frozenset(
     {"model", "messages", "system", "tools", "tool_choice", "thinking", "output_config", "output_format"}
     | {"cache_control", "context_management", "mcp_servers", "speed"}
 )
-"""Fields that a server takes which counts tokens."""
+"""Fields accepted by servers when counting tokens."""
 
 _HEADERS: Final = frozenset(HEADERS)
 _BEGIN: Final = "Continue."
@@ -46,7 +46,7 @@ _NO_PARAMETERS: Final[Mapping[str, Any]] = {"type": "object", "properties": {}}
 
 
 def write_request(request: ModelRequest) -> dict[str, Any]:
-    """The JSON object that asks a Messages server for the same."""
+    """Returns the JSON object of a request to a Messages server."""
     sampling = request.sampling
     system, messages = write_messages(request.messages)
     most = MAX_TOKENS if sampling.max_tokens is None else sampling.max_tokens
@@ -70,7 +70,7 @@ def write_request(request: ModelRequest) -> dict[str, Any]:
         "stream": True if request.stream else None,
     }
     body.update((key, value) for key, value in fields.items() if value is not None)
-    # What another protocol calls by a name of this one is something else.
+    # `extra` fields with names of this protocol come from other protocols, where they mean something else
     body.update((key, value) for key, value in request.extra.items() if key not in KNOWN)
     return body
 
@@ -105,10 +105,11 @@ def _output(own: Mapping[str, Any], request: ModelRequest) -> dict[str, Any]:
 
 
 def write_messages(messages: Iterable[Message]) -> tuple[list[Mapping[str, Any]], list[dict[str, Any]]]:
-    """The blocks of `system`, and the `messages` array."""
+    """Returns the blocks of `system`, and the `messages` array."""
     system: list[Mapping[str, Any]] = []
     out: list[dict[str, Any]] = []
-    results: list[Mapping[str, Any]] | None = None  # of the last message, while more of the same turn may follow
+    # results of the last message, while more of the same turn may follow
+    results: list[Mapping[str, Any]] | None = None
     for message in messages:
         blocks = list(request_blocks(_in_order(message)))
         if message.role in ("system", "developer") and not out:
@@ -129,7 +130,7 @@ def write_messages(messages: Iterable[Message]) -> tuple[list[Mapping[str, Any]]
 
 
 def _in_order(message: Message) -> Iterable[Part]:
-    """The parts as a server takes them: results before anything else, and no text behind a call."""
+    """Returns the parts in the order that servers accept: results first, and no text after a call."""
     if message.role != "assistant":
         return sorted(message.parts, key=lambda part: not isinstance(part, ToolResult))
     parts = message.parts
@@ -142,15 +143,15 @@ def _in_order(message: Message) -> Iterable[Part]:
 
 
 def write_tools(tools: Iterable[ToolSpec]) -> list[dict[str, Any]]:
-    """The tools; those of a toolset once, as it was received."""
-    kept: dict[int, ToolSpec] = {}
+    """Returns the tools; the tools of a toolset become one entry, as it was received."""
+    distinct: dict[int, ToolSpec] = {}
     for number, tool in enumerate(tools):
-        kept.setdefault(id(fields_of(tool.extra, PROTOCOL)) if is_client_tool(tool) else -1 - number, tool)
-    return [write_tool(tool) for tool in kept.values()]
+        distinct.setdefault(id(fields_of(tool.extra, PROTOCOL)) if is_client_tool(tool) else -1 - number, tool)
+    return [write_tool(tool) for tool in distinct.values()]
 
 
 def write_tool(tool: ToolSpec) -> dict[str, Any]:
-    """A tool definition, with all that was received in this protocol; one that is known by its type as it was
+    """Returns a tool definition with all fields received in this protocol. A tool known by its type is written as
     received."""
     if tool.kind == "hosted" or (is_client_tool(tool) and PROTOCOL in tool.extra):
         return dict(tool.received) or {"type": tool.name, "name": tool.name}
@@ -170,7 +171,7 @@ def write_tool(tool: ToolSpec) -> dict[str, Any]:
 
 
 def write_choice(choice: ToolChoice, *, parallel: bool) -> dict[str, Any] | None:
-    """The wire form of `tool_choice`; None where it is the default."""
+    """Returns the wire form of `tool_choice`; None if it is the default."""
     fields = fields_of(choice.extra, PROTOCOL)
     if choice.mode == "auto" and parallel and not fields:
         return None

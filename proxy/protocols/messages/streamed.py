@@ -1,9 +1,9 @@
-"""Content blocks while they are streamed: what each block of an answer becomes, event by event.
+"""Streamed content blocks of Messages: the events of each kind of block.
 
 Rules:
 
-1. A block counts nothing: it asks its stream for its index when it begins, and ends the one before by that.
-2. What a block's deltas add up to is the block that `write_reply` writes.
+1. A block does not count: its stream gives it an index when it begins, and ends the previous block at that moment.
+2. The sum of a block's deltas is the block that `write_reply` writes.
 3. Half a character is held back until the other half has come.
 """
 
@@ -16,73 +16,73 @@ import orjson
 
 from toolwire.events import BlockStatus, Open, extra_of
 from toolwire.model import EMPTY, Extra, fields_of, merged
-from toolwire.protocols.base import TextFrame
 from toolwire.protocols.messages.blocks import PROTOCOL, as_object, call_fields, is_object
 from toolwire.protocols.messages.ids import Signing, wire_id
 from toolwire.protocols.shared.wire import dump, whole
+from toolwire.protocols.streams import TextFrame
 from toolwire.scan._grammar import SPACE
 
 
 def frame(kind: str, **fields: Any) -> bytes:
-    """An event. Its name stands before it as well: some clients look nowhere else."""
+    """Returns an event as bytes. The event name is sent too, because some clients read only that."""
     return b"event: %b\ndata: %b\n\n" % (kind.encode(), dump({"type": kind, **fields}))
 
 
-class Stream(Protocol):
-    """What a block needs of the stream it stands in."""
+class BlockStream(Protocol):
+    """The interface between a block and the stream that it is part of."""
 
-    def begin(self, content: Content) -> int:
-        """End the block before; the index of `content`."""
+    def begin(self, content: ContentBlock) -> int:
+        """Ends the previous block and returns the index of `content`."""
 
-    def over(self, content: Content, *, called: bool = False) -> None:
-        """Nothing is to come of it any more; `called`: it was a whole call."""
+    def finished(self, content: ContentBlock, *, called: bool = False) -> None:
+        """Marks `content` as finished; `called`: it was a complete call."""
 
     @property
     def send(self) -> Callable[[bytes], None]:
-        """Takes a frame."""
+        """Function that takes a frame."""
 
 
-class Sink:
-    """Takes the text of a block. This one drops it."""
+class BlockSink:
+    """Receiver of a block's text. This base class drops the text."""
 
     __slots__ = ()
 
     def write(self, text: str) -> None:
-        """More of the block."""
+        """Adds text to the block."""
 
     def learn(self, extra: Extra) -> None:
-        """What is said of the block at its end."""
+        """Adds the `extra` from the end of the block."""
 
     def close(self, status: BlockStatus) -> None:
-        """The block is over."""
+        """Ends the block."""
 
 
-class Content(Sink):
-    """A content block while it is written."""
+class ContentBlock(BlockSink):
+    """A content block that is being written."""
 
     __slots__ = ("_half", "_head", "begun", "extra", "index", "stream")
 
     delta = ("text_delta", "text")
-    """The type of its deltas, and where their text stands."""
+    """The type of its deltas, and the key of their text."""
     speaks = True
-    """Whether it is something of an answer."""
+    """True if the block counts as content of the answer."""
 
-    def __init__(self, stream: Stream, extra: Extra = EMPTY) -> None:
+    def __init__(self, stream: BlockStream, extra: Extra = EMPTY) -> None:
         self.stream = stream
         self.extra = extra
         self.index = -1
         self.begun = False
-        """The client has seen it."""
+        """True once its first event was sent."""
         self._half = ""
         self._head = b""
 
     @property
     def fields(self) -> Mapping[str, Any]:
-        """What is said beside."""
+        """The unmodelled fields of the block."""
         return fields_of(self.extra, PROTOCOL)
 
     def begin(self, block: Mapping[str, Any]) -> None:
-        """Write the first event."""
+        """Sends the first event."""
         self.index = self.stream.begin(self)
         self.begun = True
         self.stream.send(frame("content_block_start", index=self.index, content_block=block))
@@ -91,6 +91,7 @@ class Content(Sink):
         self._head = b"event: content_block_delta\ndata: " + dump(start)[: -len('""}}')]
 
     def write(self, text: str) -> None:
+        """Sends text; half a character at its end is held back."""
         if self._half:
             text = self._half + text
             self._half = ""
@@ -101,41 +102,43 @@ class Content(Sink):
             self.put(whole(text))
 
     def put(self, text: str) -> None:
-        """Write text that has whole characters only."""
+        """Sends text that has whole characters only."""
         self.show(text)
 
     def show(self, text: str) -> None:
-        """Write a delta; begin, if that has not been done."""
+        """Sends a delta, after the first event if that was not sent yet."""
         if not self.begun:
             self.begin(self.first())
         self.stream.send(b"%b%b}}\n\n" % (self._head, orjson.dumps(text)))
 
     def first(self) -> Mapping[str, Any]:
-        """The block as it begins."""
+        """Returns the block in its first event."""
         raise NotImplementedError  # each kind has its own form
 
     def text_frame(self) -> TextFrame | None:
-        """The bytes around a delta, if nothing is to be done but to write it."""
+        """Returns the bytes around a delta of plain text; None if writing it needs other work."""
         return TextFrame(self._head + b'"', b'"}}\n\n') if self.begun and not self._half else None
 
     def wrote(self, text: str) -> None:
-        """`text` is written by somebody else, who asked for the `text_frame`."""
+        """Tells the block that `text` was written with `text_frame` by other code."""
 
     def learn(self, extra: Extra) -> None:
+        """Stores the `extra` from the end of the block."""
         self.extra = merged(self.extra, extra)
 
     def flush(self) -> None:
-        """Half a character is none."""
+        """Replaces a half character that was held back by U+FFFD."""
         if self._half:
             self._half = ""
             self.put("\ufffd")
 
     def close(self, status: BlockStatus) -> None:
+        """Ends the block."""
         self.flush()
-        self.stream.over(self)
+        self.stream.finished(self)
 
     def end(self) -> None:
-        """Write the last events."""
+        """Sends the last events."""
         if self._half:
             self.flush()
         if self.begun:
@@ -143,24 +146,25 @@ class Content(Sink):
             self.stream.send(frame("content_block_stop", index=self.index))
 
     def late(self) -> None:
-        """Write what is known at the end only."""
+        """Sends deltas that are known only at the end."""
 
     def add(self, **delta: Any) -> None:
-        """A delta of another kind."""
+        """Sends a delta of another kind."""
         self.stream.send(frame("content_block_delta", index=self.index, delta=delta))
 
 
-class TextBlock(Content):
-    """Text. Several blocks of the answer may make up one; it is held back until it says something."""
+class TextBlock(ContentBlock):
+    """A block of text. Several text blocks of the answer may be joined in it. It is held back until it has content."""
 
     __slots__ = ("_cited", "held")
 
-    def __init__(self, stream: Stream, extra: Extra) -> None:
+    def __init__(self, stream: BlockStream, extra: Extra) -> None:
         super().__init__(stream, extra)
         self.held = ""
         self._cited: list[Any] = []
 
     def put(self, text: str) -> None:
+        """Sends text; whitespace at the beginning is held back until other text follows."""
         if not self.begun:
             text = self.held + text
             self.held = ""
@@ -170,13 +174,15 @@ class TextBlock(Content):
         self.show(text)
 
     def first(self) -> Mapping[str, Any]:
+        """Returns the block without text and citations, which are sent as deltas."""
         fields = self.fields
-        if "citations" in fields:  # they come as deltas
+        if "citations" in fields:  # citations are sent as deltas
             self._cited = [*fields["citations"]] if isinstance(fields["citations"], list) else []
             fields = {**fields, "citations": []}
         return {**fields, "type": "text", "text": ""}
 
     def learn(self, extra: Extra) -> None:
+        """Stores the `extra` from the end of the block. A block with fields is sent even if it has no text."""
         super().learn(extra)
         if fields := fields_of(extra, PROTOCOL):
             if not self.begun:
@@ -188,19 +194,22 @@ class TextBlock(Content):
                 self._cited = cited
 
     def close(self, status: BlockStatus) -> None:
+        """Ends the part of the text that came from one block; the next text block continues it, unless this one has
+        fields."""
         if self.fields:
             self.flush()
             if not self.begun:
                 self.begin(self.first())
-            self.stream.over(self)
+            self.stream.finished(self)
 
     def late(self) -> None:
+        """Sends the citations."""
         for citation in self._cited:
             self.add(type="citations_delta", citation=citation)
 
 
-class InlineThought(Sink):
-    """A thought inside a text, between tags."""
+class InlineReasoningBlock(BlockSink):
+    """Reasoning inside a text, between tags."""
 
     __slots__ = ("_opened", "_tags", "_text")
 
@@ -210,48 +219,53 @@ class InlineThought(Sink):
         self._opened = False
 
     def write(self, text: str) -> None:
+        """Sends text, after the opening tag."""
         if text and not self._opened:
             self._opened = True
             text = self._tags[0] + text
         self._text.write(text)
 
     def close(self, status: BlockStatus) -> None:
+        """Sends the closing tag if there was any text."""
         if self._opened:
             self._text.flush()
             self._text.write(self._tags[1])
 
 
-class RefusalBlock(Content):
-    """A text with which the model declined."""
+class RefusalBlock(ContentBlock):
+    """A block of text with which the model declined."""
 
     __slots__ = ()
 
     def first(self) -> Mapping[str, Any]:
+        """Returns a text block without text."""
         return {**self.fields, "type": "text", "text": ""}
 
     def close(self, status: BlockStatus) -> None:
+        """Ends the block. A block with fields is sent even if it has no text."""
         self.flush()
         if not self.begun and self.fields:
             self.begin(self.first())
-        self.stream.over(self)
+        self.stream.finished(self)
 
 
-class ThoughtBlock(Content):
-    """A thought, with its server's signature or the gateway's; or one of which only its server knows what it says.
-    `shown`: its text is."""
+class ReasoningBlock(ContentBlock):
+    """A block of reasoning, with its server's signature or the gateway's, or a redacted block. `shown`: its text is
+    sent."""
 
     __slots__ = ("_redacted", "_shown", "_signing")
 
     delta = ("thinking_delta", "thinking")
     speaks = False
 
-    def __init__(self, stream: Stream, extra: Extra, *, shown: bool) -> None:
+    def __init__(self, stream: BlockStream, extra: Extra, *, shown: bool) -> None:
         super().__init__(stream, extra)
         self._shown = shown
         self._signing = Signing()
         self._redacted = False
 
     def put(self, text: str) -> None:
+        """Sends text and adds it to the signature; hidden text only begins the block."""
         if self._shown:
             self.show(text)
             self._signing.take(text)
@@ -259,37 +273,42 @@ class ThoughtBlock(Content):
             self.begin(self.first())
 
     def text_frame(self) -> TextFrame | None:
+        """Returns the bytes around a delta of plain text; None if the text is hidden."""
         return super().text_frame() if self._shown else None
 
     def wrote(self, text: str) -> None:
+        """Adds text that other code wrote to the signature."""
         self._signing.take(text)
 
     def first(self) -> Mapping[str, Any]:
+        """Returns a thinking block without text, or a redacted block."""
         if self._redacted:
             return {**self.fields, "type": "redacted_thinking"}
         return {**self.fields, "type": "thinking", "thinking": "", "signature": ""}
 
     def close(self, status: BlockStatus) -> None:
+        """Ends the block. A block with fields is sent even if it has no text."""
         self.flush()
         if not self.begun and self.fields:
             self._redacted = "data" in self.fields
             self.begin(self.first())
-        self.stream.over(self)
+        self.stream.finished(self)
 
     def late(self) -> None:
+        """Sends the signature, unless the block is redacted."""
         if not self._redacted:
             self.add(type="signature_delta", signature=self.fields.get("signature", self._signing.signature))
 
 
-class CallBlock(Content):
-    """A call. Begun at once. Arguments that do not begin as an object are held until all are there to be put into
-    one."""
+class CallBlock(ContentBlock):
+    """A block of a call, which begins at once. Arguments that do not begin like an object are held until all are there,
+    and then put into one."""
 
     __slots__ = ("_custom", "_held", "_is_object")
 
     delta = ("input_json_delta", "partial_json")
 
-    def __init__(self, stream: Stream, opened: Open) -> None:
+    def __init__(self, stream: BlockStream, opened: Open) -> None:
         super().__init__(stream, extra_of(opened))
         self._custom = opened.call_kind == "custom"
         self._held: list[str] = []
@@ -299,6 +318,7 @@ class CallBlock(Content):
         self.begin({**fields, "type": "tool_use", "id": call_id, "name": opened.name or "", "input": {}})
 
     def put(self, text: str) -> None:
+        """Sends arguments if they are an object, otherwise holds them."""
         if self._is_object is None and text.strip(SPACE):
             self._is_object = is_object(text)
             text = "".join(self._held) + text
@@ -309,30 +329,32 @@ class CallBlock(Content):
             self._held.append(text)
 
     def close(self, status: BlockStatus) -> None:
+        """Ends the call. Held arguments of a complete call are sent as an object."""
         if self._half:
             self.flush()
         is_whole = status == "complete"
         if is_whole and not self._is_object:
             self.show(as_object("".join(self._held), self._custom))
-        self.stream.over(self, called=is_whole)
+        self.stream.finished(self, called=is_whole)
 
 
-class OpaqueBlock(Content):
-    """A block that is not modelled, and is whole."""
+class OpaqueBlock(ContentBlock):
+    """An unmodelled block, which is complete."""
 
     __slots__ = ("_block",)
 
     delta = ("input_json_delta", "partial_json")
 
-    def __init__(self, stream: Stream, block: Mapping[str, Any]) -> None:
+    def __init__(self, stream: BlockStream, block: Mapping[str, Any]) -> None:
         super().__init__(stream)
         self._block = block
 
     def close(self, status: BlockStatus) -> None:
-        given = self._block.get("input")
-        if isinstance(given, Mapping) and given:
+        """Sends the whole block; a non-empty `input` is sent as a delta."""
+        arguments = self._block.get("input")
+        if isinstance(arguments, Mapping) and arguments:
             self.begin({**self._block, "input": {}})
-            self.show(dump(given).decode())
+            self.show(dump(arguments).decode())
         else:
             self.begin(self._block)
-        self.stream.over(self)
+        self.stream.finished(self)

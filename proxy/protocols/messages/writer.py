@@ -1,18 +1,17 @@
-"""Events to streamed Messages answers (R14.3).
+"""Writer of streamed Messages answers (R14.3).
 
 Rules:
 
-1. This class owns the indices of blocks. Two are never open: one that opens while another is open waits until that has
-   closed.
-2. A text is begun when it says something and ended when something else begins or the answer ends, so neighbouring texts
-   are one block. All others end with their block.
-3. What a stream adds up to is what `write_reply` writes for the same events.
-4. There is exactly one end: `message_stop`, or `error`. Nothing comes behind it.
-5. Per delta the work is: look up the block, escape the text, join it with bytes made when the block was begun.
+1. This class assigns the indices of blocks. Only one block is open at a time: a block that opens meanwhile waits until
+   that one has closed.
+2. A text block begins with its first content and ends when another block begins or the answer ends, so neighbouring
+   texts are one block. All other blocks end where the event stream closes them.
+3. The whole stream equals what `write_reply` writes for the same events.
+4. There is exactly one end, `message_stop` or `error`, and nothing after it.
+5. The work per delta is: look up the block, escape the text, join it with bytes made when the block began.
 
-What this protocol cannot say in a stream, besides the losses of `reply`: fields of a block that come at its end, other
-than citations and signatures, and `Delta.extra`. A call that was cut off has begun by then: it has the beginning of its
-input.
+A stream of this protocol cannot express, besides the losses of `reply`: fields at the end of a block other than
+citations and signatures, and `Delta.extra`. A call that was cut off has already begun, so its partial input was sent.
 """
 
 from __future__ import annotations
@@ -24,47 +23,47 @@ from typing import Final
 from toolwire.errors import GatewayError
 from toolwire.events import BlockKind, BlockStatus, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
 from toolwire.model import EMPTY, Extra, Usage, fields_of
-from toolwire.protocols.base import KEEPALIVE, TextFrame, WriteOptions
 from toolwire.protocols.messages.blocks import PROTOCOL
 from toolwire.protocols.messages.errors import error_object
 from toolwire.protocols.messages.ids import message_id
-from toolwire.protocols.messages.reply import first_usage, stop_fields, thoughts, write_usage
+from toolwire.protocols.messages.reply import first_usage, reasoning_placement, stop_fields, write_usage
 from toolwire.protocols.messages.streamed import (
+    BlockSink,
     CallBlock,
-    Content,
-    InlineThought,
+    ContentBlock,
+    InlineReasoningBlock,
     OpaqueBlock,
+    ReasoningBlock,
     RefusalBlock,
-    Sink,
     TextBlock,
-    ThoughtBlock,
     frame,
 )
+from toolwire.protocols.streams import KEEPALIVE, TextFrame, WriteOptions
 
 PING: Final = frame("ping")
 STOP: Final = frame("message_stop")
 
 
 class MessagesWriter:
-    """A `StreamWriter`."""
+    """A `StreamWriter` of Messages events."""
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
-        self._thoughts = thoughts(options)
+        self._reasoning = reasoning_placement(options)
         self._out: list[bytes] = []
         self.send: Callable[[bytes], None] = self._out.append
-        """See `streamed.Stream`."""
-        self._blocks: dict[int, _Block] = {}
-        self._waiting: deque[_Block] = deque()
-        self._open: Content | None = None  # begun and not ended
-        self._text: TextBlock | None = None  # what further text goes to, begun or not
+        """Takes a frame; see `streamed.BlockStream`."""
+        self._blocks: dict[int, _QueuedBlock] = {}
+        self._waiting: deque[_QueuedBlock] = deque()
+        self._open: ContentBlock | None = None  # the block that has begun and not ended
+        self._text: TextBlock | None = None  # the block for further text, whether it has begun or not
         self._count = 0
-        self._blank = ""  # texts that were nothing but whitespace
+        self._blank = ""  # texts that were only whitespace
         self._usage: Usage | None = None
-        self._begun = self._ended = self._said = self._called = self._refused = False
+        self._begun = self._ended = self._has_content = self._called = self._refused = False
 
     def feed(self, events: Iterable[Event]) -> bytes:
-        """The frames for these events, possibly none."""
+        """Returns the frames for these events, possibly none."""
         for event in events:
             if self._ended:
                 break
@@ -76,7 +75,7 @@ class MessagesWriter:
                     else:
                         block.texts.append(event.text)
                 case Open():
-                    block = self._blocks[event.block] = _Block(event)
+                    block = self._blocks[event.block] = _QueuedBlock(event)
                     if event.choice == 0:
                         self._queue(block)
                 case Close():
@@ -86,7 +85,7 @@ class MessagesWriter:
                 case Start():
                     self._begin(event.response_id, event.extra, event.usage)
                 case Opaque(protocol="messages", payload=Mapping() as payload) if "type" in payload:
-                    self._queue(_Block(event))
+                    self._queue(_QueuedBlock(event))
                 case Finish():
                     self._finish(event)
                 case Fault():
@@ -98,28 +97,28 @@ class MessagesWriter:
         return data
 
     def keepalive(self) -> bytes:
-        """A ping; a comment before the answer has begun, where no event may stand."""
+        """Returns a ping; a comment before the answer has begun, where no event is allowed."""
         return PING if self._begun and not self._ended else KEEPALIVE
 
     def text_frame(self, block: int) -> TextFrame | None:
-        """See `TextWriter`."""
+        """Returns the frame around plain text of `block`, or None; see `TextWriter`."""
         known = self._blocks.get(block)
         sink = known.sink if known is not None and not self._ended else None
-        return sink.text_frame() if isinstance(sink, Content) else None
+        return sink.text_frame() if isinstance(sink, ContentBlock) else None
 
     def wrote(self, block: int, frames: int, text: str) -> None:
-        """See `TextWriter`."""
+        """Notes text written with `text_frame`; see `TextWriter`."""
         sink = self._blocks[block].sink
-        assert isinstance(sink, Content)
+        assert isinstance(sink, ContentBlock)
         sink.wrote(text)
 
     # --- the message ------------------------------------------------------------------------------------------------
 
-    def _begin(self, given: str, extra: Extra, usage: Usage | None) -> None:
+    def _begin(self, response_id: str, extra: Extra, usage: Usage | None) -> None:
         self._begun, self._usage = True, usage
         message = {
             **fields_of(extra, PROTOCOL),
-            "id": message_id(given),
+            "id": message_id(response_id),
             "type": "message",
             "role": "assistant",
             "model": self._options.request.model,
@@ -138,7 +137,7 @@ class MessagesWriter:
                 block.closed = block.closed or "complete"
             self._advance()
         self._end_open()
-        if self._blank and not self._said:
+        if self._blank and not self._has_content:
             text = TextBlock(self, EMPTY)
             text.show(self._blank)
             self._end_open()
@@ -154,12 +153,12 @@ class MessagesWriter:
 
     # --- blocks, one after the other --------------------------------------------------------------------------------
 
-    def _queue(self, block: _Block) -> None:
+    def _queue(self, block: _QueuedBlock) -> None:
         self._waiting.append(block)
         self._advance()
 
     def _advance(self) -> None:
-        """Write the first block of the queue as far as it has come, and those behind it once it has closed."""
+        """Writes the first queued block as far as it has arrived, and the blocks behind it once it has closed."""
         while self._waiting:
             block = self._waiting[0]
             if block.sink is None:
@@ -174,7 +173,7 @@ class MessagesWriter:
             block.sink.close(block.closed)
             self._waiting.popleft()
 
-    def _sink(self, opened: Open | Opaque) -> Sink:
+    def _sink(self, opened: Open | Opaque) -> BlockSink:
         if isinstance(opened, Opaque):
             return OpaqueBlock(self, opened.payload)
         match opened.kind:
@@ -183,24 +182,25 @@ class MessagesWriter:
             case BlockKind.REFUSAL:
                 return RefusalBlock(self, opened.extra)
             case BlockKind.REASONING:
-                match self._thoughts:
+                match self._reasoning:
                     case "inline":
-                        return InlineThought(self._text_for(EMPTY), self._options.reasoning_tags)
+                        return InlineReasoningBlock(self._text_for(EMPTY), self._options.reasoning_tags)
                     case "drop":
-                        return Sink()
-                return ThoughtBlock(self, opened.extra, shown=self._thoughts == "block")
+                        return BlockSink()
+                return ReasoningBlock(self, opened.extra, shown=self._reasoning == "block")
             case BlockKind.TEXT:
                 return self._text_for(opened.extra)
 
     def _text_for(self, extra: Extra) -> TextBlock:
-        """The text that goes on, or a new one if there is none or something is said of it."""
+        """Returns the block for text: the current one, or a new one if there is none or the text has fields of its
+        own."""
         if self._text is None or fields_of(extra, PROTOCOL):
             self._leave_text()
             self._text = TextBlock(self, extra)
         return self._text
 
     def _leave_text(self) -> None:
-        """Nothing is added to the present text any more."""
+        """Ends the current text block."""
         if self._text is not None:
             self._text.flush()
             self._blank += self._text.held
@@ -214,20 +214,20 @@ class MessagesWriter:
 
     # --- for blocks -------------------------------------------------------------------------------------------------
 
-    def begin(self, content: Content) -> int:
-        """See `streamed.Stream`."""
+    def begin(self, content: ContentBlock) -> int:
+        """Ends the previous block and returns the index of `content`; see `streamed.BlockStream`."""
         if self._text is not None and content is not self._text:
             self._leave_text()
         if self._open is not None:
             self._open.end()
         self._open = content
-        self._said = self._said or content.speaks
+        self._has_content = self._has_content or content.speaks
         self._refused = self._refused or isinstance(content, RefusalBlock)
         self._count += 1
         return self._count - 1
 
-    def over(self, content: Content, *, called: bool = False) -> None:
-        """See `streamed.Stream`."""
+    def finished(self, content: ContentBlock, *, called: bool = False) -> None:
+        """Ends `content` if it is open; see `streamed.BlockStream`."""
         self._called = self._called or called
         if self._open is content:
             self._open = None
@@ -236,14 +236,14 @@ class MessagesWriter:
             self._leave_text()
 
 
-class _Block:
-    """A block of the stream: what writes it, or its texts while it waits (rule 1)."""
+class _QueuedBlock:
+    """A queued block: the object that writes it, or its texts while it waits (rule 1)."""
 
     __slots__ = ("closed", "late", "opened", "sink", "texts")
 
     def __init__(self, opened: Open | Opaque) -> None:
         self.opened = opened
         self.texts: list[str] = []
-        self.sink: Sink | None = None
+        self.sink: BlockSink | None = None
         self.closed: BlockStatus | None = "complete" if isinstance(opened, Opaque) else None
         self.late: Extra = EMPTY

@@ -1,1 +1,1 @@
-"""OpenAI Responses."""
+"""The protocol OpenAI Responses."""

@@ -1,13 +1,13 @@
-"""The tools of Responses that the client runs, and the items of their calls and results (R28.5, R28.1).
+"""The client-run tools of Responses, and the items of their calls and results (R28.5, R28.1).
 
 Rules:
 
-1. Inside of the gateway a call is a `ToolUse` like any other, whose arguments are an object as the tool's parameters
-   say. `ITEM_TYPE` in its `extra` says which item it is, also in that of a result; the other fields of the item stand
-   beside.
-2. An item that is written fits the published types, whatever the model wrote: clients read them with schemas of their
-   own. What does not fit is left out, and a call without a command, a file or an action does nothing.
-3. A shell in a container is run by the server that has it: that tool, its calls and their results stay as they are.
+1. Inside the gateway such a call is an ordinary `ToolUse` with an object of the tool's parameters as arguments.
+   `ITEM_TYPE` in the `extra` of a call or a result holds the type of its item; the other fields of the item stand next
+   to it.
+2. A written item fits the published types whatever the model wrote, because clients validate it. Values that do not fit
+   are left out; a call without a command, a file or an action becomes one without effect.
+3. A shell in a container is run by its server: that tool, its calls and their results are not changed.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from toolwire.model import EMPTY, Image, Opaque, Part, Text, ToolResult, ToolSpec, ToolUse, fields_of
+from toolwire.model import EMPTY, Image, OpaquePart, Part, Text, ToolResult, ToolSpec, ToolUse, fields_of
 from toolwire.protocols.shared.client_tools import ITEM_TYPE, Published, integer, schema, several, text, word
 from toolwire.protocols.shared.wire import dump, load, whole
 from toolwire.scan._grammar import SPACE
 
 PROTOCOL: Final = "responses"
 SEARCH: Final = "tool_search"
-"""The type of the client's search for tools, and its name."""
+"""Type and name of the client's search for tools."""
 SHELL: Final = "shell"
 COMPUTER: Final = "computer"
 PREVIEW: Final = "computer_use_preview"
 
 Object = Mapping[str, Any]
 Frame = tuple[str, dict[str, Any]]
-"""The type of an event and its fields, without its place."""
+"""The type of an event and its fields, without the item's position."""
 
 # --- the tools ------------------------------------------------------------------------------------------------------
 
@@ -110,14 +110,15 @@ PUBLISHED: Final[Mapping[str, Published]] = {
         Published(PREVIEW, _USES_COMPUTER, _ACTION),
     )
 }
-"""Published descriptions and parameters, by type; the type is the name of the tool."""
+"""Published descriptions and parameters by type, which is also the tool's name."""
 
 
 def client_tool(tool: Object) -> ToolSpec | None:
-    """The function that a tool of the client stands for; None if the client does not run it, or not this one."""
+    """Returns the function that a client tool stands for; None if the client does not run it, or its type is
+    unknown."""
     kind = tool["type"]
     known = PUBLISHED.get(kind)
-    if known is None or not _is_clients(tool):
+    if known is None or not _is_run_by_client(tool):
         return None
     about, parameters = known.description, known.parameters
     if kind == SEARCH:
@@ -132,7 +133,7 @@ def client_tool(tool: Object) -> ToolSpec | None:
 
 
 def _skills(environment: Any) -> Iterator[str]:
-    """Sentence that names the skills in the folders of a local environment."""
+    """Yields a description of the skills in the folders of a local environment."""
     skills = environment.get("skills") if isinstance(environment, Mapping) else None
     listed = [skill for skill in (skills if isinstance(skills, list) else ()) if isinstance(skill, Mapping)]
     if listed:
@@ -141,8 +142,8 @@ def _skills(environment: Any) -> Iterator[str]:
         yield f"\n- {skill.get('name')} ({skill.get('path')}): {skill.get('description')}"
 
 
-def _is_clients(value: Object) -> bool:
-    """Whether the client runs a tool, or made a call, of a type that others may run as well."""
+def _is_run_by_client(value: Object) -> bool:
+    """True if the client runs this tool or made this call, of a type that servers may run as well."""
     kind = value.get("type")
     if kind in (SEARCH, f"{SEARCH}_call", f"{SEARCH}_output"):
         return value.get("execution") == "client"
@@ -151,7 +152,7 @@ def _is_clients(value: Object) -> bool:
 
 
 def chosen_tool(kind: str, tools: tuple[ToolSpec, ...]) -> str:
-    """The name of the tool that a `tool_choice` of this type means: the computer has several."""
+    """Returns the name of the tool that a `tool_choice` of this type selects; the computer has several types."""
     if kind.startswith(COMPUTER) and not any(tool.name == kind for tool in tools):
         return next((tool.name for tool in tools if tool.name in (COMPUTER, PREVIEW)), kind)
     return kind
@@ -162,9 +163,9 @@ def chosen_tool(kind: str, tools: tuple[ToolSpec, ...]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How the calls of a tool are written. `fields`: those of an item that hold arguments. `write` makes them of
-    arguments, which may be anything, and `read` the other way, or gives None. `blank` is what of them is shown before
-    the frames of `stream`."""
+    """The written form of a tool's calls. `fields` are the item's fields for arguments. `write` makes them from any
+    arguments; `read` makes arguments from them, or returns None. `blank` makes the fields of the first event, and
+    `stream` the frames after it."""
 
     fields: frozenset[str]
     write: Callable[[Object], dict[str, Any]]
@@ -194,9 +195,9 @@ def _present(**fields: Any) -> dict[str, Any]:
     return {key: value for key, value in fields.items() if value is not None}
 
 
-def _write_shell(given: Object) -> dict[str, Any]:
-    limits = {key: _integer(given.get(key)) for key in ("timeout_ms", "max_output_length")}
-    action = {"commands": _texts(given.get("commands")) or ["true"], **limits}
+def _write_shell(arguments: Object) -> dict[str, Any]:
+    limits = {key: _integer(arguments.get(key)) for key in ("timeout_ms", "max_output_length")}
+    action = {"commands": _texts(arguments.get("commands")) or ["true"], **limits}
     return {"action": action, "environment": {"type": "local"}}
 
 
@@ -212,14 +213,14 @@ def _stream_shell(fields: dict[str, Any]) -> Iterator[Frame]:
         yield "response.shell_call_command.done", {**place, "command": command}
 
 
-def _write_local_shell(given: Object) -> dict[str, Any]:
-    env = _object(given.get("env")) or EMPTY
-    rest = {key: _text(given.get(key)) for key in ("user", "working_directory")}
+def _write_local_shell(arguments: Object) -> dict[str, Any]:
+    env = _object(arguments.get("env")) or EMPTY
+    rest = {key: _text(arguments.get(key)) for key in ("user", "working_directory")}
     action = {
         "type": "exec",
-        "command": _texts(given.get("command")) or ["true"],
+        "command": _texts(arguments.get("command")) or ["true"],
         "env": {whole(key): whole(value) for key, value in env.items() if isinstance(value, str)},
-        **_present(**rest, timeout_ms=_integer(given.get("timeout_ms"))),
+        **_present(**rest, timeout_ms=_integer(arguments.get("timeout_ms"))),
     }
     return {"action": action}
 
@@ -229,19 +230,19 @@ def _read_action(name: str) -> Callable[[Object], tuple[str, Object] | None]:
         action = _object(item.get("action"))
         if action is None:
             return None
-        kept = {key: value for key, value in action.items() if value is not None and (key, value) != ("env", {})}
-        if kept.get("type") == "exec":
-            del kept["type"]
-        return name, kept
+        arguments = {key: value for key, value in action.items() if value is not None and (key, value) != ("env", {})}
+        if arguments.get("type") == "exec":
+            del arguments["type"]
+        return name, arguments
 
     return read
 
 
-def _write_patch(given: Object) -> dict[str, Any]:
-    kind = given.get("type")
+def _write_patch(arguments: Object) -> dict[str, Any]:
+    kind = arguments.get("type")
     kind = kind if kind in ("create_file", "delete_file") else "update_file"
-    diff = {} if kind == "delete_file" else {"diff": _text(given.get("diff")) or ""}
-    return {"operation": {"type": kind, "path": _text(given.get("path")) or "", **diff}}
+    diff = {} if kind == "delete_file" else {"diff": _text(arguments.get("diff")) or ""}
+    return {"operation": {"type": kind, "path": _text(arguments.get("path")) or "", **diff}}
 
 
 def _read_patch(item: Object) -> tuple[str, Object] | None:
@@ -258,32 +259,34 @@ _BUTTONS: Final = ("left", "right", "wheel", "back", "forward")
 _POINTED: Final = ("click", "double_click", "move", "scroll")
 
 
-def _action(given: Any) -> dict[str, Any] | None:
-    """An action as the types have it; None if it is none."""
-    if not isinstance(given, Mapping):
+def _action(arguments: Any) -> dict[str, Any] | None:
+    """Returns an action in its published form; None if it does not fit."""
+    if not isinstance(arguments, Mapping):
         return None
-    kind = given.get("type")
-    keys = _texts(given["keys"]) if given.get("keys") else None
-    point = {key: _whole_number(given.get(key)) for key in ("x", "y")}
+    kind = arguments.get("type")
+    keys = _texts(arguments["keys"]) if arguments.get("keys") else None
+    point = {key: _whole_number(arguments.get(key)) for key in ("x", "y")}
     match kind:
         case "screenshot" | "wait":
             return {"type": kind}
-        case "type" if isinstance(given.get("text"), str):
-            return {"type": kind, "text": whole(given["text"])}
+        case "type" if isinstance(arguments.get("text"), str):
+            return {"type": kind, "text": whole(arguments["text"])}
         case "keypress" if keys:
             return {"type": kind, "keys": keys}
-        case "drag" if isinstance(given.get("path"), list):
-            points = [{key: _whole_number(one.get(key)) for key in ("x", "y")} for one in given["path"] if _object(one)]
+        case "drag" if isinstance(arguments.get("path"), list):
+            points = [
+                {key: _whole_number(one.get(key)) for key in ("x", "y")} for one in arguments["path"] if _object(one)
+            ]
             if points and all(None not in one.values() for one in points):
                 return {"type": kind, "path": points, **_present(keys=keys)}
         case str() if kind in _POINTED and None not in point.values():
             more: dict[str, Any] = _present(keys=keys)
             if kind == "click":
-                more["button"] = given.get("button") if given.get("button") in _BUTTONS else "left"
+                more["button"] = arguments.get("button") if arguments.get("button") in _BUTTONS else "left"
             elif kind == "double_click":
                 more["keys"] = keys
             elif kind == "scroll":
-                more |= {key: _whole_number(given.get(key)) or 0 for key in ("scroll_x", "scroll_y")}
+                more |= {key: _whole_number(arguments.get(key)) or 0 for key in ("scroll_x", "scroll_y")}
             return {"type": kind, **point, **more}
     return None
 
@@ -292,10 +295,10 @@ def _whole_number(value: Any) -> int | None:
     return int(value) if type(value) in (int, float) and abs(value) < 1_000_000 else None
 
 
-def _write_computer(given: Object) -> dict[str, Any]:
-    listed = given.get("actions")
+def _write_computer(arguments: Object) -> dict[str, Any]:
+    listed = arguments.get("actions")
     if listed is None:
-        return {"action": _action(given) or {"type": "screenshot"}, "pending_safety_checks": []}
+        return {"action": _action(arguments) or {"type": "screenshot"}, "pending_safety_checks": []}
     actions = [action for one in (listed if isinstance(listed, list) else ()) if (action := _action(one)) is not None]
     return {"actions": actions or [{"type": "screenshot"}], "pending_safety_checks": []}
 
@@ -308,16 +311,16 @@ def _read_computer(item: Object) -> tuple[str, Object] | None:
 
 
 def _read_search(item: Object) -> tuple[str, Object] | None:
-    given = item.get("arguments")
-    if isinstance(given, str):
-        return SEARCH, _loaded(given)
-    return SEARCH, given if isinstance(given, Mapping) else {}
+    arguments = item.get("arguments")
+    if isinstance(arguments, str):
+        return SEARCH, _loaded(arguments)
+    return SEARCH, arguments if isinstance(arguments, Mapping) else {}
 
 
 FORMS: Final[Mapping[str, Form]] = {
     f"{SEARCH}_call": Form(
         frozenset({"arguments"}),
-        lambda given: {"arguments": given, "execution": "client"},
+        lambda arguments: {"arguments": arguments, "execution": "client"},
         _read_search,
         lambda fields: {**fields, "arguments": {}},
     ),
@@ -326,23 +329,23 @@ FORMS: Final[Mapping[str, Form]] = {
     "apply_patch_call": Form(frozenset({"operation"}), _write_patch, _read_patch, _blank_patch),
     "computer_call": Form(frozenset({"action", "actions"}), _write_computer, _read_computer),
 }
-"""The forms of calls, by the types of their items."""
+"""The forms of calls by the types of their items."""
 KEPT_FIELDS: Final = frozenset(
     {ITEM_TYPE, "environment", "pending_safety_checks", "acknowledged_safety_checks", "execution", "caller"}
     | {"created_by", "output", "max_output_length", "status", "id"}
 )
-"""Fields of the `extra` of a call or a result that every server knows which has the tool."""
+"""Fields in the `extra` of a call or a result that every server with the tool knows."""
 OUTPUTS: Final = frozenset(
     {f"{SEARCH}_output", "shell_call_output", "local_shell_call_output", "apply_patch_call_output"}
     | {"computer_call_output"}
 )
-"""The types of the items of results."""
+"""Types of the items of results."""
 _NAMED: Final = frozenset({"type", "id", "call_id"})
 _NAMING: Final = _NAMED | {"status"}
 
 
 def item_types(tools: tuple[ToolSpec, ...]) -> Mapping[str, str]:
-    """The types of the items of calls, by the names of those tools that have their own."""
+    """Returns the item types of calls by tool name, for the tools whose calls have their own type."""
     return {
         tool.name: "computer_call" if tool.name == PREVIEW else f"{tool.name}_call"
         for tool in tools
@@ -353,18 +356,18 @@ def item_types(tools: tuple[ToolSpec, ...]) -> Mapping[str, str]:
 
 
 def item_type(use: ToolUse | ToolResult) -> str | None:
-    """The type of the item of a call or a result, if it has one of its own."""
+    """Returns the item type of a call or a result; None if it has no type of its own."""
     kind = fields_of(use.extra, PROTOCOL).get(ITEM_TYPE) if use.extra else None
     return kind if kind in FORMS or kind in OUTPUTS else None
 
 
 def read_client_call(item: Object, call_id: str | None = None) -> ToolUse | None:
-    """The call in an item; None if it is none of these. `call_id` stands in for one that is missing."""
+    """Returns the call in an item; None if the item is not such a call. `call_id` is used if the item has none."""
     kind = item.get("type")
     form = FORMS.get(kind) if isinstance(kind, str) else None
     ident = item.get("call_id")
     ident = ident if isinstance(ident, str) and ident else call_id
-    if form is None or ident is None or not _is_clients(item) or (read := form.read(item)) is None:
+    if form is None or ident is None or not _is_run_by_client(item) or (read := form.read(item)) is None:
         return None
     known = _NAMING | form.fields
     rest = {key: value for key, value in item.items() if key not in known and value is not None}
@@ -373,12 +376,12 @@ def read_client_call(item: Object, call_id: str | None = None) -> ToolUse | None
 
 
 def call_fields(use: ToolUse, kind: str) -> dict[str, Any]:
-    """The fields of an item of this type that hold the arguments of a call."""
+    """Returns the fields with a call's arguments, for an item of this type."""
     return FORMS[kind].write(_loaded(use.arguments))
 
 
 def _loaded(arguments: str) -> Object:
-    """Arguments as an object; an empty one if they are none."""
+    """Returns arguments as an object; an empty one if they are not an object."""
     try:
         value = load(arguments) if arguments.strip(SPACE) else None
     except ValueError:
@@ -387,7 +390,7 @@ def _loaded(arguments: str) -> Object:
 
 
 def status_of(kind: str, status: str | None) -> str:
-    """The status that an item of this type may have."""
+    """Returns a status that items of this type can have."""
     return "in_progress" if status == "incomplete" and kind == "apply_patch_call" else status or "completed"
 
 
@@ -395,40 +398,40 @@ def status_of(kind: str, status: str | None) -> str:
 
 
 def read_output(item: Object, call: Callable[[str], ToolUse | None]) -> ToolResult | None:
-    """The result in an item; None if it is none of these. `call` finds the call of an id."""
+    """Returns the result in an item; None if the item is not such a result. `call` finds a call by its id."""
     kind, ident = item.get("type"), item.get("call_id")
     by_id = not isinstance(ident, str)
     ident = item.get("id") if by_id and kind == "local_shell_call_output" else ident
-    if kind not in OUTPUTS or not isinstance(ident, str) or not ident or not _is_clients(item):
+    if kind not in OUTPUTS or not isinstance(ident, str) or not ident or not _is_run_by_client(item):
         return None
     use = call(ident)
     rest = {key: value for key, value in item.items() if key not in _NAMED and value is not None}
     extra = {PROTOCOL: {ITEM_TYPE: kind, **rest, **({"id": ident} if by_id else EMPTY)}}
     if kind == f"{SEARCH}_output":
         del extra[PROTOCOL]["tools"]
-        return ToolResult(ident, (Text(found_text(item.get("tools") or ())),), SEARCH, extra=extra)
+        return ToolResult(ident, (Text(search_result_text(item.get("tools") or ())),), SEARCH, extra=extra)
     parts, failed = result_parts(item)
     return ToolResult(use.call_id if use else ident, parts, use.name if use else None, failed, extra=extra)
 
 
 def result_parts(item: Object) -> tuple[tuple[Part, ...], bool]:
-    """Text of a result for the model, and whether the tool failed."""
+    """Returns the parts of a result for the model, and whether the tool failed."""
     output, kind = item.get("output"), item["type"]
     if kind == "computer_call_output" and isinstance(output, Mapping):
         url = output.get("image_url")
-        return ((Image(url),) if isinstance(url, str) else (Opaque(PROTOCOL, output),)), False
+        return ((Image(url),) if isinstance(url, str) else (OpaquePart(PROTOCOL, output),)), False
     if kind == "shell_call_output" and isinstance(output, list):
-        said = [_shell_text(one) for one in output if isinstance(one, Mapping)]
-        return (Text("\n\n".join(said) or "No output."),), False
+        texts = [_shell_text(one) for one in output if isinstance(one, Mapping)]
+        return (Text("\n\n".join(texts) or "No output."),), False
     failed = kind == "apply_patch_call_output" and item.get("status") == "failed"
     if output is None or output == "":
-        said_so = "Failed." if failed else "Done." if kind == "apply_patch_call_output" else "No output."
-        return (Text(said_so),), failed
+        status_text = "Failed." if failed else "Done." if kind == "apply_patch_call_output" else "No output."
+        return (Text(status_text),), failed
     return (Text(output if isinstance(output, str) else dump(output).decode()),), failed
 
 
 def _shell_text(chunk: Object) -> str:
-    """Text of one command: its output and how it ended."""
+    """Returns the text of one command: its output and how it ended."""
     outcome = _object(chunk.get("outcome")) or EMPTY
     printed, errors = _text(chunk.get("stdout")) or "", _text(chunk.get("stderr")) or ""
     lines = [printed.rstrip("\n")] if printed else []
@@ -439,27 +442,28 @@ def _shell_text(chunk: Object) -> str:
 
 
 def write_output(result: ToolResult, kind: str) -> dict[str, Any]:
-    """The item of a result: its output as it was received, or what the parts say now."""
+    """Returns the item of a result, with its output as received, or made from the parts if they were changed."""
     fields = {key: value for key, value in fields_of(result.extra, PROTOCOL).items() if key != ITEM_TYPE}
     named = EMPTY if "id" in fields else {"call_id": result.call_id}
     item = {"status": "completed", **fields, "type": kind, **named}
     if kind == f"{SEARCH}_output":
-        return {**item, "tools": []}  # they are on offer
+        return {**item, "tools": []}  # the found tools are already on offer
     if result_parts(item)[0] == result.parts:
         return item
-    said = "\n".join(part.text for part in result.parts if isinstance(part, Text))
+    output = "\n".join(part.text for part in result.parts if isinstance(part, Text))
     if kind == "shell_call_output":
         exit_code = {"type": "exit", "exit_code": int(result.is_error)}
-        return {**item, "output": [{"stdout": said, "stderr": "", "outcome": exit_code}]}
+        return {**item, "output": [{"stdout": output, "stderr": "", "outcome": exit_code}]}
     image = next((part for part in result.parts if isinstance(part, Image)), None)
     if kind == "computer_call_output":
         shown = {} if image is None else {"image_url": image.url}
         return {**item, "output": {"type": "computer_screenshot", **shown}}
-    return {**item, "output": said}
+    return {**item, "output": output}
 
 
-def found_text(tools: Iterable[Mapping[str, Any]]) -> str:
-    """The names of the tools that a search has found, for the model: what they are it sees where all are listed."""
+def search_result_text(tools: Iterable[Mapping[str, Any]]) -> str:
+    """Returns a text for the model with the names of the tools that a search found. Their descriptions are in the list
+    of tools."""
     names = list(_names(tools, ""))
     return f"Found: {', '.join(names)}. They can be called now." if names else "No tool was found."
 

@@ -1,13 +1,12 @@
-"""A conversation made short (R8.15), for a client that asks at `PATH`: what takes its place. How the model is asked and
-what becomes of its summary stands in `summaries.py`.
+"""Compaction of a conversation (R8.15) for clients that request it at `PATH`. `summaries.py` has the request to the
+model and the form of its summary.
 
 Rules:
 
-1. An item of type `compaction` holds its summary itself, so any gateway can read it at any time and none keeps anything
-   for it. To the client it is opaque. It is no secret from whom it was made for, and nothing is believed because of it:
-   to the model it is what its user says.
-2. What the user said stays word for word beside the summary, the latest first, up to `KEPT_BYTES`.
-3. An item that somebody else made is left as it is.
+1. An item of type `compaction` contains its summary, so any gateway can read it at any time and none has to store
+   anything. It is opaque to the client but not secret from it, and not trusted: the model gets it as a user message.
+2. The user's own messages are kept word for word next to the summary, the latest first, up to `KEPT_BYTES`.
+3. An item from another service is left unchanged.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from toolwire.protocols.shared.wire import dump
 
 PATH: Final = "/responses/compact"
 KEPT_BYTES: Final = 64 * 1024
-"""So much of what the user said stays as it was, as JSON."""
+"""Maximum size of the user's messages that are kept, as JSON."""
 _TAKEN: Final = (
     "model",
     "previous_response_id",
@@ -39,34 +38,34 @@ _TAKEN: Final = (
 
 
 def asking(body: Mapping[str, Any]) -> dict[str, Any]:
-    """The body of a request for the summary of what a client wants to have made short, whose shape is right."""
+    """Returns the body of a request for a summary, from the valid body of a compaction request."""
     items = [*whole_items(own_items(body)), {"type": "message", "role": "user", "content": REQUEST}]
     taken = {name: body[name] for name in _TAKEN if body.get(name) is not None}
     return {**taken, "input": items, "tool_choice": "none", "store": False}
 
 
 def write_compacted(reply: ModelReply, messages: Iterable[Message]) -> bytes:
-    """The body of the answer: what takes the place of these messages, the last of which asked for the summary. Raises
-    `BackendFault` if there is none."""
+    """Returns the body of the answer: the items in place of these messages, of which the last one asked for the
+    summary. Raises `BackendFault` if the summary is empty."""
     parts = reply.choices[0].parts if reply.choices else ()
     item = summary_item("".join(part.text for part in parts if isinstance(part, Text)))
     ident = new_response_id()
-    said = [listed(item, ident, place) for place, item in enumerate(_said(tuple(messages)[:-1]))]
+    own = [listed(item, ident, place) for place, item in enumerate(_user_items(tuple(messages)[:-1]))]
     return dump(
         {
             "id": ident,
             "object": "response.compaction",
             "created_at": int(time.time()),
-            "output": [*said, item],
+            "output": [*own, item],
             "usage": write_usage(reply.usage or Usage()),
         }
     )
 
 
-def _said(messages: tuple[Message, ...]) -> list[Mapping[str, Any]]:
-    """What the user said last, as items."""
+def _user_items(messages: tuple[Message, ...]) -> list[Mapping[str, Any]]:
+    """Returns the latest user messages as items, up to `KEPT_BYTES`."""
     left = KEPT_BYTES
-    kept: list[Mapping[str, Any]] = []
+    latest: list[Mapping[str, Any]] = []
     for message in reversed(messages):
         if message.role != "user" or is_summary(message):
             continue
@@ -74,5 +73,5 @@ def _said(messages: tuple[Message, ...]) -> list[Mapping[str, Any]]:
         left -= len(dump(items))
         if left < 0:
             break
-        kept[:0] = items
-    return kept
+        latest[:0] = items
+    return latest

@@ -1,7 +1,7 @@
-"""Conversations with ids of their own (`/v1/conversations`): what is kept of one, and how a client sees it.
+"""Stored conversations with ids of their own (`/v1/conversations`): their stored form, and their form for clients.
 
-A conversation is kept as a turn without an answer, whose input are its items as they are listed, each with an id. So a
-request goes on from it as from any other turn. Metadata stand where a turn has its response.
+A conversation is stored as a turn without an answer, with its listed items, which have ids, as the input. So a request
+continues it like any other turn. Its metadata are stored where a turn has its response.
 """
 
 from __future__ import annotations
@@ -17,63 +17,64 @@ from toolwire.protocols.responses.kept_items import listed
 from toolwire.protocols.responses.request import SHAPE
 from toolwire.protocols.responses.resource import conversation_of
 from toolwire.protocols.shared.conversation_form import ConversationForm, Items
-from toolwire.protocols.shared.turn import Turn
+from toolwire.protocols.shared.turn import StoredTurn
 from toolwire.protocols.shared.wire import dump_in_pieces, load
 
 PREFIX: Final = "conv_"
 
 
 class ResponsesConversations(ConversationForm):
-    """A `ConversationForm`."""
+    """The `ConversationForm` of Responses."""
 
     def named(self, body: Mapping[str, Any]) -> str | None:
-        """See `ConversationForm`."""
+        """Returns the id of the conversation that a request continues; None if it names none."""
         return conversation_of(body)
 
-    def new(self, owner: str, metadata: Mapping[str, Any], items: Items, created: float, expires: float) -> Turn:
-        """A conversation with a fresh id. `items` have ids."""
+    def new(self, owner: str, metadata: Mapping[str, Any], items: Items, created: float, expires: float) -> StoredTurn:
+        """Returns a conversation with a new id. `items` have ids."""
         ident = f"{PREFIX}{token_hex(24)}"
-        said = _said(metadata, items)
-        return Turn(id=ident, owner=owner, status="kept", created=created, expires=expires, said=said)
+        said = _stored_form(metadata, items)
+        return StoredTurn(id=ident, owner=owner, status="kept", created=created, expires=expires, said=said)
 
-    def is_conversation(self, turn: Turn | None) -> bool:
-        """Whether a turn that was read is a conversation."""
+    def is_conversation(self, turn: StoredTurn | None) -> bool:
+        """True if a stored turn is a conversation."""
         return turn is not None and turn.status == "kept" and turn.id.startswith(PREFIX)
 
-    def items_of(self, turn: Turn) -> Items:
-        """The items of a conversation, oldest first."""
+    def items_of(self, turn: StoredTurn) -> Items:
+        """Returns the items of a conversation, oldest first."""
         items: Items = _value(turn)["input"]
         return items
 
-    def metadata_of(self, turn: Turn) -> Mapping[str, Any]:
-        """The metadata of a conversation."""
+    def metadata_of(self, turn: StoredTurn) -> Mapping[str, Any]:
+        """Returns the metadata of a conversation."""
         metadata: Mapping[str, Any] = _value(turn)["resource"]["metadata"]
         return metadata
 
     def changed(
-        self, turn: Turn, expires: float, *, items: Items | None = None, metadata: Mapping[str, Any] | None = None
-    ) -> Turn:
-        """The conversation with other items or metadata, and as long as it lives then."""
-        said = _said(
+        self, turn: StoredTurn, expires: float, *, items: Items | None = None, metadata: Mapping[str, Any] | None = None
+    ) -> StoredTurn:
+        """Returns the conversation with other items or metadata, which expires at `expires` at the earliest."""
+        said = _stored_form(
             self.metadata_of(turn) if metadata is None else metadata, self.items_of(turn) if items is None else items
         )
         return replace(turn, input=(), said=said, expires=max(expires, turn.expires))
 
-    def appended(self, turn: Turn, new: Items, expires: float) -> Turn:
-        """The conversation with further items, but for those that it has: adding them again adds nothing."""
+    def appended(self, turn: StoredTurn, new: Items, expires: float) -> StoredTurn:
+        """Returns the conversation with new items appended, except those that it already has."""
         there = {item["id"] for item in self.items_of(turn)}
         return self.changed(
             turn, expires, items=[*self.items_of(turn), *(item for item in new if item["id"] not in there)]
         )
 
     def with_ids(self, items: Iterable[Mapping[str, Any]]) -> Items:
-        """Items of a client as a conversation holds them. Those that are a mere reference are left out."""
+        """Returns a client's items in the form in which a conversation stores them, with ids. References are left
+        out."""
         seed = token_hex(16)
         whole = (item for item in whole_items(items) if item["type"] != "item_reference")
         return [listed(item, seed, place) for place, item in enumerate(whole)]
 
-    def resource(self, turn: Turn) -> dict[str, Any]:
-        """The object `conversation`."""
+    def resource(self, turn: StoredTurn) -> dict[str, Any]:
+        """Returns the `conversation` object that clients get."""
         return {
             "id": turn.id,
             "object": "conversation",
@@ -82,8 +83,8 @@ class ResponsesConversations(ConversationForm):
         }
 
     def check(self, body: Mapping[str, Any]) -> None:
-        """Raises `ClientFault` if `items` or `metadata` have not the form that `input` and `metadata` have in a
-        request."""
+        """Checks `items` and `metadata` like `input` and `metadata` of a request. Raises `ClientFault` if they have a
+        wrong form."""
         if isinstance(body.get("items"), str):
             raise ClientFault("Invalid 'items': expected an array, got a string.", code="invalid_type", param="items")
         try:
@@ -95,14 +96,14 @@ class ResponsesConversations(ConversationForm):
             raise ClientFault(message, code=error.code, param=f"items{error.param.removeprefix('input')}") from None
 
     def missing(self, field: str) -> ClientFault:
-        """See `ConversationForm`."""
+        """Returns the error for a missing field."""
         return SHAPE.missing(field)
 
 
-def _value(turn: Turn) -> Mapping[str, Any]:
+def _value(turn: StoredTurn) -> Mapping[str, Any]:
     value: Mapping[str, Any] = load(turn.said) if isinstance(turn.said, bytes) else turn.said
     return value
 
 
-def _said(metadata: Mapping[str, Any], items: Items) -> bytes:
+def _stored_form(metadata: Mapping[str, Any], items: Items) -> bytes:
     return dump_in_pieces({"input": items, "resource": {"output": [], "metadata": dict(metadata)}})

@@ -1,7 +1,7 @@
-"""What an error means that a Responses server reports in an answer: in a body, in an `error` event, nested or flat, or
-in a response that failed.
+"""Errors that a Responses server reports inside an answer: in a body, in an `error` event, nested or flat, or in a
+failed response.
 
-Source: the list of codes in OpenAI's reference, and what the live service was seen to send beside.
+Source: the list of codes in OpenAI's reference, and additional codes seen from the live service.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ _OVERLOADED: Final = frozenset({"server_is_overloaded", "slow_down"})
 
 
 def read_fault(answer: Mapping[str, Any]) -> GatewayError | None:
-    """The error in a body or a resource, None if it holds none. The server's message is kept, shortened (R10.8)."""
+    """Returns the error in a body or a response object; None if it holds none. It has the server's message, shortened
+    (R10.8)."""
     error = read_error(answer)
-    given = answer.get("error")
-    if error is None or isinstance(error, ClientFault) or not isinstance(given, dict):
+    details = answer.get("error")
+    if error is None or isinstance(error, ClientFault) or not isinstance(details, dict):
         return error
-    code = text_of(given.get("code"))
+    code = text_of(details.get("code"))
     if code in _OVERLOADED:
         return BackendFault(error.message, code="overloaded", transient=True)
     if "image" in code:

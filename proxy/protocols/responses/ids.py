@@ -1,7 +1,8 @@
 """Ids of responses and of their items.
 
-An item's id follows from its response's id and its place, so it is the same wherever it is computed. And it leads back:
-the last digits of a response's id are zero, an item's id counts there. So `item_reference` needs no table of items.
+An item's id is computed from its response's id and its position, so it is the same wherever it is computed, and the
+response's id can be computed from it: the last digits of a response's id are zero, and an item's id counts there. So
+`item_reference` needs no table of items.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ PREFIXES: Final[Mapping[str, str]] = {
     "mcp_approval_request": "mcpr",
     "mcp_approval_response": "mcpa",
 }
-"""Of ids, by type of item."""
+"""Prefixes of ids by type of item."""
 
 _DIGITS: Final = 3
 _GIVEN: Final = 16**_DIGITS // 2
@@ -46,28 +47,30 @@ _ITEM: Final = re.compile(rf"(?:{'|'.join(PREFIXES.values())}|item)_([0-9a-f]{{{
 
 
 def new_response_id() -> str:
-    """A fresh id for a response."""
+    """Returns a new id for a response."""
     return f"resp_{token_hex(16)[:-_DIGITS]}{'0' * _DIGITS}"
 
 
-def derived_id(kind: str, response_id: str, place: int, *, given: bool = False) -> str:
-    """The id of the item of type `kind` at `place` of a response's output, or of its input if `given`."""
+def derived_id(kind: str, response_id: str, place: int, *, of_input: bool = False) -> str:
+    """Returns the id of the item of type `kind` at position `place` of a response's output, or of its input if
+    `of_input`."""
     prefix = PREFIXES.get(kind, "item")
     stem = _stem(response_id) if len(response_id) <= 64 else None
     if stem is not None and place < _ROOM:
-        return f"{prefix}_{stem}{place + (_GIVEN if given else 1):0{_DIGITS}x}"
-    where = f"input:{place}" if given else place  # an id from elsewhere, or more items than digits: no way back
+        return f"{prefix}_{stem}{place + (_GIVEN if of_input else 1):0{_DIGITS}x}"
+    # an id from elsewhere, or more items than the digits can count: the response's id cannot be computed from this one
+    where = f"input:{place}" if of_input else place
     return f"{prefix}_{uuid5(NAMESPACE_OID, f'{response_id}:{where}').hex}"
 
 
 @lru_cache(maxsize=16)
 def _stem(response_id: str) -> str | None:
-    """What a response's id has in common with those of its items; None if it was not made here."""
-    found = _RESPONSE.fullmatch(response_id)
-    return None if found is None else found[1]
+    """Returns the common part of a response's id and its items' ids; None if the gateway did not make the id."""
+    match = _RESPONSE.fullmatch(response_id)
+    return None if match is None else match[1]
 
 
 def response_of(item_id: str) -> str | None:
-    """The id of the response that an item belongs to, if its id was made here and leads back."""
-    found = _ITEM.fullmatch(item_id)
-    return None if found is None else f"resp_{found[1]}{'0' * _DIGITS}"
+    """Returns the id of the response that an item belongs to; None if it cannot be computed from the item's id."""
+    match = _ITEM.fullmatch(item_id)
+    return None if match is None else f"resp_{match[1]}{'0' * _DIGITS}"

@@ -1,5 +1,5 @@
-"""One output item of a streamed Responses answer, as its events tell it piece by piece: which block it makes, and what
-of it has been given out."""
+"""Reader of one output item of a streamed Responses answer: assembles the item from its events, and knows its block and
+what was already emitted of it."""
 
 from __future__ import annotations
 
@@ -32,43 +32,55 @@ _PART_KINDS: Final[Mapping[str, BlockKind]] = {
 }
 
 
-class Answer(Protocol):
-    """The answer to which an item belongs. `note` is told what is odd."""
+class AnswerBlocks(Protocol):
+    """The interface to the answer that an item belongs to. `note` is told of oddities."""
 
     note: noise.Note
 
     def open(self, kind: BlockKind, **fields: Any) -> int:
-        """A new block."""
+        """Opens a new block and returns its number."""
 
     def emit(self, event: Event) -> None:
-        """Give out an event."""
+        """Emits an event."""
 
 
-class Item:
-    """One output item: its open block, and what of it has been given out."""
+class ItemReader:
+    """One output item: its open block, and what was already emitted of it."""
 
     __slots__ = (
-        *("_answer", "_block", "_draft", "_place", "_said", "_shown", "announced", "ident", "index", "kind", "name"),
-        *("over", "said_whole", "use", "wire"),
+        *(
+            "_answer",
+            "_block",
+            "_draft",
+            "_place",
+            "_opened_fields",
+            "_shown",
+            "announced",
+            "ident",
+            "index",
+            "kind",
+            "name",
+        ),
+        *("is_finished", "is_complete", "use", "wire"),
     )
 
-    def __init__(self, answer: Answer, index: int) -> None:
+    def __init__(self, answer: AnswerBlocks, index: int) -> None:
         self.index = index
         self.ident = self.kind = self.name = ""
-        self.over = False
-        self.said_whole = False  # its server has shown it as it is at its end
+        self.is_finished = False
+        self.is_complete = False  # True once the server has sent the complete item
         self.announced: Mapping[str, Any] | None = None
-        self.use: ToolUse | None = None  # a call of a tool that the client runs
+        self.use: ToolUse | None = None  # the call, for a tool that the client runs
         self.wire: Mapping[str, Any] = {}
         self._answer = answer
         self._block: int | None = None
         self._place: tuple[BlockKind, bool, int] | None = None
         self._draft = _draft("function")
-        self._said: Mapping[str, Any] = EMPTY  # what the open block has in its `extra`
+        self._opened_fields: Mapping[str, Any] = EMPTY  # the fields in the `extra` of the open block
         self._shown: set[tuple[BlockKind, bool, int]] = set()
 
     def take(self, wire: Any) -> None:
-        """The item as a server shows it, half or whole."""
+        """Stores the item as the server sent it, partial or complete."""
         if isinstance(wire, dict):
             self.wire = wire
             self.kind = text_of(wire.get("type")) or self.kind
@@ -77,32 +89,34 @@ class Item:
 
     @property
     def is_nameless(self) -> bool:
-        """It is a call without a name, which is none (R29.2)."""
+        """True for a call without a name, which is dropped (R29.2)."""
         return self.kind in CALLS and self.use is None and not self.name.strip(SPACE)
 
     def is_other(self, wire: Mapping[str, Any], ident: str, *, begins: bool) -> bool:
-        """Whether what a server shows at this item's index, at its beginning or later, is another item."""
-        if ident and ident == self.ident and (begins or not self.over):
+        """True if `wire`, an item at this item's index, is another item; `begins`: it comes from an event that begins
+        an item."""
+        if ident and ident == self.ident and (begins or not self.is_finished):
             return False
         if any(a and b and a != b for a, b in zip(_identity(wire), _identity(self.wire), strict=True)):
             return True
-        if not self.over:
+        if not self.is_finished:
             return False
-        return ident != self.ident if begins else self.kind in CALLS and said_by(wire) != said_by(self.wire)
+        return ident != self.ident if begins else self.kind in CALLS and call_identity(wire) != call_identity(self.wire)
 
     def begin_call(self) -> None:
-        """What comes next are arguments."""
-        if self._place is not None:  # no server mixes the two, but a reader must survive it
+        """Prepares for arguments."""
+        if self._place is not None:  # servers never mix text and arguments in one item, but the reader must accept it
             self._close("complete")
             self._place = None
             self._draft = _draft("function")
-        # Only arguments of functions may be repeated by a server; text may repeat itself.
+        # servers may repeat arguments of functions; a repetition in text is part of the text
         self._draft.kind = "custom" if self.kind == "custom_tool_call" else "function"
 
     def part(
-        self, kind: BlockKind, summary: bool, place: int, text: str, *, whole: bool, chances: Extra = EMPTY
+        self, kind: BlockKind, summary: bool, place: int, text: str, *, whole: bool, probabilities: Extra = EMPTY
     ) -> None:
-        """Text of a part of a message or of reasoning: more of it, with its probabilities, or all of it."""
+        """Emits text of a part of a message or of reasoning: the next piece with its probabilities, or the whole
+        text."""
         at = (kind, summary, place)
         if not text or (whole and at in self._shown and at != self._place):
             return
@@ -115,36 +129,37 @@ class Item:
             self._draft = _draft("custom")
         self._place = at
         self._shown.add(at)
-        self._give(self._take(text, whole), chances)
+        self._give(self._take(text, whole), probabilities)
 
     def arguments(self, text: str, *, whole: bool) -> None:
-        """Arguments of a call: more of them, or all of them. Held back until the item is there to say who is called."""
+        """Emits arguments of a call, the next piece or all. They are held back until the item with the name of the tool
+        has arrived."""
         new = self._take(text, whole)
         if self._block is not None:
             self._give(new)
-        elif (self.wire or self.over) and not self.is_nameless:
+        elif (self.wire or self.is_finished) and not self.is_nameless:
             call_id = text_of(self.wire.get("call_id")) or self.ident or new_call_id()
-            self._said = self._fields()
+            self._opened_fields = self._fields()
             self._block = self._answer.open(
                 BlockKind.TOOL_CALL,
                 name=self.name,
                 call_id=call_id,
                 call_kind=self._draft.kind,
                 namespace=text_of(self.wire.get("namespace")) or None,
-                extra=scoped(PROTOCOL, self._said),
+                extra=scoped(PROTOCOL, self._opened_fields),
             )
             self._give(self._draft.arguments)
 
     def _take(self, text: str, whole: bool) -> str:
-        """What of a text is new."""
+        """Returns the part of `text` that is new."""
         if whole:
             so_far = self._draft.arguments
             text = text[len(so_far) :] if text.startswith(so_far) else ""
         return self._draft.take(text)
 
-    def _give(self, text: str, chances: Extra = EMPTY) -> None:
+    def _give(self, text: str, probabilities: Extra = EMPTY) -> None:
         if text and self._block is not None:
-            self._answer.emit(Delta(self._block, text, chances or None))
+            self._answer.emit(Delta(self._block, text, probabilities or None))
 
     def _open(self, kind: BlockKind, summary: bool) -> None:
         self._draft = _draft("custom")
@@ -153,11 +168,11 @@ class Item:
             fields = {"continues": True}
         elif self._shown:
             fields = EMPTY
-        self._said = {**fields, "summary": True} if summary else fields
-        self._block = self._answer.open(kind, extra=scoped(PROTOCOL, self._said))
+        self._opened_fields = {**fields, "summary": True} if summary else fields
+        self._block = self._answer.open(kind, extra=scoped(PROTOCOL, self._opened_fields))
 
     def _fields(self) -> Mapping[str, Any]:
-        """What is known of the item beside what is modelled, for the `extra` of a block."""
+        """Returns the unmodelled fields of the item, for the `extra` of a block."""
         if self.use is not None:
             return fields_of(self.use.extra, PROTOCOL)
         if self.kind in CALLS:
@@ -168,15 +183,15 @@ class Item:
         return {"item": rest} if rest else EMPTY
 
     def _close(self, status: str, fields: Mapping[str, Any] = EMPTY) -> None:
-        """`fields`: what is known now; what was said when the block opened is not said again."""
+        """Closes the open block. `fields` are the fields known now; those that `Open` already had are left out."""
         if self._block is not None:
-            late = {key: value for key, value in fields.items() if self._said.get(key) != value}
+            late = {key: value for key, value in fields.items() if self._opened_fields.get(key) != value}
             end: BlockStatus = "truncated" if status == "incomplete" else "complete"
             self._answer.emit(Close(self._block, end, scoped(PROTOCOL, late)))
             self._block = None
 
     def catch_up(self) -> None:
-        """Give out what has not been given, and close."""
+        """Emits everything that was not emitted yet, and closes the block."""
         wire, status = self.wire, text_of(self.wire.get("status"))
         late = self._fields()
         if self.use is not None:
@@ -187,9 +202,9 @@ class Item:
             key = "input" if self.kind == "custom_tool_call" else "arguments"
             self.begin_call()
             self.arguments(arguments_text(wire.get(key)), whole=True)
-            if self.kind == "function_call" and self._draft.is_blank and self.said_whole and status != "incomplete":
+            if self.kind == "function_call" and self._draft.is_blank and self.is_complete and status != "incomplete":
                 self._give("{}")  # arguments always parse as JSON (R7.3)
-            if self.kind == "function_call" and not (self.said_whole or self._draft.is_blank or self._draft.is_whole):
+            if self.kind == "function_call" and not (self.is_complete or self._draft.is_blank or self._draft.is_whole):
                 status = "incomplete"
         elif self.kind == "reasoning":
             for summary, parts in ((True, wire.get("summary")), (False, wire.get("content"))):
@@ -197,10 +212,10 @@ class Item:
                     if isinstance(part, dict):
                         self.part(BlockKind.REASONING, summary, place, text_of(part.get("text")), whole=True)
             if not self._shown and late:
-                self._said = late
+                self._opened_fields = late
                 self._block = self._answer.open(BlockKind.REASONING, extra=scoped(PROTOCOL, late))
-            elif "continues" in self._said:
-                late = EMPTY  # it belongs to the block before
+            elif "continues" in self._opened_fields:
+                late = EMPTY  # the fields belong to the previous block
         elif self.kind == "message":
             content = wire.get("content")
             for place, part in enumerate(content if isinstance(content, list) else ()):
@@ -219,17 +234,18 @@ class Item:
         self._close(status, late)
 
 
-Said = tuple[str, str, str]
-"""What a call says: its type, name and arguments."""
+CallIdentity = tuple[str, str, str]
+"""The identity of a call: its type, name and arguments."""
 
 
-def said_by(wire: Mapping[str, Any]) -> Said:
+def call_identity(wire: Mapping[str, Any]) -> CallIdentity:
+    """Returns the identity of the call in a call item."""
     value = wire.get("input" if wire.get("type") == "custom_tool_call" else "arguments")
     return text_of(wire.get("type")), text_of(wire.get("name")), arguments_text(value)
 
 
 def _identity(wire: Mapping[str, Any]) -> tuple[str, str, str]:
-    """What tells an item from another one, whatever their ids."""
+    """Returns the values that distinguish items regardless of their ids."""
     return text_of(wire.get("call_id")), text_of(wire.get("type")), text_of(wire.get("name"))
 
 

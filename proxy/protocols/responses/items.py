@@ -1,24 +1,24 @@
-"""Items of a Responses conversation, to messages and back. `input` of a request and `output` of an answer are the same
-here.
+"""Conversion between items of a Responses conversation and messages, for the `input` of a request and the `output` of
+an answer.
 
 Rules:
 
-1. Neighbouring items of the assistant (messages, calls, reasoning, unknown ones) are one `Message`, in their order: a
-   chat backend wants text and calls of a turn in one message, and nothing between a call and its result.
-2. An item or a content part that is not modelled becomes `Opaque` and is written back as it was. In a message of the
-   assistant an `Opaque` holds an item, in any other a content part.
-3. One function writes a call item for every path: `write_call`.
-4. What is read is written back, every field of it (`tests/protocols/test_nothing_is_lost.py`). In the `extra` of a part
-   stand the fields of what it was read from; the first part of a message of the assistant has those of its item under
-   `item`, even if there are none where another message stands before it: so the next message begins there.
+1. Neighbouring items of the assistant (messages, calls, reasoning, unknown ones) become one `Message`, in their order:
+   a chat backend expects text and calls of a turn in one message, and nothing between a call and its result.
+2. An unmodelled item or content part becomes `OpaquePart` and is written back unchanged. In an assistant message an
+   `OpaquePart` holds an item, in others a content part.
+3. Only `write_call` writes call items, for all paths.
+4. All fields that are read are written back (`tests/protocols/test_nothing_is_lost.py`). The `extra` of a part holds
+   the fields of the object that it was read from. The first part of an assistant message has the fields of its item
+   under `item`, even empty ones if another message stands before it: this marks where the next message begins.
 
 Written in another form: an input that is a string, parts without a message, items without `type`, a single text in a
 list, Chat's images, results that are other JSON (as its text), empty annotations and probabilities (left out), parts of
-a summary (joined), summaries that the gateway made (`summaries.py`: the user says them), the parts of reasoning, and
-parts of the assistant that are not modelled (each is a message). Left out: `status`, and ids but for those of calls and
-of reasoning with encrypted content: the gateway names items itself, and no server has kept the others. Not written:
-`Message.name`, `ToolResult.is_error`, `Message.extra` of a message without content, parts of other protocols outside of
-results.
+a summary (joined), summaries that the gateway made (`summaries.py`: as a user message), the parts of reasoning, and
+unmodelled parts of the assistant (each becomes a message). Left out: `status`, and ids, except those of calls and of
+reasoning with encrypted content: the gateway makes its own item ids, and servers have not stored the others. Not
+written: `Message.name`, `ToolResult.is_error`, `Message.extra` of a message without content, parts of other protocols
+outside results.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from toolwire.model import (
     Extra,
     Image,
     Message,
-    Opaque,
+    OpaquePart,
     Part,
     Reasoning,
     Refusal,
@@ -69,39 +69,40 @@ _REFUSAL_FIELDS: Final = frozenset({"type", "refusal"})
 _IMAGE_FIELDS: Final = frozenset({"type", "image_url", "detail"})
 _CALL_FIELDS: Final = frozenset({"type", "id", "status", "call_id", "name", "arguments", "input", "namespace"})
 _RESULT_FIELDS: Final = frozenset({"type", "id", "status", "call_id", "output"})
-_THOUGHT_FIELDS: Final = frozenset({"type", "id", "status", "summary", "content", "encrypted_content"})
+_REASONING_FIELDS: Final = frozenset({"type", "id", "status", "summary", "content", "encrypted_content"})
 _KNOWN_FIELDS: Final = frozenset(
     {"annotations", "logprobs", "prompt_cache_breakpoint", "caller", "name", "namespace", "phase"}
 )
-"""Fields of items and of their parts that are not modelled, and that the published interface has."""
+"""Unmodelled fields of items and of their parts in the published API."""
 _EMPTY_LISTS: Final = frozenset({"annotations", "logprobs"})
-"""Fields of a text that say nothing when they are empty."""
+"""Fields of a text that are left out when they are empty."""
 _BARE: Final = frozenset({"input_text", "input_image", "input_file", "input_audio"})
-"""Content parts that may stand where an item belongs (R8.2)."""
+"""Content parts that may stand in place of an item (R8.2)."""
 _SUMMARY_BREAK: Final = "\n\n"
 _ENCRYPTED: Final = re.compile(r"gAAAA[\w-]{64,}={0,2}")
-"""A text that OpenAI's service has encrypted (a Fernet token)."""
+"""Pattern of a text that OpenAI's service has encrypted (a Fernet token)."""
 
 
 # --- read -----------------------------------------------------------------------------------------------------------
 
 
 def read_items(items: str | Iterable[Mapping[str, Any]]) -> tuple[Message, ...]:
-    """The messages that items amount to. The items must have the shape of `schemas/responses_request.json`."""
-    reading = Reading()
+    """Returns the messages of these items, which must be valid by `schemas/responses_request.json`."""
+    reading = MessageCollector()
     for item in whole_items(items):
         reading.take(item)
     return reading.end()
 
 
 def own_items(body: Mapping[str, Any]) -> str | list[Mapping[str, Any]]:
-    """The `input` of a request; no items if it has none."""
-    given: str | list[Mapping[str, Any]] | None = body.get("input")
-    return [] if given is None else given
+    """Returns the `input` of a request; an empty list if it has none."""
+    items: str | list[Mapping[str, Any]] | None = body.get("input")
+    return [] if items is None else items
 
 
 def whole_items(items: str | Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-    """The items with `type`: a string is a message of the user, and so are neighbouring bare parts together."""
+    """Yields the items, each with a `type`: a string becomes a user message, and neighbouring bare parts together
+    too."""
     if isinstance(items, str):
         yield {"type": "message", "role": "user", "content": items}
         return
@@ -121,23 +122,23 @@ def whole_items(items: str | Iterable[Mapping[str, Any]]) -> Iterator[Mapping[st
 
 
 def joined(messages: Iterable[Message]) -> tuple[Message, ...]:
-    """Messages of several requests and answers, as if all had been read from one list of items."""
-    reading = Reading()
+    """Returns the messages of several requests and answers as if all had been read from one list of items."""
+    reading = MessageCollector()
     for message in messages:
-        reading.hear(message)
+        reading.take_message(message)
     return reading.end()
 
 
-class Reading:
-    """The messages so far, and the turn of the assistant that is not over."""
+class MessageCollector:
+    """Collects messages from items, and holds the assistant's current turn."""
 
     def __init__(self) -> None:
         self._messages: list[Message] = []
-        self._said: list[Part] | None = None
+        self._turn: list[Part] | None = None
         self._called: dict[str, ToolUse] = {}
 
     def take(self, item: Mapping[str, Any]) -> None:
-        """An item."""
+        """Adds an item."""
         match item["type"]:
             case "message":
                 self._message(item)
@@ -150,13 +151,13 @@ class Reading:
                 self._end_turn()
                 self._messages.append(Message("user", (Text(REQUEST),)))
             case kind if kind == ADDITIONAL and isinstance(item.get("tools"), list):
-                self._end_turn()  # they are on offer
-            case "agent_message" if said := _agent_text(item):
+                self._end_turn()  # its tools are already on offer
+            case "agent_message" if text := _agent_text(item):
                 self._end_turn()
-                self._messages.append(Message("user", (Text(said),)))
+                self._messages.append(Message("user", (Text(text),)))
             case "reasoning":
-                if thoughts := read_reasoning(item):
-                    self._say(thoughts)
+                if parts := read_reasoning(item):
+                    self._add(parts)
             case kind if kind in SUMMARIES and (summary := read_summary(item)) is not None:
                 self._end_turn()
                 self._messages.append(summary)
@@ -166,21 +167,21 @@ class Reading:
                 self._end_turn()
                 self._messages.append(Message("tool", (result,)))
             case _:
-                self._say([Opaque(PROTOCOL, item)])
+                self._add([OpaquePart(PROTOCOL, item)])
 
     def _call_of(self, ident: str) -> ToolUse | None:
-        """The call with this id, or whose item has it."""
+        """Returns the call with this id, or with this item id; None if there is none."""
         by_item = (use for use in self._called.values() if use.item_id == ident)
         return self._called.get(ident) or next(by_item, None)
 
-    def hear(self, message: Message) -> None:
-        """A message that was read before."""
+    def take_message(self, message: Message) -> None:
+        """Adds a message that was read before."""
         if message.role == "assistant":
             for part in message.parts:
                 if isinstance(part, ToolUse):
                     self._called[part.call_id] = part
             if message.name is None and not message.extra:
-                self.said(message.parts)
+                self.add_parts(message.parts)
                 return
         self._end_turn()
         if message.role == "tool":
@@ -188,46 +189,47 @@ class Reading:
         self._messages.append(message)
 
     def call(self, use: ToolUse) -> None:
-        """A call."""
+        """Adds a call."""
         self._called[use.call_id] = use
-        self._say([use])
+        self._add([use])
 
-    def said(self, parts: Iterable[Part]) -> None:
-        """What was read from one item or more, with the mark that the first begins one (rule 4)."""
+    def add_parts(self, parts: Iterable[Part]) -> None:
+        """Adds parts that were read from one or more message items, with the mark that the first one begins an item
+        (rule 4)."""
         parts = list(parts)
-        if self._follows() and isinstance(first := parts[0] if parts else None, Text | Refusal):
+        if self._follows_text() and isinstance(first := parts[0] if parts else None, Text | Refusal):
             extra = merged({PROTOCOL: {"item": EMPTY}}, first.extra)
             parts[0] = replace(first, extra=extra)
-        self._say(parts)
+        self._add(parts)
 
     def end(self) -> tuple[Message, ...]:
-        """All messages."""
+        """Returns all messages."""
         self._end_turn()
         return tuple(self._messages)
 
     def _message(self, item: Mapping[str, Any]) -> None:
         role = item["role"]
         if role == "assistant":
-            self._say(read_said(item, follows=self._follows()))
+            self._add(read_assistant_message(item, follows=self._follows_text()))
         else:
-            if self._said is not None:
+            if self._turn is not None:
                 self._end_turn()
             content = tuple(read_content(item.get("content")))
             self._messages.append(Message(role, content, None, extra_of(item, MESSAGE_FIELDS)))
 
-    def _follows(self) -> bool:
-        """Whether text of the assistant stands before."""
-        return self._said is not None and bool(self._said) and isinstance(self._said[-1], Text | Refusal)
+    def _follows_text(self) -> bool:
+        """True if the previous part is text of the assistant."""
+        return self._turn is not None and bool(self._turn) and isinstance(self._turn[-1], Text | Refusal)
 
-    def _say(self, parts: list[Part]) -> None:
-        if self._said is None:
-            self._said = []
-        self._said += parts
+    def _add(self, parts: list[Part]) -> None:
+        if self._turn is None:
+            self._turn = []
+        self._turn += parts
 
     def _end_turn(self) -> None:
-        if self._said is not None:
-            self._messages.append(Message("assistant", tuple(self._said)))
-            self._said = None
+        if self._turn is not None:
+            self._messages.append(Message("assistant", tuple(self._turn)))
+            self._turn = None
 
     def _result(self, item: Mapping[str, Any]) -> ToolResult:
         kind: CallKind = "custom" if item["type"] == "custom_tool_call_output" else "function"
@@ -237,48 +239,49 @@ class Reading:
         return ToolResult(item["call_id"], _output_parts(item["output"]), name, kind=kind, extra=extra)
 
     def _named(self, part: Part) -> Part:
-        """A result with the name of its call."""
+        """Returns a part; a result gets the name of its call's tool."""
         if not isinstance(part, ToolResult) or part.name is not None or part.call_id not in self._called:
             return part
         return replace(part, name=self._called[part.call_id].name)
 
 
 def extra_of(value: Mapping[str, Any], known: frozenset[str]) -> Extra:
-    """What is not modelled, as an `extra`."""
+    """Returns the unmodelled fields as an `extra`."""
     if value.keys() <= known:
         return EMPTY
     return scoped(PROTOCOL, rest_of(value, known))
 
 
 def rest_of(value: Mapping[str, Any], known: frozenset[str]) -> Mapping[str, Any]:
-    """What is not modelled. Nulls are absent."""
+    """Returns the unmodelled fields; null counts as absent."""
     if value.keys() <= known:
         return EMPTY
     return {key: item for key, item in value.items() if key not in known and item is not None} or EMPTY
 
 
-def read_said(item: Mapping[str, Any], *, follows: bool) -> list[Part]:
-    """The parts of a message of the assistant (rules 2 and 4). `follows`: another one stands before it."""
+def read_assistant_message(item: Mapping[str, Any], *, follows: bool) -> list[Part]:
+    """Returns the parts of an assistant message (rules 2 and 4). `follows`: another message of the assistant stands
+    before it."""
     rest = rest_of(item, MESSAGE_FIELDS)
     parts = read_content(item.get("content"))
     if not parts and rest:
         parts = [Text("")]
     for number, part in enumerate(parts):
         fields = rest if number == 0 else EMPTY
-        if isinstance(part, Opaque):
-            parts[number] = Opaque(PROTOCOL, message_of(part.payload, fields))
+        if isinstance(part, OpaquePart):
+            parts[number] = OpaquePart(PROTOCOL, message_of(part.payload, fields))
         elif number == 0 and isinstance(part, Text | Refusal) and (fields or follows):
             parts[number] = replace(part, extra=merged(part.extra, {PROTOCOL: {"item": fields}}))
     return parts
 
 
 def message_of(part: Any, fields: Mapping[str, Any] = EMPTY) -> dict[str, Any]:
-    """A message item of the assistant around a content part that is not modelled."""
+    """Returns an assistant message item around an unmodelled content part."""
     return {**fields, "type": "message", "role": "assistant", "content": [part]}
 
 
 def read_content(content: str | Iterable[Mapping[str, Any]] | None) -> list[Part]:
-    """Content as parts; empty text is no part."""
+    """Returns the parts of a message's content; empty text is left out."""
     if not content:
         return []
     if isinstance(content, str):
@@ -301,12 +304,12 @@ def read_content(content: str | Iterable[Mapping[str, Any]] | None) -> list[Part
                 both = {**rest_of(inner, _IMAGE_FIELDS | {"url"}), **rest_of(item, _IMAGE_FIELDS)}
                 parts.append(Image(url, detail, scoped(PROTOCOL, both)))
             case _:
-                parts.append(Opaque(PROTOCOL, item))
+                parts.append(OpaquePart(PROTOCOL, item))
     return parts
 
 
 def text_extra(part: Mapping[str, Any]) -> Extra:
-    """What a text part says beside its text."""
+    """Returns the additional fields of a text part."""
     rest = rest_of(part, _TEXT_FIELDS)
     if rest and not _EMPTY_LISTS.isdisjoint(rest):
         rest = {key: value for key, value in rest.items() if value or key not in _EMPTY_LISTS}
@@ -314,7 +317,7 @@ def text_extra(part: Mapping[str, Any]) -> Extra:
 
 
 def known_fields(fields: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What every server knows of the fields that stand beside a part; the mark of an item is no field."""
+    """Returns those of a part's additional fields that every server knows, and the mark of an item."""
     names = KEPT_FIELDS if ITEM_TYPE in fields else _KNOWN_FIELDS
     known = {key: value for key, value in fields.items() if key in names}
     if "item" in fields:
@@ -327,7 +330,7 @@ def _text_or_none(value: Any) -> str | None:
 
 
 def read_call(item: Mapping[str, Any], item_id: str | None = None) -> ToolUse:
-    """A call item of a request."""
+    """Returns the call in a call item of a request."""
     if (use := read_client_call(item)) is not None:
         return use if item_id is None else replace(use, item_id=item_id)
     namespace, extra = item.get("namespace"), call_extra(item)
@@ -337,25 +340,25 @@ def read_call(item: Mapping[str, Any], item_id: str | None = None) -> ToolUse:
 
 
 def _agent_text(item: Mapping[str, Any]) -> str:
-    """The words of another agent, which the model hears as said to it; empty if they cannot be read. A task stands in
-    them that was an argument of a call, which OpenAI would have encrypted and which is plain here."""
+    """Returns the text of a message from another agent, which the model gets as a user message; empty if it is
+    encrypted. The text includes a task that was an argument of a call; OpenAI encrypts it, this gateway does not."""
     content = item.get("content")
     parts = [{"text": content}] if isinstance(content, str) else content or ()
-    said = [part.get("text") or part.get("encrypted_content") for part in parts if isinstance(part, Mapping)]
-    text = "".join(one for one in said if isinstance(one, str) and _ENCRYPTED.fullmatch(one) is None)
+    texts = [part.get("text") or part.get("encrypted_content") for part in parts if isinstance(part, Mapping)]
+    text = "".join(one for one in texts if isinstance(one, str) and _ENCRYPTED.fullmatch(one) is None)
     author = item.get("author")
     named = not isinstance(author, str) or author in text
     return text if named or not text else f"Message from {author}:\n{text}"
 
 
 def call_extra(item: Mapping[str, Any]) -> Extra:
-    """What a call item says beside the call."""
+    """Returns the additional fields of a call item."""
     return extra_of(item, _CALL_FIELDS)
 
 
 def read_reasoning(item: Mapping[str, Any]) -> list[Part]:
-    """A reasoning item: its summary, marked by `summary` in `extra`, then its text, marked by `continues`. What must be
-    given back together is in `extra` of the first. Nothing if the item holds nothing."""
+    """Returns the parts of a reasoning item: its summary, marked by `summary` in `extra`, then its text, marked by
+    `continues`. The first part's `extra` has the item's other fields. Empty for an empty item."""
     fields = reasoning_fields(item)
     summary = _SUMMARY_BREAK.join(_texts(item.get("summary")))
     text = "".join(_texts(item.get("content")))
@@ -369,8 +372,8 @@ def read_reasoning(item: Mapping[str, Any]) -> list[Part]:
 
 
 def reasoning_fields(item: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What the server that made a reasoning item wants to see again."""
-    fields = dict(rest_of(item, _THOUGHT_FIELDS))
+    """Returns the fields of a reasoning item that its server needs back."""
+    fields = dict(rest_of(item, _REASONING_FIELDS))
     encrypted, ident = item.get("encrypted_content"), item.get("id")
     if isinstance(encrypted, str) and encrypted:
         fields["encrypted_content"] = encrypted
@@ -386,7 +389,7 @@ def _texts(parts: Any) -> Iterator[str]:
 
 
 def _output_parts(output: Any) -> tuple[Part, ...]:
-    """What a tool gave back: a text, content parts, or any other JSON as its compact text (R8.4)."""
+    """Returns the parts of a tool's output: a text, content parts, or any other JSON as compact text (R8.4)."""
     if isinstance(output, str):
         return (Text(output),) if output else ()
     if isinstance(output, list) and all(isinstance(p, Mapping) and isinstance(p.get("type"), str) for p in output):
@@ -398,7 +401,7 @@ def _output_parts(output: Any) -> tuple[Part, ...]:
 
 
 def write_items(messages: Iterable[Message]) -> list[dict[str, Any]]:
-    """The `input` array that says the same."""
+    """Returns the `input` array of these messages."""
     return [item for message in messages for item in _message_items(message)]
 
 
@@ -419,7 +422,7 @@ def _message_items(message: Message) -> Iterator[dict[str, Any]]:
                     last["content"] = write_reasoning(part)["content"]
                     continue
                 item = write_reasoning(part)
-            case Opaque(protocol="responses") if role == "assistant":
+            case OpaquePart(protocol="responses") if role == "assistant":
                 item = part.payload
             case Text() | Refusal() if part.extra and "item" in (own := fields_of(part.extra, PROTOCOL)):
                 if content:
@@ -449,13 +452,14 @@ def _write_message(role: str, content: Sequence[Mapping[str, Any]], fields: Mapp
 
 
 def part_fields(part: Text | Refusal | Image) -> Mapping[str, Any]:
-    """What is written beside a content part, without what belongs to its item."""
+    """Returns the additional fields of a content part, without those of its item."""
     fields = fields_of(part.extra, PROTOCOL)
     return {key: value for key, value in fields.items() if key != "item"} if "item" in fields else fields
 
 
 def _write_part(part: Part, role: str, *, json_text: bool = False) -> Mapping[str, Any] | None:
-    """A content part; None for what this protocol has no place for. `json_text`: foreign values as compact JSON."""
+    """Returns a content part; None if the protocol cannot express it. `json_text`: parts of other protocols are written
+    as compact JSON."""
     match part:
         case Text():
             kind = "output_text" if role == "assistant" else "input_text"
@@ -464,10 +468,10 @@ def _write_part(part: Part, role: str, *, json_text: bool = False) -> Mapping[st
             written = {"type": "refusal", "refusal": whole(part.text)}
         case Image():
             written = {"type": "input_image", "image_url": part.url, **({"detail": part.detail} if part.detail else {})}
-        case Opaque(protocol="responses"):
+        case OpaquePart(protocol="responses"):
             payload: Mapping[str, Any] = part.payload
             return payload
-        case Opaque() if json_text:
+        case OpaquePart() if json_text:
             return {"type": "input_text", "text": dump(part.payload).decode()}
         case _:
             return None
@@ -475,7 +479,7 @@ def _write_part(part: Part, role: str, *, json_text: bool = False) -> Mapping[st
 
 
 def write_result(result: ToolResult) -> dict[str, Any]:
-    """The item of what a tool gave back."""
+    """Returns the item of a tool result."""
     if (own := item_type(result)) is not None:
         return write_output(result, own)
     parts = [_write_part(part, "tool", json_text=True) for part in result.parts]
@@ -488,7 +492,7 @@ def write_result(result: ToolResult) -> dict[str, Any]:
 
 
 def write_call(use: ToolUse, item_id: str | None, status: str | None = None) -> dict[str, Any]:
-    """A call item, in requests, answers and events (R8.5, R8.9, R8.16). No arguments are `{}`."""
+    """Returns a call item for requests, answers and events (R8.5, R8.9, R8.16). Empty arguments become `{}`."""
     item: dict[str, Any] = {**fields_of(use.extra, PROTOCOL)} if use.extra else {}
     if item.pop(ITEM_TYPE, None) is not None and (kind := item_type(use)) is not None:
         named = {"id": item_id} if item_id is not None else EMPTY
@@ -502,7 +506,7 @@ def write_call(use: ToolUse, item_id: str | None, status: str | None = None) -> 
     if use.kind == "custom":
         item |= {"call_id": use.call_id, "input": whole(use.arguments), "name": use.name}
     else:
-        # An item that only begins, or got no further, has no arguments.
+        # an item that has just begun, or was cut off, has no arguments
         blank = "" if status in ("in_progress", "incomplete") else "{}"
         arguments = whole(use.arguments) if use.arguments.strip(SPACE) else blank
         item |= {"arguments": arguments, "call_id": use.call_id, "name": use.name}
@@ -512,18 +516,19 @@ def write_call(use: ToolUse, item_id: str | None, status: str | None = None) -> 
 
 
 def call_type(use: ToolUse) -> str:
-    """The type of its item."""
+    """Returns the type of a call's item."""
     if use.kind == "custom":
         return "custom_tool_call"
     return item_type(use) or "function_call"
 
 
 _MARKS: Final = frozenset({"summary", "continues"})
-"""What the `extra` of reasoning says of its place in an item."""
+"""Keys in the `extra` of reasoning that mark its place in an item."""
 
 
 def write_reasoning(part: Reasoning, item_id: str | None = None, status: str | None = None) -> dict[str, Any]:
-    """A reasoning item: its text as summary if it was read from one. `status` is given only where it was cut off."""
+    """Returns a reasoning item; its text is the summary if it was read from one. `status` is given only for reasoning
+    that was cut off."""
     fields = fields_of(part.extra, PROTOCOL)
     item: dict[str, Any] = {key: value for key, value in fields.items() if key not in _MARKS}
     if item_id is not None:

@@ -1,6 +1,5 @@
-"""Items as a client is shown them again: those of a request are listed, and made of kept messages they are those that
-the client saw, as far as messages say them.
-"""
+"""Stored items as clients get them again: the items of a request as they are listed, and the output items made from
+stored messages."""
 
 from __future__ import annotations
 
@@ -8,32 +7,32 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from toolwire.model import Message, ModelRequest, Opaque, Part, ToolResult, ToolUse, merged
-from toolwire.protocols.base import WriteOptions
+from toolwire.model import Message, ModelRequest, OpaquePart, Part, ToolResult, ToolUse, merged
 from toolwire.protocols.responses.ids import PREFIXES, derived_id
-from toolwire.protocols.responses.items import PROTOCOL, Reading, read_call, write_result
+from toolwire.protocols.responses.items import PROTOCOL, MessageCollector, read_call, write_result
 from toolwire.protocols.responses.reply import Origins, output_items
 from toolwire.protocols.shared.wire import dump
+from toolwire.protocols.streams import WriteOptions
 
 Items = Sequence[Mapping[str, Any]]
 
 _WITH_STATUS: Final = PREFIXES.keys() - {"mcp_list_tools", "mcp_approval_request", "mcp_approval_response"}
 """Types of items that are shown with a `status`."""
 _PLAIN: Final = WriteOptions(request=ModelRequest("", ()), created=0)
-"""What was shown is made as nobody asked for anything in particular."""
+"""Options of an ordinary request; stored output is shown the same for all."""
 
 
 # --- items of a request ---------------------------------------------------------------------------------------------
 
 
 def listed(item: Mapping[str, Any], response_id: str, index: int) -> Mapping[str, Any]:
-    """An item, which has a `type`, as `GET /v1/responses/{id}/input_items` lists it at this place: with `id` and
-    `status`, content is always parts. Ids that the client gave stay; the others are derived. Idempotent."""
+    """Returns an item, which has a `type`, as `GET /v1/responses/{id}/input_items` lists it at this position: with `id`
+    and `status`, and content as parts. The client's own ids stay; the others are derived. Idempotent."""
     kind = item["type"]
     shown = {key: value for key, value in item.items() if value is not None}
     if kind == "item_reference":
         return shown
-    shown["id"] = item.get("id") or derived_id(kind, response_id, index, given=True)
+    shown["id"] = item.get("id") or derived_id(kind, response_id, index, of_input=True)
     if kind == "message":
         shown["content"] = _listed_content(item.get("content"), item["role"])
     elif kind in ("function_call_output", "custom_tool_call_output"):
@@ -65,18 +64,18 @@ def _listed_content(content: str | Iterable[Mapping[str, Any]] | None, role: str
 
 
 def answered(shown: Items, origins: Origins) -> tuple[Message, ...]:
-    """The messages that the output of an answer amounts to. `origins` are for each item the parts that it shows: from
-    them comes what the item does not say, the fields of other protocols; without any it is read from the item alone."""
-    reading = Reading()
+    """Returns the messages that an answer's output amounts to. `origins` are the parts that each item was made from;
+    they hold fields of other protocols, which the item does not. An item without parts is read from itself."""
+    reading = MessageCollector()
     for item, parts in zip(shown, origins, strict=True):
         match parts:
-            case [ToolUse(extra=extra)]:  # by the name and the id that the client knows
+            case [ToolUse(extra=extra)]:  # with the name and id that the client knows
                 use = read_call(item, item["id"])
                 reading.call(replace(use, extra=merged(use.extra, extra)))
-            case [] | [Opaque()]:
+            case [] | [OpaquePart()]:
                 reading.take(item)
             case _:
-                reading.said(parts)
+                reading.add_parts(parts)
     return reading.end()
 
 
@@ -84,15 +83,15 @@ def answered(shown: Items, origins: Origins) -> tuple[Message, ...]:
 
 
 def made_output(messages: Sequence[Message], ident: str) -> list[dict[str, Any]]:
-    """The items of an answer, as far as its messages say them."""
+    """Returns the output items of an answer's messages."""
     return output_items(_flat(messages), _PLAIN, ident, reason="stop") if messages else []
 
 
 def _flat(messages: Sequence[Message]) -> Iterator[Part]:
-    """The parts of an answer, in which a result is an item that is not modelled."""
+    """Yields the parts of an answer; a result becomes an unmodelled item."""
     for message in messages:
         for part in message.parts:
             if isinstance(part, ToolResult):
-                yield Opaque(PROTOCOL, {**write_result(part), "status": "completed"})
+                yield OpaquePart(PROTOCOL, {**write_result(part), "status": "completed"})
             else:
                 yield part

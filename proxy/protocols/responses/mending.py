@@ -1,4 +1,4 @@
-"""Odd Responses requests, mended (`toolwire.protocols.shared.mending`)."""
+"""Mending of odd Responses requests (`toolwire.protocols.shared.mending`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from toolwire.protocols.shared.mending import Mending, objects
 
 
 def mended(body: Mapping[str, Any], mending: Mending) -> dict[str, Any]:
-    """The body with the fields of its items as the reader takes them."""
+    """Returns the body with the odd fields of its items repaired, so that the reader accepts them; notes each in
+    `mending`."""
     items: Any = body.get("input")
     items = list(items) if isinstance(items, list) else items
     for at, item in objects(items):

@@ -1,5 +1,6 @@
-"""Namespaces of earlier calls. Some clients send a call back without the `namespace` that it came with, or with both in
-its name; the model should see the name that it was taught, and a Responses server refuses a call of no tool (R28.8)."""
+"""Completion of missing namespaces of earlier calls. Some clients send a call back without its `namespace`, or with the
+namespace in its name. The model should see the name that it was taught, and a Responses server refuses a call of an
+unknown tool (R28.8)."""
 
 from __future__ import annotations
 
@@ -11,31 +12,32 @@ from toolwire.model import Message, Part, ToolResult, ToolSpec, ToolUse, replace
 
 
 def with_namespaces(messages: tuple[Message, ...], tools: Iterable[ToolSpec]) -> tuple[Message, ...]:
-    """The messages, in which each call without namespace has that of the only tool which it can mean; the same object
-    if no tool stands in a namespace."""
+    """Returns the messages with the missing namespace of each call added if only one tool fits; the same object if no
+    tool has a namespace."""
     grouped = [tool for tool in tools if tool.namespace is not None]
     if not grouped:
         return messages
     plain = {tool.name for tool in tools if tool.namespace is None}
     times = Counter(name for tool in grouped for name in _names(tool))
-    meant = {name: tool for tool in grouped for name in _names(tool) if times[name] == 1 and name not in plain}
+    by_name = {name: tool for tool in grouped for name in _names(tool) if times[name] == 1 and name not in plain}
     renamed: dict[str, ToolSpec] = {}
-    return tuple([_named(message, meant, renamed) for message in messages])
+    return tuple([_named(message, by_name, renamed) for message in messages])
 
 
 def _names(tool: ToolSpec) -> set[str]:
-    """Names that a client may give to a tool of a namespace when it leaves the `namespace` field out."""
+    """Returns the names that clients may use for a tool with a namespace when they omit the `namespace` field."""
     return {tool.name, *(f"{tool.namespace}{mark}{tool.name}" for mark in ("__", ".", "_", "/"))}
 
 
-def _named(message: Message, meant: Mapping[str, ToolSpec], renamed: dict[str, ToolSpec]) -> Message:
-    parts = tuple([_part(part, meant, renamed) for part in message.parts])
+def _named(message: Message, by_name: Mapping[str, ToolSpec], renamed: dict[str, ToolSpec]) -> Message:
+    parts = tuple([_part(part, by_name, renamed) for part in message.parts])
     return message if all(map(is_, parts, message.parts)) else replace(message, parts=parts)
 
 
-def _part(part: Part, meant: Mapping[str, ToolSpec], renamed: dict[str, ToolSpec]) -> Part:
-    """A call with its namespace, a result with the name of its call. `renamed`: by id, the tools of calls so far."""
-    if isinstance(part, ToolUse) and part.namespace is None and (tool := meant.get(part.name)) is not None:
+def _part(part: Part, by_name: Mapping[str, ToolSpec], renamed: dict[str, ToolSpec]) -> Part:
+    """Returns a call with its namespace, a result with the name of its call's tool. `renamed` collects the tools of
+    renamed calls by call id."""
+    if isinstance(part, ToolUse) and part.namespace is None and (tool := by_name.get(part.name)) is not None:
         renamed[part.call_id] = tool
         return replace(part, name=tool.name, namespace=tool.namespace)
     if isinstance(part, ToolResult) and (tool := renamed.get(part.call_id)) is not None:

@@ -1,9 +1,10 @@
-"""Output items while they are written: what each block of a stream becomes, event by event (R8.7 to R8.9).
+"""Streamed output items of Responses: the events of each kind of item (R8.7 to R8.9).
 
 Rules:
 
-1. An item counts nothing. It asks its stream for its `output_index` when it begins, and hands itself over when it ends.
-2. What an item's last events hold is the sum of the deltas that it wrote.
+1. An item does not count: its stream gives it an `output_index` when it begins, and gets the complete item when it
+   ends.
+2. An item's last events hold the sum of its deltas.
 3. The bytes around a delta are made once, when the item begins.
 """
 
@@ -17,69 +18,70 @@ import orjson
 
 from toolwire.events import BlockStatus, Open
 from toolwire.model import EMPTY, Extra, Reasoning, Refusal, Text, ToolUse, fields_of, merged
-from toolwire.protocols.base import TextFrame
 from toolwire.protocols.responses.client_tools import FORMS
 from toolwire.protocols.responses.items import PROTOCOL, part_fields, write_call, write_reasoning
 from toolwire.protocols.responses.reply import CallNames, item_fields, message_item, refusal_part, text_part
 from toolwire.protocols.shared.wire import dump, whole
+from toolwire.protocols.streams import TextFrame
 from toolwire.scan._grammar import SPACE
 
 QUEUED: Final = ("response.created", "response.queued")
-"""Events with which a stream begins that is made in the background."""
+"""First events of a stream that is made in the background."""
 
 
 @cache
 def head_of(kind: str) -> bytes:
-    """The bytes of an event up to its number; of those that the gateway writes itself, which are few."""
+    """Returns the bytes of an event up to its sequence number. Cached, for the few events that the gateway writes
+    itself."""
     return new_head(kind)
 
 
 def new_head(kind: str) -> bytes:
-    """As `head_of`, for an event of any name."""
+    """Returns the bytes of an event of any name up to its sequence number."""
     return b'event: %b\ndata: {"type":"%b","sequence_number":' % (kind.encode(), kind.encode())
 
 
-class Stream(Protocol):
-    """What an item needs of the stream it stands in."""
+class ItemStream(Protocol):
+    """The interface between an item and the stream that it is part of."""
 
-    def begin(self, item: Item) -> int:
-        """End the item before; the `output_index` of `item`."""
+    def begin(self, item: OutputItem) -> int:
+        """Ends the previous item and returns the `output_index` of `item`."""
 
     def done(self, index: int, item: dict[str, Any]) -> None:
-        """The last event of an item."""
+        """Sends the last event of an item."""
 
     def item_id(self, kind: str, index: int) -> str:
-        """The id of the item at `index`."""
+        """Returns the id of the item at `index`."""
 
     def send(self, kind: str, **fields: Any) -> None:
-        """An event."""
+        """Sends an event."""
 
     def frame(self, head: bytes, fields: bytes) -> None:
-        """An event whose bytes are known but for the number."""
+        """Sends an event from its bytes before and after the sequence number."""
 
 
-class Sink:
-    """Takes the text of a block. This one drops it."""
+class TextSink:
+    """Receiver of a block's text. This base class drops the text."""
 
     __slots__ = ()
 
     def write(self, text: str) -> None:
-        """More of the block."""
+        """Adds text to the block."""
 
     def learn(self, extra: Extra) -> None:
-        """What is said of the block at its end."""
+        """Adds the `extra` from the end of the block."""
 
     def close(self, status: BlockStatus) -> None:
-        """The block is over."""
+        """Ends the block."""
 
 
-class Item(Sink):
-    """An output item while it is written. Its text is held back until it says something, and half a character until its
-    other half has come; what was written is what its last events hold."""
+class OutputItem(TextSink):
+    """An output item that is being written. Its text is held back until it has content, and half a character until its
+    other half has come. Its last events hold exactly the text that was sent."""
 
     __slots__ = ("_half", "_head", "_held", "_middle", "_pieces", "_tail", "extra", "index", "item_id", "stream")
 
-    def __init__(self, stream: Stream, extra: Extra = EMPTY) -> None:
+    def __init__(self, stream: ItemStream, extra: Extra = EMPTY) -> None:
         self.stream = stream
         self.extra = extra
         self.index = -1
@@ -90,28 +92,30 @@ class Item(Sink):
 
     @property
     def begun(self) -> bool:
-        """Whether the client has seen it."""
+        """True once the first event was sent."""
         return self.index >= 0
 
     @property
     def text(self) -> str:
-        """What was written."""
+        """The text sent so far."""
         return "".join(self._pieces)
 
     def learn(self, extra: Extra) -> None:
+        """Stores the `extra` from the end of the block."""
         self.extra = merged(self.extra, extra)
 
     def text_frame(self, number: int) -> TextFrame | None:
-        """The bytes around a delta, if nothing is to be done but to write it."""
+        """Returns the bytes around a delta of plain text; None if writing it needs other work."""
         if self._held is not None or self._half:
             return None
         return TextFrame(self._head, b'"%b\n\n' % self._tail, number, self._middle + b'"')
 
     def wrote(self, text: str) -> None:
-        """`text` was written by somebody else."""
+        """Notes that `text` was written with `text_frame` by other code."""
         self._pieces.append(text)
 
     def write(self, text: str) -> None:
+        """Sends text; half a character, and text that is not enough to begin the item, are held back."""
         if self._held is None and not self._half and text:
             try:
                 escaped = orjson.dumps(text)
@@ -141,66 +145,69 @@ class Item(Sink):
             self.stream.frame(self._head, b"%b%b%b" % (self._middle, orjson.dumps(text), self._tail))
 
     def show(self) -> None:
-        """Begin, if it has not. What was held is to be written by the caller."""
+        """Sends the first events if necessary. The caller has to write held-back text."""
         self._held = None
         if not self.begun:
             self.index = self.stream.begin(self)
             self.begin()
 
     def flush(self) -> None:
-        """Half a character is none."""
+        """Replaces a half character that was held back by U+FFFD."""
         if self._half:
             self._half = ""
             self._write("\ufffd")
 
     def _deltas(self, kind: str, tail: bytes = b"}", **where: Any) -> None:
-        """Prepare the bytes around each delta."""
+        """Prepares the bytes around each delta."""
         place = {"item_id": self.item_id, "output_index": self.index, **where}
         self._head = head_of(kind)
         self._middle = b"," + dump(place)[1:-1] + b',"delta":'
         self._tail = tail
 
     def send(self, kind: str, **fields: Any) -> None:
-        """An event of this item."""
+        """Sends an event of this item."""
         self.stream.send(kind, item_id=self.item_id, output_index=self.index, **fields)
 
     def speaks(self, text: str) -> bool:
-        """Whether this text is something to begin for."""
+        """True if this text is enough to begin the item."""
         return bool(text)
 
     def begin(self) -> None:
-        """Write the first events."""
+        """Sends the first events."""
         raise NotImplementedError  # each kind of item has its own events
 
     def end(self, status: str) -> None:
-        """Write the last events."""
+        """Sends the last events."""
         raise NotImplementedError  # each kind of item has its own events
 
     def finished(self, status: str) -> dict[str, Any]:
-        """The item as its last event shows it."""
+        """Returns the item as its last event shows it."""
         raise NotImplementedError  # each kind of item has its own events
 
 
-class TextItem(Item):
-    """A message of text. Several blocks may make up one."""
+class TextItem(OutputItem):
+    """A message with text. Several text blocks may be joined in one."""
 
     __slots__ = ()
 
     def speaks(self, text: str) -> bool:
+        """True for text that is not only whitespace, and for any text if the item has fields."""
         return bool(text.strip(SPACE)) or (bool(text) and bool(fields_of(self.extra, PROTOCOL)))
 
     def learn(self, extra: Extra) -> None:
+        """Stores the `extra` from the end of the block, and sends whitespace that was held back."""
         super().learn(extra)
-        self.show_blank()  # of which something is said
+        self.show_blank()  # the item has fields, so it is sent even if it is blank
 
     def show_blank(self) -> None:
-        """Write whitespace that turned out to be all there is."""
+        """Sends whitespace that was held back, if the answer has nothing else."""
         if self._held:
             text = self._held
             self.show()
             self._write(text)
 
     def begin(self) -> None:
+        """Sends the item and its content part without text."""
         self.item_id = self.stream.item_id("message", self.index)
         self.stream.send(
             "response.output_item.added",
@@ -211,6 +218,7 @@ class TextItem(Item):
         self._deltas("response.output_text.delta", b',"logprobs":[]}', content_index=0)
 
     def end(self, status: str) -> None:
+        """Sends the end of the text, of the part and of the item."""
         self.flush()
         text = self.text
         self.send("response.output_text.done", content_index=0, text=text, logprobs=[])
@@ -218,14 +226,15 @@ class TextItem(Item):
         self.stream.done(self.index, self.finished(status))
 
     def finished(self, status: str) -> dict[str, Any]:
+        """Returns the complete text message."""
         return message_item(self.item_id, [self._part(self.text)], status, item_fields(self.extra))
 
     def _part(self, text: str) -> dict[str, Any]:
         return {**text_part(text), **part_fields(Text(text, self.extra))}
 
 
-class Inline(Sink):
-    """Reasoning inside a message of text, between tags."""
+class InlineReasoningItem(TextSink):
+    """Reasoning inside a text message, between tags."""
 
     __slots__ = ("_message", "_opened", "_tags")
 
@@ -235,22 +244,25 @@ class Inline(Sink):
         self._opened = False
 
     def write(self, text: str) -> None:
+        """Sends text, after the opening tag."""
         if text and not self._opened:
             self._opened = True
             text = self._tags[0] + text
         self._message.write(text)
 
     def close(self, status: BlockStatus) -> None:
+        """Sends the closing tag if there was any text."""
         if self._opened:
             self._message.write(self._tags[1])
 
 
-class RefusalItem(Item):
-    """A message that declines."""
+class RefusalItem(OutputItem):
+    """A message with which the model declined."""
 
     __slots__ = ()
 
     def begin(self) -> None:
+        """Sends the item and its content part without text."""
         self.item_id = self.stream.item_id("message", self.index)
         self.stream.send(
             "response.output_item.added",
@@ -261,6 +273,7 @@ class RefusalItem(Item):
         self._deltas("response.refusal.delta", content_index=0)
 
     def end(self, status: str) -> None:
+        """Sends the end of the text, of the part and of the item."""
         self.flush()
         text = self.text
         self.send("response.refusal.done", content_index=0, refusal=text)
@@ -268,33 +281,35 @@ class RefusalItem(Item):
         self.stream.done(self.index, self.finished(status))
 
     def finished(self, status: str) -> dict[str, Any]:
+        """Returns the complete message that declines."""
         return message_item(self.item_id, [self._part(self.text)], status, item_fields(self.extra))
 
     def _part(self, text: str) -> dict[str, Any]:
         return {**refusal_part(text), **part_fields(Refusal(text, self.extra))}
 
 
-class ReasoningItem(Item):
-    """Thinking, as text or as the summary that another server made of it; or only what that server wants to see
-    again."""
+class ReasoningItem(OutputItem):
+    """Reasoning: its text, or the summary that another server made, or only opaque fields for its server."""
 
     __slots__ = ("_silent", "_summary")
 
-    def __init__(self, stream: Stream, extra: Extra) -> None:
+    def __init__(self, stream: ItemStream, extra: Extra) -> None:
         super().__init__(stream, extra)
         self._summary = fields_of(extra, PROTOCOL).get("summary") is True
         self._silent = False
 
     def learn(self, extra: Extra) -> None:
+        """Stores the `extra` from the end of the block; the id stays the one that the client already got."""
         super().learn(extra)
         if self.begun and (fields := fields_of(self.extra, PROTOCOL)).get("id", self.item_id) != self.item_id:
-            self.extra = {**self.extra, PROTOCOL: {**fields, "id": self.item_id}}  # the client knows it by this one
+            self.extra = {**self.extra, PROTOCOL: {**fields, "id": self.item_id}}  # the client already got this id
 
     def begin(self) -> None:
+        """Sends the item without text, and the summary part if the text is a summary."""
         self.item_id = fields_of(self.extra, PROTOCOL).get("id") or self.stream.item_id("reasoning", self.index)
         item = write_reasoning(Reasoning("", self.extra), self.item_id)
         if not self._summary and not self._silent:
-            # There is no event that adds this part (R8.7), and the npm package refuses text for a part it has not seen.
+            # no event adds this part (R8.7), and the npm package refuses text for a part that it has not seen
             item["content"] = [{"type": "reasoning_text", "text": ""}]
         self.stream.send("response.output_item.added", output_index=self.index, item=item)
         if self._silent:
@@ -307,11 +322,13 @@ class ReasoningItem(Item):
             self._deltas("response.reasoning_text.delta", content_index=0)
 
     def close(self, status: BlockStatus) -> None:
+        """Begins an item without text if it has opaque fields."""
         if fields_of(self.extra, PROTOCOL) and not self.begun:
             self._silent = True
             self.show()
 
     def end(self, status: str) -> None:
+        """Sends the end of the text, if there is any, and of the item."""
         self.flush()
         text = self.text
         if self._summary and text:
@@ -323,18 +340,19 @@ class ReasoningItem(Item):
         self.stream.done(self.index, self.finished(status))
 
     def finished(self, status: str) -> dict[str, Any]:
-        # The live service gives reasoning no status; only what was cut off must say so.
+        """Returns the complete item; only cut-off reasoning has a status."""
+        # the live service sends reasoning without a status; only cut-off reasoning must have one
         shown = None if status == "completed" else status
         return write_reasoning(Reasoning(self.text, self.extra), self.item_id, shown)
 
 
-class CallItem(Item):
-    """A call. Begun at once, and ended with its block; one that was cut off ends with the answer, and not at all if
-    that fails."""
+class CallItem(OutputItem):
+    """A call. It begins at once and ends with its block. A call that was cut off ends with the answer; if the answer
+    fails, it does not end."""
 
     __slots__ = ("_custom", "_cut", "_use")
 
-    def __init__(self, stream: Stream, opened: Open, names: CallNames) -> None:
+    def __init__(self, stream: ItemStream, opened: Open, names: CallNames) -> None:
         super().__init__(stream, opened.extra)
         self._custom = opened.call_kind == "custom"
         self._cut = False
@@ -345,26 +363,30 @@ class CallItem(Item):
         self.begin()
 
     def speaks(self, text: str) -> bool:
+        """True for any text of a custom tool; for arguments that are not only whitespace."""
         return self._custom or bool(text.strip(SPACE))
 
     def begin(self) -> None:
+        """Sends the item without arguments."""
         item = write_call(self._use, self.item_id, "in_progress")
         self.stream.send("response.output_item.added", output_index=self.index, item=item)
         kind = "custom_tool_call_input" if self._custom else "function_call_arguments"
         self._deltas(f"response.{kind}.delta")
 
     def close(self, status: BlockStatus) -> None:
+        """Ends the call, with `{}` if it has no arguments. A call that was cut off ends with the answer."""
         self.flush()
         if status == "truncated":
             self._cut = True
             return
         if not self._pieces:
-            # At least one delta, always (R8.7).
+            # always at least one delta (R8.7)
             self._pieces.append("" if self._custom else "{}")
             self.stream.frame(self._head, self._middle + dump(self._pieces[0]) + self._tail)
         self.end("completed")
 
     def end(self, status: str) -> None:
+        """Sends the end of the arguments and of the item."""
         text = self.text
         if self._custom:
             self.send("response.custom_tool_call_input.done", input=text)
@@ -373,48 +395,55 @@ class CallItem(Item):
         self.stream.done(self.index, self.finished("incomplete" if self._cut else status))
 
     def finished(self, status: str) -> dict[str, Any]:
+        """Returns the call with the arguments sent so far."""
         use = self._use
         whole_use = ToolUse(use.call_id, use.name, self.text, use.kind, use.namespace, extra=self.extra)
         return write_call(whole_use, self.item_id, status)
 
 
-class OwnItem(CallItem):
-    """A call of a tool that the client runs, whose item is one of its own (`client_tools.py`): no event has a piece of
-    its arguments. It is begun when all of them are there, since clients want an item that fits their types."""
+class ClientToolItem(CallItem):
+    """A call of a client-run tool whose item has a type of its own (`client_tools.py`). No event holds a piece of its
+    arguments, so it begins when all are there: clients want an item that fits their types."""
 
     __slots__ = ("_names",)
 
-    def __init__(self, stream: Stream, opened: Open, names: CallNames) -> None:
-        Item.__init__(self, stream, opened.extra)
+    def __init__(self, stream: ItemStream, opened: Open, names: CallNames) -> None:
+        OutputItem.__init__(self, stream, opened.extra)
         self._names = names
         self._cut = False
         name, call_id = opened.name or "", opened.call_id or ""
         self._use = ToolUse(call_id, name, "", namespace=opened.namespace, extra=opened.extra)
 
     def text_frame(self, number: int) -> None:
+        """Returns None: no event holds a piece of its arguments."""
         return None
 
     def write(self, text: str) -> None:
+        """Stores a piece of the arguments."""
         self._pieces.append(text)
 
     def begin(self) -> None:
+        """Sends the item without its arguments, and the events of its own type."""
         self._use, self.item_id = self._names.place(self._use, self.index)
         item = self.finished("in_progress")
         fields = {key: item[key] for key in FORMS[item["type"]].fields if key in item}
         shown = {**item, **FORMS[item["type"]].blank(fields)}
         self.stream.send("response.output_item.added", output_index=self.index, item=shown)
-        for kind, said in FORMS[item["type"]].stream(fields):
-            self.stream.send(kind, output_index=self.index, **said)
+        for kind, event_fields in FORMS[item["type"]].stream(fields):
+            self.stream.send(kind, output_index=self.index, **event_fields)
 
     def close(self, status: BlockStatus) -> None:
+        """Sends the item, which is complete now; a cut-off one ends with the answer."""
         self._cut = status == "truncated"
         self.show()
         if not self._cut:
             self.end("completed")
 
     def end(self, status: str) -> None:
+        """Sends the end of the item."""
         self.stream.done(self.index, self.finished("incomplete" if self._cut else status))
 
     def finished(self, status: str) -> dict[str, Any]:
+        """Returns the call with the arguments received so far."""
         use = replace(self._use, arguments=whole(self.text), extra=merged(self.extra, self._use.extra))
         return write_call(use, self.item_id, status)

@@ -1,17 +1,16 @@
-"""Streamed Responses answers to events, from servers that leave out what they please.
+"""Reader of streamed Responses answers, from servers that omit various events and fields.
 
 Rules:
 
-1. Total: what is neither answer nor error is left out (`noise.py`); an event of a kind that is not known, and one about
-   an item that is not modelled, becomes `Opaque`; a frame that is no JSON object ends the stream with a `Fault`. Bytes
-   may be cut anywhere.
-2. A block opens when its item says something and closes when its item is done. What only a `done` event, a finished
-   item or the final resource holds is caught up from there, so no event but the last is needed.
-   A call without a name is left out; if nothing else was said, the answer is none (R29.2).
-3. An item that is not modelled is one `Opaque` when it is done, with the whole item as payload. Frames that tell how
-   it goes on are too, and if there are any the one before them that announces it.
-4. What is counted or sized by a server's number is bounded first (`numbers.py`).
-5. The stream is good when its terminal event came; else it broke off.
+1. Everything is accepted: noise is left out (`noise.py`), an unknown event, or one about an unmodelled item, becomes
+   `Opaque`, a frame that is not a JSON object ends the stream with a `Fault`. Bytes may be cut anywhere.
+2. A block opens with its item's first content and closes when its item is done. Content that is only in a `done` event,
+   a finished item or the final response object is read from there, so only the last event is required. A call without a
+   name is dropped; if the answer has nothing else, it is a fault (R29.2).
+3. An unmodelled item becomes one `Opaque` when it is done, with the whole item as payload. Frames about its progress
+   become `Opaque` too; the frame that announced it then comes before them.
+4. A number from the server is checked before anything is counted or sized by it (`numbers.py`).
+5. The stream is complete if its terminal event came; otherwise it broke off.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ from toolwire.fastparse import SseFramer
 from toolwire.model import EMPTY, FinishReason, fields_of, scoped
 from toolwire.protocols.chat.reply import arguments_text, text_of
 from toolwire.protocols.responses.errors import read_fault
-from toolwire.protocols.responses.item_reader import CALLS, Item, Said, said_by
+from toolwire.protocols.responses.item_reader import CALLS, CallIdentity, ItemReader, call_identity
 from toolwire.protocols.responses.items import PROTOCOL
 from toolwire.protocols.responses.reply import failure, finish_extra, finish_reason, probabilities
 from toolwire.protocols.responses.resource import read_usage
 from toolwire.protocols.shared import noise
 from toolwire.protocols.shared.numbers import MAX_PARTS, index_of, too_many, whole_number
-from toolwire.protocols.shared.wire import load, nameless, read_frame
+from toolwire.protocols.shared.wire import load, nameless_call_fault, read_frame
 from toolwire.scan._grammar import FrameTooLarge
 
 _TEXTS: Final[Mapping[str, tuple[str, BlockKind]]] = {
@@ -43,7 +42,7 @@ _TEXTS: Final[Mapping[str, tuple[str, BlockKind]]] = {
     "response.function_call_arguments": ("arguments", BlockKind.TOOL_CALL),
     "response.custom_tool_call_input": ("input", BlockKind.TOOL_CALL),
 }
-"""Families of events that carry text: where `.done` holds the whole of it, and the block it belongs to."""
+"""Families of events with text: the key of the whole text in `.done`, and the kind of the block."""
 _RUNNING: Final = frozenset({"response.created", "response.in_progress", "response.queued"})
 _ENDS: Final = frozenset(
     {"response.completed", "response.incomplete", "response.failed", "response.cancelled", "response.done"}
@@ -55,30 +54,30 @@ _SILENT: Final = frozenset(
     }
 )  # fmt: skip
 _PIECES: Final = ("response.shell_call_command.", "response.apply_patch_call_operation_diff.")
-"""Events that say nothing which others do not say, and how such ones begin."""
+"""Events without information that other events lack, and prefixes of such events."""
 _MODELLED: Final = CALLS | {"message", "reasoning", ""}
-"""Types of items; without one it may be any of these."""
+"""Types of modelled items; an item without a type may be any of these."""
 
 
 class ResponsesReader:
-    """A `StreamReader`."""
+    """A `StreamReader` of Responses events."""
 
-    def __init__(self, frame_bytes: int, note: noise.Note = noise.unnoted) -> None:
+    def __init__(self, frame_bytes: int, note: noise.Note = noise.ignore_note) -> None:
         self.note = note
         self._framer = SseFramer(frame_bytes)
-        self._items: list[Item] = []
-        self._places: dict[int, Item] = {}  # the last one at each index
-        self._idents: dict[str, Item] = {}
-        self._calls: dict[str, Item] = {}
-        self._last: Item | None = None
+        self._items: list[ItemReader] = []
+        self._places: dict[int, ItemReader] = {}  # the latest item at each index
+        self._idents: dict[str, ItemReader] = {}
+        self._calls: dict[str, ItemReader] = {}
+        self._last: ItemReader | None = None
         self._next = self._blocks = 0
         self._started = self._ended = self._lacks_name = False
         self._top: Mapping[str, Any] = EMPTY
         self._out: list[Event] = []
-        self._early: list[Event] = []  # said before the answer began
+        self._early: list[Event] = []  # unknown events before the answer began
 
     def feed(self, data: bytes) -> list[Event]:
-        """The events in these bytes. After the terminal event or a `Fault` everything is ignored."""
+        """Returns the events in these bytes. Everything after the terminal event or a `Fault` is ignored."""
         if not self._ended:
             try:
                 for name, frame in self._framer.feed(data):
@@ -90,10 +89,11 @@ class ResponsesReader:
         return self._taken()
 
     def finish(self) -> list[Event]:
-        """The bytes are over: a stream without terminal event is a `Fault` `upstream_disconnected` (R10.8)."""
+        """Returns the events at the end of the bytes; a `Fault` `upstream_disconnected` if there was no terminal event
+        (R10.8)."""
         if not self._ended:
             try:
-                for name, frame in self._framer.finish():  # Some servers leave out the last blank line.
+                for name, frame in self._framer.finish():  # some servers leave out the last blank line
                     if _is_whole(frame):
                         self._frame(name, frame)
             except FrameTooLarge as error:
@@ -125,7 +125,7 @@ class ResponsesReader:
         if self._ended or not frame:
             return
         if frame.strip() == b"[DONE]":
-            self._break_off()  # nothing counts behind it
+            self._break_off()  # everything after it is ignored
             return
         if not frame.startswith(b"{") and (left := noise.of_text(frame)) is not None:
             self.note(noise.LEFT_OUT, left)
@@ -145,20 +145,20 @@ class ResponsesReader:
             self._end(value.get("response"), kind)
         elif kind == "response.output_item.added":
             item = self._item(value, begins=True)
-            if not item.over:
+            if not item.is_finished:
                 item.take(value.get("item"))
             item.announced = value if item.kind not in _MODELLED and item.use is None else None
         elif kind == "response.output_item.done":
             item = self._item(value)
-            if not item.over:
+            if not item.is_finished:
                 item.take(value.get("item"))
-                item.said_whole = True
+                item.is_complete = True
             self._done(item)
         elif (left := noise.in_responses(name, value)) is not None:
             self.note(noise.LEFT_OUT, left)
         elif kind not in _SILENT and not kind.startswith(_PIECES):
             about = self._idents.get(text_of(value.get("item_id")))
-            if about is not None and about.announced is not None and not about.over:
+            if about is not None and about.announced is not None and not about.is_finished:
                 self._out.append(Opaque(PROTOCOL, about.announced))
                 about.announced = None
             (self._out if self._started else self._early).append(Opaque(PROTOCOL, value))
@@ -166,16 +166,17 @@ class ResponsesReader:
     def _start(self, response: Any) -> None:
         if not self._started:
             self._started = True
-            given = response if isinstance(response, dict) else {}
-            created = whole_number(given.get("created_at"))
-            extra = finish_extra({**given, "completed_at": None, "service_tier": None})
+            fields = response if isinstance(response, dict) else {}
+            created = whole_number(fields.get("created_at"))
+            extra = finish_extra({**fields, "completed_at": None, "service_tier": None})
             self._top = fields_of(extra, PROTOCOL)
-            self._out.append(Start(text_of(given.get("id")), text_of(given.get("model")), created, extra))
+            self._out.append(Start(text_of(fields.get("id")), text_of(fields.get("model")), created, extra))
             self._out += self._early
 
-    def _item(self, value: Mapping[str, Any], *, begins: bool = False) -> Item:
-        """The item that a frame is about, or announces (`begins`): by index and id, else by the id of its call, else
-        the one before. A new one if it shows what that cannot be (R29.2). Raises `BackendFault` for a wrong index."""
+    def _item(self, value: Mapping[str, Any], *, begins: bool = False) -> ItemReader:
+        """Returns the item that a frame is about, or announces (`begins`): by index and id, otherwise by the id of its
+        call, otherwise the latest item. A new item if the frame's content cannot belong to that one (R29.2). Raises
+        `BackendFault` for an invalid index."""
         self._start(None)
         shown = value.get("item")
         wire: Mapping[str, Any] = shown if isinstance(shown, dict) else EMPTY
@@ -185,19 +186,21 @@ class ResponsesReader:
         if index is not None and (item is None or item.index != index):
             item = self._places.get(index) or (None if begins else item or self._calls.get(call_id))
         elif item is None and not begins:
-            last = self._last if not wire or (self._last and self._last.wire and not self._last.over) else None
+            last = self._last if not wire or (self._last and self._last.wire and not self._last.is_finished) else None
             item = self._calls.get(call_id) or last
         if item is None or (wire and item.is_other(wire, ident, begins=begins)):
             item = self._new(index)
         return self._noted(item, ident, call_id)
 
-    def _listed(self, place: int, wire: Mapping[str, Any], used: set[Item], said: set[Said]) -> Item | None:
-        """The item at `place` of the final resource, which has shown `used`; None for a call that was given out, one
-        that is in `said`."""
+    def _listed(
+        self, place: int, wire: Mapping[str, Any], used: set[ItemReader], emitted_calls: set[CallIdentity]
+    ) -> ItemReader | None:
+        """Returns the item at `place` of the final response object; `used` are its items so far. None for a call in
+        `emitted_calls`, which was already emitted."""
         ident, call_id = text_of(wire.get("id")), text_of(wire.get("call_id"))
         item = self._idents.get(ident) or self._calls.get(call_id)
         if item is None or item in used:
-            if text_of(wire.get("type")) in CALLS and said_by(wire) in said:
+            if text_of(wire.get("type")) in CALLS and call_identity(wire) in emitted_calls:
                 return None
             item = self._places.get(place)
             if item is None or (text_of(wire.get("type")) in CALLS and item.is_other(wire, ident, begins=False)):
@@ -205,17 +208,17 @@ class ResponsesReader:
         used.add(item)
         return self._noted(item, ident, call_id)
 
-    def _new(self, index: int | None) -> Item:
+    def _new(self, index: int | None) -> ItemReader:
         if index is None:
             index = self._next
         if len(self._items) >= MAX_PARTS or index >= MAX_PARTS:
             raise too_many("items", MAX_PARTS)
         self._next = max(self._next, index + 1)
-        item = self._places[index] = Item(self, index)
+        item = self._places[index] = ItemReader(self, index)
         self._items.append(item)
         return item
 
-    def _noted(self, item: Item, ident: str, call_id: str) -> Item:
+    def _noted(self, item: ItemReader, ident: str, call_id: str) -> ItemReader:
         self._last = item
         item.ident = item.ident or ident
         if ident:
@@ -226,24 +229,24 @@ class ResponsesReader:
 
     def _text(self, value: Mapping[str, Any], key: str, kind: BlockKind, *, summary: bool, whole: bool) -> None:
         item = self._item(value)
-        if item.over:
+        if item.is_finished:
             return
-        said = value.get(key if whole else "delta")
-        text = arguments_text(said) if key == "arguments" else text_of(said)
+        piece = value.get(key if whole else "delta")
+        text = arguments_text(piece) if key == "arguments" else text_of(piece)
         if kind is BlockKind.TOOL_CALL:
             item.kind = item.kind or ("custom_tool_call" if key == "input" else "function_call")
             item.name = item.name or text_of(value.get("name"))
             item.begin_call()
-            item.said_whole = item.said_whole or whole
+            item.is_complete = item.is_complete or whole
             item.arguments(text, whole=whole)
         else:
             place = index_of(value.get("summary_index" if summary else "content_index"), MAX_PARTS, "a part")
-            chances = probabilities(value) if value.get("logprobs") and not whole else EMPTY
-            item.part(kind, summary, place or 0, text, whole=whole, chances=chances)
+            probabilities_extra = probabilities(value) if value.get("logprobs") and not whole else EMPTY
+            item.part(kind, summary, place or 0, text, whole=whole, probabilities=probabilities_extra)
 
-    def _done(self, item: Item) -> None:
-        if not item.over:
-            item.over = True
+    def _done(self, item: ItemReader) -> None:
+        if not item.is_finished:
+            item.is_finished = True
             item.catch_up()
             if item.is_nameless:
                 self._lacks_name = True
@@ -262,18 +265,18 @@ class ResponsesReader:
         output = output if isinstance(output, list) else []
         if len(output) > MAX_PARTS:
             raise too_many("items", MAX_PARTS)
-        used: set[Item] = set()
-        said = {said_by(item.wire) for item in self._items if item.over and item.kind in CALLS}
+        used: set[ItemReader] = set()
+        emitted_calls = {call_identity(item.wire) for item in self._items if item.is_finished and item.kind in CALLS}
         for place, shown in enumerate(output):
-            item = self._listed(place, shown, used, said) if isinstance(shown, dict) else None
-            if item is not None and not item.over:
+            item = self._listed(place, shown, used, emitted_calls) if isinstance(shown, dict) else None
+            if item is not None and not item.is_finished:
                 item.take(shown)
-                item.said_whole = True
+                item.is_complete = True
         for item in self._items:
             self._done(item)
         reason = finish_reason(answer, self.note, incomplete=kind == "response.incomplete")
         if self._lacks_name and not self._blocks and reason in FinishReason.WHOLE:
-            self._fault(nameless())
+            self._fault(nameless_call_fault())
             return
         self._ended = True
         extra = dict(finish_extra(answer))
@@ -285,18 +288,18 @@ class ResponsesReader:
     # --- for items --------------------------------------------------------------------------------------------------
 
     def open(self, kind: BlockKind, **fields: Any) -> int:
-        """A new block."""
+        """Opens a new block and returns its number."""
         self._blocks += 1
         self.emit(Open(self._blocks - 1, kind, **fields))
         return self._blocks - 1
 
     def emit(self, event: Event) -> None:
-        """Give out an event."""
+        """Emits an event."""
         self._out.append(event)
 
 
 def _is_whole(frame: bytes) -> bool:
-    """Whether a last frame without its blank line was not cut."""
+    """True if the last frame, which has no blank line after it, was not cut."""
     try:
         load(frame)
     except ValueError:

@@ -1,17 +1,17 @@
-"""Responses requests: the client's JSON to `ModelRequest` (`request_writer.py` is the other way).
+"""Reader of Responses requests: the client's JSON to `ModelRequest`. `request_writer.py` is the opposite direction.
 
 Rules:
 
-1. The shape (types, ranges, which field needs which) is checked here; what needs the route or the whole conversation is
-   left to `toolwire.middlewares.validation`.
-2. `null` for an optional field means absent. Unknown fields, items, parts and tools never fail.
+1. The form (types, ranges, which field needs which) is checked here. Checks that need the route or the whole
+   conversation are in `toolwire.middlewares.validation`.
+2. `null` for an optional field means absent. Unknown fields, items, parts and tools never cause an error.
 3. Fields of the protocol that are not modelled (`metadata`, `include`, ...) go to `ModelRequest.protocol_fields`, and
-   are echoed from the body by `reply`; fields that the protocol does not know go to `ModelRequest.extra`.
-4. What is read is written back, every field of it, but for those in `GATEWAYS_OWN` and in the forms that `items` lists.
+   `reply` echoes them from the body; fields that the protocol does not have go to `ModelRequest.extra`.
+4. All fields that are read are written back, except those in `GATEWAYS_OWN`, in the forms that `items` lists.
 
-A `namespace` becomes one `ToolSpec` for each tool inside (R8.16); tools may stand in the input as well
-(`tools_in_input.py`); `instructions` becomes a system message before all others; `text.format` and Chat's
-`response_format` say the same.
+A `namespace` becomes one `ToolSpec` for each tool inside (R8.16). The input may contain tools as well
+(`tools_in_input.py`). `instructions` becomes a system message before all others. `text.format` means the same as Chat's
+`response_format`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from toolwire.protocols.responses.items import PROTOCOL, own_items, read_items
 from toolwire.protocols.responses.namespaces import with_namespaces
 from toolwire.protocols.responses.summaries import asks_summary
 from toolwire.protocols.responses.tools_in_input import carried_tools, in_force, not_deferred
-from toolwire.protocols.shared.client_tools import told_apart
+from toolwire.protocols.shared.client_tools import with_distinct_names
 from toolwire.protocols.shared.request_schema import RequestSchema
 
 KNOWN: Final = frozenset(
@@ -51,9 +51,9 @@ KNOWN: Final = frozenset(
         "previous_response_id", "conversation", "generate", "prompt", "context_management", "moderation", "client_metadata",
     }
 )  # fmt: skip
-"""Top-level fields of the protocol, and those of its clients that mean nothing to a model; others go to `extra`."""
+"""Top-level fields of the protocol, and fields of its clients that a model does not need; others go to `extra`."""
 GATEWAYS_OWN: Final = frozenset({"store", "background", "previous_response_id", "conversation", "generate"})
-"""Fields that the gateway sees to itself."""
+"""Fields that the gateway handles itself."""
 _MODELLED: Final = GATEWAYS_OWN | {
     *("model", "input", "instructions", "tools", "tool_choice", "parallel_tool_calls", "stream", "max_output_tokens"),
     *("temperature", "top_p", "presence_penalty", "frequency_penalty"),
@@ -63,7 +63,7 @@ TOOL_FIELDS: Final = frozenset({"type", "name", "description", "parameters", "st
 
 
 def code_of(param: str, general: str) -> str:
-    """The code that belongs to an error at `param`."""
+    """Returns the error code for a mistake at the path `param`; `general` if the path has no code of its own."""
     if param.startswith("tools"):
         return "invalid_tool_schema"
     if param.startswith("tool_choice"):
@@ -74,23 +74,24 @@ def code_of(param: str, general: str) -> str:
 
 
 SHAPE: Final = RequestSchema("responses_request", code_of)
-"""The shape of requests; compiled when the first one is checked."""
+"""The schema of requests, compiled on first use."""
 
 
 # --- read -----------------------------------------------------------------------------------------------------------
 
 
 def read_request(body: Mapping[str, Any], raw: bytes) -> ModelRequest:
-    """The request in `body`, whose bytes were `raw`. Raises `ClientFault` with the path of the first fault (R8.1)."""
+    """Returns the request in `body`, whose bytes were `raw`. Raises `ClientFault` with the path of the first mistake
+    (R8.1)."""
     tools = known_set(body.get("tools"), "responses")
-    # a known list was checked when it came first
+    # a known list of tools was checked when it first came
     SHAPE.check(body if tools is None else {**body, "tools": None}, len(raw))
     _check_fields(body)
     if asks_summary(body):
         return _summary_request(body)
     if tools is None:
         listed = body["tools"]
-        tools = new_set(listed, "responses", not_deferred(told_apart(_read_tools(listed, "tools", EMPTY))))
+        tools = new_set(listed, "responses", not_deferred(with_distinct_names(_read_tools(listed, "tools", EMPTY))))
     tools = _with_carried(tools, body.get("input"))
     reasoning = body.get("reasoning") or EMPTY
     top_k = body.get("top_k")
@@ -120,8 +121,8 @@ def read_request(body: Mapping[str, Any], raw: bytes) -> ModelRequest:
 
 
 def _summary_request(body: Mapping[str, Any]) -> ModelRequest:
-    """The request for a summary in place of an answer (R28.1): no tool can be called, and no form is demanded. Servers
-    get it as the gateway writes it, since not every one knows the item that asks for it."""
+    """Returns the request for a summary instead of an answer (R28.1): without tools and format. The gateway writes it
+    anew for servers, because not all of them know the item that requests a summary."""
     stream = body.get("stream") is True
     return ModelRequest(
         model=body["model"],
@@ -135,7 +136,7 @@ def _summary_request(body: Mapping[str, Any]) -> ModelRequest:
 
 
 def _parameters(body: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What the protocol does not know, and is for the model's server."""
+    """Returns the parameters for the model server: fields that the protocol does not have."""
     rest = {key: value for key, value in body.items() if key not in KNOWN and value is not None}
     if type(rest.get("top_k")) is int:
         del rest["top_k"]
@@ -143,7 +144,7 @@ def _parameters(body: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _own_fields(body: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What the protocol knows and the model does not."""
+    """Returns the fields of the protocol that are not modelled."""
     fields = {key: value for key, value in body.items() if key in _OWN and value is not None}
     for key, modelled in (("text", "format"), ("reasoning", "effort")):
         if key in fields:
@@ -154,10 +155,10 @@ def _own_fields(body: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _check_fields(body: Mapping[str, Any]) -> None:
-    """Rules between fields."""
+    """Checks rules between fields. Raises `ClientFault`."""
     if body.get("background") is True and body.get("store") is False:
         raise ClientFault(
-            "Invalid 'background': a response that is made in the background is kept, and 'store' is false.",
+            "Invalid 'background': a response in the background has to be stored, but 'store' is false.",
             param="background",
             hint="Leave 'store' out, or 'background'.",
         )
@@ -166,27 +167,27 @@ def _check_fields(body: Mapping[str, Any]) -> None:
     before = [name for name in ("previous_response_id", "conversation") if body.get(name) is not None]
     if len(before) == 2:
         raise ClientFault(
-            "Invalid 'conversation': 'previous_response_id' says as well what comes before.",
+            "Invalid 'conversation': 'previous_response_id' already names what comes before.",
             param="conversation",
             hint="Send one of the two.",
         )
     known = bool(before) or body.get("prompt") is not None
-    known = known or body.get("generate") is False  # who wants no answer yet may say nothing yet
+    known = known or body.get("generate") is False  # a request that wants no answer yet needs no input
     if not known and (body.get("input") is None or body["input"] == []):
         raise SHAPE.missing("input")
 
 
 def read_messages(body: Mapping[str, Any], items: Iterable[Mapping[str, Any]] | None = None) -> tuple[Message, ...]:
-    """`instructions` as a system message, then `items`, or the body's own `input`: the conversation that a request
-    stands for. Give `items` where earlier turns come before the input (R12.3)."""
+    """Returns the conversation of a request: `instructions` as a system message, then `items`, or the body's own
+    `input`. Pass `items` if earlier turns come before the input (R12.3)."""
     instructions = body.get("instructions")
     first = (Message("system", (Text(instructions),)),) if instructions else ()
     return (*first, *read_items(own_items(body) if items is None else items))
 
 
 def with_earlier_tools(request: ModelRequest, body: Mapping[str, Any], inputs: Iterable[Any]) -> ModelRequest:
-    """The request with the tools that stand in the `inputs` of earlier turns, oldest first (R28.1); the same object if
-    none do."""
+    """Returns the request with the tools in the `inputs` of earlier turns added, oldest first (R28.1); the same object
+    if there are none."""
     earlier = [items for items in inputs if any(carried_tools(items))]
     if not earlier or asks_summary(body):
         return request
@@ -196,28 +197,31 @@ def with_earlier_tools(request: ModelRequest, body: Mapping[str, Any], inputs: I
 
 
 def _with_carried(tools: tuple[ToolSpec, ...], items: Any, earlier: Iterable[Any] = ()) -> tuple[ToolSpec, ...]:
-    """The tools that are on offer with those that stand in the `items` of its input, and in `earlier` inputs; the
-    same object if none do."""
+    """Returns `tools` with those in the `items` of the input, and in `earlier` inputs, added; the same object if there
+    are none."""
     old = [each for before in earlier for each in _carried(before)]
     new = list(_carried(items))
     if not old and not new:
         return tools
     offered = [tool for each, found in old if not found for tool in each]
     offered += [*tools, *(tool for each, found in new if not found for tool in each)]
-    return ToolSet(told_apart(in_force(offered, [tool for each, found in (*old, *new) if found for tool in each])))
+    return ToolSet(
+        with_distinct_names(in_force(offered, [tool for each, found in (*old, *new) if found for tool in each]))
+    )
 
 
 def _carried(items: Any) -> Iterator[tuple[list[ToolSpec], bool]]:
-    """The lists of tools in an input, and whether a search has found each."""
+    """Yields the lists of tools in an input, and whether each was found by a search."""
     for path, found, listed in carried_tools(items):
         yield list(_read_tools(listed, path, EMPTY)), found
 
 
 def _read_tools(tools: Iterable[Mapping[str, Any]], path: str, group: Mapping[str, Any]) -> Iterator[ToolSpec]:
-    """Nested or flat, the outer field wins if both hold a value (R3.1); the tools of a namespace
-    one by one (R8.16). `group` is the namespace that they stand in."""
+    """Yields tools from the nested or flat form; the outer field wins if both have a value (R3.1). The tools of a
+    namespace are yielded one by one (R8.16); `group` is the namespace that contains `tools`."""
     namespace, about = group.get("name"), group.get("description")
-    about = about if isinstance(about, str) and about not in ("", namespace) else None  # else it says nothing
+    # a description equal to the name has no content
+    about = about if isinstance(about, str) and about not in ("", namespace) else None
     for index, tool in enumerate(tools):
         kind = tool["type"]
         if kind == "namespace":
@@ -275,7 +279,7 @@ def _read_choice(choice: Any, tools: tuple[ToolSpec, ...]) -> ToolChoice:
 
 
 def _choice_extra(choice: Mapping[str, Any]) -> Extra:
-    """What else a choice says, flat or nested."""
+    """Returns the additional fields of a choice, in the flat or nested form."""
     inner = choice.get(str(choice.get("type")))
     fields = {**choice, **(inner if isinstance(inner, Mapping) else EMPTY)}
     known = {"type", "name", "server_label", "mode", "tools", choice.get("type")}
@@ -283,7 +287,7 @@ def _choice_extra(choice: Mapping[str, Any]) -> Extra:
 
 
 def _chosen(choice: Mapping[str, Any]) -> str | None:
-    """The name in a choice, flat or nested; of a hosted tool its label."""
+    """Returns the name in a choice, in the flat or nested form; for a hosted tool its label."""
     inner = choice.get(str(choice.get("type")))
     for source, key in ((choice, "server_label"), (choice, "name"), (inner, "name")):
         if isinstance(source, Mapping) and isinstance(source.get(key), str):
@@ -302,7 +306,7 @@ def _allowed(allowed: Iterable[Any], choice: Any, tools: tuple[ToolSpec, ...]) -
         if tool.get("type") in ("function", "custom") and name is not None:
             yield name
         elif isinstance(kind := tool.get("type"), str) and (own := chosen_tool(kind, tools)) in types:
-            yield own  # A hosted tool is never offered by the gateway, so there is nothing to allow.
+            yield own  # the gateway never offers hosted tools, so there is nothing to allow
 
 
 def _bad_choice(choice: Any) -> ClientFault:
@@ -316,7 +320,7 @@ def _bad_choice(choice: Any) -> ClientFault:
 
 
 def _read_format(form: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """`text.format` in Chat's form; plain text is no format."""
+    """Returns `text.format` in Chat's form; None for plain text."""
     if form is None or form["type"] == "text":
         return None
     if form["type"] == "json_schema":

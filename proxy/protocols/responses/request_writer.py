@@ -1,16 +1,16 @@
-"""`ModelRequest` to the JSON of a Responses request, for a server that speaks it (R24.2a, docs/adr/0031).
+"""Writer of Responses requests: `ModelRequest` to the JSON for a Responses server (R24.2a, docs/adr/0031).
 
-Rules: those of `request.py`, which is the other way, and of `items.py`. The gateway keeps the conversation, and a
-server nothing: `store` is always false, no item is a reference, and an id that only a server that keeps items could
-know is left out. A server takes ids of calls of at most 64 characters, and limits of at least 16 tokens.
+The rules are those of `request.py`, the opposite direction, and of `items.py`. The gateway stores the conversation and
+the server must not: `store` is always false, no item is a reference, and ids that only a storing server could know are
+left out. Servers accept call ids of at most 64 characters, and limits of at least 16 tokens.
 
-A system message before others that is one bare text is `instructions`. A tool that came in another protocol is not
-strict unless it says so there: here the default is the other one.
+A plain system message at the beginning becomes `instructions`. A tool from another protocol is strict only if it says
+so there, because the default differs here.
 
-What cannot be expressed, besides what `items` lists: `Sampling.stop` (`ServerSide.stops`), `seed`, `n` and
-`reasoning_budget`, `include_usage` (always), `constraint`, `tool_choice` and `parallel_tool_calls` without tools, a
-namespace without a description, a hosted tool inside one, further fields of a namespace, the group of a tool that
-`tool_choice` names, and those of Chat's own parameters that are in `_FOREIGN`.
+It cannot express, besides what `items` lists: `Sampling.stop` (`ServerSide.stops`), `seed`, `n` and `reasoning_budget`,
+`include_usage` (always on), `constraint`, `tool_choice` and `parallel_tool_calls` without tools, a namespace without a
+description, a hosted tool inside one, additional fields of a namespace, the namespace of a tool that `tool_choice`
+names, and Chat's parameters in `_FOREIGN`.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from toolwire.protocols.shared.call_ids import at_most
 from toolwire.protocols.shared.client_tools import is_client_tool
 
 LEAST_TOKENS: Final = 16
-"""Less is refused."""
+"""Minimum limit that servers accept."""
 CALL_ID_CHARS: Final = 64
-"""Longest id of a call."""
+"""Maximum length of a call id."""
 
 COUNTED: Final = frozenset(
     {"model", "input", "instructions", "tools", "tool_choice", "parallel_tool_calls", "reasoning", "text", "truncation"}
 )
-"""Fields that a server takes which counts tokens."""
+"""Fields accepted by servers when counting tokens."""
 
 _SHARED: Final = frozenset(
     {
@@ -47,7 +47,7 @@ _FOREIGN: Final = frozenset({"logprobs", "verbosity", "modalities", "audio", "pr
 """Parameters of Chat that have another place here, or none."""
 _LOGPROBS: Final = "message.output_text.logprobs"
 ENCRYPTED: Final = "reasoning.encrypted_content"
-"""The word of `include` for reasoning that a client brings back."""
+"""The value of `include` that requests encrypted reasoning."""
 _NO_PARAMETERS: Final[Mapping[str, Any]] = {"type": "object", "properties": {}}
 _CALL_PREFIXES: Final[Mapping[str, str]] = {"function_call": "fc", "custom_tool_call": "ctc"}
 
@@ -56,22 +56,22 @@ _CALL_PREFIXES: Final[Mapping[str, str]] = {"function_call": "fc", "custom_tool_
 
 
 def own_body(body: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A Responses client's body as a server gets it that is to keep nothing; the same object if the client says that
-    itself."""
+    """Returns a Responses client's body for a server that must not store anything; the same object if the client
+    already disables storing."""
     if body.get("store") is False and "generate" not in body:
         return body
     body = {name: value for name, value in body.items() if name != "generate"}
-    given = own_items(body)
-    fitted: dict[str, Any] = {} if isinstance(given, str) else {"input": list(_kept_by_nobody(given))}
-    if body.get("reasoning"):  # the gateway keeps it in place of the server
+    items = own_items(body)
+    fitted: dict[str, Any] = {} if isinstance(items, str) else {"input": list(_without_stored(items))}
+    if body.get("reasoning"):  # the gateway stores the reasoning instead of the server
         included = body.get("include") or []
         fitted["include"] = included if ENCRYPTED in included else [*included, ENCRYPTED]
     theirs = {key: value for key, value in body.items() if key not in GATEWAYS_OWN}
     return {**theirs, **fitted, "store": False}
 
 
-def _kept_by_nobody(items: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-    """Items without what only a server that had kept them could make sense of."""
+def _without_stored(items: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """Yields items without ids and references that only a server which stored them could resolve."""
     for item in items:
         kind = item.get("type")
         if kind == "item_reference":
@@ -94,9 +94,9 @@ def _kept_by_nobody(items: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str,
 
 
 def write_request(request: ModelRequest) -> dict[str, Any]:
-    """The JSON object that asks a Responses server for the same."""
+    """Returns the JSON object of a request to a Responses server."""
     instructions, messages = _instructions(request.messages)
-    items = [_with_server_id(item) for item in _kept_by_nobody(write_items(messages))]
+    items = [_with_server_id(item) for item in _without_stored(write_items(messages))]
     body: dict[str, Any] = {"model": request.model, "input": items, "store": False}
     if request.tools:
         body["tools"] = write_tools(request.tools)
@@ -123,13 +123,14 @@ def write_request(request: ModelRequest) -> dict[str, Any]:
         "stream": True if request.stream else None,
     }
     body.update((key, value) for key, value in fields.items() if value is not None)
-    # What another protocol calls by a name of this one is something else.
+    # `extra` fields with names of this protocol come from other protocols, where they mean something else
     body.update((key, value) for key, value in extra.items() if key not in KNOWN and key not in _FOREIGN)
     return body
 
 
 def _instructions(messages: tuple[Message, ...]) -> tuple[str | None, tuple[Message, ...]]:
-    """The text of a first message that only instructs, and the rest, of which there must be some."""
+    """Returns the text of a first message that is plain instructions, and the other messages, of which there must be
+    some."""
     match messages:
         case (Message(role="system", parts=(Text(text, extra),), name=None) as first, _, *_) if text:
             if not fields_of(extra, PROTOCOL) and not fields_of(first.extra, PROTOCOL):
@@ -152,8 +153,8 @@ def _reasoning(own: Mapping[str, Any], request: ModelRequest) -> Mapping[str, An
 def _text(own: Mapping[str, Any], request: ModelRequest) -> Mapping[str, Any]:
     form, verbosity = request.response_format, request.extra.get("verbosity")
     shape = {} if form is None else {"format": _write_format(form)}
-    told = {} if verbosity is None else {"verbosity": verbosity}
-    return {**told, **own, **shape}
+    detail = {} if verbosity is None else {"verbosity": verbosity}
+    return {**detail, **own, **shape}
 
 
 def _write_format(form: Mapping[str, Any]) -> dict[str, Any]:
@@ -162,8 +163,9 @@ def _write_format(form: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _included(own: Any, request: ModelRequest) -> Any:
-    """With the probabilities that Chat asks for elsewhere, and with what brings reasoning back: nobody else asks for
-    it. Models that do not reason refuse that, so only if the client speaks of reasoning."""
+    """Returns `include` with token probabilities, which Chat requests elsewhere, and encrypted reasoning, which the
+    gateway needs to send reasoning back. Models without reasoning refuse the latter, so it is added only if the request
+    uses reasoning."""
     wanted = [_LOGPROBS] if request.extra.get("logprobs") is True else []
     if _reasons(request):
         wanted.append(ENCRYPTED)
@@ -173,7 +175,7 @@ def _included(own: Any, request: ModelRequest) -> Any:
 
 
 def _reasons(request: ModelRequest) -> bool:
-    """Whether a client speaks of reasoning, or has had some of such a server."""
+    """True if the request sets reasoning options, or contains reasoning from such a server."""
     sampling = request.sampling
     if sampling.reasoning_effort not in (None, "none") or sampling.reasoning_budget:
         return True
@@ -187,7 +189,7 @@ def _reasons(request: ModelRequest) -> bool:
 
 
 def write_tools(tools: Iterable[ToolSpec]) -> list[dict[str, Any]]:
-    """The tools, neighbours of one namespace in one group."""
+    """Returns the tools; neighbours with the same namespace form one group."""
     written: list[dict[str, Any]] = []
     for (namespace, about), members in groupby(tools, key=lambda tool: (tool.namespace, tool.namespace_description)):
         shown = [_write_tool(tool) for tool in members]
@@ -199,7 +201,7 @@ def write_tools(tools: Iterable[ToolSpec]) -> list[dict[str, Any]]:
 
 
 def _write_tool(tool: ToolSpec) -> dict[str, Any]:
-    if tool.kind == "hosted" or _is_own(tool):
+    if tool.kind == "hosted" or _is_typed_tool(tool):
         return dict(tool.received) or {"type": tool.name}
     received = fields_of(tool.extra, PROTOCOL)
     inner = tool.received.get(tool.kind)
@@ -226,13 +228,13 @@ def _write_tool(tool: ToolSpec) -> dict[str, Any]:
     }
 
 
-def _is_own(tool: ToolSpec) -> bool:
-    """Whether a tool of the client was sent in this protocol by its type alone."""
+def _is_typed_tool(tool: ToolSpec) -> bool:
+    """True if a client-run tool was sent in this protocol by its type alone."""
     return is_client_tool(tool) and PROTOCOL in tool.extra
 
 
 def write_choice(choice: ToolChoice, tools: Iterable[ToolSpec] = ()) -> Any:
-    """The wire form of `tool_choice`. `tools` tells functions from custom and hosted tools."""
+    """Returns the wire form of `tool_choice`. `tools` are needed to tell functions from custom and hosted tools."""
     known = {tool.name: tool for tool in tools}
 
     def named(name: str) -> dict[str, Any]:
@@ -241,7 +243,7 @@ def write_choice(choice: ToolChoice, tools: Iterable[ToolSpec] = ()) -> Any:
             kind = str(tool.received.get("type") or name)
             label = tool.received.get("server_label")
             return {"type": kind, "server_label": label} if isinstance(label, str) else {"type": kind}
-        if tool is not None and _is_own(tool):
+        if tool is not None and _is_typed_tool(tool):
             return {"type": tool.received["type"]}
         return {"type": "function" if tool is None else tool.kind, "name": name}
 

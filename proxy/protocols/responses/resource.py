@@ -1,9 +1,9 @@
-"""The Responses resource: what stands around the output of an answer.
+"""The Responses response object: all fields around the output of an answer.
 
 Rules:
 
-1. All keys are there, always (`RESOURCE_KEYS`), in the order of the live service.
-2. What is echoed comes from the client's body, in the protocol's own shape also where the client used Chat's.
+1. All keys are always present (`RESOURCE_KEYS`), in the order of the live service.
+2. Echoed fields come from the client's body, in the protocol's own form even if the client used Chat's.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import orjson
 from toolwire.errors import GatewayError
 from toolwire.formats.engine.toolset import SPEC_BYTES, known_set, note, note_of
 from toolwire.model import EMPTY, Usage, fields_of, scoped
-from toolwire.protocols.base import WriteOptions
 from toolwire.protocols.responses.ids import new_response_id
 from toolwire.protocols.responses.items import PROTOCOL
 from toolwire.protocols.shared.numbers import rest_of_counts, usage_of, with_rest
 from toolwire.protocols.shared.wire import dump, dumper, whole
+from toolwire.protocols.streams import WriteOptions
 
 Status = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
 
@@ -32,7 +32,7 @@ RESOURCE_KEYS: Final = (
     "safety_identifier", "service_tier", "store", "temperature", "text", "tool_choice", "tools", "top_logprobs", "top_p",
     "truncation", "usage", "metadata",
 )  # fmt: skip
-"""All keys of the resource, in the order of the live service."""
+"""All keys of the response object, in the order of the live service."""
 
 _COUNTS: Final[Mapping[str, Any]] = {
     "input_tokens": None,
@@ -41,7 +41,7 @@ _COUNTS: Final[Mapping[str, Any]] = {
     "output_tokens_details": {"reasoning_tokens": None},
     "total_tokens": None,
 }
-"""The counts that are modelled."""
+"""The modelled counts."""
 
 _DEFAULTS: Final[Mapping[str, Any]] = {
     "frequency_penalty": 0.0,
@@ -59,15 +59,15 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
     "top_p": 1.0,
     "truncation": "disabled",
 }
-"""Fields that are echoed as they are, and what stands there when the client gave none."""
+"""Fields that are echoed unchanged, with their values if the client sent none."""
 
 
 DEFAULT_TIER: Final = "default"
 REDACTED: Final = "<redacted>"
-"""Stands in place of what nobody is shown."""
+"""Written in place of secrets."""
 
 _AS_GIVEN: Final = ("prompt_cache_retention", "user")
-"""Fields that are echoed at the end, if the client gave them."""
+"""Fields that are echoed at the end, if the client sent them."""
 
 _RESOURCE: Final[Mapping[str, Any]] = {
     **dict.fromkeys(RESOURCE_KEYS),
@@ -76,12 +76,12 @@ _RESOURCE: Final[Mapping[str, Any]] = {
     "background": False,
     "service_tier": DEFAULT_TIER,
 }
-"""All keys in their order, with what stands there most often."""
+"""All keys in order, with their most frequent values."""
 
 
-def response_id(given: str) -> str:
-    """The id of the answer: the given one if it has the protocol's form, else a new one."""
-    return given if given.startswith("resp_") else new_response_id()
+def response_id(answer_id: str) -> str:
+    """Returns the id of the answer: the given one if it has the protocol's form, otherwise a new one."""
+    return answer_id if answer_id.startswith("resp_") else new_response_id()
 
 
 def resource(
@@ -96,8 +96,8 @@ def resource(
     completed_at: int | None = None,
     fields: Mapping[str, Any] = EMPTY,
 ) -> dict[str, Any]:
-    """The response object. `output` are finished items, as `output_items` gives them; `reason` is the word in
-    `incomplete_details`; `fields` are what the model server said beside."""
+    """Returns the response object. `output` are finished items, as from `output_items`; `reason` is the word in
+    `incomplete_details`; `fields` are unmodelled fields of the model server."""
     echo = options.made.get(_echo)
     if echo is None:
         echo = options.made[_echo] = _echo(options)
@@ -124,21 +124,22 @@ def resource(
 
 
 def conversation_of(body: Mapping[str, Any]) -> str | None:
-    """The id of the conversation that a request or a response belongs to."""
-    given = body.get("conversation")
-    ident = given.get("id") if isinstance(given, Mapping) else given
+    """Returns the id of the conversation that a request or a response belongs to; None if there is none."""
+    conversation = body.get("conversation")
+    ident = conversation.get("id") if isinstance(conversation, Mapping) else conversation
     return ident if isinstance(ident, str) else None
 
 
 def write_begun(options: WriteOptions, ident: str) -> bytes:
-    """The response that is in progress, as JSON, for the store: the client gets the same (`take_begun`)."""
+    """Returns the JSON of the response in progress, for the store. `take_begun` returns the same bytes for the
+    client."""
     written = write_resource(resource(options, ident, "in_progress"), options)
     options.made[write_begun] = ident, written
     return written
 
 
 def take_begun(options: WriteOptions, ident: str) -> bytes:
-    """What `write_begun` has written last, once; else it is written."""
+    """Returns the bytes that `write_begun` has written for this response, once; otherwise writes them."""
     known: tuple[str, bytes] | None = options.made.pop(write_begun, None)
     if known is not None and known[0] == ident:
         return known[1]
@@ -146,7 +147,8 @@ def take_begun(options: WriteOptions, ident: str) -> bytes:
 
 
 def write_resource(shown: Mapping[str, Any], options: WriteOptions) -> bytes:
-    """The JSON of a resource. That of its tools, most of it, is known of a list that comes again."""
+    """Returns the JSON of a response object. The JSON of its tools, most of it, is cached for a list that comes
+    again."""
     write = dumper(options.large)
     if not shown["tools"]:
         return write(shown)
@@ -158,12 +160,12 @@ def write_resource(shown: Mapping[str, Any], options: WriteOptions) -> bytes:
     try:
         written = {**shown, "tools": orjson.Fragment(tools)}
         return write(written) if options.large else orjson.dumps(written)
-    except (orjson.JSONEncodeError, TypeError):  # the other writer knows no fragments
+    except (orjson.JSONEncodeError, TypeError):  # the other writer does not support fragments
         return write(shown)
 
 
 def _echo(options: WriteOptions) -> dict[str, Any]:
-    """A resource with all keys that is to be filled in: what is the same in each that is written of one answer."""
+    """Returns a response object with all keys and the values that are the same throughout one answer."""
     body = options.body
     values = {
         **_RESOURCE,
@@ -191,7 +193,7 @@ def _echo_text(text: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _echo_choice(choice: Any) -> Any:
-    """In the flat shape, also if the client used Chat's."""
+    """Returns the tool choice in the flat form."""
     if not isinstance(choice, Mapping):
         return choice or "auto"
     inner = choice.get(str(choice.get("type")))
@@ -204,7 +206,7 @@ def _echo_choice(choice: Any) -> Any:
 
 
 def _echo_tools(listed: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
-    """All of them; of a list that comes again it is known."""
+    """Returns the tools as echoed; cached for a list that comes again."""
     known = known_set(listed, PROTOCOL) or ()
     shown: Sequence[Mapping[str, Any]] | None = note_of(known, _echo_tools)
     if shown is None:
@@ -213,7 +215,7 @@ def _echo_tools(listed: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, An
 
 
 def _echo_tool(tool: Mapping[str, Any]) -> Mapping[str, Any]:
-    """In the flat shape; function tools with all their fields (R3.1)."""
+    """Returns a tool in the flat form; function tools have all their fields (R3.1)."""
     flat = _flat_tool(tool)
     if flat.get("type") != "function":
         return flat
@@ -222,7 +224,7 @@ def _echo_tool(tool: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _without_secrets(server: dict[str, Any]) -> dict[str, Any]:
-    """A tool server without what lets somebody in there, as OpenAI shows it: keys stand in headers, and in the path and
+    """Returns a tool server without its credentials, as OpenAI shows it. Keys may be in headers, and in the path and
     the query of its URL."""
     shown = {key: value for key, value in server.items() if key != "authorization"}
     if (headers := shown.get("headers")) is not None:
@@ -233,7 +235,7 @@ def _without_secrets(server: dict[str, Any]) -> dict[str, Any]:
 
 
 def _host_only(url: str) -> str:
-    """A URL without what may be a key in it."""
+    """Returns a URL without the parts that may hold a key."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -245,7 +247,7 @@ def _host_only(url: str) -> str:
 
 
 def _flat_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
-    """In the flat shape, and so are the tools inside a namespace."""
+    """Returns a tool in the flat form, with the tools inside a namespace in the flat form too."""
     kind = tool.get("type")
     inner = tool.get(str(kind))
     flat = dict(tool)
@@ -258,7 +260,7 @@ def _flat_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def response_error(error: GatewayError) -> dict[str, str]:
-    """`error` of a failed response, with the closed list of codes that clients know."""
+    """Returns the `error` of a failed response, with one of the codes that clients know."""
     if error.code == "context_length_exceeded":
         code = "context_length_exceeded"
     elif error.status == 429:
@@ -269,7 +271,7 @@ def response_error(error: GatewayError) -> dict[str, str]:
 
 
 def write_usage(usage: Usage) -> dict[str, Any]:
-    """The `usage` object, details included (R11.1)."""
+    """Returns the `usage` object with its details (R11.1)."""
     written: dict[str, Any] = {
         "input_tokens": usage.input_tokens,
         "input_tokens_details": {
@@ -284,7 +286,7 @@ def write_usage(usage: Usage) -> dict[str, Any]:
 
 
 def read_usage(usage: Any) -> Usage | None:
-    """Token counts; what a server leaves out is 0. None if it gives none, or such as cannot be."""
+    """Returns the token counts; missing details are 0. None if there are none or impossible ones."""
     if not isinstance(usage, Mapping):
         return None
     extra = scoped(PROTOCOL, rest_of_counts(usage, _COUNTS))
@@ -296,6 +298,6 @@ def read_usage(usage: Any) -> Usage | None:
         usage.get("output_tokens"),
         cached=before.get("cached_tokens"),
         stored=before.get("cache_write_tokens"),
-        thought=after.get("reasoning_tokens"),
+        reasoning=after.get("reasoning_tokens"),
         extra=extra,
     )

@@ -3,12 +3,11 @@ of this protocol.
 
 Rules:
 
-1. A tool without `server_url` (a connector, a tunnel) is none that the gateway could ask: like other hosted tools it is
+1. A tool without `server_url` (a connector, a tunnel) cannot be called by the gateway: like other hosted tools it is
    ignored and echoed (R3.8).
-2. `require_approval` is `always` unless the client says otherwise, and a tool of which its filters do not speak has to
-   be approved.
-3. An approval holds for one call. It is open as long as no call names its request and the model has said nothing since.
-4. Earlier calls, asked for or made, are calls with results to the model, whoever ran them.
+2. `require_approval` is `always` by default; a tool that its filters do not mention needs approval.
+3. An approval is valid for one call, until a call refers to its request or the model has answered since.
+4. Earlier calls, requested or made, are ordinary calls with results for the model, no matter who ran them.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from toolwire.model import (
     EMPTY,
     Message,
     ModelRequest,
-    Opaque,
+    OpaquePart,
     Part,
     Refusal,
     Text,
@@ -48,7 +47,7 @@ from toolwire.protocols.responses.served_items import (
     listing,
     read_result,
     read_use,
-    told,
+    tool_result,
 )
 from toolwire.protocols.shared.served import (
     ALL_TOOLS,
@@ -56,13 +55,13 @@ from toolwire.protocols.shared.served import (
     ServedForm,
     ServedHistory,
     ServedTool,
-    ToolFilter,
+    ServerToolFilter,
     ToolServer,
 )
 
 LABEL_CHARS: Final = 64
 CALL_ID_CHARS: Final = 256
-"""As of other calls of a request."""
+"""Maximum length of a call id, the same as for other calls of a request."""
 _LABEL: Final = re.compile(rf"[A-Za-z][A-Za-z0-9_-]{{0,{LABEL_CHARS - 1}}}")
 _FIELD_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _FIELD_VALUE: Final = re.compile(r"(?:[!-~](?:[\t -~]*[!-~])?)?")
@@ -74,38 +73,39 @@ _NOT_THE_CLIENTS: Final = frozenset(
         "proxy-authorization", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
     }
 )  # fmt: skip
-"""Header fields by which a connection is made: they say where a request goes and how it is read."""
+"""Headers that control the connection; clients may not set them."""
 _KINDS: Final = frozenset({CALL, LISTING, REQUEST, RESPONSE})
 
-REFUSED: Final = "Error: the user refused this call. Do not make it again unless the user asks for it."
+REFUSED: Final = "Error: the user refused this call. Do not make it again unless the user needs_approval for it."
 NOT_APPROVED: Final = "Error: not run, the user has not approved this call."
 NOT_KNOWN: Final = "Error: what this call gave is not known any more."
 
 
 class ResponsesServed(ServedForm):
-    """A `ServedForm`."""
+    """The `ServedForm` of Responses."""
 
     def servers(self, body: Mapping[str, Any]) -> tuple[ToolServer, ...]:
-        """See `ServedForm`."""
-        found: dict[str, ToolServer] = {}
+        """Returns the servers in a request. Raises `ClientFault` for wrong fields or a label used twice."""
+        servers: dict[str, ToolServer] = {}
         for index, tool in enumerate(body.get("tools") or ()):
             if not is_served(tool):
                 continue
             server = _server(tool, f"tools[{index}]")
-            if server.label in found:
+            if server.label in servers:
                 message = f"There is another server with the label {quote(server.label)}."
                 raise _bad(f"{server.param}.server_label", message, "Give each server a label of its own.")
-            found[server.label] = server
-        return tuple(found.values())
+            servers[server.label] = server
+        return tuple(servers.values())
 
     def others(self, tools: Sequence[ToolSpec]) -> Sequence[ToolSpec]:
-        """See `ServedForm`."""
+        """Returns the tools of a request without those that stand for such servers."""
         return [tool for tool in tools if tool.kind != "hosted" or not is_served(tool.extra.get(PROTOCOL))]
 
     def choice(
         self, body: Mapping[str, Any], request: ModelRequest, served: Sequence[ServedTool]
     ) -> tuple[ToolChoice, Sequence[ServedTool]]:
-        """See `ServedForm`."""
+        """Returns the request's tool choice, and the server tools that it names. Raises `ClientFault` for an unknown
+        one."""
         given, others = body.get("tool_choice"), request.tool_choice
         if not isinstance(given, Mapping):
             return others, ()
@@ -127,30 +127,31 @@ class ResponsesServed(ServedForm):
         return others, ()
 
     def history(self, body: Mapping[str, Any], messages: tuple[Message, ...]) -> ServedHistory:
-        """See `ServedForm`."""
+        """Returns the conversation with ordinary calls and results. Raises `ClientFault` for an approval without a
+        request."""
         if are_plain(messages) or (history := _History(messages)).knows_nothing:
             return ServedHistory(messages)
         _check_approvals(body, history)
         return history.read()
 
-    def reads(self, part: Opaque) -> bool:
-        """See `ServedForm`."""
+    def is_server_item(self, part: OpaquePart) -> bool:
+        """True if the part is an item of a tool server."""
         return _item(part) is not None
 
     def listed(self, label: str, tools: Sequence[ServedTool], error: str | None) -> Event:
-        """An `mcp_list_tools` item."""
+        """Returns an `mcp_list_tools` item."""
         return listing(label, tools, error)
 
     def began(self, use: ToolUse, request_id: str | None) -> Event:
-        """An `mcp_call` item that is added."""
+        """Returns the event that adds an `mcp_call` item."""
         return begun_call(use, request_id)
 
     def ran(self, use: ToolUse, text: str, failed: bool, request_id: str | None) -> Event:
-        """An `mcp_call` item."""
+        """Returns an `mcp_call` item with its result."""
         return finished_call(use, text, failed, request_id)
 
-    def asks(self, use: ToolUse) -> Event:
-        """An `mcp_approval_request` item."""
+    def approval_request(self, use: ToolUse) -> Event:
+        """Returns an `mcp_approval_request` item."""
         return approval_request(use)
 
 
@@ -158,23 +159,23 @@ class ResponsesServed(ServedForm):
 
 
 def is_served(tool: Any) -> bool:
-    """Whether it stands for a server that the gateway could ask (rule 1)."""
+    """True if a tool stands for a server that the gateway can call (rule 1)."""
     return isinstance(tool, Mapping) and tool.get("type") == "mcp" and tool.get("server_url") is not None
 
 
 def secrets(tools: Sequence[ToolSpec]) -> list[str]:
-    """What lets somebody in at the servers that stand among the tools of a request, whoever asks them."""
-    found: list[str] = []
+    """Returns the credentials for all tool servers among the tools of a request."""
+    credentials: list[str] = []
     for tool in tools:
         received = fields_of(tool.extra, PROTOCOL)
         if tool.kind != "hosted" or received.get("type") != "mcp":
             continue
         headers = received.get("headers")
-        given = [received.get("authorization"), *(headers.values() if isinstance(headers, Mapping) else ())]
-        for value in given:
+        values = [received.get("authorization"), *(headers.values() if isinstance(headers, Mapping) else ())]
+        for value in values:
             if isinstance(value, str):
-                found += dict.fromkeys((value, value.rpartition(" ")[2]))
-    return found
+                credentials += dict.fromkeys((value, value.rpartition(" ")[2]))
+    return credentials
 
 
 def _bad(param: str, message: str, hint: str | None = None) -> ClientFault:
@@ -182,12 +183,12 @@ def _bad(param: str, message: str, hint: str | None = None) -> ClientFault:
 
 
 def _server(tool: Mapping[str, Any], param: str) -> ToolServer:
-    """Raises `ClientFault` with the field that is wrong."""
+    """Returns the server in a tool. Raises `ClientFault` with the wrong field."""
     label, url, about = tool.get("server_label"), tool["server_url"], tool.get("server_description")
     if not isinstance(label, str) or not _LABEL.fullmatch(label):
-        said = "Missing" if label is None else f"Invalid label {quote(label)}"
+        problem = "Missing" if label is None else f"Invalid label {quote(label)}"
         hint = f"A server has a label of 1 to {LABEL_CHARS} letters, digits, `_` and `-`, a letter first."
-        raise _bad(f"{param}.server_label", f"{said}: 'server_label'.", hint)
+        raise _bad(f"{param}.server_label", f"{problem}: 'server_label'.", hint)
     if not isinstance(url, str):
         raise _bad(f"{param}.server_url", "'server_url' must be a text.")
     if about is not None and not isinstance(about, str):
@@ -206,12 +207,13 @@ def _server(tool: Mapping[str, Any], param: str) -> ToolServer:
 
 
 def _headers(tool: Mapping[str, Any], param: str) -> Mapping[str, str]:
-    """What goes with each request to the server. No message names a value: it is a secret."""
-    given, token = tool.get("headers"), tool.get("authorization")
-    if given is not None and not isinstance(given, Mapping):
+    """Returns the headers for each request to the server. Error messages do not quote values, because they are
+    secret."""
+    fields, token = tool.get("headers"), tool.get("authorization")
+    if fields is not None and not isinstance(fields, Mapping):
         raise _bad(f"{param}.headers", "'headers' must be an object.")
     headers: dict[str, str] = {}
-    for name, value in (given or EMPTY).items():
+    for name, value in (fields or EMPTY).items():
         place = f"{param}.headers.{name}"
         if not _FIELD_NAME.fullmatch(name) or name.lower() in _NOT_THE_CLIENTS:
             raise _bad(place, f"The header {quote(name)} cannot be set.", "Leave it out.")
@@ -227,33 +229,34 @@ def _headers(tool: Mapping[str, Any], param: str) -> Mapping[str, str]:
     return headers
 
 
-def _filter(given: Any, param: str) -> ToolFilter:
-    """`allowed_tools`, or one of the filters of `require_approval`."""
-    if given is None:
+def _filter(value: Any, param: str) -> ServerToolFilter:
+    """Returns the filter in `allowed_tools`, or one of those in `require_approval`."""
+    if value is None:
         return ALL_TOOLS
-    names, reads = given, None
-    if isinstance(given, Mapping):
-        if unknown := sorted(given.keys() - {"tool_names", "read_only"}):
+    names, read_only = value, None
+    if isinstance(value, Mapping):
+        if unknown := sorted(value.keys() - {"tool_names", "read_only"}):
             hint = "Write 'tool_names' and 'read_only' only: a filter that is not understood would fit all tools."
             raise _bad(param, f"A filter of tools has no field {quote(unknown[0])}.", hint)
-        names, reads = given.get("tool_names"), given.get("read_only")
+        names, read_only = value.get("tool_names"), value.get("read_only")
     if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
         raise _bad(param, "Expected a list of names of tools, or an object with 'tool_names' and 'read_only'.")
-    if reads is not None and not isinstance(reads, bool):
+    if read_only is not None and not isinstance(read_only, bool):
         raise _bad(f"{param}.read_only", "'read_only' must be true or false.")
-    return ToolFilter(None if names is None else frozenset(names), reads)
+    return ServerToolFilter(None if names is None else frozenset(names), read_only)
 
 
-def _approvals(given: Any, param: str) -> tuple[ToolFilter | None, ToolFilter | None]:
-    """`require_approval`: for which calls always, for which never. A filter that says nothing speaks of no tool."""
-    match given:
+def _approvals(value: Any, param: str) -> tuple[ServerToolFilter | None, ServerToolFilter | None]:
+    """Returns the filters of `require_approval`: the calls that always need approval, and those that never do. An empty
+    filter selects no tool."""
+    match value:
         case None | "always":
             return ALL_TOOLS, None
         case "never":
             return None, ALL_TOOLS
-        case Mapping() if given.keys() <= {"always", "never"}:
-            filters = (_filter(given.get(word), f"{param}.{word}") for word in ("always", "never"))
-            always, never = (None if found == ALL_TOOLS else found for found in filters)
+        case Mapping() if value.keys() <= {"always", "never"}:
+            filters = (_filter(value.get(word), f"{param}.{word}") for word in ("always", "never"))
+            always, never = (None if selected == ALL_TOOLS else selected for selected in filters)
             return always, never
     raise _bad(param, "Expected 'always', 'never', or an object with filters for 'always' and 'never'.")
 
@@ -263,7 +266,7 @@ def _names(tools: Iterable[ServedTool]) -> tuple[str, ...]:
 
 
 def _chosen(choice: Mapping[str, Any], served: Sequence[ServedTool]) -> Sequence[ServedTool]:
-    """The tools that a choice means. Raises `ClientFault` if there are none."""
+    """Returns the tools that a choice names. Raises `ClientFault` if there are none."""
     label, name = choice.get("server_label"), choice.get("name")
     chosen = [tool for tool in served if tool.spec.namespace == label and name in (None, tool.name)]
     if not chosen:
@@ -281,7 +284,7 @@ def _chosen(choice: Mapping[str, Any], served: Sequence[ServedTool]) -> Sequence
 
 
 def _check_approvals(body: Mapping[str, Any], history: _History) -> None:
-    """Each approval of the request answers something that was asked."""
+    """Checks that each approval in the request answers an approval request. Raises `ClientFault`."""
     items = own_items(body)
     for index, item in enumerate(items if isinstance(items, list) else ()):
         if item.get("type") != RESPONSE:
@@ -305,7 +308,7 @@ class _History:
         self._answered_at: dict[str, int] = {}
         self._done: set[str] = set()
         self._listed: set[str] = set()
-        self._said = -1  # where the model has spoken last
+        self._answered = -1  # position of the model's latest answer
         self._ids: set[str] = set()
         self._approved: list[Approved] = []
         place = 0
@@ -317,12 +320,12 @@ class _History:
                     self.knows_nothing = False
                     self._note(item, place)
                 elif isinstance(part, Text | Refusal | ToolUse):
-                    self._said = place
+                    self._answered = place
 
     def _note(self, item: Mapping[str, Any], place: int) -> None:
         match item["type"]:
             case "mcp_call":
-                self._said = place
+                self._answered = place
                 if isinstance(ident := item.get("approval_request_id"), str):
                     self._done.add(ident)
             case "mcp_list_tools":
@@ -337,13 +340,13 @@ class _History:
                     self._answered_at[ident] = place
 
     def read(self) -> ServedHistory:
-        """See `ServedForm.history`."""
+        """Returns the converted conversation; see `ServedForm.history`."""
         messages = tuple(message for given in self._messages for message in self._read(given))
         return ServedHistory(messages, tuple(self._approved), frozenset(self._listed))
 
     def _read(self, message: Message) -> Iterator[Message]:
-        """A message, cut where its calls have results. Nobody knows which calls were made at once: each stands alone,
-        as if the next had been made with its result in mind."""
+        """Yields a message split at its calls, each followed by its result. It is unknown which calls were made in
+        parallel, so each stands alone."""
         if message.role != "assistant" or all(_item(part) is None for part in message.parts):
             yield message
             return
@@ -361,7 +364,7 @@ class _History:
             yield replace(message, parts=tuple(parts))
 
     def _ran(self, item: Mapping[str, Any]) -> tuple[ToolUse, ToolResult] | None:
-        """The call that an item tells the model of, and what became of it; None if it tells nothing."""
+        """Returns the call in an item and its result for the model; None if the model gets neither."""
         if not is_call(item):
             return None
         ident = item.get("id")
@@ -370,22 +373,22 @@ class _History:
             return use, read_result(item, use)
         if not isinstance(ident, str) or ident in self._done:
             return None
-        self._done.add(ident)  # a client may give it back that is known from the response before
+        self._done.add(ident)  # the client may send back an item that is also in the stored response
         use = read_use(item, self._id(ident))
         answer = self._answers.get(ident)
         if answer is None:
-            return use, told(use, NOT_APPROVED, failed=True)
+            return use, tool_result(use, NOT_APPROVED, failed=True)
         if answer.get("approve") is not True:
             reason = answer.get("reason")
             text = f"{REFUSED} The reason: {reason}" if isinstance(reason, str) and reason.strip() else REFUSED
-            return use, told(use, text, failed=True)
-        if self._answered_at[ident] < self._said:
-            return use, told(use, NOT_KNOWN, failed=True)
+            return use, tool_result(use, text, failed=True)
+        if self._answered_at[ident] < self._answered:
+            return use, tool_result(use, NOT_KNOWN, failed=True)
         self._approved.append(Approved(use, ident))
         return None
 
     def _id(self, given: Any) -> str:
-        """The id of a call: that of its item, if it is one that no other call has."""
+        """Returns the id of a call: its item's id if no other call has it, otherwise a new one."""
         own = isinstance(given, str) and 0 < len(given) <= CALL_ID_CHARS and given not in self._ids
         ident = str(given) if own else f"mcp_{len(self._ids) + 1}"
         self._ids.add(ident)
@@ -393,7 +396,7 @@ class _History:
 
 
 def _item(part: Part) -> Mapping[str, Any] | None:
-    """The item of a tool server that a part is, if it is one."""
-    if not isinstance(part, Opaque) or part.protocol != PROTOCOL or not isinstance(part.payload, Mapping):
+    """Returns the tool server's item in a part; None if it holds none."""
+    if not isinstance(part, OpaquePart) or part.protocol != PROTOCOL or not isinstance(part.payload, Mapping):
         return None
     return part.payload if part.payload.get("type") in _KINDS else None

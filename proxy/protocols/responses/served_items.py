@@ -1,11 +1,11 @@
-"""Items of tool servers that the client names (`mcp` in `tools`): how they are made and read, and the events by which
-each comes into a stream (R26.2).
+"""Items of tool servers that the client names (`mcp` in `tools`): how they are made and read, and their events in a
+stream (R26.2).
 
 Rules:
 
-1. The gateway's own items have no id: the writer of the answer names them by their place, as all that it writes.
-2. An item is one `Opaque` event, when it is whole. A call may be announced before, by a frame that says it has begun;
-   the first call that follows is that one.
+1. The gateway's own items have no id: the writer of the answer assigns it by position.
+2. An item is one `Opaque` event when it is complete. A call may be announced before by a frame; the first call that
+   follows is that one.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ RESPONSE: Final = "mcp_approval_response"
 NO_PARAMETERS: Final[Mapping[str, Any]] = {"type": "object", "properties": {}}
 
 Frame = tuple[str, Mapping[str, Any]]
-"""The type of an event and its fields, without those that say which item it is about."""
+"""The type of an event and its fields, without those that name the item."""
 
 
 # --- made -----------------------------------------------------------------------------------------------------------
 
 
 def listing(label: str, tools: Sequence[ServedTool], error: str | None) -> Opaque:
-    """The tools of a server, or why it lists none."""
+    """Returns an item with the tools of a server, or with the error why it lists none."""
     item: dict[str, Any] = {
         "type": LISTING,
         "server_label": whole(label),
         "tools": [
             {
-                "annotations": {"read_only": tool.reads},
+                "annotations": {"read_only": tool.read_only},
                 "description": tool.spec.description,
                 "input_schema": NO_PARAMETERS if tool.spec.parameters is None else tool.spec.parameters,
                 "name": whole(tool.name),
@@ -52,12 +52,12 @@ def listing(label: str, tools: Sequence[ServedTool], error: str | None) -> Opaqu
 
 
 def begun_call(use: ToolUse, request_id: str | None) -> Opaque:
-    """Announces a call."""
+    """Returns a frame that announces a call."""
     return Opaque(PROTOCOL, {"type": "response.output_item.added", "item": _call(use, request_id, "in_progress")})
 
 
 def finished_call(use: ToolUse, text: str, failed: bool, request_id: str | None) -> Opaque:
-    """A call with its result."""
+    """Returns a call with its result."""
     item = _call(use, request_id, "failed" if failed else "completed")
     if failed:
         error = {"type": "mcp_tool_execution_error", "content": [{"type": "text", "text": whole(text)}]}
@@ -79,7 +79,7 @@ def _call(use: ToolUse, request_id: str | None, status: str) -> dict[str, Any]:
 
 
 def approval_request(use: ToolUse) -> Opaque:
-    """Asks for the approval of a call."""
+    """Returns an item that requests approval of a call."""
     named = {"name": use.name, "server_label": use.namespace or ""}
     return Opaque(PROTOCOL, {"type": REQUEST, "arguments": _arguments(use), **named})
 
@@ -92,7 +92,7 @@ def _arguments(use: ToolUse) -> str:
 
 
 def is_call(item: Any) -> bool:
-    """Whether it is a call, or asks for the approval of one, of which everything is said that a model has to know."""
+    """True if the item is a call, or requests approval of one, and has all fields that the model needs."""
     return (
         isinstance(item, Mapping)
         and item.get("type") in (CALL, REQUEST)
@@ -101,25 +101,25 @@ def is_call(item: Any) -> bool:
 
 
 def read_use(item: Mapping[str, Any], call_id: str) -> ToolUse:
-    """The call in an item."""
+    """Returns the call in an item."""
     return ToolUse(call_id, item["name"], item["arguments"], namespace=item["server_label"] or None)
 
 
 def read_result(item: Mapping[str, Any], use: ToolUse) -> ToolResult:
-    """What became of a call."""
+    """Returns the result of a call in an item."""
     error, output = item.get("error"), item.get("output")
     failed = error is not None or item.get("status") == "failed"
     text = _error_text(error) if error is not None else output if isinstance(output, str) else ""
-    return told(use, text, failed=failed)
+    return tool_result(use, text, failed=failed)
 
 
-def told(use: ToolUse, text: str, *, failed: bool) -> ToolResult:
-    """A result that says `text`."""
+def tool_result(use: ToolUse, text: str, *, failed: bool) -> ToolResult:
+    """Returns a result with this text."""
     return ToolResult(use.call_id, (Text(text),) if text else (), use.name, is_error=failed)
 
 
 def _error_text(error: Any) -> str:
-    """The words in an error: a text, or an object with a message or with content of a tool."""
+    """Returns the text of an error: a string, or an object with a message or with a tool's content."""
     if isinstance(error, str):
         return error
     if isinstance(error, Mapping):
@@ -139,19 +139,19 @@ def _error_text(error: Any) -> str:
 
 
 def is_own(item: Mapping[str, Any]) -> bool:
-    """Whether it is an item of the gateway's own (rule 1) that comes with events of its own."""
+    """True for an item that the gateway made itself (rule 1) and that has its own kinds of events."""
     return item.get("type") in (CALL, LISTING) and "id" not in item
 
 
-def as_begun(item: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The item before anything is known."""
+def as_announced(item: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the item as it is shown before anything is known."""
     if item["type"] == LISTING:
         return {"type": LISTING, "server_label": item["server_label"], "tools": []}
     return {**item, "status": "in_progress", "arguments": "", "error": None, "output": None}
 
 
 def opening_frames(item: Mapping[str, Any]) -> Iterator[Frame]:
-    """What is sent when an item has begun, behind the event that adds it."""
+    """Yields the frames after the event that adds an item."""
     yield f"response.{item['type']}.in_progress", {}
     if item["type"] == CALL:
         yield "response.mcp_call_arguments.delta", {"delta": item["arguments"]}
@@ -159,5 +159,5 @@ def opening_frames(item: Mapping[str, Any]) -> Iterator[Frame]:
 
 
 def closing_frame(item: Mapping[str, Any]) -> Frame:
-    """What is sent when an item is whole, before the event that says it is done."""
+    """Returns the frame before the event that ends an item."""
     return f"response.{item['type']}.{'completed' if item.get('error') is None else 'failed'}", {}

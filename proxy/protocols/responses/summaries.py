@@ -1,4 +1,5 @@
-"""Summaries of conversations in items of type `compaction`: asked for, sealed for the client, opened for the model."""
+"""Summaries of conversations in items of type `compaction`: the request to the model, sealing for the client, opening
+for the model."""
 
 from __future__ import annotations
 
@@ -12,9 +13,9 @@ from toolwire.model import Message, Text
 from toolwire.protocols.shared.wire import dump, load
 
 KINDS: Final = ("compaction", "compaction_summary")
-"""The types of such items; the second is what some clients call them."""
+"""Types of such items; some clients use the second one."""
 TRIGGER: Final = "compaction_trigger"
-"""The type of the item at the end of an input that asks for a summary in place of an answer (R28.1)."""
+"""Type of the item at the end of an input that requests a summary instead of an answer (R28.1)."""
 REQUEST: Final = (
     "Summarise this conversation, so that somebody who has not seen it can go on with it from your summary alone. Say what the user wants, with every"
     " condition that was named; what was done and decided, and why; what failed; what is left to do, and what comes next. Keep names, paths, values, code and"
@@ -22,7 +23,7 @@ REQUEST: Final = (
     " the work."
 )
 _MARK: Final = "toolwire1."
-"""Items of other makers have other content."""
+"""Prefix of the gateway's own items."""
 _INTRODUCTION: Final = "What came before was left out. This is a summary of it:\n\n"
 
 
@@ -33,19 +34,19 @@ def asks_summary(body: Mapping[str, Any]) -> bool:
 
 
 def sealed(summary: str) -> str:
-    """The summary as `encrypted_content`."""
+    """Returns the summary as `encrypted_content`."""
     return _MARK + base64.urlsafe_b64encode(dump({"summary": summary})).decode()
 
 
 def summary_item(summary: str) -> dict[str, Any]:
-    """The item that stands for what a model said in answer to `REQUEST`. Raises `BackendFault` if it said nothing."""
+    """Returns the item for the model's answer to `REQUEST`. Raises `BackendFault` if the answer is empty."""
     if not summary.strip():
-        raise BackendFault("The model gave no summary of the conversation.", code="upstream_invalid_response")
+        raise BackendFault("The model returned no summary of the conversation.", code="upstream_invalid_response")
     return {"id": f"cmp_{uuid4().hex}", "type": "compaction", "encrypted_content": sealed(summary.strip())}
 
 
 def opened(content: object) -> str | None:
-    """The summary in `encrypted_content`; None if it was not made here."""
+    """Returns the summary in `encrypted_content`; None if another service made the content."""
     if not isinstance(content, str) or not content.startswith(_MARK):
         return None
     try:
@@ -57,11 +58,11 @@ def opened(content: object) -> str | None:
 
 
 def read_summary(item: Mapping[str, Any]) -> Message | None:
-    """What an item of these types says to the model; None if it was not made here."""
+    """Returns the user message with an item's summary; None if another service made the item."""
     summary = opened(item.get("encrypted_content"))
     return None if summary is None else Message("user", (Text(_INTRODUCTION + summary),))
 
 
 def is_summary(message: Message) -> bool:
-    """Whether a message was read from such an item."""
+    """True if a message was read from such an item."""
     return message.text.startswith(_INTRODUCTION)

@@ -1,10 +1,10 @@
-"""Tools that stand in the conversation of a Responses request (R28.1).
+"""Tools inside the conversation of a Responses request (R28.1).
 
-Codex with its own models sends no `tools` but an item `additional_tools`; who searches for tools gets some in
-`tool_search_output`. All of them are on offer, as if they stood in `tools`. What stands under one name later is meant;
-tools with `defer_loading` are on offer once a search of the client has found them.
+Codex with its own models sends an item `additional_tools` instead of `tools`; a client that searches for tools sends
+the found ones in `tool_search_output`. All of them are on offer like those in `tools`. A later tool replaces an earlier
+one of the same name. Tools with `defer_loading` are on offer once the client's search has found them.
 
-The search that the client executes is one of the tools that it runs itself (`client_tools.py`).
+The search that the client runs is one of the client-run tools (`client_tools.py`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ADDITIONAL: Final = "additional_tools"
 
 
 def carried_tools(items: Any) -> Iterator[tuple[str, bool, list[Mapping[str, Any]]]]:
-    """The lists of tools in the items of an input: where each stands, and whether a search has found it."""
+    """Yields the lists of tools in the items of an input: the path of each, whether a search found it, and the list."""
     if not isinstance(items, list):
         return
     for place, item in enumerate(items):
@@ -30,12 +30,12 @@ def carried_tools(items: Any) -> Iterator[tuple[str, bool, list[Mapping[str, Any
 
 
 def searches(tools: Iterable[ToolSpec]) -> bool:
-    """Whether the client's search is among the tools."""
+    """True if the client's search is among the tools."""
     return any(tool.name == SEARCH and fields_of(tool.extra, PROTOCOL).get("type") == SEARCH for tool in tools)
 
 
 def not_deferred(tools: Iterable[ToolSpec]) -> list[ToolSpec]:
-    """The tools without those that the client's search is to find first; all of them if there is no search."""
+    """Returns the tools without those that the client's search has to find first; all of them if there is no search."""
     tools = list(tools)
     if not searches(tools):
         return tools
@@ -43,7 +43,7 @@ def not_deferred(tools: Iterable[ToolSpec]) -> list[ToolSpec]:
 
 
 def in_force(offered: Iterable[ToolSpec], found: Iterable[ToolSpec]) -> Iterator[ToolSpec]:
-    """The tools that are on offer of those that are `offered` and those that were `found`: each once, as it was said
-    last."""
+    """Returns the tools on offer from those that are `offered` and those that were `found`; a later tool replaces an
+    earlier one of the same name."""
     tools = (*not_deferred(offered), *found)
     return iter({(tool.namespace, tool.name, tool.kind == "hosted"): tool for tool in tools}.values())

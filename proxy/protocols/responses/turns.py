@@ -1,9 +1,8 @@
-"""Conversations over Responses that the gateway remembers: what the middleware `conversation` asks of the protocol.
+"""Stored conversations of Responses, for the middleware `conversation`.
 
-A turn is kept in the words of this protocol (`Turn.said`): `input` as the client sent it, and the response as it was
-shown, `resource`, whose bytes are those that the client gets. The messages that a conversation goes on from are made of
-them when somebody reads it. They are kept as messages only where items do not say all of them: what other protocols say
-of a part.
+A turn is stored in the form of this protocol (`StoredTurn.said`): `input` as the client sent it, and the response
+object `resource` as the bytes that the client got. The messages of the conversation are made from them when the turn is
+read. Messages are stored only if items cannot express them, because parts have fields of other protocols.
 """
 
 from __future__ import annotations
@@ -13,8 +12,7 @@ from dataclasses import replace
 from typing import Any, Final, Literal, overload
 
 from toolwire.errors import GatewayError
-from toolwire.model import Message, ModelReply, ModelRequest, Opaque, Text
-from toolwire.protocols.base import TurnForm, WriteOptions
+from toolwire.model import Message, ModelReply, ModelRequest, OpaquePart, Text
 from toolwire.protocols.responses.conversations import ResponsesConversations
 from toolwire.protocols.responses.ids import new_response_id, response_of
 from toolwire.protocols.responses.items import PROTOCOL, joined, own_items, read_items, whole_items, write_items
@@ -24,48 +22,50 @@ from toolwire.protocols.responses.reply import Origins, broken_off, write_finish
 from toolwire.protocols.responses.request import with_earlier_tools
 from toolwire.protocols.responses.resource import resource, response_error, write_begun, write_resource
 from toolwire.protocols.responses.summaries import asks_summary, summary_item
-from toolwire.protocols.shared.turn import Turn, TurnStatus
+from toolwire.protocols.shared.turn import StoredTurn, TurnStatus
 from toolwire.protocols.shared.wire import PIECE_CHARS, dump, dump_in_pieces, load
+from toolwire.protocols.streams import WriteOptions
+from toolwire.protocols.turn_form import TurnForm
 
 _LAST: Final = frozenset({"response.completed", "response.incomplete", "response.failed"})
 """Events that end a stream."""
 
 
 class ResponsesTurns(TurnForm):
-    """A `TurnForm`."""
+    """The `TurnForm` of Responses."""
 
     previous = "previous_response_id"
     conversations = ResponsesConversations()
 
     def own(self, request: ModelRequest, body: Mapping[str, Any]) -> tuple[Message, ...]:
-        """All but the instructions (R12.3)."""
+        """Returns all messages except the instructions (R12.3)."""
         return request.messages[1:] if body.get("instructions") else request.messages
 
-    def going_on(
+    def full_conversation(
         self, body: Mapping[str, Any], earlier: Sequence[Message], own: Sequence[Message]
     ) -> tuple[Message, ...]:
-        """`instructions`, then everything in its order, as if it had come as items of one input."""
+        """Returns `instructions`, then all messages in order, as if they had come as items of one input."""
         instructions = body.get("instructions")
         first = (Message("system", (Text(instructions),)),) if instructions else ()
         return (*first, *joined((*earlier, *own)))
 
-    def with_tools(self, request: ModelRequest, body: Mapping[str, Any], earlier: Sequence[Turn]) -> ModelRequest:
-        """See `TurnForm.with_tools`."""
+    def with_tools(self, request: ModelRequest, body: Mapping[str, Any], earlier: Sequence[StoredTurn]) -> ModelRequest:
+        """Returns `request` with the tools in `earlier` turns added; see `TurnForm.with_tools`."""
         inputs = [_value(turn.said)["input"] for turn in earlier if turn.said]
         return with_earlier_tools(request, body, inputs)
 
     def asks_summary(self, body: Mapping[str, Any]) -> bool:
-        """See `TurnForm.asks_summary`: a `compaction_trigger` stands in the input."""
+        """True if the input contains a `compaction_trigger`; see `TurnForm.asks_summary`."""
         return asks_summary(body)
 
-    def summary_part(self, summary: str) -> Opaque:
-        """See `TurnForm.summary_part`: an item of type `compaction`."""
-        return Opaque(PROTOCOL, summary_item(summary))
+    def summary_part(self, summary: str) -> OpaquePart:
+        """Returns an item of type `compaction`; see `TurnForm.summary_part`."""
+        return OpaquePart(PROTOCOL, summary_item(summary))
 
     # --- references -------------------------------------------------------------------------------------------------
 
     def references(self, body: Mapping[str, Any]) -> list[str]:
-        """The ids in all `item_reference`."""
+        """Returns the ids in all `item_reference` items."""
         items = own_items(body)
         if isinstance(items, str):
             return []
@@ -73,19 +73,20 @@ class ResponsesTurns(TurnForm):
         return [ident for ident in named if isinstance(ident, str)]
 
     def turn_of(self, item_id: str) -> str | None:
-        """The id of the response that an item belongs to, if its id leads back."""
+        """Returns the id of the response that an item belongs to; None if it cannot be computed from the item's id."""
         return response_of(item_id)
 
-    def items(self, turn: Turn) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """The items of input and output."""
+    def items(self, turn: StoredTurn) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """Yields the items of input and output."""
         for item in (*self.listed(turn), *self.shown(turn)["output"]):
             if isinstance(ident := item.get("id"), str):
                 yield ident, item
 
-    def put_in(
+    def resolve_references(
         self, body: Mapping[str, Any], found: Mapping[str, Mapping[str, Any]], said: Container[str]
     ) -> tuple[Mapping[str, Any], tuple[Message, ...]]:
-        """Each `item_reference` is the item itself; it is left where it leads nowhere (it is ignored, R8.2)."""
+        """Returns the body with each `item_reference` replaced by its item; unknown references stay and are ignored
+        (R8.2)."""
         items = [
             found.get(item.get("id", ""), item) if _refers(item) else item
             for item in whole_items(own_items(body))
@@ -96,76 +97,76 @@ class ResponsesTurns(TurnForm):
     # --- keeping ----------------------------------------------------------------------------------------------------
 
     def new_id(self) -> str:
-        """A fresh id of a response."""
+        """Returns a new id of a response."""
         return new_response_id()
 
-    def begun(self, turn: Turn, options: WriteOptions) -> Turn:
-        """With the response in progress."""
-        return _kept(turn, turn.status, _said(options, write_begun(options, turn.id)))
+    def begun(self, turn: StoredTurn, options: WriteOptions) -> StoredTurn:
+        """Returns the turn with the response in progress."""
+        return _stored(turn, turn.status, _stored_json(options, write_begun(options, turn.id)))
 
-    def finished(self, turn: Turn, reply: ModelReply, options: WriteOptions) -> Turn:
-        """With the response of a whole answer."""
+    def finished(self, turn: StoredTurn, reply: ModelReply, options: WriteOptions) -> StoredTurn:
+        """Returns the turn with the response of a complete answer."""
         made = write_finished(reply, options)
         return _ended(turn, options, made.shown, made.written, made.origins)
 
     def broken_off(
         self,
-        turn: Turn,
+        turn: StoredTurn,
         reply: ModelReply,
         options: WriteOptions,
         status: Literal["failed", "cancelled"],
         error: GatewayError | None = None,
-    ) -> Turn:
-        """With the response of an answer that broke off after `reply`."""
+    ) -> StoredTurn:
+        """Returns the turn with the response of an answer that broke off after `reply`."""
         origins: Origins = []
         shown = broken_off(reply, options, status, error, origins)
         return _ended(turn, options, shown, write_resource(shown, options), origins)
 
     # --- in the background ------------------------------------------------------------------------------------------
 
-    def queued(self, turn: Turn, options: WriteOptions) -> tuple[Turn, bytes]:
-        """`response.created` and `response.queued`."""
+    def queued(self, turn: StoredTurn, options: WriteOptions) -> tuple[StoredTurn, bytes]:
+        """Returns the queued turn, and the frames `response.created` and `response.queued`."""
         written = write_resource(resource(options, turn.id, "queued"), options)
         frames = (b'%b%d,"response":%b}\n\n' % (head_of(kind), number, written) for number, kind in enumerate(QUEUED))
-        return _kept(replace(turn, status="queued"), "queued", _said(options, written)), b"".join(frames)
+        return _stored(replace(turn, status="queued"), "queued", _stored_json(options, written)), b"".join(frames)
 
-    def ended(self, turn: Turn, status: Literal["failed", "cancelled"], error: GatewayError | None) -> Turn:
-        """With the response as it was shown last."""
+    def ended(self, turn: StoredTurn, status: Literal["failed", "cancelled"], error: GatewayError | None) -> StoredTurn:
+        """Returns the turn with its latest response, marked as failed or cancelled."""
         said = _value(turn.said)
         shown = {
             **said["resource"],
             "status": status,
             "error": None if error is None else response_error(error),
         }
-        return _kept(turn, status, dump_in_pieces({"input": said["input"], "resource": shown}))
+        return _stored(turn, status, dump_in_pieces({"input": said["input"], "resource": shown}))
 
-    def last_frame(self, turn: Turn, number: int) -> bytes:
-        """The terminal event; of a cancelled response it is `response.incomplete`, as where it is written live."""
+    def last_frame(self, turn: StoredTurn, number: int) -> bytes:
+        """Returns the terminal event; for a cancelled response it is `response.incomplete`, as in a live stream."""
         kind = "incomplete" if turn.status == "cancelled" else turn.status
         return b'%b%d,"response":%b}\n\n' % (head_of(f"response.{kind}"), number, dump_in_pieces(self.shown(turn)))
 
     def is_last_frame(self, frame: str) -> bool:
-        """By the name of its event."""
+        """True for a terminal event, by its name."""
         return frame.partition("\n")[0].removeprefix("event: ") in _LAST
 
     # --- showing ----------------------------------------------------------------------------------------------------
 
-    def shown(self, turn: Turn) -> dict[str, Any]:
-        """The response (R8.14). What another protocol kept is shown as far as messages say it."""
+    def shown(self, turn: StoredTurn) -> dict[str, Any]:
+        """Returns the response object (R8.14). For a turn of another protocol it is made from the messages."""
         if turn.said:
             return {**_value(turn.said)["resource"], "status": turn.status}
         options = WriteOptions(request=ModelRequest(turn.model, ()), created=int(turn.created))
         status = "completed" if turn.status == "kept" else turn.status
         return resource(options, turn.id, status, made_output(turn.output, turn.id))
 
-    def listed(self, turn: Turn) -> Sequence[Mapping[str, Any]]:
-        """The items of `input` as `GET /v1/responses/{id}/input_items` lists them."""
+    def listed(self, turn: StoredTurn) -> Sequence[Mapping[str, Any]]:
+        """Returns the items of `input` as `GET /v1/responses/{id}/input_items` lists them."""
         items = [*whole_items(_value(turn.said)["input"])] if turn.said else write_items(turn.input)
-        return Listed(items, turn.id)
+        return ListedItems(items, turn.id)
 
 
-class Listed(Sequence[Mapping[str, Any]]):
-    """The items of a request as they are listed. Each is made when it is looked at."""
+class ListedItems(Sequence[Mapping[str, Any]]):
+    """The listed items of a request; each is made when it is accessed."""
 
     def __init__(self, items: Sequence[Mapping[str, Any]], ident: str) -> None:
         self._items = items
@@ -192,8 +193,8 @@ def _value(said: bytes | Mapping[str, Any]) -> Mapping[str, Any]:
     return value
 
 
-def read_said(said: Mapping[str, Any]) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
-    """What was said in a turn, and what was answered."""
+def read_stored_turn(said: Mapping[str, Any]) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
+    """Returns the messages of a turn's input and of its output."""
     return read_items(said["input"]), read_items(said["resource"]["output"])
 
 
@@ -201,16 +202,18 @@ def _refers(item: Mapping[str, Any]) -> bool:
     return item.get("type") == "item_reference"
 
 
-def _ended(turn: Turn, options: WriteOptions, shown: Mapping[str, Any], written: bytes, origins: Origins) -> Turn:
-    """`turn` with its answer, whose resource is `shown`."""
-    unsaid = any(part.extra for parts in origins for part in parts if not isinstance(part, Opaque))
-    output = answered(shown["output"], origins) if unsaid else ()
-    return _kept(turn, shown["status"], _said(options, written), output)
+def _ended(
+    turn: StoredTurn, options: WriteOptions, shown: Mapping[str, Any], written: bytes, origins: Origins
+) -> StoredTurn:
+    """Returns `turn` with its answer, whose response object is `shown`."""
+    has_other_fields = any(part.extra for parts in origins for part in parts if not isinstance(part, OpaquePart))
+    output = answered(shown["output"], origins) if has_other_fields else ()
+    return _stored(turn, shown["status"], _stored_json(options, written), output)
 
 
-def _kept(turn: Turn, status: TurnStatus, said: bytes, output: tuple[Message, ...] = ()) -> Turn:
-    """`turn` without the messages that follow from what was `said`."""
-    return Turn(
+def _stored(turn: StoredTurn, status: TurnStatus, said: bytes, output: tuple[Message, ...] = ()) -> StoredTurn:
+    """Returns `turn` without the messages that can be made from `said`."""
+    return StoredTurn(
         id=turn.id,
         owner=turn.owner,
         ancestors=turn.ancestors,
@@ -225,11 +228,12 @@ def _kept(turn: Turn, status: TurnStatus, said: bytes, output: tuple[Message, ..
     )
 
 
-def _said(options: WriteOptions, written: bytes) -> bytes:
-    """What is kept with a response that was `written`."""
-    given = options.made.get(_said)
-    if given is None:
+def _stored_json(options: WriteOptions, written: bytes) -> bytes:
+    """Returns the JSON to store with a response that was `written`."""
+    input_json = options.made.get(_stored_json)
+    if input_json is None:
         origin = options.request.origin
         write = dump_in_pieces if origin is not None and len(origin.body) > PIECE_CHARS else dump
-        given = options.made[_said] = write(own_items(options.body))
-    return b"".join((b'{"input":', given, b',"resource":', written, b"}"))  # others run while it copies megabytes
+        input_json = options.made[_stored_json] = write(own_items(options.body))
+    # other threads run while it copies megabytes
+    return b"".join((b'{"input":', input_json, b',"resource":', written, b"}"))

@@ -1,20 +1,18 @@
-"""Events to streamed Responses answers, event for event in the order and with the fields that R8.7 to R8.12 say.
+"""Writer of streamed Responses answers, event for event in the order and with the fields of R8.7 to R8.12.
 
 Rules:
 
-1. This class owns `sequence_number`, `output_index` and the ids of items; nothing else counts.
+1. Only this class assigns `sequence_number`, `output_index` and the ids of items.
 2. Items never interleave. A block that opens while another is open waits until that one has closed.
-3. An item is begun when it has something to say, and a message is ended when something else begins or the answer ends:
-   only then is it known whether more text follows and whether the item is complete. Calls are ended at once, if they
-   are whole.
-4. There is exactly one terminal event, and nothing after it but `[DONE]` where that is asked for (C38).
-5. What the terminal event holds is what `responses_reply.finished` writes for the same events.
-6. Per delta the work is: look up the block, escape the text, join it with bytes made when the item was begun.
+3. An item begins with its first content. A message ends when another item begins or the answer ends, because only then
+   it is known whether more text follows and whether the item is complete. Complete calls end at once.
+4. There is exactly one terminal event, and nothing after it except `[DONE]` if that is configured (C38).
+5. The terminal event holds what `reply.finished` writes for the same events.
+6. The work per delta is: look up the block, escape the text, join it with bytes made when the item began.
 
-What this protocol cannot say in a stream, besides the losses of `reply`: `Close.status` of what is no call, and
-`Delta.extra`. Of frames that are not modelled those that belong to an item are left out, unless it is an item that is
-not modelled either and was announced with its id: then they stand between its first and its last event, under its place
-here.
+A stream of this protocol cannot express, besides the losses of `reply`: `Close.status` of blocks other than calls, and
+`Delta.extra`. Unmodelled frames that belong to an item are left out, unless the item is unmodelled too and was
+announced with its id: then they stand between its first and its last event, with its position here.
 """
 
 from __future__ import annotations
@@ -25,34 +23,33 @@ from typing import Any, Final
 
 from toolwire.errors import Cancelled, GatewayError
 from toolwire.events import BlockKind, BlockStatus, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
-from toolwire.model import EMPTY, Extra, Usage, fields_of, merged
-from toolwire.model import Opaque as OpaquePart
-from toolwire.protocols.base import KEEPALIVE, TextFrame, WriteOptions
+from toolwire.model import EMPTY, Extra, OpaquePart, Usage, fields_of, merged
 from toolwire.protocols.responses.ids import derived_id
 from toolwire.protocols.responses.items import PROTOCOL
 from toolwire.protocols.responses.output import (
     QUEUED,
     CallItem,
-    Inline,
-    Item,
-    OwnItem,
+    ClientToolItem,
+    InlineReasoningItem,
+    OutputItem,
     ReasoningItem,
     RefusalItem,
-    Sink,
     TextItem,
+    TextSink,
     head_of,
     new_head,
 )
 from toolwire.protocols.responses.reply import CallNames, as_shown, end_time, is_item, opaque_item, outcome, written_as
 from toolwire.protocols.responses.resource import resource, response_id, take_begun, write_resource
-from toolwire.protocols.responses.served_items import CALL, as_begun, closing_frame, is_own, opening_frames
+from toolwire.protocols.responses.served_items import CALL, as_announced, closing_frame, is_own, opening_frames
 from toolwire.protocols.shared.wire import dump
+from toolwire.protocols.streams import KEEPALIVE, TextFrame, WriteOptions
 
 DONE: Final = b"data: [DONE]\n\n"
 
 
 class ResponsesWriter:
-    """A `StreamWriter`."""
+    """A `StreamWriter` of Responses events."""
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
@@ -60,17 +57,17 @@ class ResponsesWriter:
         self._sequence = 0
         self._ident = ""
         self._extra: dict[str, Any] = {}
-        self._blocks: dict[int, _Block] = {}
-        self._waiting: deque[_Block] = deque()
-        self._foreign: dict[str, _Foreign] = {}  # items that are not modelled and not done, by id
-        self._served: deque[_Foreign] = deque()  # calls of tool servers that were announced
-        self._last: Item | None = None  # begun and not ended
-        self._message: TextItem | None = None  # what further text goes to, begun or not
-        self._called = self._said = self._ended = False
+        self._blocks: dict[int, _QueuedItem] = {}
+        self._waiting: deque[_QueuedItem] = deque()
+        self._foreign: dict[str, _UnmodelledItem] = {}  # unmodelled items that are not done, by id
+        self._served: deque[_UnmodelledItem] = deque()  # announced calls of tool servers
+        self._last: OutputItem | None = None  # the item that has begun and not ended
+        self._message: TextItem | None = None  # the message for further text, whether it has begun or not
+        self._called = self._has_content = self._ended = False
         self.items: list[dict[str, Any]] = []
 
     def feed(self, events: Iterable[Event]) -> bytes:
-        """The frames for these events, possibly none."""
+        """Returns the frames for these events, possibly none."""
         for event in events:
             if self._ended:
                 break
@@ -82,7 +79,7 @@ class ResponsesWriter:
                     else:
                         block.texts.append(event.text)
                 case Open():
-                    block = self._blocks[event.block] = _Block(event)
+                    block = self._blocks[event.block] = _QueuedItem(event)
                     if event.choice == 0:
                         self._queue(block)
                 case Close():
@@ -103,41 +100,41 @@ class ResponsesWriter:
         return data
 
     def keepalive(self) -> bytes:
-        """A comment; under `keepalive: event` the event `response.in_progress` once more (R6.14)."""
+        """Returns a comment; under `keepalive: event` the event `response.in_progress` again (R6.14)."""
         if self._options.responses.keepalive == "comment" or self._ended or not self._ident:
             return KEEPALIVE
         self.frame(head_of("response.in_progress"), self._begun())
         return self._out.pop()
 
     def text_frame(self, block: int) -> TextFrame | None:
-        """See `TextWriter`."""
+        """Returns the frame around plain text of `block`, or None; see `TextWriter`."""
         known = self._blocks.get(block)
         item = known.item if known is not None and not self._ended else None
-        return item.text_frame(self._sequence) if isinstance(item, Item) else None
+        return item.text_frame(self._sequence) if isinstance(item, OutputItem) else None
 
     def wrote(self, block: int, frames: int, text: str) -> None:
-        """See `TextWriter`."""
+        """Notes text written with `text_frame`; see `TextWriter`."""
         item = self._blocks[block].item
-        assert isinstance(item, Item)
+        assert isinstance(item, OutputItem)
         item.wrote(text)
         self._sequence += frames
 
     # --- the response -----------------------------------------------------------------------------------------------
 
-    def _begin(self, given: str, extra: Mapping[str, Any]) -> None:
-        self._ident = response_id(given)
+    def _begin(self, answer_id: str, extra: Mapping[str, Any]) -> None:
+        self._ident = response_id(answer_id)
         self._extra = dict(extra)
         self._names = CallNames(self._options, self._ident)
         begun = self._begun()
         if self._options.body.get("background") is True:
-            self._sequence = len(QUEUED)  # they were said when it was queued
+            self._sequence = len(QUEUED)  # they were sent when the response was queued
         else:
             self.frame(head_of("response.created"), begun)
         self.frame(head_of("response.in_progress"), begun)
 
     def _begun(self) -> bytes:
-        """The end of a frame with the response that is in progress. Not kept: it holds all tools, and a stream is
-        long."""
+        """Returns the end of a frame with the response in progress. Not cached: it holds all tools, and a stream may
+        last long."""
         fields = fields_of(self._extra, PROTOCOL)
         if fields:
             written = write_resource(resource(self._options, self._ident, "in_progress", fields=fields), self._options)
@@ -154,7 +151,7 @@ class ResponsesWriter:
             block.closed = block.closed or "complete"
         self._advance()
         status, reason = outcome(finish.reason, self._called, self._options)
-        if self._message is not None and not self._said:
+        if self._message is not None and not self._has_content:
             self._message.show_blank()
         if self._last is not None:
             self._last.end(status)
@@ -172,8 +169,9 @@ class ResponsesWriter:
         self._end(f"response.{status}", shown)
 
     def _fail(self, error: GatewayError) -> None:
-        """The in-band error (C33). Unfinished prose is in the resource, an unfinished call is not: it must not be run.
-        An answer that its client cancelled is none: it is not complete, and says so by its status (docs/adr/0034)."""
+        """Sends the in-band error (C33). Unfinished prose is part of the response object; an unfinished call is not,
+        because it must not be run. A cancelled answer is not an error: it ends as incomplete with the status
+        `cancelled` (docs/adr/0034)."""
         if not self._ident:
             self._begin("", {})
         if self._last is not None and not isinstance(self._last, CallItem):
@@ -197,16 +195,16 @@ class ResponsesWriter:
 
     # --- blocks, one after the other --------------------------------------------------------------------------------
 
-    def _queue(self, block: _Block) -> None:
+    def _queue(self, block: _QueuedItem) -> None:
         self._waiting.append(block)
         if len(self._waiting) == 1:
             self._advance()
 
     def _advance(self) -> None:
-        """Write what may be written now: the first block that is open, and all closed ones before it."""
+        """Writes everything that can be written now: closed blocks, and the first open one as far as it has arrived."""
         while self._waiting:
             block = self._waiting[0]
-            if isinstance(block, _Foreign):
+            if isinstance(block, _UnmodelledItem):
                 if not self._go_on(block):
                     return
             elif isinstance(block.opened, Opaque):
@@ -221,42 +219,42 @@ class ResponsesWriter:
                 if block.late:
                     block.item.learn(block.late)
                 block.item.close(block.closed)
-                if block.opened.kind is BlockKind.TEXT and (_own(block.late) or _own(block.opened.extra)):
+                if block.opened.kind is BlockKind.TEXT and (_has_fields(block.late) or _has_fields(block.opened.extra)):
                     self._message = None  # another text is another message
                 if block.opened.kind is BlockKind.TOOL_CALL and block.closed == "complete":
                     self._called = True
             self._waiting.popleft()
 
-    def _item(self, opened: Open) -> Sink:
-        """What writes a block: a new item, or the message that is not ended yet."""
+    def _item(self, opened: Open) -> TextSink:
+        """Returns the object that writes a block: a new item, or the message that has not ended yet."""
         field = self._options.reasoning_field
         match opened.kind:
             case BlockKind.TOOL_CALL:
-                kind = OwnItem if self._names.is_own_item(opened.name, opened.extra) else CallItem
+                kind = ClientToolItem if self._names.is_own_item(opened.name, opened.extra) else CallItem
                 return kind(self, opened, self._names)
             case BlockKind.REFUSAL:
                 return RefusalItem(self, opened.extra)
             case BlockKind.REASONING if field == "drop":
-                return Sink()
+                return TextSink()
             case BlockKind.REASONING if field != "inline":
                 return ReasoningItem(self, as_shown(opened.extra, self._options))
-        if self._message is None or (opened.kind is BlockKind.TEXT and _own(opened.extra)):
+        if self._message is None or (opened.kind is BlockKind.TEXT and _has_fields(opened.extra)):
             self._message = TextItem(self, opened.extra if opened.kind is BlockKind.TEXT else EMPTY)
         inline = opened.kind is BlockKind.REASONING
-        return Inline(self._message, self._options.reasoning_tags) if inline else self._message
+        return InlineReasoningItem(self._message, self._options.reasoning_tags) if inline else self._message
 
     def _unmodelled(self, event: Opaque) -> None:
-        """Something of an item that is not modelled, or of nobody."""
+        """Handles an unmodelled frame or item; those of other protocols are left out."""
         payload = event.payload
         if event.protocol != PROTOCOL or not isinstance(payload, dict):
             return
         item = payload.get("item")
         kind, ident = payload.get("type"), payload.get("item_id", payload.get("id"))
         if kind == "response.output_item.added" and isinstance(item, dict) and isinstance(item.get("id"), str):
-            block = self._foreign[item["id"]] = _Foreign(event, item)
+            block = self._foreign[item["id"]] = _UnmodelledItem(event, item)
             self._queue(block)
         elif kind == "response.output_item.added" and isinstance(item, dict) and is_own(item):
-            self._served.append(block := _Foreign(event, item))
+            self._served.append(block := _UnmodelledItem(event, item))
             self._queue(block)
         elif is_own(payload) and payload["type"] == CALL and self._served:
             block = self._served.popleft()
@@ -270,10 +268,10 @@ class ResponsesWriter:
                 known.frames.append(payload)
             self._advance()
         else:
-            self._queue(_Block(event))
+            self._queue(_QueuedItem(event))
 
-    def _go_on(self, block: _Foreign) -> bool:
-        """Write what is known of an item that is not modelled; whether it is done."""
+    def _go_on(self, block: _UnmodelledItem) -> bool:
+        """Writes everything known of an unmodelled item. Returns True if the item is done."""
         if block.index < 0:
             block.index = self.begin(None)
             if is_own(block.begun):
@@ -293,14 +291,14 @@ class ResponsesWriter:
         return True
 
     def _open_own(self, item: Mapping[str, Any], index: int) -> None:
-        """The first events of an item that the gateway itself makes of a tool server."""
-        shown = opaque_item(as_begun(item), self._ident, index)
+        """Sends the first events of an item that the gateway made for a tool server."""
+        shown = opaque_item(as_announced(item), self._ident, index)
         self.send("response.output_item.added", output_index=index, item=shown)
         for kind, fields in opening_frames(item):
             self.send(kind, output_index=index, item_id=shown["id"], **fields)
 
     def _close_own(self, item: Mapping[str, Any], index: int) -> None:
-        """Its last events."""
+        """Sends the last events of such an item."""
         shown = opaque_item(item, self._ident, index)
         kind, fields = closing_frame(item)
         self.send(kind, output_index=index, item_id=shown["id"], **fields)
@@ -324,61 +322,62 @@ class ResponsesWriter:
                 self._relay(kind, fields)
 
     def _relay(self, kind: str, fields: Mapping[str, Any]) -> None:
-        """An event that is not modelled."""
+        """Sends an unmodelled event."""
         self.frame(new_head(kind), b"," + dump(fields)[1:])
 
     # --- for items --------------------------------------------------------------------------------------------------
 
-    def begin(self, item: Item | None) -> int:
-        """End the item before and take the next `output_index`, for `item` or for one that is whole (None)."""
+    def begin(self, item: OutputItem | None) -> int:
+        """Ends the previous item and returns the next `output_index`, for `item` or for an item that is complete
+        (None)."""
         if self._last is not None:
             self._last.end("completed")
         if item is not self._message:
             self._message = None
-        self._said = self._said or not isinstance(item, ReasoningItem)
+        self._has_content = self._has_content or not isinstance(item, ReasoningItem)
         self._last = item
         return len(self.items)
 
     def done(self, index: int, item: dict[str, Any]) -> None:
-        """The last event of an item."""
+        """Sends the last event of an item."""
         self._last = None
         self.items.append(item)
         self.send("response.output_item.done", output_index=index, item=item)
 
     def item_id(self, kind: str, index: int) -> str:
-        """The id of the item at `index`."""
+        """Returns the id of the item at `index`."""
         return derived_id(kind, self._ident, index)
 
     def send(self, kind: str, **fields: Any) -> None:
-        """An event."""
+        """Sends an event."""
         self.frame(head_of(kind), b"," + dump(fields)[1:])
 
     def frame(self, head: bytes, fields: bytes) -> None:
-        """An event whose bytes are known but for the number."""
+        """Sends an event from its bytes before and after the sequence number."""
         self._out.append(b"%b%d%b\n\n" % (head, self._sequence, fields))
         self._sequence += 1
 
 
-class _Block:
-    """A block of the stream: what writes it, or its texts while it waits (rule 2)."""
+class _QueuedItem:
+    """A queued block: the object that writes it, or its texts while it waits (rule 2)."""
 
     __slots__ = ("closed", "item", "late", "opened", "texts")
 
     def __init__(self, opened: Open | Opaque) -> None:
         self.opened = opened
         self.texts: list[str] = []
-        self.item: Sink | None = None
+        self.item: TextSink | None = None
         self.closed: BlockStatus | None = "complete" if isinstance(opened, Opaque) else None
         self.late: Extra = EMPTY
 
     def end(self, closed: Close) -> None:
-        """The block is over."""
+        """Notes the end of the block."""
         self.closed = closed.status
         self.late = closed.extra
 
 
-class _Foreign(_Block):
-    """An item that is not modelled, announced and not done: the frames about it that wait, and what it is at last."""
+class _UnmodelledItem(_QueuedItem):
+    """An unmodelled item that was announced and is not done: its waiting frames, and its final form."""
 
     __slots__ = ("begun", "frames", "index", "wire")
 
@@ -390,6 +389,6 @@ class _Foreign(_Block):
         self.wire = self.begun = item
 
 
-def _own(extra: Extra) -> bool:
-    """Whether something is said in this protocol."""
+def _has_fields(extra: Extra) -> bool:
+    """True if an `extra` has fields of this protocol."""
     return bool(extra) and PROTOCOL in extra

@@ -1,11 +1,11 @@
-"""Calls while they come in as deltas, from servers that number and repeat things as they please (R4.5).
+"""Assembly of calls from deltas, for servers that number and repeat calls inconsistently (R4.5).
 
 Rules:
 
-1. Which call a delta belongs to is decided in `CallDeltas.of` and nowhere else.
-2. Whether arguments are a fragment or everything so far is decided in `CallDelta.take` and nowhere else; the same of a
-   name in `CallDelta.take_name`.
-3. A call without a name is none (R29.2).
+1. Only `CallDeltas.of` decides which call a delta belongs to.
+2. Only `CallDelta.take` decides whether arguments are a fragment or everything so far; `CallDelta.take_name` does the
+   same for names.
+3. A call without a name is dropped (R29.2).
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _MARKS: Final = re.compile(r'["\\{}\[\]]')
 
 
 def new_call_id() -> str:
-    """An id for a call that came without one (C1)."""
+    """Returns a new id for a call that came without one (C1)."""
     return f"call_{uuid4().hex}"
 
 
 class CallDelta:
-    """One call that is not finished. `id` and `name` are empty until a server gives them; `block` is the reader's, and
-    so is `extra`, what was said beside and not given out."""
+    """One unfinished call. `id` and `name` are empty until a server sends them. The reader sets `block`, and `extra`:
+    fields that were received but not yet sent."""
 
     __slots__ = (
         *("_blank", "_broken", "_cumulative", "_fresh", "_length", "_nesting", "_pieces"),
@@ -52,44 +52,46 @@ class CallDelta:
 
     @property
     def arguments(self) -> str:
-        """What has come so far."""
+        """The arguments received so far."""
         if len(self._pieces) > 1:
             self._pieces = ["".join(self._pieces)]
         return self._pieces[0] if self._pieces else ""
 
     @property
     def is_blank(self) -> bool:
-        """No arguments so far, or only whitespace."""
+        """True if the arguments so far are empty or whitespace."""
         return self._blank
 
     @property
     def is_whole(self) -> bool:
-        """The arguments so far are a JSON text."""
+        """True if the arguments so far are valid JSON."""
         return is_json(self.arguments)
 
     @property
     def has_ended(self) -> bool:
-        """The arguments so far are a whole object or list. For whoever asks after every piece: each character is looked
-        at once, and parsed at most once more."""
+        """True if the arguments so far are a complete object or list. Cheap to ask after every piece: each character is
+        scanned once, and the whole is parsed at most once after that."""
         for text in self._fresh:
             self._nesting.feed(text)
         self._fresh.clear()
         if not self._nesting.has_closed or self._broken:
             return False
-        self._broken = not self.is_whole  # what stands behind a closed value never mends it
+        self._broken = not self.is_whole  # text after a closed value cannot make it valid again
         return not self._broken
 
     def take_name(self, name: str) -> None:
-        """Add a name, or a piece of one. What repeats it says nothing new; in a block that is open none counts."""
+        """Adds a name or a piece of one. A repetition changes nothing; after the block is open all names are
+        ignored."""
         if self.block is None and name != self.name:
             self.name = name if name.startswith(self.name) else self.name + name
 
     def take(self, text: str) -> str:
-        """Add arguments and give back what of them is new: all, or what follows if they repeat all that came before.
+        """Adds arguments and returns the new part of them: all of `text`, or its end if `text` repeats everything
+        before it.
 
-        Repetition is taken for certain only where the two joined could not be JSON: an object right after something
-        that is no place for a value. So a nested object that begins like its parent stays a fragment. The test is made
-        only for text at least as long as everything before it, so a stream of small fragments stays linear.
+        `text` counts as a repetition only if the old and new text joined could not be JSON: an object where no value
+        can stand. So a nested object that begins like its parent stays a fragment. The test runs only for text at least
+        as long as everything before it, so a stream of small fragments takes linear time.
         """
         if self._length and len(text) >= self._length and self.kind == "function":
             so_far = self.arguments
@@ -106,7 +108,7 @@ class CallDelta:
 
 
 class _Nesting:
-    """How deep a JSON text that comes in pieces is nested, cut anywhere."""
+    """Nesting depth of a JSON text that arrives in pieces, which may be cut anywhere."""
 
     __slots__ = ("_depth", "_in_string", "_opened", "_skip")
 
@@ -116,11 +118,11 @@ class _Nesting:
 
     @property
     def has_closed(self) -> bool:
-        """An object or a list began, and all are closed."""
+        """True if an object or a list began and all are closed."""
         return self._opened and not (self._depth or self._in_string)
 
     def feed(self, text: str) -> None:
-        """More of it."""
+        """Adds the next piece."""
         skip = self._skip
         for mark in _MARKS.finditer(text):
             at, sign = mark.start(), mark[0]
@@ -137,11 +139,11 @@ class _Nesting:
 
 
 def _repeats(so_far: str, text: str) -> bool:
-    """Whether `text`, which begins with `so_far`, cannot be a fragment that follows it."""
+    """True if `text`, which begins with `so_far`, cannot be a fragment that follows it."""
     bare = so_far.strip(SPACE)
     if not bare.startswith("{") or bare.endswith((":", ",", "[")):
         return False
-    # `{"` may be followed by `{":`, where the key is a brace.
+    # In `{"` + `{":` the second brace is part of a key.
     return not (bare == '{"' and text.lstrip(SPACE)[2:3] in (":", " "))
 
 
@@ -156,12 +158,14 @@ class CallDeltas:
         self._last: CallDelta | None = None
 
     def of(self, index: int | None, place: int | None, call_id: str, name: str, text: str = "") -> CallDelta:
-        """The call that a delta belongs to; a new one if it can be none of the known. It gets the id and the name.
+        """Returns the call that a delta belongs to, a new one if it fits no known call, and adds the id and the name to
+        it.
 
-        `index` says which slot; without one a known id does, else `place`, the position in the delta's array, or None
-        for a delta that comes alone: without a name that goes on with the call before it, if this can go on. In a slot
-        another id with a name begins another call, and without one does behind arguments that are whole. So does a
-        name behind these, unless all that the delta says has been said; `text` are its arguments.
+        The slot is `index`, if given; otherwise the slot of a known id; otherwise `place`, the position in the delta's
+        array, or None for a delta that is alone: without a name it continues the latest call, if its arguments are
+        incomplete. Another id begins a new call if it comes with a name, or after complete arguments. Another name
+        after complete arguments begins a new call too, unless the delta only repeats known values; `text` are its
+        arguments.
         """
         draft = self._known(index, place, call_id, name, text)
         if draft is None:
@@ -177,8 +181,8 @@ class CallDeltas:
         return draft
 
     def name(self, draft: CallDelta) -> str:
-        """The id under which a call of these is given out: the server's, unless there is none or another call has
-        it."""
+        """Returns the id under which the client gets a call: the server's, or a new one if it is missing or another
+        call uses it."""
         name = draft.id if draft.id and draft.id not in self._names else new_call_id()
         self._names.add(name)
         return name
@@ -202,7 +206,7 @@ class CallDeltas:
         return None if is_behind and not _is_repeated(known, call_id, name, text) else known
 
     def clear(self) -> None:
-        """Forget all calls: their answer ended."""
+        """Forgets all calls, at the end of their answer."""
         self.drafts.clear()
         self._slots.clear()
         self._ids.clear()
@@ -211,7 +215,7 @@ class CallDeltas:
 
 
 def _is_repeated(known: CallDelta, call_id: str, name: str, text: str) -> bool:
-    """Whether a delta with an id or a name, behind whole arguments, says no more than is known of their call."""
+    """True if a delta with an id or a name, after complete arguments, only repeats what is known of their call."""
     if name != known.name or call_id != known.id:
         return False
     if not call_id:

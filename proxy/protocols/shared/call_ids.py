@@ -1,4 +1,4 @@
-"""Ids of calls, for servers that bound their length. Pure functions: nothing is remembered."""
+"""Shortening of call ids, for servers that limit their length. Pure functions without state."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from hashlib import blake2b
 
 
 def at_most(chars: int, call_id: str) -> str:
-    """The id under which a server is told of a call: as it is, or by its digest if it has more than so many `chars`, 37
-    or more. The same for a call and its result, and never for two calls (R24.2a)."""
+    """Returns the call id itself, or a digest of it if it is longer than `chars` (which is at least 37). A call and its
+    result get the same id, different calls different ids (R24.2a)."""
     if len(call_id) <= chars:
         return call_id
     return f"call_{blake2b(call_id.encode('utf-8', 'surrogatepass'), digest_size=16).hexdigest()}"

@@ -1,8 +1,8 @@
-"""Tools that the client itself runs and of which it sends only a type: their descriptions and parameters are published,
-not sent (R28.5, docs/adr/0056). `messages/client_tools.py` and `responses/client_tools.py` have the tables.
+"""Tools that the client itself runs and of which it sends only a type, because their descriptions and parameters are
+published (R28.5, docs/adr/0056). The tables are in `messages/client_tools.py` and `responses/client_tools.py`.
 
-Inside of the gateway each is a function. Its `extra` holds the tool as it was received, by whose type it is known. A
-server that has the tool itself gets it as it was written; every other one gets a function.
+Inside the gateway each is a function. Its `extra` holds the tool as received, which includes its type. A server that
+knows the type gets the tool as received; every other server gets a function.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from toolwire.model import COMMON, EMPTY, ToolResult, ToolSpec, ToolUse, replace
 _SENT_WHOLE: Final = frozenset({None, "function", "custom"})
 """Types of tools that come with a description and parameters."""
 ITEM_TYPE: Final = "item_type"
-"""In the `extra` of a call or a result of Responses: the type of the item, where it has one of its own."""
+"""Key in the `extra` of a call or a result of Responses: the type of an item that has a type of its own."""
 TOOLSET: Final = "toolset_name"
-"""In the `extra` of a call of Messages: the set that its tool belongs to."""
+"""Key in the `extra` of a call of Messages: the set that its tool belongs to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +31,14 @@ class Published:
 
 
 def is_client_tool(tool: ToolSpec) -> bool:
-    """Whether only the type of a function was sent."""
+    """True if the client sent only the type of a function."""
     return tool.kind == "function" and tool.received.get("type") not in _SENT_WHOLE
 
 
-def told_apart(tools: Iterable[ToolSpec]) -> list[ToolSpec]:
-    """The tools, of which no two that can be called have one name because the client sent a type: a tool with a schema
-    of its own counts, then the first. The other is left as a hosted one."""
+def with_distinct_names(tools: Iterable[ToolSpec]) -> list[ToolSpec]:
+    """Returns the tools with distinct names among those that can be called. If a tool known by its type has the name of
+    another one, the tool with its own schema is kept, otherwise the first; the duplicate becomes a hosted tool, or is
+    dropped if it is in a namespace."""
     listed = list(tools)
     if not any(map(is_client_tool, listed)):
         return listed
@@ -55,13 +56,13 @@ def told_apart(tools: Iterable[ToolSpec]) -> list[ToolSpec]:
 
 
 def as_function(tool: ToolSpec) -> ToolSpec:
-    """The tool for a server that does not know its type."""
+    """Returns the tool as a plain function, for a server that does not know its type."""
     return replace(tool, extra=EMPTY)
 
 
 def form_of(part: ToolUse | ToolResult) -> str | None:
-    """The protocol in which a call or a result has a form that only a server with its tool knows; None if it has
-    none."""
+    """Returns the protocol in which a call or a result has a form that only servers with its tool know; None if it has
+    an ordinary form."""
     return next((name for name, fields in part.extra.items() if name not in COMMON and _is_own(fields)), None)
 
 
@@ -73,31 +74,31 @@ def _is_own(fields: Any) -> bool:
 
 
 def schema(required: Mapping[str, Any], optional: Mapping[str, Any] = EMPTY) -> dict[str, Any]:
-    """An object with these properties."""
+    """Returns the schema of an object with these required and optional properties."""
     written: dict[str, Any] = {"type": "object", "properties": {**required, **optional}}
     return {**written, "required": list(required)} if required else written
 
 
 def text(description: str) -> dict[str, Any]:
-    """A string."""
+    """Returns the schema of a string."""
     return {"type": "string", "description": description}
 
 
 def word(words: str, description: str) -> dict[str, Any]:
-    """One of some words."""
+    """Returns the schema of a string that is one of these words, which are separated by spaces."""
     return {"type": "string", "enum": words.split(), "description": description}
 
 
 def integer(description: str) -> dict[str, Any]:
-    """An integer."""
+    """Returns the schema of an integer."""
     return {"type": "integer", "description": description}
 
 
 def integers(count: int, description: str) -> dict[str, Any]:
-    """A list of so many integers."""
+    """Returns the schema of a list of exactly `count` integers."""
     return {**several({"type": "integer"}, description), "minItems": count, "maxItems": count}
 
 
 def several(items: Mapping[str, Any], description: str) -> dict[str, Any]:
-    """A list."""
+    """Returns the schema of a list."""
     return {"type": "array", "items": items, "description": description}

@@ -1,6 +1,6 @@
-"""How a protocol shows conversations that have ids of their own (R28.7).
+"""Interface of conversations that have ids of their own (R28.7).
 
-A conversation is kept as a turn without an answer, so a request goes on from it as from any other.
+A conversation is stored as a turn without an answer, so requests continue it like any other turn.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from toolwire.errors import ClientFault
-from toolwire.protocols.shared.turn import Turn
+from toolwire.protocols.shared.turn import StoredTurn
 
 Items = Sequence[Mapping[str, Any]]
 
@@ -18,33 +18,33 @@ class ConversationForm(Protocol):
     """The conversations of one protocol. `body` is always a client's parsed JSON."""
 
     def named(self, body: Mapping[str, Any]) -> str | None:
-        """The id of the conversation that a request goes on from."""
+        """Returns the id of the conversation that a request continues; None if it names none."""
 
-    def new(self, owner: str, metadata: Mapping[str, Any], items: Items, created: float, expires: float) -> Turn:
-        """A conversation with a fresh id. `items` have ids."""
+    def new(self, owner: str, metadata: Mapping[str, Any], items: Items, created: float, expires: float) -> StoredTurn:
+        """Returns a conversation with a new id. `items` have ids."""
 
-    def is_conversation(self, turn: Turn | None) -> bool:
-        """Whether a turn that was read is a conversation."""
+    def is_conversation(self, turn: StoredTurn | None) -> bool:
+        """True if a stored turn is a conversation."""
 
-    def items_of(self, turn: Turn) -> Items:
-        """The items of a conversation, oldest first."""
+    def items_of(self, turn: StoredTurn) -> Items:
+        """Returns the items of a conversation, oldest first."""
 
     def changed(
-        self, turn: Turn, expires: float, *, items: Items | None = None, metadata: Mapping[str, Any] | None = None
-    ) -> Turn:
-        """The conversation with other items or metadata, which lives until then at least."""
+        self, turn: StoredTurn, expires: float, *, items: Items | None = None, metadata: Mapping[str, Any] | None = None
+    ) -> StoredTurn:
+        """Returns the conversation with other items or metadata, which expires at `expires` at the earliest."""
 
-    def appended(self, turn: Turn, new: Items, expires: float) -> Turn:
-        """The conversation with further items, but for those that it has: adding them again adds nothing."""
+    def appended(self, turn: StoredTurn, new: Items, expires: float) -> StoredTurn:
+        """Returns the conversation with new items appended, except those that it already has."""
 
     def with_ids(self, items: Iterable[Mapping[str, Any]]) -> Items:
-        """Items of a client as a conversation holds them."""
+        """Returns a client's items in the form in which a conversation stores them, with ids."""
 
-    def resource(self, turn: Turn) -> dict[str, Any]:
-        """The JSON object of a conversation, as a client gets it."""
+    def resource(self, turn: StoredTurn) -> dict[str, Any]:
+        """Returns the JSON object of a conversation that clients get."""
 
     def check(self, body: Mapping[str, Any]) -> None:
-        """Raises `ClientFault` if `items` or `metadata` have a wrong form."""
+        """Checks the form of `items` and `metadata`. Raises `ClientFault` if it is wrong."""
 
     def missing(self, field: str) -> ClientFault:
-        """The error for a field that is not there."""
+        """Returns the error for a missing field."""

@@ -1,12 +1,11 @@
-"""Why answers end: every word that servers use, its meaning, and the words that clients are told (R29.3).
+"""Finish reasons: the words of all servers, their meaning, and the words that clients get (R29.3).
 
 Rules:
 
-1. `MEANS` is the only table of servers' words, `TOLD` the only one of clients'. Case does not matter; of a word with a
-   prefix (Gemini: `content_filter: SAFETY`) the last part counts, else the first.
-2. A word that is not known stays as it is: it is said in the log, and a call that is not whole then is none
-   (`FinishReason.WHOLE`).
-3. An end that is an error is a fault of the server, as a stream without any end is.
+1. `MEANS` is the only table of servers' words, `FINISH_WORDS` the only one of clients' words. Case does not matter. Of
+   a word with a prefix (Gemini: `content_filter: SAFETY`) the last part counts, then the first.
+2. An unknown word is kept and logged. A call that is incomplete at such an end is dropped (`FinishReason.WHOLE`).
+3. A word that means an error is a fault of the server, like a stream without an end.
 
 Sources: the references of OpenAI, Azure, Anthropic, Gemini, Bedrock, Mistral, Cohere, DeepSeek, z.ai, OpenRouter; the
 code of vLLM, SGLang, llama.cpp, TGI, Ollama.
@@ -20,10 +19,10 @@ from typing import Final
 
 from toolwire.errors import BackendFault, quote
 from toolwire.model import FinishReason
-from toolwire.protocols.shared.noise import UNKNOWN_END, Note, unnoted
+from toolwire.protocols.shared.noise import UNKNOWN_END, Note, ignore_note
 
 ERROR: Final = "error"
-"""The meaning of ends that are faults. No answer has it: a reader raises them (`read_end`)."""
+"""Meaning of words that are faults. No answer has it as its reason: `read_end` raises an error."""
 
 _WORDS: Final[Mapping[str, str]] = {
     FinishReason.STOP: """
@@ -50,39 +49,39 @@ _WORDS: Final[Mapping[str, str]] = {
 }
 
 MEANS: Final[Mapping[str, str]] = {word: meaning for meaning, words in _WORDS.items() for word in words.split()}
-"""The meaning of each word, which is in lower case."""
+"""Meaning of each word in lower case."""
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """The words of each client protocol for one meaning: `finish_reason`, `stop_reason`, and the reason in
-    `incomplete_details`, None if the response is complete."""
+class FinishWords:
+    """The words of each client protocol for one reason: Chat's `finish_reason`, Messages' `stop_reason`, and Responses'
+    reason in `incomplete_details`, None if the response is complete."""
 
     chat: str
     messages: str
     responses: str | None
 
 
-_FINE: Final = Told("stop", "end_turn", None)
-TOLD: Final[Mapping[str, Told]] = {
+_FINE: Final = FinishWords("stop", "end_turn", None)
+FINISH_WORDS: Final[Mapping[str, FinishWords]] = {
     FinishReason.STOP: _FINE,
-    FinishReason.TOOL_CALLS: _FINE,  # where calls are that are told, their own word is
-    FinishReason.LENGTH: Told("length", "max_tokens", "max_output_tokens"),
-    FinishReason.CONTENT_FILTER: Told("content_filter", "refusal", "content_filter"),
-    FinishReason.PAUSED: Told("stop", "pause_turn", None),
-    FinishReason.COMPACTED: Told("stop", "compaction", None),
+    FinishReason.TOOL_CALLS: _FINE,  # an answer with calls gets the protocol's own word for calls
+    FinishReason.LENGTH: FinishWords("length", "max_tokens", "max_output_tokens"),
+    FinishReason.CONTENT_FILTER: FinishWords("content_filter", "refusal", "content_filter"),
+    FinishReason.PAUSED: FinishWords("stop", "pause_turn", None),
+    FinishReason.COMPACTED: FinishWords("stop", "compaction", None),
 }
 
 
-def told(reason: str) -> Told:
-    """What clients are told of an answer that ended for `reason`, and holds no calls. Middlewares and backends of other
-    kinds may have used any server's word."""
-    known = TOLD.get(reason)
-    return TOLD.get(MEANS.get(reason.lower(), FinishReason.STOP), _FINE) if known is None else known
+def finish_words(reason: str) -> FinishWords:
+    """Returns the clients' words for an answer without calls that ended for `reason`, which may be any server's word,
+    because middlewares and other kinds of backends use them too."""
+    known = FINISH_WORDS.get(reason)
+    return FINISH_WORDS.get(MEANS.get(reason.lower(), FinishReason.STOP), _FINE) if known is None else known
 
 
 def meaning(word: str) -> str | None:
-    """What a server means by a word; None if that is not known."""
+    """Returns the meaning of a server's word; None if it is unknown."""
     known = MEANS.get(word)
     if known is not None:
         return known
@@ -90,15 +89,15 @@ def meaning(word: str) -> str | None:
     return next((MEANS[part] for part in (parts[-1], parts[0]) if part in MEANS), None)
 
 
-def of_cut(reason: str) -> str:
-    """The reason of an answer whose call was cut off: under a word that is not known it is a limit, for it is no
-    success."""
-    return reason if reason in TOLD else FinishReason.LENGTH
+def cut_off_reason(reason: str) -> str:
+    """Returns the reason of an answer whose call was cut off: `LENGTH` if `reason` is an unknown word, because the
+    answer must not look successful."""
+    return reason if reason in FINISH_WORDS else FinishReason.LENGTH
 
 
-def read_end(word: str, note: Note = unnoted) -> str:
-    """The reason (`FinishReason`) that a server's word means; the word itself if it is not known, which is noted.
-    Raises `BackendFault` for an end that is an error."""
+def read_end(word: str, note: Note = ignore_note) -> str:
+    """Returns the `FinishReason` of a server's word, or the word itself if it is unknown, which is noted. Raises
+    `BackendFault` for a word that means an error."""
     known = meaning(word)
     if known == ERROR:
         message = f"The model server ended its answer with {quote(word)}, which is an error."

@@ -1,5 +1,5 @@
-"""Files in conversations (PDF, documents), from the parts of one protocol to those of another (R28.4). No protocol's
-reader models them: they are `Opaque` parts."""
+"""Conversion of files in conversations (PDF, documents) between protocols (R28.4). No protocol's reader models files:
+they are `OpaquePart` parts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from base64 import b64decode
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from toolwire.model import EMPTY, Opaque, dataclass
+from toolwire.model import EMPTY, OpaquePart, dataclass
 
 PDF: Final = "application/pdf"
 _UNKNOWN: Final = "application/octet-stream"
@@ -36,17 +36,17 @@ OTHER_MEDIA: Final[Mapping[str, str]] = {
     "video_url": "video",
     "container_upload": "file",
 }
-"""Further parts that hold something to see or to hear, which must not be left out in silence, by type."""
+"""Other types of parts with an image, audio, video or file. They must not be dropped silently."""
 
 
 CONTENT_TYPES: Final = frozenset({"file", "input_file", "document", *OTHER_MEDIA})
-"""All types of parts that hold something which is no text."""
+"""All types of parts whose content is not text."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileContent:
-    """A file. One of the last four says what is in it: `data` (base64), `url`, `text`, or `file_id`, which only the
-    server knows to which it was uploaded."""
+    """A file. One of `data` (base64), `url`, `text` and `file_id` holds its content; only the server to which the file
+    was uploaded knows a `file_id`."""
 
     name: str | None
     media_type: str
@@ -61,14 +61,14 @@ class FileContent:
         return (self.name or self.media_type)[:200]
 
     def bytes(self) -> bytes | None:
-        """Bytes of the file, if they came with the request."""
+        """Returns the file's bytes, if they came with the request and are valid base64; otherwise None."""
         try:
             return None if self.data is None else b64decode(self.data)
         except (binascii.Error, ValueError):
             return None
 
     def as_text(self) -> str | None:
-        """Its text, if it is one."""
+        """Returns the file's text; None if its type is not text or its bytes are missing."""
         if self.text is not None:
             return self.text
         if _TEXTS.fullmatch(self.media_type) is None or (data := self.bytes()) is None:
@@ -76,8 +76,8 @@ class FileContent:
         return data.decode("utf-8", "replace")
 
 
-def read_file(part: Opaque) -> FileContent | None:
-    """The file that a part holds; None if it holds none."""
+def read_file(part: OpaquePart) -> FileContent | None:
+    """Returns the file in a part of any protocol; None if it holds none."""
     payload = part.payload if isinstance(part.payload, Mapping) else EMPTY
     match payload:
         case {"type": "file", "file": Mapping() as file}:
@@ -91,11 +91,11 @@ def read_file(part: Opaque) -> FileContent | None:
 
 
 def _named(file: Mapping[str, Any]) -> FileContent:
-    """A file in OpenAI's words."""
+    """Returns a file from OpenAI's object."""
     name, data, url, ident = (_text(file.get(key)) for key in ("filename", "file_data", "file_url", "file_id"))
     media = _ENDINGS.get((name or url or "").rsplit(".", 1)[-1].lower(), _UNKNOWN)
-    if data is not None and (found := _DATA_URL.fullmatch(data)) is not None:
-        media, data = found[1] or media, found[2]
+    if data is not None and (match := _DATA_URL.fullmatch(data)) is not None:
+        media, data = match[1] or media, match[2]
     elif data is not None and data.startswith("JVBERi0"):
         media = PDF
     return FileContent(name, media, data=data, url=url, file_id=ident)
@@ -125,10 +125,10 @@ def _text(value: Any) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def write_file(file: FileContent, protocol: str) -> Opaque | None:
-    """The part of a protocol that holds this file; None if it has no place for it."""
+def write_file(file: FileContent, protocol: str) -> OpaquePart | None:
+    """Returns the part of a protocol that holds this file; None if the protocol cannot hold it."""
     payload = _WRITERS[protocol](file) if protocol in _WRITERS else None
-    return None if payload is None else Opaque(protocol, payload)
+    return None if payload is None else OpaquePart(protocol, payload)
 
 
 def _data_url(file: FileContent) -> str:

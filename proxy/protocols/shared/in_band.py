@@ -1,7 +1,7 @@
-"""Errors inside an answer that was accepted: what status they would have had (R29.3).
+"""Errors inside an answer whose HTTP status was 200, and the status that they would have had (R29.3).
 
-A server that has said 200 says the rest in the body: `{"error": {"code": 400, "type": "BadRequestError"}}`. The code
-counts, as a number or a word, else the type; an error that says neither is the server's own, and final.
+Such a server reports the error in the body: `{"error": {"code": 400, "type": "BadRequestError"}}`. The code, as a
+number or a word, decides, then the type. An error with neither is a final error of the server.
 """
 
 from __future__ import annotations
@@ -19,16 +19,15 @@ _WORDS: Final[Mapping[str, int]] = {
     **dict.fromkeys(("overloaded", "serviceunavailable", "serverisoverloaded", "slowdown"), 503),
     **dict.fromkeys(("timeout", "gatewaytimeout"), 504),
 }
-"""Statuses by the words of codes and types, which are in lower case, without what stands between, and without
-`error`."""
+"""Statuses by the words of codes and types, in lower case, without separators and the ending `error`."""
 _FINAL: Final = frozenset({"insufficientquota"})
-"""Limits that do not pass."""
+"""Limits for which a retry is useless."""
 
 
 def status_in(error: Mapping[str, Any]) -> int | None:
-    """The status that an error would have had; None if it does not say."""
-    said = (error.get("code"), error.get("status"), error.get("status_code"))
-    numbers = (int(word) if isinstance(word, str) and word.isdecimal() and len(word) == 3 else word for word in said)
+    """Returns the HTTP status that fits an error object; None if it has neither a known code nor type."""
+    codes = (error.get("code"), error.get("status"), error.get("status_code"))
+    numbers = (int(word) if isinstance(word, str) and word.isdecimal() and len(word) == 3 else word for word in codes)
     for number in numbers:
         if type(number) is int and 400 <= number < 600:
             return number
@@ -36,7 +35,7 @@ def status_in(error: Mapping[str, Any]) -> int | None:
 
 
 def fault_of(error: Mapping[str, Any], message: str) -> GatewayError:
-    """What an error means for the client; `message` is the server's own, shortened."""
+    """Returns the gateway's error for a server's error object; `message` is the server's text, shortened."""
     status = status_in(error)
     fault = _fault(status, message, lasting=not _FINAL.isdisjoint(_words(error)))
     fault.upstream_status = status

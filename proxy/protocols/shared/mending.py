@@ -1,12 +1,12 @@
-"""Bodies that a reader of requests refuses, mended where a field of an earlier turn is odd: one field never ends a
-client's session (R28.4).
+"""Mending of request bodies that a reader refuses because of an odd field in an earlier turn, so that one field does
+not end a client's session (R28.4).
 
 Rules:
 
-1. A body is mended only after its reader has refused it, so an ordinary request costs nothing. What is not mended here
-   is refused as before.
-2. Lists keep their length and order, so that a place in an error is the client's.
-3. `Mending.told` has the names of what was mended (`toolwire.tolerances`).
+1. A body is mended only after its reader has refused it, so an ordinary request costs nothing. Mistakes that are not
+   mended here are refused as before.
+2. Lists keep their length and order, so the positions in error messages match the client's body.
+3. `Mending.names` holds the names of the mended oddities (`toolwire.tolerances`).
 """
 
 from __future__ import annotations
@@ -18,44 +18,45 @@ from toolwire.protocols.shared.wire import dump, load
 from toolwire.tolerances import ARGUMENTS, CONTENT, NO_CALL
 
 MADE: Final = "result_without_id_"
-"""The beginning of the ids of results that name no call."""
+"""Prefix of the ids that are made for results without a call id."""
 
 
 class Mending:
-    """Mended fields of one body."""
+    """Notes and repairs the odd fields of one body."""
 
     def __init__(self) -> None:
-        self.told: dict[str, None] = {}
+        self.names: dict[str, None] = {}
         self._made = 0
 
-    def tell(self, name: str) -> None:
-        """Something of this name was mended."""
-        self.told[name] = None
+    def note(self, name: str) -> None:
+        """Notes that an oddity of this name was mended."""
+        self.names[name] = None
 
-    def result_id(self, given: Any) -> Any:
-        """The id of the call that a result answers: the given one, or one that no call has."""
-        if given not in (None, ""):
-            return given
-        self.tell(NO_CALL)
+    def result_id(self, value: Any) -> Any:
+        """Returns the call id of a result: `value`, or a new id that no call has if it is missing or empty."""
+        if value not in (None, ""):
+            return value
+        self.note(NO_CALL)
         self._made += 1
         return f"{MADE}{self._made}"
 
-    def content(self, given: Any) -> Any:
-        """The content of a message: nothing said, in the place of null."""
-        if given is None:
-            self.tell(CONTENT)
-        return "" if given is None else given
+    def content(self, value: Any) -> Any:
+        """Returns the content of a message: `value`, or "" in place of null."""
+        if value is None:
+            self.note(CONTENT)
+        return "" if value is None else value
 
-    def arguments(self, given: Any) -> str:
-        """The arguments of a call as text."""
-        if isinstance(given, str):
-            return given
-        self.tell(ARGUMENTS)
-        return "{}" if given is None else dump(given).decode()
+    def arguments(self, value: Any) -> str:
+        """Returns the arguments of a call as JSON text: `value` if it is a string, otherwise its JSON, `{}` for
+        null."""
+        if isinstance(value, str):
+            return value
+        self.note(ARGUMENTS)
+        return "{}" if value is None else dump(value).decode()
 
 
 def is_object(arguments: str) -> bool:
-    """Whether arguments are a JSON object."""
+    """True if arguments are the text of a JSON object."""
     text = arguments.strip()
     if text == "{}":
         return True
@@ -69,8 +70,8 @@ def is_object(arguments: str) -> bool:
 
 
 def object_of(arguments: str) -> str:
-    """Arguments that are no object as the text of one. An object that was written as a string is that object; null and
-    nothing are an empty one; anything else stands under `input`."""
+    """Returns arguments as the text of an object. A string that contains an object becomes that object; null and empty
+    text become `{}`; anything else is put under the key `input`."""
     if not arguments.strip():
         return "{}"
     try:
@@ -85,7 +86,7 @@ def object_of(arguments: str) -> str:
 
 
 def objects(value: Any) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The objects of a list, each with its place."""
+    """Yields the objects of a list with their positions."""
     for at, item in enumerate(value if isinstance(value, list) else ()):
         if isinstance(item, dict):
             yield at, item

@@ -1,13 +1,13 @@
-"""What servers, and proxies before them, send that is neither a part of an answer nor an error: signs of life, limits,
-warnings, chunks of nothing (R29.1).
+"""Noise: frames and items from servers, and from proxies before them, that are neither part of an answer nor an error:
+keep-alives, limits, warnings, empty chunks (R29.1).
 
 Rules:
 
-1. It is left out wherever it comes: it is no fault, no item, no chunk for a client, and is never stored. It is counted
+1. Noise is left out everywhere: it causes no fault, no item, no chunk for a client, and is never stored. It is counted
    by its kind (`KINDS`).
-2. An object that may be an error is none of it, and neither is data that may be the rest of one.
-3. Each protocol says what its answers consist of (`in_chat`, `in_messages`, `in_responses`). What `named` knows is
-   noise in all of them, but for a `ping` of Messages, which its clients expect.
+2. An object that may be an error is not noise, and neither is data that may be the rest of one.
+3. Each protocol knows what its answers consist of (`in_chat`, `in_messages`, `in_responses`). Everything that `named`
+   recognises is noise in all of them, except a `ping` of Messages, which its clients expect.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Final
 from toolwire.protocols.shared.wire import dump, load
 
 Note = Callable[[str, str], None]
-"""Takes what was noticed of a server's answer (one of `NOTES`), and which one."""
+"""Function that is told of an oddity in a server's answer: its name (one of `NOTES`) and a detail."""
 
 LEFT_OUT: Final = "left_out"
 UNKNOWN_END: Final = "unknown_ends"
@@ -33,41 +33,44 @@ _NAMES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("warning", "warnings"), "warning"),
 }
 _BLANK: Final = frozenset({b"", b"null", b'""'})
-_MOST_CHARS: Final = 64
-"""A name is not longer."""
+_MAX_CHARS: Final = 64
+"""Maximum length of a name."""
 
 
-def unnoted(what: str, detail: str) -> None:
-    """Nobody wants to know."""
+def ignore_note(what: str, detail: str) -> None:
+    """Ignores the oddity."""
 
 
 def named(word: object) -> str | None:
-    """The kind of noise that a type, an event or a key names, whatever stands before its last dot."""
-    if not isinstance(word, str) or len(word) > _MOST_CHARS:
+    """Returns the kind of noise that a type, an event or a key names by its last part (after a dot); None if it names
+    none."""
+    if not isinstance(word, str) or len(word) > _MAX_CHARS:
         return None
     return _NAMES.get(word.rpartition(".")[2].strip().lower().replace("-", "").replace("_", "").replace(" ", ""))
 
 
 def of_text(data: bytes) -> str | None:
-    """The kind of a frame's data that are no object: a comment, a word, nothing. None if they may be anything else."""
-    text = data[: 2 * _MOST_CHARS].strip()
+    """Returns the kind of noise in a frame's data that is not an object: a comment, a word, or empty. None if the data
+    may be anything else."""
+    text = data[: 2 * _MAX_CHARS].strip()
     if text in _BLANK:
         return "empty" if text or not data.strip() else None
     if text.startswith(b":"):
         return "comment"
-    return named(text.strip(b'":').decode("latin-1")) if len(text) <= _MOST_CHARS else None
+    return named(text.strip(b'":').decode("latin-1")) if len(text) <= _MAX_CHARS else None
 
 
 def in_chat(name: str | None, value: Mapping[str, Any]) -> str | None:
-    """The kind of a frame in a stream of chunks; None if it is one, counts tokens or is an error."""
+    """Returns the kind of noise of a frame in a stream of chat chunks; None if the frame is a chunk, counts tokens or
+    is an error."""
     choices = value.get("choices")
     if isinstance(choices, list):
-        return None if not choices or value.get("error") or any(map(_says, choices)) else "no_delta"
+        return None if not choices or value.get("error") or any(map(_has_content, choices)) else "no_delta"
     return None if value.get("usage") or _is_error(name, value) else _kind(name, value)
 
 
 def in_messages(name: str | None, value: Mapping[str, Any]) -> str | None:
-    """As `in_chat`, of a stream of Messages."""
+    """Returns the kind of noise of a frame in a stream of Messages; None if it is not noise."""
     kind = value.get("type") or name
     if kind == "ping" or _is_error(name, value):
         return None
@@ -75,7 +78,8 @@ def in_messages(name: str | None, value: Mapping[str, Any]) -> str | None:
 
 
 def in_responses(name: str | None, value: Mapping[str, Any]) -> str | None:
-    """As `in_chat`, of a stream of Responses, whose events all begin with its name."""
+    """Returns the kind of noise of a frame in a stream of Responses, whose events all begin with `response.`; None if
+    it is not noise."""
     kind = value.get("type") or name
     if isinstance(kind, str) and kind.startswith("response."):
         return named(kind)
@@ -83,39 +87,40 @@ def in_responses(name: str | None, value: Mapping[str, Any]) -> str | None:
 
 
 def in_any(name: str | None, value: Mapping[str, Any]) -> str | None:
-    """As `in_chat`, of a stream in a form that is not known."""
+    """Returns the kind of noise of a frame in a stream of unknown form; None if it is not noise."""
     if _is_error(name, value):
         return None
     return named(value.get("type")) or named(name) or (None if value else "empty")
 
 
 def of_item(item: Mapping[str, Any]) -> str | None:
-    """The kind of an output item, or a block, that is none."""
+    """Returns the kind of noise of an entry in a list of output items or blocks; None if it is an item."""
     if not item:
         return "empty"
     return named(item["type"]) if item.get("type") else _warns(item) if len(item) == 1 else None
 
 
 def without_noise(answer: Mapping[str, Any], key: str, note: Note) -> Mapping[str, Any]:
-    """A whole answer without the items, listed under `key`, that are none; itself if there are none such."""
+    """Returns a whole answer without the noise in the list under `key`; the same object if there is none."""
     items = answer.get(key)
     if not isinstance(items, list):
         return answer
-    kept: list[Any] = []
+    items_left: list[Any] = []
     for item in items:
         kind = of_item(item) if isinstance(item, dict) else None
         if kind is None:
-            kept.append(item)
+            items_left.append(item)
         else:
             note(LEFT_OUT, kind)
-    return answer if len(kept) == len(items) else {**answer, key: kept}
+    return answer if len(items_left) == len(items) else {**answer, key: items_left}
 
 
 Judge = Callable[[str | None, Mapping[str, Any]], str | None]
 
 
 def of_frame(judge: Judge, name: str | None, data: bytes) -> str | None:
-    """The kind of a frame that has not been read; None if it may not be left out."""
+    """Returns the kind of noise of an unparsed frame; None if the frame must not be left out. `judge` is one of
+    `in_chat` and its like."""
     if not data.lstrip().startswith(b"{"):
         return of_text(data)
     value = _object(data)
@@ -123,8 +128,8 @@ def of_frame(judge: Judge, name: str | None, data: bytes) -> str | None:
 
 
 def with_deltas(data: bytes) -> bytes:
-    """A chunk of Chat, each of whose choices has a delta, as strict clients want. Raises `ValueError` if it is no
-    JSON."""
+    """Returns the data of a chat chunk with a `delta` in each choice, as strict clients expect. Raises `ValueError` if
+    it is not JSON."""
     value = load(data)
     choices = value.get("choices") if isinstance(value, dict) else None
     if not isinstance(choices, list) or all(map(_has_delta, choices)):
@@ -144,8 +149,8 @@ def _has_delta(choice: Any) -> bool:
     return not isinstance(choice, dict) or isinstance(choice.get("delta"), dict) or choice.get("text") is not None
 
 
-def _says(choice: Any) -> bool:
-    """Whether a choice of a chunk has any of what a choice may have."""
+def _has_content(choice: Any) -> bool:
+    """True if a choice of a chunk has any of the fields of a choice."""
     if not isinstance(choice, dict):
         return False
     return _has_delta(choice) or bool(choice.get("finish_reason") or choice.get("message") or choice.get("error"))

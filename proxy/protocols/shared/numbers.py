@@ -1,11 +1,12 @@
-"""Numbers that a model server sends, before anything is sized or counted by them.
+"""Validation of numbers from a model server, before anything is sized or counted by them.
 
 Rules:
 
-1. What is no number (absent, null, text, true) says nothing; whoever asked goes by the place in the list then.
-2. A number that cannot be what its field means is a fault of the server. It is never cut to what would fit: then the
-   client would get somebody else's answer.
-3. No bound here depends on what a server said before.
+1. A value that is not a number (absent, null, text, true) counts as missing; the caller then uses the position in the
+   list.
+2. A number that is out of range for its field is a fault of the server. It is never clamped, because then the client
+   could get parts of another answer.
+3. No limit here depends on earlier values of the server.
 """
 
 from __future__ import annotations
@@ -31,26 +32,26 @@ __all__ = [
 ]
 
 MAX_CALLS: Final = 1024
-"""Calls in one answer of a server that does tools itself. What a model wrote as text has
+"""Maximum number of calls in one answer of a server with native tools. For calls in text the limit is
 `limits.calls_per_response`."""
 MAX_PARTS: Final = 4096
-"""Items of a response, and parts of an item."""
+"""Maximum number of items in a response, and of parts in an item."""
 
 MAX_TOKENS: Final = 100_000_000
-"""No model reads or writes so many for one request."""
+"""Maximum token count; no model reads or writes more for one request."""
 
 _EXACT: Final = 2**53
-"""Beyond, numbers of JSON are not whole ones any more (RFC 8259, 6)."""
+"""Larger JSON numbers are not exact (RFC 8259, 6)."""
 
 
 def choices_of(n: int) -> int:
-    """How many choices an answer may have to a request for `n`."""
+    """Returns the maximum number of choices in the answer to a request for `n`."""
     return min(max(n, 1), MAX_CHOICES)
 
 
 def index_of(value: Any, most: int, what: str) -> int | None:
-    """`value` as an index below `most`; None if it says nothing (rule 1). `what` it is the index of is for the message:
-    "an answer". Raises `BackendFault` `upstream_invalid_response` for any other number."""
+    """Returns `value` as an index below `most`; None if it is missing (rule 1). `what` names the indexed thing in the
+    message: "an answer". Raises `BackendFault` `upstream_invalid_response` for any other number."""
     if type(value) is int:
         if 0 <= value < most:
             return value
@@ -65,13 +66,13 @@ def index_of(value: Any, most: int, what: str) -> int | None:
 
 
 def too_many(what: str, most: int) -> BackendFault:
-    """The fault of an answer that has more of something than it may."""
+    """Returns the fault of an answer with more than `most` of something."""
     return BackendFault(f"The model server's answer has more than {most} {what}.", code="upstream_invalid_response")
 
 
 def rest_of_counts(value: Mapping[str, Any], known: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What of a `usage` object is not modelled, in its own shape; `known` has a mapping where there are counts inside.
-    Nulls are absent."""
+    """Returns the fields of a `usage` object that are not modelled, in its own shape. `known` has a mapping where
+    counts are nested. Nulls count as absent."""
     rest: dict[str, Any] = {}
     for key, item in value.items():
         inside = known.get(key)
@@ -85,7 +86,7 @@ def rest_of_counts(value: Mapping[str, Any], known: Mapping[str, Any]) -> Mappin
 
 
 def with_rest(written: dict[str, Any], rest: Mapping[str, Any]) -> dict[str, Any]:
-    """A `usage` object with what `rest_of_counts` has kept."""
+    """Returns a `usage` object with the fields that `rest_of_counts` returned added."""
     for key, item in rest.items():
         known = written.get(key)
         if isinstance(known, dict) and isinstance(item, Mapping):
@@ -96,28 +97,28 @@ def with_rest(written: dict[str, Any], rest: Mapping[str, Any]) -> dict[str, Any
 
 
 def usage_of(
-    given: Any, written: Any, *, cached: Any = None, stored: Any = None, thought: Any = None, extra: Extra = EMPTY
+    prompt: Any, answer: Any, *, cached: Any = None, stored: Any = None, reasoning: Any = None, extra: Extra = EMPTY
 ) -> Usage | None:
-    """The token counts of one answer; of prompt and answer, one may be `missing`, further ones are 0 then. None if both
-    are, or if one of them cannot be: then nobody has counted, and nobody's limit is charged with it. `cached` and
-    `stored` are part of `given`, the prompt; `thought` is part of `written`."""
-    if type(given) not in (int, float):
+    """Returns the token counts of one answer. One of prompt and answer may be `missing`, further counts are 0 then.
+    Returns None if both are missing or a count is impossible, so that no limit is charged. `cached` and `stored` are
+    part of the count of the `prompt`, `reasoning` of the count of the `answer`."""
+    if type(prompt) not in (int, float):
         missing: Literal["input", "output"] | None = "input"
     else:
-        missing = None if type(written) in (int, float) else "output"
-    if missing == "input" and type(written) not in (int, float):
+        missing = None if type(answer) in (int, float) else "output"
+    if missing == "input" and type(answer) not in (int, float):
         return None
     counts: list[int] = []
-    for value in (given, written, cached, stored, thought):
+    for value in (prompt, answer, cached, stored, reasoning):
         if type(value) not in (int, float):
             counts.append(0)
         elif 0 <= value <= MAX_TOKENS:
             counts.append(int(value))
-        else:  # as is NaN
+        else:  # also NaN
             return None
     return Usage(counts[0], counts[1], counts[2], counts[3], counts[4], extra=extra, missing=missing)
 
 
 def whole_number(value: Any) -> int:
-    """`value` as seconds since 1970 or the like; 0 if it is no such number."""
+    """Returns `value` as a whole number, such as Unix seconds; 0 if it is not a valid number."""
     return int(value) if type(value) in (int, float) and 0 <= value <= _EXACT else 0

@@ -1,16 +1,16 @@
-"""Reasoning that a client brings back without understanding it: the value type that all protocols share, and where it
-stands in the parts of a conversation.
+"""Opaque reasoning, which a client sends back without understanding it: its value type, shared by all protocols, and
+its place in the parts of a conversation.
 
 Rules:
 
-1. The opaque fields of a part (`ServerSide.opaque_fields`) stand in its `extra` under the protocol of their server, and
-   `server` beside them says which server that was (`toolwire.model.COMMON`).
-2. They are shown to a client of any protocol as one sealed text (`Carried`), in the field that its protocol has for
-   such (`ClientSide.carried`).
-3. Opaque fields of a call stand in reasoning without a text before it, under `call`, where the client's protocol has no
-   place for them beside a call (`ClientSide.opaque_on_calls`).
-4. A server is told of its own opaque fields only. Fields without `server` came from the client as they are: they may be
-   its server's own, and go to servers of that protocol.
+1. The opaque fields of a part (`ServerSide.opaque_fields`) stand in its `extra` under the protocol of their server;
+   `server` next to them names that server (`toolwire.model.COMMON`).
+2. A client of any protocol gets them as one sealed text (`Carried`), in the field that its protocol has for opaque text
+   (`ClientSide.carried`).
+3. If the client's protocol has no place for opaque fields on a call (`ClientSide.opaque_on_calls`), they stand under
+   `call` in a reasoning part without text before the call.
+4. A server gets only its own opaque fields. Fields without `server` came from the client directly: they may belong to
+   its server, and go to all servers of that protocol.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from toolwire.support.seals import sealed_in
 
 SERVER: Final = "server"
 CALL: Final = "call"
-"""Words of `toolwire.model.COMMON`."""
+"""Keys of `toolwire.model.COMMON`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """Content of a sealed text: the `text` of reasoning (None: the client brings it back itself), and the `fields` of
-    `protocol` that its server wants to see again. `of_call`: they belong to the next call and not to reasoning."""
+    """Content of a sealed text: the `text` of reasoning (None if the client sends the text back itself), and the opaque
+    `fields` of `protocol` for the server. `of_call`: the fields belong to the next call instead of to reasoning."""
 
     text: str | None = None
     protocol: str = ""
@@ -40,17 +40,17 @@ class Carried:
     of_call: bool = False
 
     def dump(self) -> bytes:
-        """The bytes that are sealed."""
+        """Returns the bytes to seal."""
         return dump({"t": self.text, "p": self.protocol, "f": dict(self.fields), "c": self.of_call})
 
     @classmethod
     def load(cls, payload: bytes) -> Carried:
-        """Reads what `dump` wrote. Raises `KeyError` or `ValueError` if it is something else."""
+        """Reads the bytes from `dump`. Raises `KeyError` or `ValueError` if they are something else."""
         held = load(payload)
         return cls(held["t"], held["p"], held["f"], held["c"])
 
     def extra(self, server: str) -> Extra:
-        """The `extra` of the part that it belongs to."""
+        """Returns the `extra` of the part that the fields belong to."""
         if not self.fields:
             return EMPTY
         extra = {self.protocol: self.fields}
@@ -58,29 +58,30 @@ class Carried:
 
 
 def marked(extra: Extra, protocol: str, opaque: frozenset[str], server: str) -> Extra:
-    """With the name of the server, if something of `extra` is opaque."""
+    """Returns `extra` with the name of the server added if it has opaque fields."""
     return extra if opaque.isdisjoint(fields_of(extra, protocol)) else {**extra, SERVER: server}
 
 
 def without_opaque(extra: Extra, protocol: str, opaque: frozenset[str]) -> Extra:
-    """Without the opaque fields of a protocol, and the name of their server."""
+    """Returns `extra` without the opaque fields of a protocol and without the name of their server."""
     fields = fields_of(extra, protocol)
     if opaque.isdisjoint(fields):
         return extra
-    kept = {key: value for key, value in fields.items() if key not in opaque}
+    remaining = {key: value for key, value in fields.items() if key not in opaque}
     rest = {key: value for key, value in extra.items() if key not in (protocol, SERVER)}
-    return ({**rest, protocol: kept} if kept else rest) or EMPTY
+    return ({**rest, protocol: remaining} if remaining else rest) or EMPTY
 
 
 # --- on the way in --------------------------------------------------------------------------------------------------
 
 Open = Callable[[str], tuple[Carried, str] | None]
-"""Opens a sealed text: its content and its server; None if it was not made here for this client and route."""
+"""Function that opens a sealed text: returns its content and its server, or None if it was not made by this gateway for
+this client and route."""
 
 
 def opened(messages: tuple[Message, ...], open_sealed: Open) -> tuple[Message, ...]:
-    """The messages with what their sealed texts hold in the place of these. What cannot be opened is left out; the text
-    that stands beside stays."""
+    """Returns the messages with sealed texts replaced by their content. Sealed texts that cannot be opened are dropped;
+    visible text beside them stays."""
     out: list[Message] = []
     for message in messages:
         if not any(_is_sealed(part) for part in message.parts):
@@ -95,28 +96,28 @@ def _is_sealed(part: Part) -> bool:
 
 
 def _opened(parts: Iterable[Part], open_sealed: Open) -> Iterator[Part]:
-    said = False  # the item that goes on was opened as a whole
+    opened_whole = False  # True while further parts of an item that was opened as a whole follow
     for part in parts:
-        if said and isinstance(part, Reasoning) and _continues(part):
+        if opened_whole and isinstance(part, Reasoning) and _continues(part):
             continue
-        said = False
+        opened_whole = False
         if not _is_sealed(part):
             yield part
             continue
         assert isinstance(part, Reasoning | ToolUse)
-        found = [one for value in sealed_in(part.extra) if (one := open_sealed(value)) is not None]
+        contents = [one for value in sealed_in(part.extra) if (one := open_sealed(value)) is not None]
         if isinstance(part, ToolUse):
             extra = _unsealed(part.extra)
-            for carried, server in found:
+            for carried, server in contents:
                 extra = merged(extra, {carried.protocol: carried.fields, SERVER: server})
             yield replace(part, extra=extra)
             continue
-        for carried, server in found:
-            said = said or carried.text is not None
+        for carried, server in contents:
+            opened_whole = opened_whole or carried.text is not None
             text = "" if carried.of_call else part.text if carried.text is None else carried.text
             if text or carried.fields:
                 yield Reasoning(text, carried.extra(server))
-        if part.text and all(carried.of_call for carried, _ in found):
+        if part.text and all(carried.of_call for carried, _ in contents):
             yield Reasoning(part.text)
 
 
@@ -125,21 +126,22 @@ def _continues(part: Reasoning) -> bool:
 
 
 def _unsealed(extra: Extra) -> Extra:
-    """Without the fields that hold a sealed text."""
-    kept: dict[str, Any] = {}
+    """Returns `extra` without the fields that hold a sealed text."""
+    remaining: dict[str, Any] = {}
     for protocol, fields in extra.items():
         if isinstance(fields, Mapping):
             fields = {key: value for key, value in fields.items() if not sealed_in(value)}
         if fields:
-            kept[protocol] = fields
-    return kept or EMPTY
+            remaining[protocol] = fields
+    return remaining or EMPTY
 
 
 # --- to a server ----------------------------------------------------------------------------------------------------
 
 
 def for_server(messages: tuple[Message, ...], server: str) -> tuple[Message, ...]:
-    """The messages without what only another server understands, and with what this one said of calls beside these."""
+    """Returns the messages for `server`: without opaque fields of other servers, and with its own fields of calls moved
+    from the reasoning to the calls."""
     out: list[Message] = []
     for message in messages:
         if not any(_is_to_fit(part, server) for part in message.parts):

@@ -1,4 +1,4 @@
-"""What OpenAI's protocols share, whatever they ask for: keys, errors, the list of models, a tool in an example."""
+"""Shared parts of OpenAI's protocols: keys, errors, the list of models, an example tool."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ TOOL: Final[Mapping[str, Any]] = {
     "description": "Looks.",
     "parameters": PARAMETERS,
 }
-"""That of `ClientSide.example`."""
+"""The tool of `ClientSide.example`."""
 
 TIME_HEADER: Final = "openai-processing-ms"
-"""See `ClientSide.time_header`."""
+"""Response header with the milliseconds between request and answer."""
 
 _KNOWN_CODES: Final = overflow.CODES | {"model_not_found"}
 
 
 def headers(api_key: str | None) -> dict[str, str]:
-    """See `ServerSide.headers`."""
+    """Returns the request headers with the key as a bearer token; see `ServerSide.headers`."""
     return {"Authorization": f"Bearer {api_key}"} if api_key else {}
 
 
 def write_error(error: GatewayError) -> bytes:
-    """The error envelope (R13.1). The request id is in the headers only."""
+    """Returns OpenAI's error object as JSON (R13.1). The request id is in the headers only."""
     return dump(error.envelope())
 
 
 def read_refusal(body: bytes) -> tuple[str, str | None]:
-    """See `ServerSide.read_refusal`: OpenAI's envelope, `{"error": "..."}`, `{"message": ...}`, `{"detail": ...}`, or
-    short plain text."""
+    """Returns the message and the code of an error body (see `ServerSide.read_refusal`): OpenAI's error object,
+    `{"error": "..."}`, `{"message": ...}`, `{"detail": ...}`, or short plain text."""
     try:
         parsed: Any = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -64,7 +64,7 @@ def read_refusal(body: bytes) -> tuple[str, str | None]:
 
 
 def write_limits(allowances: Sequence[Allowance]) -> dict[str, str]:
-    """See `ClientSide.write_limits`."""
+    """Returns OpenAI's `x-ratelimit-*` headers; see `ClientSide.write_limits`."""
     return {
         f"x-ratelimit-{what}-{allowance.kind}": value
         for allowance in allowances
@@ -77,7 +77,7 @@ def write_limits(allowances: Sequence[Allowance]) -> dict[str, str]:
 
 
 def duration(seconds: float) -> str:
-    """A time as OpenAI writes it: `0s`, `6ms`, `1.5s`, `6m0s`, `1h0m0s`. Rounded up to milliseconds."""
+    """Returns a time in OpenAI's form: `0s`, `6ms`, `1.5s`, `6m0s`, `1h0m0s`. Rounded up to milliseconds."""
     ms = math.ceil(seconds * 1000 - 1e-6)
     if ms < 1000:
         return f"{ms}ms" if ms > 0 else "0s"
@@ -88,20 +88,20 @@ def duration(seconds: float) -> str:
 
 
 def write_models(models: Sequence[ListedModel], *, for_codex: bool) -> bytes:
-    """See `ClientSide.write_models`. Codex needs a list `models`; an entry would have to hold the system prompt with
-    which Codex replaces its own, so the list is empty, and Codex keeps what it knows."""
+    """Returns the list of models; see `ClientSide.write_models`. Codex needs a list `models`, whose entries would
+    replace Codex's own system prompt, so the list is empty and Codex uses its defaults."""
     listed: dict[str, object] = {"object": "list", "data": [_model(model) for model in models]}
     return orjson.dumps(listed | {"models": []} if for_codex else listed)
 
 
 def write_model(model: ListedModel) -> bytes:
-    """See `ClientSide.write_model`."""
+    """Returns the object of one model."""
     return orjson.dumps(_model(model))
 
 
 def _model(model: ListedModel) -> dict[str, object]:
-    """OpenAI's fields; beside them the length of the context as vLLM and as OpenRouter call it, and abilities. Tools
-    are there with any model: that is what the gateway is for."""
+    """Returns OpenAI's fields, the context length under the names of vLLM and OpenRouter, and capabilities. `tools` is
+    always true, because the gateway adds them to every model."""
     written: dict[str, object] = {"id": model.name, "object": "model", "created": model.created, "owned_by": "toolwire"}
     if model.context is not None:
         written |= {"context_length": model.context, "max_model_len": model.context}

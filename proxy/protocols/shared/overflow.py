@@ -1,7 +1,8 @@
-"""Context overflow: how servers say that a prompt does not fit the model's context, and how many tokens they name.
+"""Context overflow: detects a server's message that the prompt does not fit the model's context, and reads the token
+counts in it.
 
 Servers share neither a code nor a sentence. `is_overflow` looks for the words that vLLM, llama.cpp, SGLang, TGI, LM
-Studio, Ollama and the hosted services use; `read_overflow` gives each number in the sentence its role by the words
+Studio, Ollama and the hosted services use; `read_overflow` assigns each number in the sentence a role by the words
 beside it. Clients need the result in the words of their own protocol: Claude Code compacts a conversation only if it
 reads Anthropic's sentence, and takes the counts from it (R28.6).
 """
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 MAX_CHARS: Final = 2_000
-"""The part of a message that is searched."""
+"""Length of the part of a message that is searched."""
 
 CODES: Final = frozenset({"context_length_exceeded", "exceed_context_size_error", "model_context_window_exceeded"})
 """Codes and types of errors that servers use for an overflow."""
@@ -50,8 +51,8 @@ _OTHER_UNIT: Final = re.compile(r"^ (?:characters|messages;|bytes|draft)", re.IG
 
 @dataclass(frozen=True, slots=True)
 class Overflow:
-    """Token counts of a request that does not fit: those of the prompt, those reserved for the output (0 if the server
-    names none), and the size of the context window."""
+    """Token counts of a request that does not fit: the prompt's, those reserved for the output (0 if the server names
+    none), and the size of the context window."""
 
     prompt: int
     output: int
@@ -70,9 +71,9 @@ def read_overflow(text: str) -> Overflow | None:
     window: int | None = None
     prompt = output = 0
     totals: list[int] = []
-    for found in _NUMBER.finditer(text):
-        before, after = text[max(0, found.start() - 60) : found.start()], text[found.end() : found.end() + 30]
-        count = int(found[0].replace(",", ""))
+    for match in _NUMBER.finditer(text):
+        before, after = text[max(0, match.start() - 60) : match.start()], text[match.end() : match.end() + 30]
+        count = int(match[0].replace(",", ""))
         if _OTHER_UNIT.match(after):
             continue
         if _OUTPUT.match(after) or _OUTPUT_BEFORE.search(before):

@@ -1,9 +1,9 @@
-"""What passes as it is: requests at paths of which the gateway knows no more than which model they are for, and whether
-a stream is asked for (R24.3).
+"""Passed-through requests: paths of which the gateway reads only the model's name and whether a stream is requested
+(R24.3).
 
-Both halves of a protocol for each path, so that a request goes the way of any other: keys, limits, routes, servers,
-retries, errors. There are no messages in it and nothing is made of an answer but counts of tokens, and the text of a
-stream in the form of `/completions`. So neither is ever written: bytes pass.
+A passed path is both halves of a protocol, so its requests use keys, limits, routes, servers, retries and errors like
+all others. It has no messages, and of an answer only token counts, and the text of a stream in the form of
+`/completions`, are read. Requests and answers are never written: the bytes are passed through.
 """
 
 from __future__ import annotations
@@ -13,21 +13,22 @@ from typing import Any, Final, NoReturn
 
 from toolwire.errors import GatewayError
 from toolwire.model import ModelReply, ModelRequest, Origin, ReplyChoice, Sampling
-from toolwire.protocols.base import ClientSide, ListedModel, ServerSide, StreamReader, StreamWriter, WriteOptions
-from toolwire.protocols.chat.protocol import DONE, is_done, missing_end, says_nothing
+from toolwire.protocols.base import ClientSide, ListedModel, ServerSide
+from toolwire.protocols.chat.protocol import DONE, is_done, is_empty_frame, missing_end
 from toolwire.protocols.chat.reader import ChatReader
 from toolwire.protocols.chat.reply import read_error, read_usage
 from toolwire.protocols.chat.writer import ChatWriter
 from toolwire.protocols.shared import openai
-from toolwire.protocols.shared.noise import Note, in_any, of_frame, unnoted
+from toolwire.protocols.shared.noise import Note, ignore_note, in_any, of_frame
 from toolwire.protocols.shared.numbers import MAX_CHOICES
 from toolwire.protocols.shared.wire import read_body
+from toolwire.protocols.streams import StreamReader, StreamWriter, WriteOptions
 
 VERSION: Final = "/v1"
 
 
 class PassedProtocol(ClientSide, ServerSide):
-    """That of one path, as the configuration names it: `/v1/embeddings` is below the base URL of a server's API,
+    """The protocol of one path that the configuration names: `/v1/embeddings` is below the base URL of a server's API,
     `/tokenize` beside it."""
 
     content_type = "text/event-stream"
@@ -44,7 +45,7 @@ class PassedProtocol(ClientSide, ServerSide):
     # --- towards clients --------------------------------------------------------------------------------------------
 
     def read_request(self, body: Mapping[str, Any], raw: bytes) -> ModelRequest:
-        """The model and what limits need to know; the rest stays in `raw`."""
+        """Returns the model and the fields that limits need; the rest stays in `raw`."""
         most, several = body.get("max_tokens"), body.get("n")
         return ModelRequest(
             body["model"],
@@ -58,29 +59,29 @@ class PassedProtocol(ClientSide, ServerSide):
         )
 
     def write_error(self, error: GatewayError, request_id: str) -> bytes:
-        """OpenAI's envelope."""
+        """Returns OpenAI's error object."""
         return openai.write_error(error)
 
     def write_models(self, models: Sequence[ListedModel], *, for_codex: bool = False) -> bytes:
-        """OpenAI's list."""
+        """Returns OpenAI's list of models."""
         return openai.write_models(models, for_codex=for_codex)
 
     def write_model(self, model: ListedModel) -> bytes:
-        """OpenAI's model."""
+        """Returns OpenAI's object of a model."""
         return openai.write_model(model)
 
     # --- towards servers --------------------------------------------------------------------------------------------
 
     def headers(self, api_key: str | None) -> Mapping[str, str]:
-        """Those of the server's own protocol are sent."""
+        """Returns no headers; those of the server's own protocol are sent."""
         return {}
 
     def write_request(self, request: ModelRequest) -> NoReturn:
-        """It passes as it is."""
+        """Never called: the bytes are passed through."""
         raise NotImplementedError
 
-    def read_reply(self, body: bytes, *, choices: int = MAX_CHOICES, note: Note = unnoted) -> ModelReply:
-        """The tokens that it has counted. Raises `BackendFault`, or the error that the body holds."""
+    def read_reply(self, body: bytes, *, choices: int = MAX_CHOICES, note: Note = ignore_note) -> ModelReply:
+        """Returns a reply with only the token counts. Raises `BackendFault`, or the error that the body holds."""
         answer = read_body(body)
         error = read_error(answer) if isinstance(answer, dict) else None
         if error is not None:
@@ -88,34 +89,34 @@ class PassedProtocol(ClientSide, ServerSide):
         usage = read_usage(answer.get("usage")) if isinstance(answer, dict) else None
         return ModelReply("", "", 0, (ReplyChoice(()),), usage)
 
-    def reader(self, *, frame_bytes: int, choices: int = MAX_CHOICES, note: Note = unnoted) -> StreamReader:
-        """Reads a stream in the form of `/completions`."""
+    def reader(self, *, frame_bytes: int, choices: int = MAX_CHOICES, note: Note = ignore_note) -> StreamReader:
+        """Returns a reader of streams in the form of `/completions`."""
         return ChatReader(frame_bytes, choices, note)
 
     def writer(self, options: WriteOptions) -> StreamWriter:
-        """Writes the error with which a stream ends."""
+        """Returns a writer for the error at the end of a stream."""
         return ChatWriter(options)
 
     def write_reply(self, reply: ModelReply, options: WriteOptions) -> NoReturn:
-        """It passes as it is."""
+        """Never called: the bytes are passed through."""
         raise NotImplementedError
 
-    def says_nothing(self, name: str | None, data: bytes) -> bool:
-        """Empty text."""
-        return self.left_out(name, data) is not None or says_nothing(name, data)
+    def is_empty_frame(self, name: str | None, data: bytes) -> bool:
+        """True for noise and frames with empty text."""
+        return self.left_out(name, data) is not None or is_empty_frame(name, data)
 
     def left_out(self, name: str | None, data: bytes) -> str | None:
-        """See `ServerSide.left_out`."""
+        """Returns the kind of noise of a frame, or None; see `ServerSide.left_out`."""
         return of_frame(in_any, name, data)
 
     def is_end(self, name: str | None, data: bytes) -> bool:
-        """`[DONE]`."""
+        """True for `[DONE]`."""
         return is_done(data)
 
     def missing_end(self, tail: bytes) -> bytes | None:
-        """Some servers leave out `[DONE]`."""
+        """Returns the missing `[DONE]` of a complete stream, which some servers leave out."""
         return missing_end(tail)
 
     def read_refusal(self, body: bytes) -> tuple[str, str | None]:
-        """OpenAI's error envelope, and what servers write in its place."""
+        """Returns message and code of OpenAI's error object, or of the forms that other servers use."""
         return openai.read_refusal(body)

@@ -1,8 +1,7 @@
-"""The shape of a request body, checked by a compiled JSON Schema, with errors in the words of `toolwire.errors`
-(R13.3).
+"""Validation of request bodies by compiled JSON Schemas, with errors in the words of `toolwire.errors` (R13.3).
 
-Two engines read each schema. `jsonschema-rs` says whether a body fits. `fastjsonschema` names the first mistake of one
-that does not, and takes a hundred times as long. Law: for every JSON value both say the same
+Two engines read each schema. `jsonschema-rs` decides whether a body fits. `fastjsonschema` finds the first mistake in a
+body that does not fit, and takes a hundred times as long. Law: both agree for every JSON value
 (`tests/protocols/test_request_schema.py`; docs/adr/0063).
 
 Only the gateway's own schemas (`schemas/*.json`) are compiled here; `toolwire.schemas.schema` compiles those that
@@ -23,10 +22,10 @@ import orjson
 from toolwire.errors import ClientFault, quote
 
 LARGE_BYTES: Final = 64 * 1024
-"""A longer body is checked in pieces, between which other threads have their turn: the engine holds the interpreter
-lock, up to 60 ms for a body of 100,000 values."""
+"""Longer bodies are checked in pieces, so that other threads can run in between: the engine holds the interpreter lock,
+up to 60 ms for a body of 100,000 values."""
 PIECE_ITEMS: Final = 5_000
-"""Entries of a list in one piece; more than any `maxItems` of a field."""
+"""Items of a list in one piece; more than any `maxItems` of a field."""
 
 _ARTICLES = {
     "object": "an object",
@@ -42,8 +41,8 @@ _ARTICLES = {
 class RequestSchema:
     """Checks bodies against `schemas/<name>.json`.
 
-    `code_of` may replace the code of an error by the word that the protocol has for its path; it gets the path and the
-    general code. A schema is compiled on first use, once in a process (about 30 ms).
+    `code_of` takes a path and the general error code and returns the protocol's code for that path. A schema is
+    compiled on first use, once in a process (about 30 ms).
     """
 
     def __init__(self, name: str, code_of: Callable[[str, str], str]) -> None:
@@ -52,18 +51,18 @@ class RequestSchema:
 
     @property
     def properties(self) -> Collection[str]:
-        """The fields that the schema knows."""
+        """The fields in the schema."""
         return frozenset(_schema(self._name)["properties"])
 
     def check(self, body: Mapping[str, Any], size: int = 0) -> None:
-        """Raise `ClientFault` for the first thing in `body` that has the wrong shape. The body is not changed. `size`:
-        about how many bytes its JSON has."""
+        """Raises `ClientFault` for the first mistake in `body`. Does not change the body. `size` is the approximate
+        number of bytes of its JSON."""
         is_valid, validate = _compiled(self._name)
         try:
             if is_valid(body) if size <= LARGE_BYTES else all(map(is_valid, _pieces(body))):
                 return
         except ValueError:
-            pass  # a Python value that no JSON text has: fastjsonschema knows subclasses
+            pass  # not plain JSON values, such as subclasses, which fastjsonschema accepts
         try:
             validate(body if isinstance(body, dict) else dict(body))
         except fastjsonschema.JsonSchemaValueException as error:
@@ -82,7 +81,7 @@ class RequestSchema:
         return ClientFault(message, code=self._code_of(param, code), param=param)
 
     def missing(self, param: str) -> ClientFault:
-        """The error for a field that must be there and is not, or is null."""
+        """Returns the error for a required field that is absent or null."""
         code = self._code_of(param, "missing_required_parameter")
         return ClientFault(f"Missing required parameter: '{param}'.", code=code, param=param)
 
@@ -93,15 +92,15 @@ def _schema(name: str) -> dict[str, Any]:
     return schema
 
 
-@cache  # what pure functions make of it
+@cache  # made by pure functions
 def _compiled(name: str) -> tuple[Callable[[Any], bool], Callable[[Any], Any]]:
-    """The test whether a body fits, and the function that raises for one that does not."""
+    """Returns the function that checks whether a body fits, and the function that raises if it does not."""
     schema = _schema(name)
     return jsonschema_rs.Draft7Validator(schema).is_valid, fastjsonschema.compile(schema, use_default=False)
 
 
 def _pieces(body: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Bodies with pieces of the long lists in the fields of `body`, which all fit if and only if `body` fits."""
+    """Yields bodies with pieces of the long lists of `body`; all of them fit if and only if `body` fits."""
     long = [name for name, value in body.items() if isinstance(value, list) and len(value) > PIECE_ITEMS]
     first = {**body, **{name: body[name][:PIECE_ITEMS] for name in long}}
     yield first

@@ -1,12 +1,12 @@
-"""Servers of tools that a client names in its request, so that the gateway asks them for the client (R26.2): what every
-protocol that can say such a thing says of them, and what is asked of the protocol.
+"""Tool servers: MCP servers that a client names in its request and that the gateway calls for it (R26.2). Values shared
+by all protocols with such requests, and the interface of those protocols.
 
 Rules:
 
-1. Calls are part of the answer: the client sees each with its result, or is asked whether it may be run at all. So the
-   client gives them back with its history, and the gateway keeps nothing of them.
-2. What lets the gateway in there (`ToolServer.headers`) is for that server alone. It stands in no event, no message, no
-   log and no store.
+1. Calls are part of the answer: the client gets each with its result, or is asked for approval. The client sends them
+   back with its history, so the gateway stores nothing.
+2. Credentials (`ToolServer.headers`) are for that server alone. They never occur in an event, a message, a log or a
+   store.
 """
 
 from __future__ import annotations
@@ -16,62 +16,61 @@ from dataclasses import field
 from typing import Any, Final, Protocol
 
 from toolwire.events import Event
-from toolwire.model import Message, ModelRequest, Opaque, ToolChoice, ToolSpec, ToolUse, dataclass
+from toolwire.model import Message, ModelRequest, OpaquePart, ToolChoice, ToolSpec, ToolUse, dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class ToolFilter:
-    """Some of a server's tools: those with these `names`, and those that say they only read, or that do not. None: all
-    of them."""
+class ServerToolFilter:
+    """Selects tools of a server: by `names`, and by whether they are read-only. None selects all."""
 
     names: frozenset[str] | None = None
     read_only: bool | None = None
 
-    def fits(self, name: str, reads: bool) -> bool:
-        """Whether the tool `name` is meant, which only `reads` or not."""
-        return (self.names is None or name in self.names) and (self.read_only is None or self.read_only is reads)
+    def selects(self, name: str, read_only: bool) -> bool:
+        """Returns True if the filter selects the tool `name`; `read_only` tells whether it is read-only."""
+        return (self.names is None or name in self.names) and (self.read_only is None or self.read_only is read_only)
 
 
-ALL_TOOLS: Final = ToolFilter()
+ALL_TOOLS: Final = ServerToolFilter()
 
 
 @dataclass(frozen=True, slots=True)
 class ServedTool:
-    """A tool of a server that is offered: as `spec`, whose namespace is the server's label. `name` is the server's own
-    for it, which the client gets to see; `reads`: it says of itself that it only reads, which may be wrong."""
+    """A tool of a tool server that is on offer as `spec`, whose namespace is the server's label. `name` is the server's
+    own name for it, which the client gets. `read_only` is the server's claim that the tool is read-only."""
 
     name: str
     spec: ToolSpec
-    reads: bool = False
+    read_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ToolServer:
-    """A server of tools that a client names. `label` is the client's name for it, unique in the request, `description`
-    what the client says of it, `allowed` which of its tools are offered. `headers` go with every request to it.
-    `always` and `never`: which calls the client has to approve before they are run; `always` counts where both fit, and
-    a tool of which neither speaks has to be approved. `param` is its place in the request: `tools[0]`."""
+    """A tool server in a request. `label` is the client's name for it, unique in the request, `description` the
+    client's text about it, `allowed` selects the tools on offer. `headers` are sent with every request to it. `always`
+    and `never` select the calls that need the client's approval: `always` wins where both match, and calls that match
+    neither need approval. `param` is the server's place in the request: `tools[0]`."""
 
     label: str
     url: str
     param: str
     description: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
-    allowed: ToolFilter = ALL_TOOLS
-    always: ToolFilter | None = None
-    never: ToolFilter | None = None
+    allowed: ServerToolFilter = ALL_TOOLS
+    always: ServerToolFilter | None = None
+    never: ServerToolFilter | None = None
 
-    def asks(self, name: str, reads: bool) -> bool:
-        """Whether the client has to approve a call of the tool `name`, which only `reads` or not."""
-        if self.always is not None and self.always.fits(name, reads):
+    def needs_approval(self, name: str, read_only: bool) -> bool:
+        """Returns True if a call of the tool `name` needs the client's approval; `read_only` tells whether it is
+        read-only."""
+        if self.always is not None and self.always.selects(name, read_only):
             return True
-        return self.never is None or not self.never.fits(name, reads)
+        return self.never is None or not self.never.selects(name, read_only)
 
 
 @dataclass(frozen=True, slots=True)
 class Approved:
-    """A call that the client has approved and that was not run yet. `request_id` is the id under which it was asked
-    for."""
+    """A call that the client has approved and that has not run yet. `request_id` is the id of the approval request."""
 
     use: ToolUse
     request_id: str
@@ -79,8 +78,8 @@ class Approved:
 
 @dataclass(frozen=True, slots=True)
 class ServedHistory:
-    """A conversation in which earlier calls are calls with their results, as for any model (R5.7, R5.8). `listed` are
-    the labels of servers whose tools the client has been shown."""
+    """A conversation with earlier server calls and results as ordinary calls and results (R5.7, R5.8). `listed` are the
+    labels of servers whose tools the client already got."""
 
     messages: tuple[Message, ...]
     approved: tuple[Approved, ...] = ()
@@ -88,39 +87,38 @@ class ServedHistory:
 
 
 class ServedForm(Protocol):
-    """How a protocol names servers of tools, and shows what becomes of their calls. `body` is a client's parsed JSON.
-    A call has the server's label as its `namespace`, and the server's own name for the tool."""
+    """Interface of a protocol with tool servers: reads them from requests and writes their calls. `body` is a client's
+    parsed JSON. A call has the server's label as its `namespace`, and the server's own name for the tool."""
 
     def servers(self, body: Mapping[str, Any]) -> Sequence[ToolServer]:
-        """The servers that a request names and that the gateway can ask. Raises `ClientFault` for one that is not
-        said well."""
+        """Returns the servers in a request that the gateway can call. Raises `ClientFault` for one with wrong
+        fields."""
 
     def others(self, tools: Sequence[ToolSpec]) -> Sequence[ToolSpec]:
-        """The tools of a request without those that stand for such servers."""
+        """Returns the tools of a request without those that stand for such servers."""
 
     def choice(
         self, body: Mapping[str, Any], request: ModelRequest, served: Sequence[ServedTool]
     ) -> tuple[ToolChoice, Sequence[ServedTool]]:
-        """What a request says of which tools may or must be called, where `served` are the tools of its servers and
-        `request` has all others; and those of `served` that it names by that. Raises `ClientFault`
-        `invalid_tool_choice` for one that is not there."""
+        """Returns the request's tool choice, and the tools among `served` (the servers' tools) that it names; `request`
+        has all other tools. Raises `ClientFault` `invalid_tool_choice` for an unknown tool."""
 
     def history(self, body: Mapping[str, Any], messages: tuple[Message, ...]) -> ServedHistory:
-        """What `messages` say in the words of this protocol, in the words of the model. Raises `ClientFault` where the
-        request answers what was never asked."""
+        """Returns `messages` with this protocol's items for server calls converted to ordinary calls and results.
+        Raises `ClientFault` for an answer to an approval that was never requested."""
 
-    def reads(self, part: Opaque) -> bool:
-        """Whether a part of a conversation is one of those that `history` puts in the words of the model."""
+    def is_server_item(self, part: OpaquePart) -> bool:
+        """True if `history` converts this part."""
 
     def listed(self, label: str, tools: Sequence[ServedTool], error: str | None) -> Event:
-        """Shows the tools of a server, or why it lists none."""
+        """Returns the event that shows the tools of a server, or the error why it lists none."""
 
     def began(self, use: ToolUse, request_id: str | None) -> Event:
-        """Shows that a call is being run now; `ran` follows before anything else is shown. `request_id` is that of an
-        approval."""
+        """Returns the event that shows a call that is running now; the event of `ran` follows directly. `request_id` is
+        that of an approval."""
 
     def ran(self, use: ToolUse, text: str, failed: bool, request_id: str | None) -> Event:
-        """Shows a call with its result."""
+        """Returns the event that shows a call with its result."""
 
-    def asks(self, use: ToolUse) -> Event:
-        """Shows a call that is run only if the client approves it."""
+    def approval_request(self, use: ToolUse) -> Event:
+        """Returns the event that needs_approval the client to approve a call."""

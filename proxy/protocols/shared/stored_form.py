@@ -1,15 +1,15 @@
-"""The form in which messages and turns are kept: JSON that comes back as the same values.
+"""The stored form of messages and turns: JSON that is read back as the same values.
 
 Rules:
 
-1. A message is written part by part, each with all that the model holds of it, whatever protocol it came from
-   (docs/adr/0029). What has its default value is left out. Reading gives equal values, and writing those the same
-   bytes; only half a character is U+FFFD, as the client saw it, and a tuple inside of an `extra` or a payload is a
-   list.
-2. A turn says in which form it is (`FORM`), and only that form is read. Whoever changes what is written raises the
-   number and the files in `tests/store/kept/`.
-3. Nothing is passed over: what this version does not know (another form, a kind of part, a field) is `UnknownForm`,
-   since a conversation that goes on without it would be another one.
+1. A message is written part by part, each with all its fields, whatever protocol it came from (docs/adr/0029). Fields
+   with their default value are left out. Reading gives equal values, and writing those gives the same bytes, with two
+   exceptions: half a character becomes U+FFFD, as the client got it, and a tuple inside an `extra` or a payload becomes
+   a list.
+2. A turn names its form (`FORM`), and only that form is read. A change of what is written raises the number and changes
+   the files in `tests/store/kept/`.
+3. Unknown content (another form, kind of part or field) raises `UnknownForm`, because leaving it out would change the
+   conversation.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeVar
 
-from toolwire.model import Attempt, Image, Message, Opaque, Part, Reasoning, Refusal, Text, ToolResult, ToolUse
-from toolwire.protocols.responses.turns import read_said
-from toolwire.protocols.shared.turn import Turn
+from toolwire.model import Attempt, Image, Message, OpaquePart, Part, Reasoning, Refusal, Text, ToolResult, ToolUse
+from toolwire.protocols.responses.turns import read_stored_turn
+from toolwire.protocols.shared.turn import StoredTurn
 
 T = TypeVar("T")
 
 FORM: Final = 4
 _TO_DO: Final = "empty the store, or run the version that wrote it"
-_UNKNOWN: Final = f"a kept response holds what this version of the gateway does not know: {_TO_DO}"
+_UNKNOWN: Final = f"a stored response has content that this version of the gateway does not know: {_TO_DO}"
 
 _KINDS: Final[Mapping[str, type[Part]]] = {
     "text": Text,
@@ -36,70 +36,71 @@ _KINDS: Final[Mapping[str, type[Part]]] = {
     "reasoning": Reasoning,
     "call": ToolUse,
     "result": ToolResult,
-    "opaque": Opaque,
+    "opaque": OpaquePart,
 }
-"""The parts of a message by the `type` that they are kept with."""
+"""Classes of a message's parts by their stored `type`."""
 
 
 class UnknownForm(ValueError):
-    """What is kept is of another version of the gateway. The message says nothing of what it holds."""
+    """Stored data was written by another version of the gateway. The message quotes none of it."""
 
 
 def _fields(kind: type[Any]) -> tuple[tuple[str, Any], ...]:
-    """Names of a dataclass, and the value at which each is left out."""
+    """Returns the names of a dataclass's fields with their defaults."""
     return tuple((field.name, field.default) for field in dataclasses.fields(kind))
 
 
 _Fields = tuple[tuple[str, Any], ...]
 _MESSAGE: Final = _fields(Message)
 _MESSAGES: Final = ("input", "output", "rounds")
-_TURN: Final = tuple(field for field in _fields(Turn) if field[0] not in ("said", "size"))
+_TURN: Final = tuple(field for field in _fields(StoredTurn) if field[0] not in ("said", "size"))
 _PARTS: Final = {kind: (name, _fields(kind)) for name, kind in _KINDS.items()}
 
 
 def write_messages(messages: Iterable[Message]) -> list[dict[str, Any]]:
-    """The messages as JSON objects."""
+    """Returns the messages as JSON objects."""
     return [
         {"role": message.role, "parts": [_write_part(part) for part in message.parts]}
-        if message.name is None and not message.extra  # most of them
+        if message.name is None and not message.extra  # most messages
         else _write(message, {}, _MESSAGE)
         for message in messages
     ]
 
 
-def read_messages(kept: Iterable[Mapping[str, Any]]) -> tuple[Message, ...]:
-    """The messages that `write_messages` wrote. Raises `UnknownForm`; `KeyError` or `TypeError` for what it never
-    wrote."""
+def read_messages(stored: Iterable[Mapping[str, Any]]) -> tuple[Message, ...]:
+    """Returns the messages that `write_messages` wrote. Raises `UnknownForm`; `KeyError` or `TypeError` for anything
+    else."""
     return tuple(
         [
             Message(message["role"], tuple([_read_part(part) for part in message["parts"]]))
-            if len(message) == 2  # most of them
+            if len(message) == 2  # most messages
             else _read(Message, dict(message))
-            for message in kept
+            for message in stored
         ]
     )
 
 
-def write_turn(turn: Turn) -> dict[str, Any]:
-    """The turn as a JSON object, but for what is `said`: that is JSON already."""
+def write_turn(turn: StoredTurn) -> dict[str, Any]:
+    """Returns the turn as a JSON object, without `said`, which is JSON already."""
     return _write(turn, {"form": FORM}, _TURN)
 
 
-def read_turn(kept: Mapping[str, Any]) -> Turn:
-    """The turn in what this version wrote, `said` included. Raises as `read_messages`."""
-    values = dict(kept)
+def read_turn(stored: Mapping[str, Any]) -> StoredTurn:
+    """Returns the turn in an object that this version wrote, `said` included. Raises `UnknownForm`; `KeyError` or
+    `TypeError` for anything that `write_turn` did not write."""
+    values = dict(stored)
     form = values.pop("form")
     if form != FORM:
         raise UnknownForm(
-            f"a kept response has form {form:d}, and this version of the gateway reads {FORM} only: {_TO_DO}"
+            f"a stored response has form {form:d}, and this version of the gateway reads only form {FORM}: {_TO_DO}"
         )
     for name in _MESSAGES:
         values[name] = read_messages(values.get(name, ()))
     values["ancestors"] = tuple(values.get("ancestors", ()))
     if "said" in values:
-        asked, answered = read_said(values["said"])
+        asked, answered = read_stored_turn(values["said"])
         values["input"], values["output"] = values["input"] or asked, values["output"] or answered
-    return _read(Turn, values)
+    return _read(StoredTurn, values)
 
 
 def _write(value: Any, written: dict[str, Any], fields: _Fields) -> dict[str, Any]:
@@ -116,7 +117,7 @@ def _write(value: Any, written: dict[str, Any], fields: _Fields) -> dict[str, An
 
 
 def _write_part(part: Part) -> dict[str, Any]:
-    if type(part) is Text and not part.extra:  # most of them
+    if type(part) is Text and not part.extra:  # most parts
         return {"type": "text", "text": part.text}
     name, fields = _PARTS[type(part)]
     return _write(part, {"type": name}, fields)
@@ -133,10 +134,10 @@ def _read(kind: type[T], values: dict[str, Any]) -> T:
         raise
 
 
-def _read_part(kept: Mapping[str, Any]) -> Part:
-    if len(kept) == 2 and kept["type"] == "text":  # most of them
-        return Text(kept["text"])
-    values = dict(kept)
+def _read_part(stored: Mapping[str, Any]) -> Part:
+    if len(stored) == 2 and stored["type"] == "text":  # most parts
+        return Text(stored["text"])
+    values = dict(stored)
     kind = _KINDS.get(values.pop("type"))
     if kind is None:
         raise UnknownForm(_UNKNOWN)

@@ -1,12 +1,13 @@
-"""By which names a tool is known: one on offer, a call, and what else of the wire stands for a tool or a call.
+"""All names by which a tool is known: on offer, in a call, and in other wire objects that stand for a tool or a call.
 
 Rules:
 
-1. A tool of a group (a `namespace` of Responses, the label of a tool server) is known by its name, and with its group.
-2. A hosted tool, and one that the client runs and sent by its type, is known by its type too, with and without the
-   version in it, whatever else the client calls it.
-3. A hosted tool that stands for a server of tools (`mcp`, `mcp_toolset`) brings tools that are known only if the client
-   lists them.
+1. A tool of a group (a `namespace` of Responses, the label of a tool server) is known by its name, and by its name with
+   the group.
+2. A hosted tool, and a tool that the client runs and sent by its type, is known by its type too, with and without the
+   version in it, whatever name the client gives it.
+3. A hosted tool that stands for a tool server (`mcp`, `mcp_toolset`) brings tools whose names are known only if the
+   client lists them.
 """
 
 from __future__ import annotations
@@ -20,25 +21,25 @@ from toolwire.model import EMPTY, ToolSpec, ToolUse
 from toolwire.protocols.shared.client_tools import is_client_tool
 
 Names = tuple[str, ...]
-"""All names by which one tool is known."""
+"""All names of one tool."""
 
 SERVERS_FIELD: Final = "mcp_servers"
-"""The field of Messages in which a client names servers that the model's server asks."""
+"""Field of Messages with the servers that the model server calls."""
 
 OPTIONS_FIELD: Final = "web_search_options"
-"""The field of Chat that stands for the hosted tool `web_search`."""
+"""Field of Chat that stands for the hosted tool `web_search`."""
 
 _VERSION: Final = re.compile(r"(?:_preview)?(?:_\d{8}|_\d{4}[_-]\d\d[_-]\d\d)?")
 TOOL_LISTS: Final = frozenset({"additional_tools", "mcp_list_tools", "tool_search_output"})
-"""Types of items of a conversation that offer tools to the model, in `tools`."""
+"""Types of conversation items that offer tools to the model, in `tools`."""
 
 _CALL: Final = re.compile(r"(?:response\.)?(\w+)_call(?:\..*)?")
 _RUN_ELSEWHERE: Final = frozenset({"code_interpreter", "file_search", "image_generation", "mcp", "web_search"})
-"""Calls that are shown when the server runs them: nobody is asked to make them."""
+"""Calls that the server has run itself and only reports; the client does not have to make them."""
 
 
 def names_of(tool: ToolSpec | ToolUse) -> Names:
-    """The names of a tool on offer, or of a call; rules 1 and 2."""
+    """Returns the names of a tool on offer, or of a call; rules 1 and 2."""
     names = (tool.name, prompt_name(tool)) if tool.namespace is not None else (tool.name,)
     by_type = isinstance(tool, ToolSpec) and (tool.kind == "hosted" or is_client_tool(tool))
     if isinstance(tool, ToolSpec) and by_type and isinstance(kind := tool.received.get("type"), str):
@@ -47,8 +48,8 @@ def names_of(tool: ToolSpec | ToolUse) -> Names:
 
 
 def brought_by(tool: ToolSpec) -> list[Names] | None:
-    """The tools that a hosted tool brings with it: none unless it stands for a server of tools; None if it does not say
-    which (rule 3)."""
+    """Returns the names of the tools that a hosted tool brings with it: an empty list unless it stands for a tool
+    server; None if it does not list them (rule 3)."""
     received = tool.received
     match received.get("type") if tool.kind == "hosted" else None:
         case "mcp":
@@ -70,7 +71,8 @@ def brought_by(tool: ToolSpec) -> list[Names] | None:
 
 
 def brought_by_server(server: Any, tools: Iterable[ToolSpec]) -> list[Names] | None:
-    """The same of an entry of `mcp_servers`. One that has a toolset among `tools` brings nothing by itself."""
+    """Returns the names of the tools that an entry of `mcp_servers` brings, like `brought_by`. An entry with a toolset
+    among `tools` brings none itself."""
     fields = server if isinstance(server, Mapping) else EMPTY
     name, settings = fields.get("name"), fields.get("tool_configuration")
     if any(tool.received.get("mcp_server_name") == name for tool in tools if tool.kind == "hosted"):
@@ -81,8 +83,8 @@ def brought_by_server(server: Any, tools: Iterable[ToolSpec]) -> list[Names] | N
 
 
 def names_of_item(payload: Mapping[str, Any]) -> Names:
-    """The names of the tool that a client is asked to run by an item which is not modelled, or by an event of
-    one. Nothing if it asks for no call."""
+    """Returns the names of the tool that an unmodelled item, or an event of one, asks the client to run; empty if it
+    asks for no call."""
     if isinstance(item := payload.get("item"), Mapping):
         return names_of_item(item)
     kind = payload.get("type")
@@ -95,12 +97,12 @@ def names_of_item(payload: Mapping[str, Any]) -> Names:
 
 
 def is_item(payload: Mapping[str, Any]) -> bool:
-    """Whether it is an item itself, and no event that tells of one."""
+    """True if this is an item, False if it is an event about one."""
     return "item" not in payload and "." not in str(payload.get("type"))
 
 
 def _of_type(kind: str) -> Names:
-    """A type in all its spellings: `web_search_preview`, `bash_20250124`; the calls of `computer_use_preview` are
+    """Returns all spellings of a type: `web_search_preview`, `bash_20250124`; the calls of `computer_use_preview` are
     `computer_call`."""
     plain = next(kind[:at] for at in range(1, len(kind) + 1) if _VERSION.fullmatch(kind, at)) if kind else kind
     more = ("computer", "computer_use") if plain.startswith("computer") else ()

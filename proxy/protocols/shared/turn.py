@@ -1,8 +1,8 @@
-"""A turn of a conversation, as it is kept between requests (R12): what was said in it, in the model's words.
+"""A stored turn of a conversation (R12), in the form of `toolwire.model`.
 
-A protocol that has to show what was said exactly as it stood keeps it in its own words, as JSON (`said`), and whoever
-reads the turn makes the messages of it: nobody pays for them who only keeps it. The form in which all of it is written
-down is `stored_form.py`.
+A protocol that has to show input and output exactly as they were stores them in its own form, as JSON (`said`). The
+messages are made from it when a turn is read, so storing a turn does not pay for them. `stored_form.py` defines the
+stored form.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 from toolwire.model import EMPTY, Extra, Message, dataclass
 
 TurnStatus = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled", "kept"]
-"""How far the answer came. `kept`: there is none; what was said is kept for another turn
+"""Progress of the answer. `kept`: the turn has no answer; it holds input for other turns
 (`toolwire.pipeline.conversations.tool_memory`)."""
 
 RUNNING: Final = frozenset({"queued", "in_progress"})
@@ -22,17 +22,16 @@ RUNNING: Final = frozenset({"queued", "in_progress"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class StoredTurn:
     """One request and its answer.
 
-    `owner` is whose it is (a hash of the API key, empty without keys), `ancestors` are the ids of the turns before,
-    oldest first. `input` is what this request alone says, without what each request says anew (instructions); `output`
-    what the client was answered, results of the tools included that the gateway ran and showed. `rounds` are the calls
-    of tools that it ran before that and did not show, each with its results: for the model that goes on, and for no
-    client. `model` is the name that the client asked for. `created` and `expires` are Unix seconds. `said` is JSON:
-    what was said in the words of the protocol. A turn that is put need not hold messages that follow from it, one that
-    was read has them all, and there `said` is the value of that JSON. `size` is how many bytes a turn that was read
-    has in its store.
+    `owner` is a hash of the client's API key, empty without keys; `ancestors` are the ids of the earlier turns, oldest
+    first. `input` are the request's own messages, without those that each request repeats (instructions). `output` is
+    the answer that the client got, including results of server-side tools that were shown. `rounds` are server-side
+    calls before that with their results, which were not shown: only the model gets them again. `model` is the name in
+    the request. `created` and `expires` are Unix seconds. `said` is the JSON of input and output in the protocol's
+    form. A turn to be stored need not hold messages that can be made from `said`; a turn that was read holds all, and
+    its `said` is the parsed JSON. `size` is the number of bytes that a turn takes in its store.
     """
 
     id: str
@@ -51,5 +50,5 @@ class Turn:
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """All that was said, as the model is shown it again."""
+        """All messages of the turn, as the model gets them in later turns."""
         return (*self.input, *self.rounds, *self.output)

@@ -1,11 +1,11 @@
-"""JSON on the wire, for text that need not be valid Unicode.
+"""Reading and writing JSON on the wire, for text that need not be valid Unicode.
 
 A backend may split one character into two halves (`"\\ud83d"`, then `"\\ude00"`) or send bytes that are not UTF-8.
-orjson rightly refuses both; a gateway must not (R6.5). Reading therefore falls back to the standard library, which
-keeps the halves apart so that whoever joins the text joins them too; writing replaces what is still half by U+FFFD.
+orjson rejects both; a gateway must not (R6.5). Reading therefore falls back to the standard library, which keeps the
+halves apart, so code that joins the texts also joins the halves; writing replaces remaining halves by U+FFFD.
 
-Numbers that are none (NaN, infinity, what is too large for a double), which Python's own servers do write, are read as
-null: so whatever was read can be written.
+NaN, infinity and numbers too large for a double, which Python servers do write, are read as null, so that everything
+that was read can be written.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from toolwire.errors import BackendFault, quote
 from toolwire.support.bounded_json import PIECE_BYTES, BoundExceeded, Bounds, DuplicateKey, is_deep, loads
 
 PIECE_CHARS: Final = 128 * 1024
-"""Written at once by `dump_in_pieces`: 1 ms where every character has to be escaped."""
+"""Characters that `dump_in_pieces` writes at once: 1 ms if every character has to be escaped."""
 
 MAX_DEPTH: Final = 200
-"""Nesting of what a model server sends. The writer has a limit of 254."""
+"""Maximum nesting in data from a model server. The writer has a limit of 254."""
 
 MAX_VALUES: Final = 1_000_000
-"""Values in a whole answer, or one frame, of a model server. The largest useful answers say 20 probabilities for each
-of some thousand tokens."""
+"""Maximum number of values in a whole answer, or one frame, of a model server. The largest useful answers have 20
+probabilities for each of some thousand tokens."""
 
 MAX_CONTAINERS: Final = 200_000
-"""Arrays and objects among these values, at most."""
+"""Maximum number of arrays and objects among these values."""
 
 BOUNDS: Final = Bounds(MAX_VALUES, MAX_DEPTH, MAX_CONTAINERS)
 
 MAX_MESSAGE_CHARS: Final = 500
-"""A backend's error message is shortened to this many characters (R10.8)."""
+"""Maximum length of a backend's error message (R10.8)."""
 
 
 def _finite(text: str) -> float | None:
@@ -48,8 +48,8 @@ _LENIENT: Final = json.JSONDecoder(parse_float=_finite, parse_constant=lambda _:
 
 
 def load(text: bytes | str) -> Any:
-    """The value of a JSON text. Raises `ValueError` if it is none: `BoundExceeded` for one that is nested more than
-    `MAX_DEPTH` levels deep or holds more than `MAX_VALUES`."""
+    """Returns the value of a JSON text. Raises `ValueError` if it is invalid; `BoundExceeded`, a subclass, if it is
+    nested deeper than `MAX_DEPTH` or holds more than `MAX_VALUES`."""
     if len(text) > PIECE_BYTES:
         if isinstance(text, bytes):
             return loads(text, BOUNDS, _parse)
@@ -64,7 +64,8 @@ def load(text: bytes | str) -> Any:
 
 
 def read_body(body: bytes) -> Any:
-    """The value that is a server's whole answer. Raises `BackendFault` `upstream_invalid_response`."""
+    """Returns the JSON value of a server's whole answer. Raises `BackendFault` `upstream_invalid_response` if it is
+    invalid."""
     try:
         return load(body)
     except ValueError as error:
@@ -72,7 +73,8 @@ def read_body(body: bytes) -> Any:
 
 
 def read_answer(body: bytes) -> dict[str, Any]:
-    """As `read_body`, for an answer that has to be an object."""
+    """Returns the JSON object of a server's whole answer. Raises `BackendFault` `upstream_invalid_response` if it is
+    not an object."""
     value = read_body(body)
     if not isinstance(value, dict):
         raise unreadable("The model server's answer is not a JSON object", value)
@@ -80,7 +82,8 @@ def read_answer(body: bytes) -> dict[str, Any]:
 
 
 def read_frame(frame: bytes, name: str = "a frame") -> dict[str, Any]:
-    """The object in one frame of a server's stream; `name` is what its protocol calls one. As `read_answer`."""
+    """Returns the object in one frame of a server's stream; `name` is the protocol's word for a frame. Raises
+    `BackendFault` `upstream_invalid_response` if it is not an object."""
     try:
         value = load(frame)
     except ValueError as error:
@@ -91,7 +94,7 @@ def read_frame(frame: bytes, name: str = "a frame") -> dict[str, Any]:
 
 
 def _unread(subject: str, what: str, text: bytes, error: ValueError) -> BackendFault:
-    """The fault for a text of a server that could not be read."""
+    """Returns the fault for a server's text that could not be read."""
     if isinstance(error, BoundExceeded | DuplicateKey):
         limit = ", the most that the gateway reads" if isinstance(error, BoundExceeded) else ""
         return BackendFault(f"{subject} {error}{limit}.", code="upstream_invalid_response")
@@ -99,25 +102,25 @@ def _unread(subject: str, what: str, text: bytes, error: ValueError) -> BackendF
 
 
 def unreadable(what: str, value: Any) -> BackendFault:
-    """The fault for an answer that is not one."""
+    """Returns the fault for an answer of the wrong form."""
     return BackendFault(f"{what}: {quote(value)}.", code="upstream_invalid_response")
 
 
-def nameless() -> BackendFault:
-    """The fault of an answer that holds nothing but calls without a name (R29.2)."""
-    message = "The model server's answer holds nothing but a call without a name."
+def nameless_call_fault() -> BackendFault:
+    """Returns the fault for an answer with nothing but calls without a name (R29.2)."""
+    message = "The model server's answer holds only calls without a name."
     return BackendFault(message, code="upstream_invalid_response")
 
 
-def nothing_said() -> BackendFault:
-    """The fault of a stream that ended without any part of an answer."""
-    message = "The model server's stream ended, and no part of an answer was in it."
+def empty_answer_fault() -> BackendFault:
+    """Returns the fault for a stream that ended without any part of an answer."""
+    message = "The model server's stream ended without any part of an answer."
     return BackendFault(message, code="upstream_invalid_response", transient=True)
 
 
-def unfinished() -> BackendFault:
-    """The fault of an answer that ended inside of its only call, without a word of why (R29.2)."""
-    message = "The model server's answer ended inside of a call, and does not say why."
+def unfinished_call_fault() -> BackendFault:
+    """Returns the fault for an answer that ended inside its only call, without a finish reason (R29.2)."""
+    message = "The model server's answer ended inside a call, without a finish reason."
     return BackendFault(message, code="upstream_invalid_response")
 
 
@@ -129,7 +132,7 @@ def _parse(text: bytes) -> Any:
 
 
 def _parse_halves(text: bytes) -> Any:
-    """As `_parse`, for what was text, with halves of characters in it."""
+    """Parses bytes that may contain halves of characters."""
     return _parse(text) if _is_utf8(text) else _parse_leniently(text.decode("utf-8", "surrogatepass"))
 
 
@@ -151,24 +154,25 @@ def _parse_leniently(text: bytes | str) -> Any:
 
 
 def _has_brackets(text: bytes | str) -> bool:
-    """Whether there are enough of them to be too deep."""
+    """True if the text has enough opening brackets to exceed the maximum depth."""
     if isinstance(text, str):
         return text.count("[") + text.count("{") > MAX_DEPTH
     return text.count(b"[") + text.count(b"{") > MAX_DEPTH
 
 
 def dump(value: Any) -> bytes:
-    """`value` as compact JSON. Half characters inside become U+FFFD. Raises `TypeError` for what JSON cannot hold."""
+    """Returns `value` as compact JSON. Halves of characters become U+FFFD. Raises `TypeError` for values that JSON
+    cannot hold."""
     try:
         return orjson.dumps(value)
     except orjson.JSONEncodeError:
-        # Whole numbers beyond 64 bits and half characters: the standard library writes both.
+        # The standard library can write whole numbers beyond 64 bits and halves of characters.
         return whole(json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)).encode()
 
 
 def dump_in_pieces(value: Any) -> bytes:
-    """As `dump`, for megabytes in a thread: no more than about `PIECE_CHARS` characters are written without others
-    having their turn, since what writes JSON keeps the interpreter."""
+    """Returns `value` as compact JSON, for megabytes in a thread: writes about `PIECE_CHARS` characters at once,
+    because the encoder holds the interpreter lock and other threads must get their turn in between."""
     weights: dict[int, int] = {}
     _weigh(value, weights)
     pieces: list[bytes] = []
@@ -177,12 +181,13 @@ def dump_in_pieces(value: Any) -> bytes:
 
 
 def dumper(large: bool) -> Callable[[Any], bytes]:
-    """Writes a value of this size."""
+    """Returns the function that writes small or large values."""
     return dump_in_pieces if large else dump
 
 
 def _weigh(value: Any, weights: dict[int, int]) -> int:
-    """About how long the JSON of `value` is; of each object and array in it `weights` has that by its identity."""
+    """Returns the approximate length of the JSON of `value`, and stores that of each object and array in it in
+    `weights`, by identity."""
     if isinstance(value, str):
         return len(value) + 3
     if isinstance(value, dict):
@@ -209,7 +214,7 @@ def _dump_into(pieces: list[bytes], value: Any, weights: dict[int, int]) -> None
         pieces.append(b"}")
     else:
         between = b"["
-        light: list[Any] = []  # neighbours that are written together
+        light: list[Any] = []  # neighbouring items that are written together
         weight = 0
         for item in value:
             more = len(item) if isinstance(item, str) else weights.get(id(item), 0)
@@ -232,20 +237,20 @@ def _dump_text_into(pieces: list[bytes], text: str) -> None:
     while start < len(text):
         end = start + PIECE_CHARS
         if "\ud800" <= text[end - 1 : end] <= "\udbff":
-            end += 1  # two halves of a character stay together
+            end += 1  # keeps two halves of a character together
         pieces.append(dump(text[start:end])[1:-1])
         start = end
     pieces.append(b'"')
 
 
 def whole(text: str) -> str:
-    """`text` with the two halves of a character joined and single halves replaced by U+FFFD."""
+    """Returns `text` with the two halves of a character joined and single halves replaced by U+FFFD."""
     if text.isascii():
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def shorten(message: str) -> str:
-    """A foreign message, cut to `MAX_MESSAGE_CHARS` characters."""
+    """Returns another server's message, shortened to `MAX_MESSAGE_CHARS` characters."""
     message = whole(message.strip())
     return message if len(message) <= MAX_MESSAGE_CHARS else message[: MAX_MESSAGE_CHARS - 1] + "…"

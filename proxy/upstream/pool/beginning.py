@@ -16,11 +16,11 @@ MOST_BYTES: Final = 16 * 1024
 
 
 class Beginning:
-    """Keeps the bytes of an answer until they say something. `over`: they have. `says_nothing`: see `ServerSide`."""
+    """Keeps the bytes of an answer until they say something. `over`: they have. `is_empty_frame`: see `ServerSide`."""
 
-    def __init__(self, says_nothing: Callable[[str | None, bytes], bool]) -> None:
+    def __init__(self, is_empty_frame: Callable[[str | None, bytes], bool]) -> None:
         self.over = False
-        self._says_nothing = says_nothing
+        self._says_nothing = is_empty_frame
         self._framer = SseFramer(MOST_BYTES)
         self._held = bytearray()
 

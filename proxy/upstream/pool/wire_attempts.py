@@ -66,7 +66,7 @@ class WireAttempts(Attempts, WireSource):
         self.note = self._source.note = partial(notice, self._record, member, self._request_id)
 
     async def _pump(self, source: WireSource, sink: Callable[[bytes], None]) -> None:
-        beginning = Beginning(self.protocol.says_nothing)
+        beginning = Beginning(self.protocol.is_empty_frame)
 
         def begin(data: bytes) -> None:
             if said := beginning.feed(data):

@@ -26,7 +26,7 @@ from toolwire.model import (
     Extra,
     Message,
     ModelRequest,
-    Opaque,
+    OpaquePart,
     Part,
     Reasoning,
     ToolChoice,
@@ -339,7 +339,7 @@ def keep_part_fields(
         if isinstance(part, ToolResult):
             parts = each(part.parts)
             part = part if parts is part.parts else replace(part, parts=parts)
-        if not _says_more(part) or isinstance(part, Reasoning | Opaque):
+        if not _says_more(part) or isinstance(part, Reasoning | OpaquePart):
             return part
         extra = _kept(part.extra, known, wire)
         return part if extra is part.extra else replace(part, extra=extra)
@@ -356,12 +356,12 @@ def keep_part_fields(
 
 
 def _says_more(part: Part) -> bool:
-    return not isinstance(part, Opaque) and bool(part.extra)
+    return not isinstance(part, OpaquePart) and bool(part.extra)
 
 
 def _has_fields(message: Message) -> bool:
     for part in message.parts:
-        if isinstance(part, Opaque):
+        if isinstance(part, OpaquePart):
             continue
         if part.extra or (type(part) is ToolResult and any(map(_says_more, part.parts))):
             return True

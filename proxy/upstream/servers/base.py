@@ -19,7 +19,7 @@ from toolwire.events import Event
 from toolwire.folding import Folding
 from toolwire.model import ModelReply, ModelRequest
 from toolwire.protocols.base import ServerSide
-from toolwire.protocols.shared.noise import Note, unnoted
+from toolwire.protocols.shared.noise import Note, ignore_note
 from toolwire.record import BackendObserver
 from toolwire.upstream.client.connections import disconnected
 from toolwire.upstream.servers.private import NOTHING, Private
@@ -106,7 +106,7 @@ class WireSource(EventSource):
     """What no client may see: whoever reads the bytes sees to it."""
     queued_s: float = 0.0
     """How long the request waited because all connections to the backend were in use."""
-    note: Note = staticmethod(unnoted)
+    note: Note = staticmethod(ignore_note)
     """Is told what is odd about the answer."""
 
     @abstractmethod

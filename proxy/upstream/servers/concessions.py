@@ -19,7 +19,7 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 
 from toolwire.errors import GatewayError
 from toolwire.formats.engine.rendering import SHORT_NAME_CHARS
-from toolwire.model import Message, ModelRequest, Opaque, Part, Sampling, ToolResult, dataclass, replace
+from toolwire.model import Message, ModelRequest, OpaquePart, Part, Sampling, ToolResult, dataclass, replace
 from toolwire.tolerances import EFFORT, MAX_TOKENS, REFUSED, TEMPERATURE, TOP_P
 from toolwire.upstream.servers.base import Capabilities
 from toolwire.upstream.servers.fit_history import Tell
@@ -186,7 +186,7 @@ def has_files(messages: tuple[Message, ...]) -> bool:
 
 
 def _is_file(part: Part) -> bool:
-    return isinstance(part, Opaque) or (isinstance(part, ToolResult) and any(map(_is_file, part.parts)))
+    return isinstance(part, OpaquePart) or (isinstance(part, ToolResult) and any(map(_is_file, part.parts)))
 
 
 def _long_names(request: ModelRequest) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import is_
 from typing import Final
 
-from toolwire.model import Message, Opaque, Part, PlainMessages, Text, ToolResult, replace
+from toolwire.model import Message, OpaquePart, Part, PlainMessages, Text, ToolResult, replace
 from toolwire.protocols.base import ServerSide
 from toolwire.protocols.shared.files import OTHER_MEDIA, FileContent, read_file, write_file
 from toolwire.tolerances import FILES, FILES_TEXT, IMAGES
@@ -28,7 +28,7 @@ def fit_files(
     return changed_parts(messages, lambda part, in_result: _fitted(part, in_result, takes, wire, tell))
 
 
-def in_words(part: Opaque, tell: Tell) -> Part:
+def in_words(part: OpaquePart, tell: Tell) -> Part:
     """A part that holds something which is no text as a text, where nothing else will do. Any other part stays."""
     file = read_file(part)
     if file is not None:
@@ -54,14 +54,14 @@ def file_in_words(file: FileContent, text: str | None, tell: Tell) -> Text:
     return Text(f"[file: {file.shown_name}]\n{text[:MAX_CHARS]}{rest}\n[end of file]")
 
 
-def is_sent(part: Opaque, in_result: bool, takes: Capabilities, wire: ServerSide | None) -> bool:
+def is_sent(part: OpaquePart, in_result: bool, takes: Capabilities, wire: ServerSide | None) -> bool:
     """Whether a file, in a result or not, goes to the server as a file, if its protocol has a place for it."""
     if wire is None or takes.files is False or (in_result and wire.results_are_text):
         return False
     return part.protocol == wire.name or takes.files is True or wire.files
 
 
-def files_in(messages: Iterable[Message]) -> Iterator[tuple[Opaque, FileContent, bool]]:
+def files_in(messages: Iterable[Message]) -> Iterator[tuple[OpaquePart, FileContent, bool]]:
     """The files in messages, each with its part and whether it stands in a result."""
     if type(messages) is PlainMessages:
         return
@@ -69,11 +69,11 @@ def files_in(messages: Iterable[Message]) -> Iterator[tuple[Opaque, FileContent,
         for part in message.parts:
             inside = part.parts if isinstance(part, ToolResult) else (part,)
             for one in inside:
-                if isinstance(one, Opaque) and (file := read_file(one)) is not None:
+                if isinstance(one, OpaquePart) and (file := read_file(one)) is not None:
                     yield one, file, isinstance(part, ToolResult)
 
 
-def _fitted(part: Opaque, in_result: bool, takes: Capabilities, wire: ServerSide | None, tell: Tell) -> Part:
+def _fitted(part: OpaquePart, in_result: bool, takes: Capabilities, wire: ServerSide | None, tell: Tell) -> Part:
     if is_sent(part, in_result, takes, wire):
         assert wire is not None
         if part.protocol == wire.name:
@@ -85,15 +85,15 @@ def _fitted(part: Opaque, in_result: bool, takes: Capabilities, wire: ServerSide
     return in_words(part, tell)
 
 
-def changed_parts(messages: tuple[Message, ...], change: Callable[[Opaque, bool], Part]) -> tuple[Message, ...]:
+def changed_parts(messages: tuple[Message, ...], change: Callable[[OpaquePart, bool], Part]) -> tuple[Message, ...]:
     """The messages with each part that is not modelled, also in results, as `change` has it, which
     is told whether it stands in a result."""
 
     def one(part: Part) -> Part:
-        if isinstance(part, Opaque):
+        if isinstance(part, OpaquePart):
             return change(part, False)
-        if isinstance(part, ToolResult) and any(isinstance(inner, Opaque) for inner in part.parts):
-            parts = tuple(change(inner, True) if isinstance(inner, Opaque) else inner for inner in part.parts)
+        if isinstance(part, ToolResult) and any(isinstance(inner, OpaquePart) for inner in part.parts):
+            parts = tuple(change(inner, True) if isinstance(inner, OpaquePart) else inner for inner in part.parts)
             return part if all(map(is_, parts, part.parts)) else replace(part, parts=parts)
         return part
 

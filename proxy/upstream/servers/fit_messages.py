@@ -10,7 +10,7 @@ from operator import is_
 from typing import Final
 
 from toolwire.formats.engine.results import mark_failed
-from toolwire.model import Message, Opaque, Part, Reasoning, Text, ToolResult, fields_of, merged, replace
+from toolwire.model import Message, OpaquePart, Part, Reasoning, Text, ToolResult, fields_of, merged, replace
 from toolwire.protocols.base import ServerSide
 from toolwire.protocols.shared.wire import dump
 from toolwire.support.legible import legible
@@ -73,8 +73,8 @@ def _fit_result(result: ToolResult, wire: ServerSide | None) -> ToolResult:
         result = _said_as_failed(result)
     parts: list[Part] = []
     for part in result.parts:
-        foreign = isinstance(part, Opaque) and (wire is None or part.protocol != wire.name)
-        _add(parts, Text(dump(legible(part.payload)).decode()) if foreign and isinstance(part, Opaque) else part)
+        foreign = isinstance(part, OpaquePart) and (wire is None or part.protocol != wire.name)
+        _add(parts, Text(dump(legible(part.payload)).decode()) if foreign and isinstance(part, OpaquePart) else part)
     same = len(parts) == len(result.parts) and all(map(is_, parts, result.parts))
     return result if same else replace(result, parts=tuple(parts))
 
@@ -105,7 +105,7 @@ def _add(parts: list[Part], part: Part) -> None:
 
 
 def _can_be_said(part: Part, wire: ServerSide | None) -> bool:
-    if isinstance(part, Opaque):
+    if isinstance(part, OpaquePart):
         return wire is not None and part.protocol == wire.name
     if not isinstance(part, Reasoning) or part.text:
         return True

@@ -29,10 +29,11 @@ from toolwire.errors import BackendFault, ClientFault, GatewayError, quote
 from toolwire.events import Event, Fault, Finish
 from toolwire.folding import unfold
 from toolwire.model import ModelReply, ModelRequest, fields_of
-from toolwire.protocols.base import ServerSide, WriteOptions
+from toolwire.protocols.base import ServerSide
 from toolwire.protocols.shared.numbers import choices_of
 from toolwire.protocols.shared.passed import PassedProtocol
 from toolwire.protocols.shared.wire import dump, dump_in_pieces
+from toolwire.protocols.streams import WriteOptions
 from toolwire.record import BackendObserver
 from toolwire.support.offload import OFFLOAD_BYTES, in_thread, is_large, is_long, offload
 from toolwire.upstream.client.connections import OUT_OF_STEP_S, Answer, Client, check_header, too_large
