@@ -52,7 +52,7 @@ from proxy.pipeline.stages import Batches
 from proxy.pipeline.stored import CONVERSATIONS, STORE_FAILURES, Conversations
 from proxy.pipeline.tool_memory import ToolMemory, keep, keeps, leave, restored
 from proxy.record import AccessField, CounterSpec, ObservedTool
-from proxy.servertools.calls import Trail
+from proxy.servertools.calls import CallProgress
 from proxy.servertools.source import NO_TOOLS, CallState, Tools, not_permitted, unknown_tool
 from proxy.support.offload import weight
 
@@ -226,7 +226,7 @@ class Loop:
         self._made = 0
         self._allowed = exchange.protocol.most_server_calls(exchange.received)
         self._state = LoopState()
-        self._trails: Sequence[Trail] = ()
+        self._progresses: Sequence[CallProgress] = ()
 
     async def begin(self) -> web.StreamResponse:
         """The answer to the first round, behind the calls that the client has approved."""
@@ -447,21 +447,23 @@ class Loop:
         record = self._exchange.record
         self._made += len(calls)
         record.count("executions", len(calls))
-        self._trails = [Trail(use, self._exchange.id, lambda state: record.label("executions", state)) for use in calls]
+        self._progresses = [
+            CallProgress(use, self._exchange.id, lambda state: record.label("executions", state)) for use in calls
+        ]
         offered = [(use.namespace, use.name) in on_offer for use in calls]
-        return await asyncio.gather(*map(self._run, calls, self._trails, offered))
+        return await asyncio.gather(*map(self._run, calls, self._progresses, offered))
 
-    async def _run(self, use: ToolUse, trail: Trail, on_offer: bool) -> ToolResult:
+    async def _run(self, use: ToolUse, progress: CallProgress, on_offer: bool) -> ToolResult:
         with ObservedTool(self._exchange.record, prompt_name(use), use.call_id, use.arguments) as observed:
             if self._exchange.route.permission.denies(use):
-                result = not_permitted(trail.enter)
+                result = not_permitted(progress.enter)
             elif on_offer:
                 left = max(0.0, self._until - time.monotonic())
                 run = self._served.run if self._served is not None and self._is_theirs(use) else self._tools.run
-                result = await run(use, left, trail.enter)
+                result = await run(use, left, progress.enter)
             else:
-                result = unknown_tool(use.name, trail.enter)
-            observed.ended(trail.state.value, result.text)
+                result = unknown_tool(use.name, progress.enter)
+            observed.ended(progress.state.value, result.text)
         if result.failed:
             self._exchange.record.count("failed_executions")
         return ToolResult(use.call_id, self._taken(result.content), use.name, is_error=result.failed)
@@ -475,7 +477,7 @@ class Loop:
 
     def _enter(self, state: CallState) -> None:
         """The calls of the last answer go on to this state."""
-        for trail in self._trails:
-            trail.enter(state)
+        for progress in self._progresses:
+            progress.enter(state)
         if state is CallState.IDLE:
-            self._trails = ()
+            self._progresses = ()

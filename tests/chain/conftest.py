@@ -11,8 +11,8 @@ import pytest
 from proxy.config import ToolsConfig
 from proxy.servertools.definition import Declared
 from proxy.servertools.source import Result
-from proxy.servertools.worker.answers import raised, said
-from proxy.servertools.worker.sources import Snapshot
+from proxy.servertools.worker.answers import raised, returned
+from proxy.servertools.worker.sources import FolderSnapshot
 
 
 class Here:
@@ -21,7 +21,7 @@ class Here:
     def __init__(self, config: ToolsConfig) -> None:
         self._config = config
 
-    def generation(self, snapshot: Snapshot) -> Here:
+    def generation(self, snapshot: FolderSnapshot) -> Here:
         self._folder = Path(snapshot.folder)
         return self
 
@@ -38,7 +38,7 @@ class Here:
 
     async def _call(self, handler: Any, tool: str, values: dict[str, Any], limit_s: float, left_s: float) -> Result:
         try:
-            answer = said(handler(tool, values), self._config.on_oversize)
+            answer = returned(handler(tool, values), self._config.on_oversize)
         except Exception as error:
             answer = raised(error)
         return Result(answer.text, failed=answer.failed)

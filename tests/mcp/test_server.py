@@ -252,7 +252,7 @@ async def test_tools_of_a_server_that_is_away_stay_and_say_so(monkeypatch: pytes
     [
         ({"mode": "exit"}, {}, "it has ended with status 7"),
         ({"protocol": "1999-01-01"}, {}, "RuntimeError: Unsupported protocol version from the server: 1999-01-01"),
-        ({"mode": "silent"}, {"connect_timeout_s": 6.0}, "it has not said within 6 s which tools it has"),
+        ({"mode": "silent"}, {"connect_timeout_s": 6.0}, "it has not listed its tools within 6 s"),
     ],
 )
 async def test_servers_that_never_come(options: dict[str, str], more: dict[str, float], why: str) -> None:

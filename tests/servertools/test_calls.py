@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.model import ToolUse
-from proxy.servertools.calls import Trail
+from proxy.servertools.calls import CallProgress
 from proxy.servertools.parameters import BadArguments, Parameters
 from tests.servertools.conftest import Start, call, module, tool
 
@@ -133,7 +133,7 @@ async def test_states_are_counted_and_logged(start: Start, caplog: pytest.LogCap
 
     async def run(arguments: str) -> None:
         use = ToolUse("call_1", "one", arguments)
-        await tools.tools.run(use, 60, Trail(use, "req_1", counted.append).enter)
+        await tools.tools.run(use, 60, CallProgress(use, "req_1", counted.append).enter)
 
     with caplog.at_level(logging.INFO, "toolwire.tools"):
         await run('{"query":"x"}')

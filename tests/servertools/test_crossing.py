@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.servertools.definition import ToolModuleError, read_tools
-from proxy.servertools.printed import MAX_CHARS, MAX_LINE, MAX_LINES, Printed
+from proxy.servertools.output_log import MAX_CHARS, MAX_LINE, MAX_LINES, OutputLog
 from proxy.servertools.worker.frames import HEAD, BadFrame, packed, unpacked
 from proxy.servertools.worker.values import MAX_NODES, MAX_TEXT, NotDeclarable, decode, encode
 from proxy.support.legible import visible
@@ -156,7 +156,7 @@ def printed(parts: list[bytes]) -> list[str]:
     log.addHandler(seen)
     log.setLevel(logging.INFO)
     try:
-        lines = Printed("one", {"tool": "one"})
+        lines = OutputLog("one", {"tool": "one"})
         for part in parts:
             lines.feed(part)
         lines.end()

@@ -407,7 +407,7 @@ async def test_bounds_that_cannot_be_held_are_told_of(
     tools = await start({"a.py": MODULE}, env={"PYTHONPATH": str(tmp_path / "site")})
     assert await do(tools, "'fine'") == "fine"
     assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
-        "the system does not let tools be bounded by tools.memory_bytes and tools.cpu_s"
+        "the system cannot limit tools by tools.memory_bytes and tools.cpu_s"
     ]
 
 
