@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import orjson
 
-from ..capture.files import Call, Captured
+from ..capture.files import Captured, RecordedCall
 from ..capture.recording import Chunks, RecordingError
 from ..inspector.view import UNREADABLE
 from ..protocols.base import ServerSide
@@ -82,7 +82,7 @@ def _reproduced(captured: Captured, outcome: Outcome, as_json: bool) -> Iterator
         yield f"  again     {now!r}"
 
 
-def readable(call: Call, protocol: ServerSide) -> Recording:
+def readable(call: RecordedCall, protocol: ServerSide) -> Recording:
     """What of an answer in this protocol the scanner reads: the reads of a stream, or the text of a whole answer."""
     if call.status != 200 or not call.reads:
         return b""
@@ -95,7 +95,7 @@ def readable(call: Call, protocol: ServerSide) -> Recording:
         return b"".join(call.reads)
 
 
-def _told(call: Call) -> str:
+def _told(call: RecordedCall) -> str:
     size = sum(map(len, call.reads))
     status = f"status {call.status}, {size} bytes in {len(call.reads)} reads" if call.status else "no answer"
     return status if call.failed is None else f"{status}, then {call.failed[0]}: {call.failed[1]}"

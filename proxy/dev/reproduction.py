@@ -18,10 +18,10 @@ from aiohttp.test_utils import TestClient, TestServer
 from yarl import URL
 
 from ..capture.files import Captured
+from ..capture.recorded_backend import NOWHERE, RecordedBackend, replayable
 from ..capture.recorder import harmless
 from ..capture.recording import RecordingError
 from ..capture.redaction import Redaction
-from ..capture.replayed import NOWHERE, ReplayedBackend, replayable
 from ..config import DEFAULT_CHAIN, BackendConfig, LimitsConfig
 from ..registry import registries
 
@@ -100,8 +100,8 @@ async def reproduced(captured: Captured) -> Reproduction:
         left_out += ("server-side tools",)
     protocol = plugins.servers.get(kind)
 
-    def replayed(name: str, config: BackendConfig, limits: LimitsConfig) -> ReplayedBackend:
-        return ReplayedBackend(name, replace(config, kind=kind), limits, protocol(), calls)
+    def replayed(name: str, config: BackendConfig, limits: LimitsConfig) -> RecordedBackend:
+        return RecordedBackend(name, replace(config, kind=kind), limits, protocol(), calls)
 
     plugins.backends.register("replayed", replayed)
     app = create_app(

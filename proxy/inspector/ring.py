@@ -51,8 +51,8 @@ class Changes:
 
 
 class Ring:
-    """A `Keeper` in memory. `most` bytes of exchanges that have ended are kept; `worker` is the number of this process
-    among several."""
+    """A `CaptureStorage` in memory. Stores at most `most` bytes of ended exchanges; `worker` is the number of this
+    process among several."""
 
     def __init__(self, most: int, worker: int = 0) -> None:
         self.worker = worker
@@ -65,11 +65,11 @@ class Ring:
         self._counts: dict[tuple[int, str], dict[str, int]] = {}
 
     def begun(self, capture: Capture) -> None:
-        """See `Keeper`."""
+        """See `CaptureStorage`."""
         self._put(_Kept(capture, self._version + 1))
 
     def ended(self, capture: Capture) -> None:
-        """See `Keeper`."""
+        """See `CaptureStorage`."""
         self._count(capture)
         self._put(self._kept.get(capture.exchange_id) or _Kept(capture, self._version + 1))
         while self._bytes > self._most:
