@@ -64,7 +64,7 @@ from .servertools.source import ToolSource
 from .startup.chains import chain_of, kind_of
 from .startup.introduction import introduction
 from .startup.names import check_names
-from .startup.passed import passed_paths
+from .startup.pass_through import pass_through_protocols
 from .startup.template_use import begin_template_probes
 from .store.opening import make_store
 from .support.cache import CacheBudget
@@ -136,7 +136,7 @@ def create_app(
         middleware = kind_of(entry, plugins)
         metrics.declare(() if middleware is None else middleware.access_fields)
     chains = Chains(plugins, metrics)
-    passed = passed_paths(config, clients)
+    passed = pass_through_protocols(config, clients)
     routes = []
     seals = shared.take(SEALS, config.server.secret, lambda: _seals(config, metrics))
     server_tools = source_of(config.tools)

@@ -30,8 +30,8 @@ from ..observability.telemetry import Metrics
 from ..pipeline.background import BACKGROUND
 from ..pipeline.delivery import CLIENTS
 from ..registry import registries
+from ..startup.backend_loops import loop_mistakes
 from ..startup.chains import told
-from ..startup.circles import leading_back
 from ..support.conversion import ConfigError
 from .clients import ClientServer, usual
 from .descriptors import log_room
@@ -229,7 +229,7 @@ def reread(load: Callable[[], GatewayConfig], running: GatewayConfig) -> Gateway
         kept: dict[str, Any] = {name: getattr(running.server, name) for name in changed}
         config = replace(config, server=replace(config.server, **kept))
         check_values(config)  # whether keys are needed depends on the address
-    if problems := leading_back(config, config.server.port):
+    if problems := loop_mistakes(config, config.server.port):
         raise ConfigError(*problems)
     if config.limits.connections != running.limits.connections:
         log_room(config.limits.connections)

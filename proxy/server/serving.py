@@ -36,7 +36,7 @@ from ..config import GatewayConfig
 from ..errors import Unavailable
 from ..observability.logs import flush_logs, set_up_logging
 from ..observability.telemetry import Metrics
-from ..startup.circles import leading_back
+from ..startup.backend_loops import loop_mistakes
 from ..support.conversion import ConfigError
 from ..support.legible import visible_lines
 from .clients import bound_unsent
@@ -128,7 +128,7 @@ def serve(
 
 
 def _leads_back(config: GatewayConfig, port: int) -> bool:
-    problems = leading_back(config, port)
+    problems = loop_mistakes(config, port)
     if problems:
         LOG.error("cannot start:\n%s", "\n".join(problems))
     return bool(problems)

@@ -25,7 +25,7 @@ STEPS: Final = 200_000
 BOUNDED: Final[Mapping[str, str]] = {
     "proxy.backends.upstream_errors:_CHOICE_FORM": "cleaned messages: `MAX_MESSAGE_CHARS`, 500 characters",
     "proxy.formats.families:_PATTERNS": "256 characters of a model's name: `format_for`",
-    "proxy.startup.useless:_covers": "names of models in the operator's configuration",
+    "proxy.startup.ineffective:_covers": "names of models in the operator's configuration",
     "proxy.support.patterns:_CLASS": "patterns of the operator's configuration",
     "proxy.tuning.printed": "`MAX_CHARS`, 8,000 characters of an answer, in `toolwire tune`",
     "proxy.tuning.reading": "the same",
