@@ -24,7 +24,7 @@ from bench import corpus
 from bench.measuring import Table
 from proxy.config import CallsConfig, RouteOptions
 from proxy.dev.measure.contestants import LIMITS
-from proxy.dev.measure.corpus import Call, rendered
+from proxy.dev.measure.corpus import CorpusCall, rendered
 from proxy.registry import registries
 from proxy.scanner import open_scanner
 
@@ -43,7 +43,7 @@ def deltas_of(kind: str, count: int) -> tuple[list[str], Iterator[str], list[str
     if kind == "prose":
         return [], stretch, []
     format = registries().formats.get("sentinel")
-    begin, _, end = rendered(format, [Call("write_file", {"path": "a.md", "content": "@"})]).partition("@")
+    begin, _, end = rendered(format, [CorpusCall("write_file", {"path": "a.md", "content": "@"})]).partition("@")
     return corpus.cut(begin), stretch, corpus.cut(end)
 
 

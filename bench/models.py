@@ -40,10 +40,10 @@ from proxy.dev.measure.report import table
 from proxy.formats.families import format_for
 from proxy.registry import FORMATS, Registries, registries
 from proxy.support.conversion import ConfigError
-from proxy.tuning.asking import Ask, Gateway, look_at
+from proxy.tuning.asking import Ask, TuningGateway, identify_server
 from proxy.tuning.cases import Case, load_cases, own_cases
 from proxy.tuning.report import COLUMNS, row
-from proxy.tuning.scoring import Answer, Figures, mark
+from proxy.tuning.scoring import ClientAnswer, Figures, mark
 from proxy.tuning.space import FORMATS as USUAL
 
 ROOT: Final = Path(__file__).parents[1]
@@ -175,7 +175,7 @@ class Results:
     cells: Sequence[Cell]
     figures: dict[tuple[Cell, str], Figures] = field(default_factory=dict)
 
-    def add(self, cell: Cell, format: str, case: Case, answer: Answer) -> None:
+    def add(self, cell: Cell, format: str, case: Case, answer: ClientAnswer) -> None:
         """One more answer."""
         marks = None if answer.fault is not None else mark(case, answer)
         self.figures.setdefault((cell, format), Figures()).add(answer, marks)
@@ -211,7 +211,7 @@ async def measure(
     started = time.monotonic()
     async with contextlib.AsyncExitStack() as stack:
         gateways = {
-            choice: await stack.enter_async_context(Gateway(backend, model, routes, ask, registries()))
+            choice: await stack.enter_async_context(TuningGateway(backend, model, routes, ask, registries()))
             for choice, ask in {cell.choice: ask for cell, ask in asks.items()}.items()
         }
         for place, (case, cell) in enumerate(todo):
@@ -308,7 +308,7 @@ async def run(given: argparse.Namespace) -> int:
     if given.publish:
         before = PAGE.read_text("utf-8") if PAGE.exists() else ""
         PAGE.write_text(with_section(before, model, text), "utf-8")
-    faults = {fault for figures in results.figures.values() for fault in figures.faults_said}
+    faults = {fault for figures in results.figures.values() for fault in figures.fault_texts}
     for fault in sorted(faults):
         print(f"fault of the model server: {fault}", file=sys.stderr)
     return int(bool(faults))
@@ -321,7 +321,7 @@ async def _server(
     limits = Timeouts(first_byte_s=ANSWER_S, idle_s=ANSWER_S)
     if given.backend is not None:
         backend = BackendConfig(url=given.backend, api_key=given.backend_key, preset=given.preset, timeouts=limits)
-        _, _, model = await look_at(backend, plugins, given.model)
+        _, _, model = await identify_server(backend, plugins, given.model)
         model = Path(model).stem if model.endswith(".gguf") else model  # llama.cpp names the file
         return backend, model, f"{given.backend} {model}"
     weights = find_weights(given.weights, given.sha256)

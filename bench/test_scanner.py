@@ -17,8 +17,8 @@ from bench import corpus
 from bench.measuring import Measure
 from proxy.call_policy.policy import CallPolicy
 from proxy.config import LimitsConfig, RouteOptions
-from proxy.dev.measure.contestants import CONTESTANTS, Found, Make, found
-from proxy.dev.measure.corpus import TOOLS, Call, growing, large_call, rendered, small_call
+from proxy.dev.measure.contestants import CONTESTANTS, Make, ParseResult, parse_result
+from proxy.dev.measure.corpus import TOOLS, CorpusCall, growing, large_call, rendered, small_call
 from proxy.formats.base import ToolFormat
 from proxy.model import ToolChoice
 from proxy.registry import registries
@@ -73,26 +73,26 @@ def run(make: Make, deltas: Sequence[str | bytes]) -> None:
     scanner.finish()
 
 
-def result(make: Make, deltas: Sequence[str | bytes]) -> Found:
+def result(make: Make, deltas: Sequence[str | bytes]) -> ParseResult:
     """The calls, and the text without whitespace (the gateway trims around blocks, the naive ones do not)."""
     scanner = make()
     events = [event for delta in deltas for event in scanner.feed(delta)]
-    return found([*events, *scanner.finish()])
+    return parse_result([*events, *scanner.finish()])
 
 
-def prose(format: ToolFormat) -> tuple[list[str], Sequence[Call]]:
+def prose(format: ToolFormat) -> tuple[list[str], Sequence[CorpusCall]]:
     """Ordinary text, no call."""
     return corpus.prose(FEW), ()
 
 
-def calls(format: ToolFormat) -> tuple[list[str], Sequence[Call]]:
+def calls(format: ToolFormat) -> tuple[list[str], Sequence[CorpusCall]]:
     """Nothing but small calls, one after the other, as one answer has them."""
     rng = random.Random(corpus.SEED)
     wanted = [small_call(rng) for _ in range(40)]
     return corpus.cut(rendered(format, wanted)), wanted
 
 
-def long_call(format: ToolFormat) -> tuple[list[str], Sequence[Call]]:
+def long_call(format: ToolFormat) -> tuple[list[str], Sequence[CorpusCall]]:
     """One call that writes a file."""
     call = large_call(random.Random(corpus.SEED), 4_500)
     return corpus.cut(rendered(format, [call])), [call]
@@ -213,7 +213,7 @@ def test_whole_text(measure: Measure, kind: str, name: str) -> None:
     text = "".join(corpus.prose(240_000))
     raw = text.encode()
     piece = text if kind == "as text" else raw
-    assert result(make, [piece]) == Found((), "".join(text.split()))
+    assert result(make, [piece]) == ParseResult((), "".join(text.split()))
     measure(
         lambda: run(make, [piece]),
         table="Whole text of 1 MB without an opener",

@@ -1,6 +1,6 @@
 """toolwire: exact, structured tool calls from models that only write text.
 
-The public names, the very objects of `proxy`, loaded when first used. OpenAI's own tool objects are in
+Exports the public names of `proxy`, loaded at their first use. OpenAI's own tool objects are in
 `toolwire.openai_types`.
 """
 

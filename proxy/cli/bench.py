@@ -143,14 +143,14 @@ def parse(
     measured, or if the two scanners disagree.
     """
     from ..dev.measure.command import formats_of, run
-    from ..dev.measure.parse import Plan
+    from ..dev.measure.parse import MeasurePlan
 
     if chunks == "recorded" and file is None:
         raise click.UsageError("--chunks recorded is for a recording: give --input FILE.")
     if cases and file is not None:
         raise click.UsageError("--case is for the built-in texts, --input for a recording: give one of them.")
     with reported():
-        plan = Plan(
+        plan = MeasurePlan(
             formats=formats_of(formats_),
             recording=None if file is None else file.read(),
             chunks=chunks,

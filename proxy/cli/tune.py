@@ -132,10 +132,10 @@ def command(
     Ctrl-C stops and keeps the results so far (exit status 130).
     """
     from ..tuning.asking import Ask
-    from ..tuning.command import Plan, command_line, run
+    from ..tuning.command import TuningPlan, command_line, run
 
     ask = Ask(choice=choice, max_tokens=max_tokens, temperature=temperature, seed=seed, timeout_s=timeout)
-    plan = Plan(
+    plan = TuningPlan(
         url=backend,
         key=backend_key,
         preset=preset,

@@ -46,4 +46,4 @@ class Here:
 
 @pytest.fixture(autouse=True)
 def tools_run_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.servertools.folder.Pool", Here)
+    monkeypatch.setattr("proxy.servertools.folder.WorkerPool", Here)

@@ -13,7 +13,7 @@ import pytest
 import proxy.tuning
 from proxy.support.conversion import ConfigError
 from proxy.tuning.cases import load_cases, own_cases, read_cases, spread
-from proxy.tuning.scoring import Answer, Made, mark
+from proxy.tuning.scoring import ClientAnswer, Made, mark
 
 FOLDER = Path(proxy.tuning.__file__).parent
 TOOL = {"name": "f", "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}}
@@ -93,13 +93,13 @@ def test_a_perfect_answer_gets_all_points_and_silence_does_not(case: Any) -> Non
         jsonschema.validate(arguments, schema)
         made.append(Made(call.names[0], json.dumps(arguments)))
     text = {"answer-sum": "1,887,357", "answer-weather": "Snow, at -4 degrees.", "answer-order": "On Friday."}
-    assert mark(case, Answer(tuple(reversed(made)), text.get(case.id, ""))).points == 1
+    assert mark(case, ClientAnswer(tuple(reversed(made)), text.get(case.id, ""))).points == 1
     if case.calls:
-        assert mark(case, Answer(text="I would call a tool.")).points == 0
-        assert mark(case, Answer(tuple(made) * 2)).points < 1
+        assert mark(case, ClientAnswer(text="I would call a tool.")).points == 0
+        assert mark(case, ClientAnswer(tuple(made) * 2)).points < 1
     else:
         name = next(iter(case.schemas))
-        assert mark(case, Answer((Made(name, "{}"),))).points == 0
+        assert mark(case, ClientAnswer((Made(name, "{}"),))).points == 0
 
 
 def test_the_shipped_file_fits_the_shipped_schema_by_another_judge() -> None:

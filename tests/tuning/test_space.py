@@ -13,7 +13,7 @@ from proxy.config import GatewayConfig, RouteOptions
 from proxy.prompting.prompt import check_template
 from proxy.registry import registries
 from proxy.support.conversion import ConfigError, from_mapping
-from proxy.tuning.space import Candidate, Space, build_space, neighbours, thinned
+from proxy.tuning.space import Space, TuningCandidate, build_space, neighbours, thinned
 from proxy.tuning.wordings import WORDINGS
 
 PLUGINS = registries()
@@ -118,10 +118,10 @@ def test_constraints_and_reminders_are_tried_together() -> None:
 # --- fewer ------------------------------------------------------------------------------------------------------------
 
 
-def grid(*sizes: int) -> list[Candidate]:
+def grid(*sizes: int) -> list[TuningCandidate]:
     """Candidates with every combination of levels."""
     named = [{f"d{d}": f"l{level}" for d, level in enumerate(levels)} for levels in product(*map(range, sizes))]
-    return [Candidate(number, levels, {}, RouteOptions()) for number, levels in enumerate(named)]
+    return [TuningCandidate(number, levels, {}, RouteOptions()) for number, levels in enumerate(named)]
 
 
 def pairs(candidates: Any) -> set[Any]:

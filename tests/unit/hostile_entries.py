@@ -120,7 +120,7 @@ def _texts(budget: CacheBudget, name: str) -> Fill:
 def cached_answers(budget: CacheBudget) -> Fill:
     """Answers, as the middleware `cache` keeps them."""
     middleware = answers.Cache()
-    middleware._kept = budget.cache("answers")
+    middleware._answers = budget.cache("answers")
 
     def fill(number: int) -> object:
         keeping = answers._Keeping(middleware, number.to_bytes(16, "big"))

@@ -233,7 +233,7 @@ def test_a_model_that_is_not_there_and_a_constraint_that_cannot_be(run: Run, ser
     result = run("--json", config={"backends": {"gpu": {"url": url}}, "routes": [route]})
     found = findings(result, "backend gpu")
     assert level(found, 'requests "quen" from it, which it does not list') == "warning"
-    assert level(found, "`constrain: required`, but of this server no feature") == "problem"
+    assert level(found, "`constrain: required`, but no feature for that is known") == "problem"
     assert result.exit_code == 1
 
 
