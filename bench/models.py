@@ -22,16 +22,16 @@ import json
 import shlex
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
-import aiohttp
 from aiohttp import web
 
+from bench.relay import Recorded, Relay
 from proxy._version import __version__
 from proxy.backends.presets import AUTO
 from proxy.config import BackendConfig, RouteOptions, Timeouts
@@ -86,62 +86,40 @@ class Journal:
             file.write(json.dumps({"key": key, "body": body}) + "\n")
 
 
-class Keeper:
-    """Stands in front of a model server and answers for it what is in the journal."""
+class JournalingRelay(Relay):
+    """A relay in front of a model server that answers from the journal if it has the answer. `about` identifies server
+    and model in the journal."""
 
     def __init__(self, url: str, key: str | None, journal: Journal, about: str) -> None:
+        super().__init__(
+            url.rstrip("/").removesuffix("/v1"), None if key is None else {"Authorization": f"Bearer {key}"}
+        )
         self.asked = self.known = 0
-        self._url = url.rstrip("/").removesuffix("/v1")
-        self._headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}
         self._journal = journal
         self._about = about
-        self._client: aiohttp.ClientSession | None = None
 
-    @contextlib.asynccontextmanager
-    async def serving(self) -> AsyncIterator[str]:
-        """Its base URL."""
-        app = web.Application(client_max_size=64 * 1024 * 1024)
-        app.router.add_post("/v1/chat/completions", self._answer)
-        app.router.add_post("/v1/completions", self._answer)
-        app.router.add_route("*", "/{path:.*}", self._pass)
-        runner = web.AppRunner(app, access_log=None, handler_cancellation=True)
-        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None)) as self._client:
-            await runner.setup()
-            try:
-                await web.TCPSite(runner, "127.0.0.1", 0).start()
-                yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-            finally:
-                await runner.cleanup()
-
-    async def _pass(self, request: web.Request) -> web.Response:
-        """Questions of other kinds, such as what the server is: only it can say that."""
-        assert self._client is not None
-        url = f"{self._url}{request.path_qs}"
-        async with self._client.request(
-            request.method, url, data=await request.read() or None, headers=self._headers
-        ) as answer:
-            return web.Response(status=answer.status, body=await answer.read(), content_type=answer.content_type)
-
-    async def _answer(self, request: web.Request) -> web.Response:
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        """See `Relay`. Other requests than for answers, such as for the type of the server, are only forwarded."""
         body = await request.read()
+        if request.path not in ("/v1/chat/completions", "/v1/completions"):
+            return await self.forward(request, body, Recorded())
         key = blake2b(f"{self._about}\0{request.path}\0".encode() + body, digest_size=16).hexdigest()
-        found = self._journal.find(key)
-        if found is not None:
+        known = self._journal.find(key)
+        if known is not None:
             self.known += 1
-            return _response(200, found)
-        assert self._client is not None
-        async with self._client.post(f"{self._url}{request.path}", data=body, headers=self._headers) as answer:
-            status, text = answer.status, await answer.text()
+            return _response(known)
+        recorded = Recorded()
+        response = await self.forward(request, body, recorded)
         self.asked += 1
-        if status == 200:  # a fault is asked for again
-            self._journal.keep(key, text)
-        return _response(status, text)
+        if recorded.status == 200 and recorded.ended:  # errors are not stored, so that they are retried
+            self._journal.keep(key, recorded.data.decode())
+        return response
 
 
-def _response(status: int, text: str) -> web.Response:
-    """An answer as the server gave it: of a stream the journal has all lines."""
+def _response(text: str) -> web.Response:
+    """Returns an answer from the journal, which has all lines of a stream."""
     kind = "text/event-stream" if text.startswith("data:") else "application/json"
-    return web.Response(status=status, text=text, content_type=kind)
+    return web.Response(text=text, content_type=kind)
 
 
 # --- what is asked ----------------------------------------------------------------------------------------------------
@@ -298,13 +276,13 @@ async def run(given: argparse.Namespace) -> int:
     async with contextlib.AsyncExitStack() as stack:
         backend, model, about = await _server(given, plugins, stack)
         formats = chosen_formats(given.formats, model, plugins)
-        keeper = Keeper(backend.url or "", backend.api_key, journal, about)
-        url = await stack.enter_async_context(keeper.serving())
-        kept = replace(backend, url=url, api_key=None)
-        results = await measure(kept, model, formats, cells, cases, given.max_tokens)
+        relay = JournalingRelay(backend.url or "", backend.api_key, journal, about)
+        await stack.enter_async_context(relay.serving())
+        journaled = replace(backend, url=relay.url, api_key=None)
+        results = await measure(journaled, model, formats, cells, cases, given.max_tokens)
     text = section(results, model, len(cases), given.max_tokens, given.command)
     print(text)
-    print(f"{keeper.asked} answers of the model, {keeper.known} from {given.journal}", file=sys.stderr)
+    print(f"{relay.asked} answers of the model, {relay.known} from {given.journal}", file=sys.stderr)
     if given.publish:
         before = PAGE.read_text("utf-8") if PAGE.exists() else ""
         PAGE.write_text(with_section(before, model, text), "utf-8")

@@ -143,7 +143,7 @@ class Engine:
     async def __aenter__(self) -> Engine:
         if self._own and importlib.util.find_spec(ENGINE_PACKAGE) is None:
             raise EngineError(f"The demo needs the package {ENGINE_PACKAGE}. Install it with:\n  {INSTALL_ENGINE}")
-        self._log = tempfile.TemporaryFile()  # it lives as long as the child
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115  # it lives as long as the child
         # `-P` and this path: the child runs the same package as the parent, whatever the working directory contains.
         path = os.pathsep.join(filter(None, [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")]))
         child = self._child = await asyncio.create_subprocess_exec(

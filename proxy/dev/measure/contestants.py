@@ -134,7 +134,7 @@ CONTESTANTS: Final[Mapping[str, Contestant]] = {
                 library,
                 f"hand-written tag search, unfinished JSON by {library}",
                 # mypy infers no type for a lambda with a default.
-                lambda format, offer, library=library: libraries.partial_json(library, format),  # type: ignore[misc]
+                lambda format, offer, library=library: libraries.partial_json(library, format),  # type: ignore[misc]  # mypy infers no type
             )
             for library in libraries.PARTIAL_JSON
         ),

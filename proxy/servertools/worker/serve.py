@@ -48,7 +48,7 @@ def main(data: int) -> None:
     sys.dont_write_bytecode = True
     for stream in (sys.stdout, sys.stderr):
         # Line by line, so that the output of a killed worker is in the log.
-        stream.reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True)  # type: ignore[union-attr]
+        stream.reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True)  # type: ignore[union-attr]  # `TextIO` lacks it
     sys.argv = ["toolwire-tools"]
     sys.path += [entry for entry in setup["path"] if entry not in sys.path]
     worker = Worker(channel, setup)
