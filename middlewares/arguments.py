@@ -46,7 +46,7 @@ LOG: Final = logging.getLogger("toolwire.arguments")
 
 
 @dataclass(slots=True)
-class _Answer:
+class _CheckedAnswer:
     """The state of one answer. `made`: the choices with a call; `satisfied`: the choices with a call of a tool on
     offer. `gateways`: see `are_gateways`."""
 
@@ -189,7 +189,7 @@ class Arguments(Middleware):
         return self._made(exchange, answer, call)
 
     @staticmethod
-    def _may_be_unfinished(answer: _Answer, call: Call) -> bool:
+    def _may_be_unfinished(answer: _CheckedAnswer, call: Call) -> bool:
         """Returns True if a call has no arguments, its tool requires some, and the backend did not mark it as finished:
         the arguments may be missing (R29.2)."""
         use = call.use
@@ -204,7 +204,7 @@ class Arguments(Middleware):
             return False
 
     @staticmethod
-    def _made(exchange: Exchange, answer: _Answer, call: Call) -> Call:
+    def _made(exchange: Exchange, answer: _CheckedAnswer, call: Call) -> Call:
         """Counts a call that is passed on."""
         if call.source is None:
             exchange.record.count("calls")
@@ -213,7 +213,7 @@ class Arguments(Middleware):
             answer.satisfied.add(call.choice)
         return call
 
-    def _settled(self, exchange: Exchange, answer: _Answer, call: Call, *, repair: bool) -> Call:
+    def _settled(self, exchange: Exchange, answer: _CheckedAnswer, call: Call, *, repair: bool) -> Call:
         """Returns a call of a native backend with its name checked, its arguments repaired, and its tool in the
         client's form: a server without namespaces or custom tools got functions. Raises `_Failure`."""
         use = call.use
@@ -252,7 +252,7 @@ class Arguments(Middleware):
         return Call(call.block, use, choice=call.choice, source=call.source)
 
     @staticmethod
-    def _flaw(answer: _Answer, tool: ToolSpec | None, call: Call) -> str | None:
+    def _flaw(answer: _CheckedAnswer, tool: ToolSpec | None, call: Call) -> str | None:
         """Returns why the arguments do not fit the tool's schema; None if they do."""
         if tool is None or call.use.kind == "custom":
             return None
@@ -261,7 +261,7 @@ class Arguments(Middleware):
         except SchemaProblem as problem:
             return f"it cannot be used. {problem.message}"
 
-    def _coerced(self, exchange: Exchange, answer: _Answer, tool: ToolSpec, call: Call) -> Call:
+    def _coerced(self, exchange: Exchange, answer: _CheckedAnswer, tool: ToolSpec, call: Call) -> Call:
         """Returns the call with converted arguments if they do not fit the schema of a tool that is not strict (R23.3);
         else the call itself. Arguments that were streamed early stay."""
         streamed = call.source == ""
@@ -310,13 +310,13 @@ def _written(use: ToolUse) -> str:
     return dump({"name": use.name, "arguments": use.arguments}).decode()
 
 
-def _answer(exchange: Exchange) -> _Answer:
+def _answer(exchange: Exchange) -> _CheckedAnswer:
     """Returns the state of this answer, created at its first call for the request that `declare` saw."""
-    state: _Answer | ModelRequest | None = exchange.state.get(Arguments)
-    if isinstance(state, _Answer):
+    state: _CheckedAnswer | ModelRequest | None = exchange.state.get(Arguments)
+    if isinstance(state, _CheckedAnswer):
         return state
     request = state or exchange.request
-    answer = exchange.state[Arguments] = _Answer(
+    answer = exchange.state[Arguments] = _CheckedAnswer(
         choice=request.tool_choice,
         offered=by_prompt_name(_offered(exchange, request)),
         known=by_prompt_name(request.tools),

@@ -148,7 +148,7 @@ class ToolMode(Middleware):
             response.rewrite(partial(self._beginning, exchange, asked, partial(ask_again, handler, request, asked)))
         return response
 
-    # --- which way ------------------------------------------------------------------------------------------------
+    # --- choice ---------------------------------------------------------------------------------------------------
 
     async def _way(self, exchange: Exchange, asked: ModelRequest) -> tuple[ToolsBy, bool]:
         """Returns who handles the tools of a request, and whether the verdicts are known."""
@@ -222,7 +222,7 @@ class ToolMode(Middleware):
         self._doubted[key] = now
         self._probing(member, model, cause)
 
-    # --- the other way ----------------------------------------------------------------------------------------------
+    # --- switching -------------------------------------------------------------------------------------------------
 
     def _switch(self, exchange: Exchange, cause: Cause) -> None:
         exchange.tools_by = "gateway"

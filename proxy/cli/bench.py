@@ -1,4 +1,4 @@
-"""`toolwire bench`."""
+"""The command `toolwire bench`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`toolwire check`."""
+"""The command `toolwire check`."""
 
 from __future__ import annotations
 

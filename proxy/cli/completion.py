@@ -1,4 +1,4 @@
-"""`toolwire completion`."""
+"""The command `toolwire completion`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`toolwire demo`."""
+"""The command `toolwire demo`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`toolwire doctor`."""
+"""The command `toolwire doctor`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`toolwire init`."""
+"""The command `toolwire init`."""
 
 from __future__ import annotations
 

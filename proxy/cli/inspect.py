@@ -1,4 +1,4 @@
-"""`toolwire inspect`."""
+"""The command `toolwire inspect`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`toolwire keys`."""
+"""The command `toolwire keys`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`toolwire replay`."""
+"""The command `toolwire replay`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`toolwire serve`."""
+"""The command `toolwire serve`."""
 
 from __future__ import annotations
 

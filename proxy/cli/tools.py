@@ -1,4 +1,4 @@
-"""`toolwire tools`."""
+"""The command `toolwire tools`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`toolwire tune`."""
+"""The command `toolwire tune`."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ from .listening import AuthConfig as AuthConfig
 from .listening import CorsConfig as CorsConfig
 from .listening import KeyConfig as KeyConfig
 from .listening import LimitsConfig as LimitsConfig
-from .listening import RateLimit as RateLimit
+from .listening import RateLimitConfig as RateLimitConfig
 from .listening import RateLimitsConfig as RateLimitsConfig
 from .listening import ServerConfig as ServerConfig
 from .listening import WebsocketConfig as WebsocketConfig

@@ -62,7 +62,7 @@ class ServerConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RateLimit:
+class RateLimitConfig:
     """Rate limits; beyond: 429 `rate_limit_exceeded` with `Retry-After`. 0 means no limit."""
 
     requests_per_min: int | None = doc("Requests per minute; this many may arrive at once.", default=None)
@@ -73,7 +73,7 @@ class RateLimit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeyConfig(RateLimit):
+class KeyConfig(RateLimitConfig):
     """One client key. In the file: just the key, or a mapping. Limits that are null are those of
     `rate_limits.per_key`."""
 
@@ -101,8 +101,8 @@ class AuthConfig:
 class RateLimitsConfig:
     """Rate limits. Limits of single keys are in `auth.keys`, those of routes in `routes`."""
 
-    per_key: RateLimit = doc(
-        "For each key without its own limits; without keys: for all clients together.", default_factory=RateLimit
+    per_key: RateLimitConfig = doc(
+        "For each key without its own limits; without keys: for all clients together.", default_factory=RateLimitConfig
     )
     in_flight: int | None = doc(
         "The most requests at the same time, of all clients; beyond: 503 `overloaded`.", default=None

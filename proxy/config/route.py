@@ -7,7 +7,7 @@ from typing import Literal
 
 from .chain import MiddlewareConfig
 from .documented import doc
-from .listening import RateLimit
+from .listening import RateLimitConfig
 from .options import RouteOptions
 
 
@@ -43,8 +43,8 @@ class RouteConfig:
     chain: tuple[MiddlewareConfig, ...] | None = doc(
         "Chain of this route; default: the top-level `chain`.", default=None
     )
-    rate_limit: RateLimit = doc("For all clients of this route together.", default_factory=RateLimit)
-    rate_limit_per_key: RateLimit = doc(
-        "For each key on this route, besides the key's own limits.", default_factory=RateLimit
+    rate_limit: RateLimitConfig = doc("For all clients of this route together.", default_factory=RateLimitConfig)
+    rate_limit_per_key: RateLimitConfig = doc(
+        "For each key on this route, besides the key's own limits.", default_factory=RateLimitConfig
     )
     options: RouteOptions = doc("Options that override `defaults`.", default_factory=RouteOptions)

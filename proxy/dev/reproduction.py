@@ -81,7 +81,7 @@ def reproduce(captured: Captured) -> Reproduction:
 
 async def reproduced(captured: Captured) -> Reproduction:
     """See `reproduce`."""
-    from ..app import create_app  # here: whoever only reads captures needs no gateway
+    from ..app import create_app  # imported here, because programs that only read captures need no gateway
 
     body = captured.bytes_of("request")
     if not captured.complete:

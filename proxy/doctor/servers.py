@@ -125,7 +125,7 @@ async def _closed(backend: Backend) -> None:
         return
 
 
-# --- seen from outside ----------------------------------------------------------------------------------------------
+# --- connection ----------------------------------------------------------------------------------------------------
 
 
 async def _from_outside(area: str, endpoint: Endpoint) -> AsyncIterator[Finding]:
@@ -200,7 +200,7 @@ async def _certificate(area: str, url: URL, config: BackendConfig) -> Finding | 
     return ok(area, f"Its certificate is trusted, and valid for {days} more days.")
 
 
-# --- what it says itself --------------------------------------------------------------------------------------------
+# --- its own reports -----------------------------------------------------------------------------------------------
 
 
 async def _from_inside(

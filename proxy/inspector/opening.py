@@ -84,7 +84,7 @@ class Inspector:
             playground = _Playground(self._pages, self._router, self._plugins, partial(make, side))
             app.router.add_post(f"{PLACE}/try/{{format}}/v1{side.path}", playground.serve)
 
-    # --- what the page asks -----------------------------------------------------------------------------------------
+    # --- data of the page ------------------------------------------------------------------------------------------
 
     def _setup(self, key: ApiKey | None) -> dict[str, Any]:
         """Returns the routes, formats and APIs of the gateway that the key may use."""

@@ -194,7 +194,7 @@ class Pages:
             return web.Response(body=plain, headers=headers)
         return web.Response(body=packed, headers={**headers, "Content-Encoding": "gzip", "Vary": "Accept-Encoding"})
 
-    # --- what it asks -----------------------------------------------------------------------------------------------
+    # --- its data ---------------------------------------------------------------------------------------------------
 
     async def _get_setup(self, request: web.Request) -> web.Response:
         has = self._setup(request.get(API_KEY))

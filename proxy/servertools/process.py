@@ -83,7 +83,7 @@ class WorkerProcess:
         self._reader = self._loop.create_task(self._read())
         self.watcher = self._loop.create_task(self._watch())
 
-    # --- what it is asked -------------------------------------------------------------------------------------------
+    # --- orders ---------------------------------------------------------------------------------------------------
 
     async def start(self) -> tuple[str, ...]:
         """Waits until the worker is ready. Returns the options of the configuration that the system cannot enforce.

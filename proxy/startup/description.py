@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 from urllib.parse import urlsplit
 
-from ..config import EndpointConfig, GatewayConfig, RateLimit, RouteConfig
+from ..config import EndpointConfig, GatewayConfig, RateLimitConfig, RouteConfig
 from ..configuration.checks import effective_routes, has_limits
 from ..formats.families import format_for
 from ..ingress.auth import Keys
@@ -80,7 +80,7 @@ def _limits(config: GatewayConfig, keys: Keys) -> Iterator[str]:
             yield f"  key {key.name or key.owner[:8]}: {own}"
 
 
-def _amounts(limit: RateLimit) -> str:
+def _amounts(limit: RateLimitConfig) -> str:
     words = {"requests_per_min": "requests/min", "tokens_per_min": "tokens/min", "concurrent": "at once"}
     amounts = {word: getattr(limit, name) for name, word in words.items()}
     return ", ".join(f"{amount or 'any number of'} {word}" for word, amount in amounts.items() if amount is not None)

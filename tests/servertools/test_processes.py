@@ -269,7 +269,7 @@ async def test_with_one_process_two_generations_take_turns(start: Start, tmp_pat
     ]
     # And then it is quiet: the one that made room does not take it back.
     pool_ = tools._pool
-    assert isinstance(pool_, pool.Pool)
+    assert isinstance(pool_, pool.WorkerPool)
     await until(lambda: not pool_.warming)
     assert counts(tools)["started"] == 6
     assert counts(tools)["idle"] == 1

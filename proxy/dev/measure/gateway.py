@@ -190,7 +190,7 @@ def _check(work: Work, status: int, data: bytes, *, through_gateway: bool) -> No
         )
 
 
-# --- what is shown ----------------------------------------------------------------------------------------------------
+# --- output ----------------------------------------------------------------------------------------------------------
 
 
 def as_text(results: Sequence[Measured]) -> Iterator[str]:
