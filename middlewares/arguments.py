@@ -113,11 +113,11 @@ class Arguments(Middleware):
 
     @classmethod
     def stands_behind(cls, place: Place) -> Mapping[str, str]:
-        """See `Middleware.stands_behind`."""
+        """Returns the middlewares that must come before this one, with reasons."""
         return {"execution": "which runs checked calls"}
 
     def declare(self, exchange: Exchange, reply: Reply) -> None:
-        """See `Middleware.declare`."""
+        """Declares the check of calls on the reply, if any tool can be called."""
         request = exchange.request
         # Replaces the state of an earlier answer: a middleware further out may have asked again, perhaps for other
         # tools.
@@ -127,7 +127,8 @@ class Arguments(Middleware):
             reply.map(partial(self.on_event, exchange), wants, live=True)
 
     def on_event(self, exchange: Exchange, event: Event) -> Event | Iterable[Event] | None:
-        """See `Middleware.on_event`. Raises `ModelFault` or `BackendFault`, which end the answer."""
+        """Returns the checked event, or its replacement. Raises `ModelFault` or `BackendFault`, which end the
+        answer."""
         match event:
             case Call():
                 return self._call(exchange, event)

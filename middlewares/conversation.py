@@ -414,11 +414,11 @@ class Naming(Stage):
         self._ident = ident
 
     def feed(self, events: list[Event]) -> list[Event]:
-        """See `Stage`."""
+        """Returns the events with the turn's id and the time of completion."""
         return [self._named(event) if isinstance(event, Start | Finish) else event for event in events]
 
     def take(self, reply: ModelReply) -> ModelReply:
-        """See `Stage`."""
+        """Returns the complete answer with the turn's id and the time of completion."""
         extra = {**reply.extra, "completed_at": int(time.time())}
         return ModelReply(self._ident, reply.model, reply.created, reply.choices, reply.usage, extra)
 

@@ -94,12 +94,12 @@ class Execution(Middleware):
 
     @classmethod
     def idle(cls, place: Place) -> bool:
-        """See `Middleware.idle`. If it stayed in the chain, streams could not use the fast path."""
+        """Returns True without server-side tools. If it stayed in the chain, streams could not use the fast path."""
         return not place.config.tools.any
 
     @classmethod
     def needs(cls, place: Place) -> Mapping[str, str]:
-        """See `Middleware.needs`."""
+        """Returns the middlewares that must be further in, with reasons."""
         if cls.idle(place) or place.route.options.mode == "native":
             return {}
         return {
@@ -109,7 +109,7 @@ class Execution(Middleware):
 
     @classmethod
     def stands_behind(cls, place: Place) -> Mapping[str, str]:
-        """See `Middleware.stands_behind`."""
+        """Returns the middlewares that must come before this one, with reasons."""
         return {"conversation": "which must load and store a conversation once, not in each round"}
 
     async def __call__(self, request: web.Request, handler: Handler) -> web.StreamResponse:

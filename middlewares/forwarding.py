@@ -98,7 +98,7 @@ class Forwarding(Middleware):
         self._estimators: dict[str, Estimator] = {}
 
     async def on_request(self, exchange: Exchange, asked: ModelRequest) -> Reply:
-        """See `Middleware.on_request`. Returns the model's answer."""
+        """Sends the request to a server of the route and returns the model's answer. Raises `GatewayError`."""
         if not exchange.protocol.whole_history:
             _refuse_lost_turns(exchange)
         route, record = exchange.route, exchange.record
@@ -366,7 +366,7 @@ class TokenCounting:
 
     @property
     def both(self) -> Counting:
-        """See `Reply.count`."""
+        """The two callbacks for `Reply.count`: one fills in the counts, one sees all events."""
         return self.fill, self.see
 
     def see(self, event: Event) -> None:

@@ -131,19 +131,20 @@ class Injection(Middleware):
         self._files = FileTexts(budget)
 
     async def start(self, app: web.Application) -> None:
-        """See `Middleware.start`."""
+        """Takes the application's caches."""
         self._open(app[CACHES])
 
     @classmethod
     def goes_with(cls, place: Place) -> Mapping[str, str]:
-        """See `Middleware.goes_with`."""
+        """Returns the middlewares without which this one has no effect, with reasons."""
         if place.route.options.mode == "native":
             return {}
         return {"transformation": "which finds the calls that it describes"}
 
     @classmethod
     def stands_behind(cls, place: Place) -> Mapping[str, str]:
-        """See `Middleware.stands_behind`. Other middlewares could not recognise what it has written as text."""
+        """Returns the middlewares that must come before this one, with reasons: they could not recognise tools and
+        calls that were written as text."""
         if place.route.options.mode == "native":
             return {}
         return {
@@ -154,13 +155,13 @@ class Injection(Middleware):
 
     @classmethod
     def asked_for_by(cls, place: Place) -> str | None:
-        """See `Middleware.asked_for_by`."""
+        """Returns the option that requires this middleware, or None."""
         options = place.route.options
         return "decoding.constrain" if options.decoding.constrain == "required" and options.mode != "native" else None
 
     async def on_request(self, exchange: Exchange, request: ModelRequest) -> ModelRequest:
-        """See `Middleware.on_request`. Raises `ClientFault` `unsupported_parameter` if `decoding.constrain: required`
-        cannot be fulfilled."""
+        """Returns the request with the tools in its prompt. Raises `ClientFault` `unsupported_parameter` if
+        `decoding.constrain: required` cannot be fulfilled."""
         route = exchange.route
         if not are_plain(request.messages):
             request = await self._files.read(exchange, request)

@@ -40,21 +40,22 @@ class LoopDetection(Middleware):
 
     @classmethod
     def idle(cls, place: Place) -> bool:
-        """See `Middleware.idle`."""
+        """Returns True if neither loops nor numbers of calls are limited."""
         return not place.route.options.loop_detect.repeats and place.config.limits.calls_per_conversation is None
 
     @classmethod
     def stands_behind(cls, place: Place) -> Mapping[str, str]:
-        """See `Middleware.stands_behind`."""
+        """Returns the middlewares that must come before this one, with reasons."""
         return {"conversation": "which loads the turns that it checks"}
 
     @classmethod
     def asked_for_by(cls, place: Place) -> str | None:
-        """See `Middleware.asked_for_by`."""
+        """Returns the option that requires this middleware, or None."""
         return "loop_detect.repeats" if place.route.options.loop_detect.repeats else None
 
     async def on_request(self, exchange: Exchange, request: ModelRequest) -> ModelRequest:
-        """See `Middleware.on_request`. Raises `ClientFault` `tool_loop_detected` or `too_many_tool_calls`."""
+        """Returns the request, with a notice if the model repeats a call. Raises `ClientFault` `tool_loop_detected` or
+        `too_many_tool_calls`."""
         most = exchange.route.limits.calls_per_conversation
         hidden: HiddenCalls = exchange.state.get(HiddenCalls, HiddenCalls())
         messages = hidden.without(request.messages)

@@ -39,14 +39,14 @@ class ModelAlias(Middleware):
     Options: ClassVar[type] = ModelAliasOptions
 
     async def on_request(self, exchange: Exchange, request: ModelRequest) -> ModelRequest:
-        """See `Middleware.on_request`."""
+        """Returns the request with the replacement of its model name, if a pattern matches."""
         for pattern, name in self.options.models.items():
             if fnmatchcase(request.model, pattern):
                 return request if name == request.model else replace(request, model=name)
         return request
 
     def declare(self, exchange: Exchange, reply: Reply) -> None:
-        """See `Middleware.declare`. Declares a stage, because an answer that is forwarded unread would show the other
+        """Declares a stage if the model was renamed, because an answer that is forwarded unread would show the other
         name."""
         if exchange.request.model != exchange.received.model:
             reply.map(_same, Kind.EDGES)

@@ -43,7 +43,7 @@ class PromptGuard(Middleware):
         self._estimators: dict[str, Estimator] = {}
 
     async def on_request(self, exchange: Exchange, request: ModelRequest) -> ModelRequest:
-        """See `Middleware.on_request`. Raises `ClientFault` `context_length_exceeded`."""
+        """Returns the request if it keeps the limits. Raises `ClientFault` `context_length_exceeded`."""
         limits = self.options
         if limits.messages is not None and len(request.messages) > limits.messages:
             raise _too_large(exchange, f"{len(request.messages)} messages", limits.messages)

@@ -39,7 +39,7 @@ class RateLimit(Middleware):
 
     @classmethod
     def idle(cls, place: Place) -> bool:
-        """See `Middleware.idle`."""
+        """Returns True if no limit is set."""
         return not place.limited
 
     async def start(self, app: web.Application) -> None:

@@ -101,23 +101,23 @@ class Reask(Middleware):
 
     @classmethod
     def idle(cls, place: Place) -> bool:
-        """See `Middleware.idle` (R9.8, R23.4)."""
+        """Returns True if the route never asks again (R9.8, R23.4)."""
         return place.route.options.bad_answers.reask == 0
 
     @classmethod
     def asked_for_by(cls, place: Place) -> str | None:
-        """See `Middleware.asked_for_by`."""
+        """Returns the option that requires this middleware, or None."""
         options = place.route.options.bad_answers
         wanted = options.reask or (options.reask is None and options.choice_miss == "reask")
         return "bad_answers.reask" if wanted else None
 
     @classmethod
     def needs(cls, place: Place) -> Mapping[str, str]:
-        """See `Middleware.needs`. Near misses alone need no other middleware."""
+        """Returns the middlewares that must be further in, with reasons. Near misses alone need none."""
         return {} if cls.asked_for_by(place) is None else {"arguments": "which detects bad answers"}
 
     def review(self, exchange: Exchange, reply: Reply, ask: Ask) -> None:
-        """See `Middleware.review`."""
+        """Declares on the reply how its answer is checked and retried."""
         asked = exchange.request
         if not asked.tools or asked.tool_choice.mode == "none":
             return
@@ -189,7 +189,7 @@ class NearMisses(Stage):
         """The events that the client has not got, of an answer that may be discarded."""
 
     def feed(self, events: list[Event]) -> list[Event]:
-        """See `Stage`."""
+        """Returns the events to send now; holds back those of an answer that may be retried."""
         if self._sent:
             return events
         if not (self._whole or self.held or (self._left and self._exchange.near)):
@@ -207,11 +207,11 @@ class NearMisses(Stage):
         return held
 
     def leaves(self, reply: ModelReply) -> bool:
-        """See `Stage`."""
+        """Returns True if a complete answer had no near miss and can be sent as it is."""
         return not self._exchange.near
 
     async def finish(self, last: Event) -> Event | Following:
-        """See `Reply.finish`."""
+        """Returns the last event, or the answers that replace this one."""
         return self._again() if self.missed else last
 
     async def _again(self) -> Following:

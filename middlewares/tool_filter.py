@@ -62,20 +62,20 @@ class ToolFilter(Middleware):
 
     @classmethod
     def needs(cls, place: Place) -> Mapping[str, str]:
-        """See `Middleware.needs`."""
+        """Returns the middlewares that must be further in, with reasons."""
         chain = place.config.chain if place.route.chain is None else place.route.chain
         named = {entry.use for entry in chain}
         return {name: "which offers tools, or finds the calls that are checked" for name in SEES_CALLS if name in named}
 
     def forbids(self, names: tuple[str, ...]) -> bool:
-        """See `Middleware.forbids`."""
+        """Returns True if a tool with one of these names is denied."""
         spelled = [spelling for name in names for spelling in _spellings(name)]
         denied = any(fnmatchcase(name, glob.casefold()) for glob in self.options.deny for name in spelled)
         return denied or not any(fnmatchcase(name, glob) for glob in self.options.allow for name in names)
 
     async def on_request(self, exchange: Exchange, request: ModelRequest) -> ModelRequest:
-        """See `Middleware.on_request`. Raises `ClientFault` `tool_not_allowed`, or `invalid_tool_choice` if the client
-        requires a call that is no longer possible."""
+        """Removes denied tools from the request. Raises `ClientFault` `tool_not_allowed`, or `invalid_tool_choice` if
+        the client requires a call that is no longer possible."""
         permission = exchange.route.permission
         permitted = permission.permitted(request.tools, stand_for_servers(exchange, request.tools))
         if permitted is not request.tools:
@@ -89,7 +89,7 @@ class ToolFilter(Middleware):
         return permission.elsewhere(request)
 
     def declare(self, exchange: Exchange, reply: Reply) -> None:
-        """See `Middleware.declare`."""
+        """Declares the filter of calls on the reply."""
         reply.map(_FilteredCalls(exchange).see, Kind.CALL | Kind.OPAQUE)
 
 

@@ -98,23 +98,23 @@ class ToolMode(Middleware):
 
     @classmethod
     def idle(cls, place: Place) -> bool:
-        """See `Middleware.idle`."""
+        """Returns True unless the route's mode leaves it open who handles tools."""
         return place.route.options.mode not in ("hybrid", "auto", "text")
 
     @classmethod
     def asked_for_by(cls, place: Place) -> str | None:
-        """See `Middleware.asked_for_by`."""
+        """Returns the option that requires this middleware, or None."""
         return None if cls.idle(place) else "mode"
 
     @classmethod
     def needs(cls, place: Place) -> Mapping[str, str]:
-        """See `Middleware.needs`."""
+        """Returns the middlewares that must be further in, with reasons."""
         if cls.idle(place):
             return {}
         return {"transformation": "which finds calls in text", "injection": "which describes the tools in the prompt"}
 
     async def close(self) -> None:
-        """See `Middleware.close`."""
+        """Cancels running tests of models."""
         for task in self._probes.values():
             task.cancel()
         await asyncio.gather(*self._probes.values(), return_exceptions=True)
@@ -299,7 +299,7 @@ class _Learning:
         self._over = False
 
     def see(self, event: Event) -> None:
-        """See `Reply.watch`."""
+        """Puts the server in doubt at the first call."""
         if not self._over and isinstance(event, Open) and event.kind is BlockKind.TOOL_CALL:
             self._over = True
             self._middleware.doubt(self._exchange, self._asked, None, "near_miss")

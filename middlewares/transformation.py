@@ -80,22 +80,23 @@ class Transformation(Middleware):
 
     @classmethod
     def goes_with(cls, place: Place) -> Mapping[str, str]:
-        """See `Middleware.goes_with`."""
+        """Returns the middlewares without which this one has no effect, with reasons."""
         if place.route.options.mode == "native":
             return {}
         return {"injection": "which describes the calls that it searches for"}
 
     @classmethod
     def stands_behind(cls, place: Place) -> Mapping[str, str]:
-        """See `Middleware.stands_behind`. Further in, these middlewares would see the text of calls."""
+        """Returns the middlewares that must come before this one, with reasons: further in they would see the text of
+        calls."""
         return {
             "arguments": "which checks the calls that it finds",
             "output_format": "which reads the text without its calls",
         }
 
     async def on_request(self, exchange: Exchange, request: ModelRequest) -> ModelRequest:
-        """See `Middleware.on_request`. Removes stop sequences from the request that the server does not accept, or that
-        it would not report to a client that wants to know which one matched (R24.5)."""
+        """Removes stop sequences from the request that the server does not accept, or that it would not report to a
+        client that wants to know which one matched (R24.5)."""
         pool, asked = exchange.route.pool, request.sampling.stop
         wire = pool.protocol
         if not asked and (wire is None or not wire.own_stops):
@@ -109,7 +110,7 @@ class Transformation(Middleware):
         return replace(request, sampling=replace(request.sampling, stop=stops.server))
 
     def declare(self, exchange: Exchange, reply: Reply) -> None:
-        """See `Middleware.declare`."""
+        """Declares the scanner and the other stages on the reply."""
         route, record = exchange.route, exchange.record
         options = route.options
         taught, native = exchange.offer, exchange.native

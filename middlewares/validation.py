@@ -113,11 +113,11 @@ class Validation(Middleware):
         self._schemas = SchemaCache(CacheBudget())
 
     async def start(self, app: web.Application) -> None:
-        """See `Middleware.start`."""
+        """Takes the application's cache of schemas."""
         self._schemas = SchemaCache(app[CACHES])
 
     async def on_request(self, exchange: Exchange, request: ModelRequest) -> ModelRequest:
-        """See `Middleware.on_request`. Raises `ClientFault`. Changes only invalid schemas, and a tool choice that
+        """Returns the valid request. Raises `ClientFault`. Changes only invalid schemas, and a tool choice that
         requires a hosted tool which is not simulated."""
         options = exchange.route.options
         unmodelled = request.extra or request.sampling.n > 1 or exchange.protocol.binding_fields

@@ -31,11 +31,11 @@ class RecordedBackend(HttpBackend):
         self._calls = tuple(calls)
 
     async def start(self) -> None:
-        """See `Backend`."""
+        """Creates the client that returns the recorded responses."""
         self.client = _RecordedClient(self._calls)
 
     async def ready(self) -> bool:
-        """See `Backend`."""
+        """Returns True: recorded responses are always available."""
         return True
 
 

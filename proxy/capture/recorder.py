@@ -100,10 +100,10 @@ class CaptureFolder:
         self._numbers = itertools.count()
 
     def begun(self, capture: Capture) -> None:
-        """See `CaptureStorage`. Does nothing: files are written at the end."""
+        """Does nothing: files are written at the end of an exchange."""
 
     def ended(self, capture: Capture) -> None:
-        """See `CaptureStorage`. Writes the capture in a thread, and deletes the oldest ones."""
+        """Writes the capture in a thread, and deletes the oldest ones."""
         name = f"{time.time_ns():020d}-{short(capture.owner)}-{capture.exchange_id}-{capture.request_id}"
         task = asyncio.get_running_loop().create_task(self._write(name, capture.file))
         self._writing.add(task)
@@ -261,7 +261,7 @@ class Capture:
         }
 
     def read(self, read: ReadRequest, record: AccessRecord) -> None:
-        """See `ExchangeObserver`."""
+        """Records the request body and its settings, after it was read."""
         self.owner, self.record = read.owner, record
         self._secrets += words_of(read.secrets)
         self.head |= {"endpoint": read.endpoint, "route": read.route.model}
@@ -273,17 +273,17 @@ class Capture:
         self._captures.keeper.begun(self)
 
     def backend_call(self, backend: str, request: ModelRequest) -> CaptureOfCall:
-        """See `ExchangeObserver`."""
+        """Returns the recorder of a new backend call."""
         self._calls += 1
         self.head.setdefault("backend", self._captures.backend(backend))
         return CaptureOfCall(self, self._calls, backend, request)
 
     def tool(self, name: str, call_id: str, arguments: str) -> CaptureOfTool:
-        """See `ExchangeObserver`."""
+        """Returns the recorder of an execution of a server-side tool."""
         return CaptureOfTool(self, name, call_id, arguments)
 
     def ended(self, record: AccessRecord) -> None:
-        """See `ExchangeObserver`."""
+        """Records the outcome, and hands the capture to the storage."""
         self.record = record
         self._captures.held_bytes -= self.bytes
         mode_used = record.notes.get("tool_mode")
@@ -353,24 +353,24 @@ class CaptureOfCall(BackendObserver):
         self._writer: StreamWriter | None = None
 
     def sent(self, body: bytes) -> None:
-        """See `BackendObserver`."""
+        """Records the body sent to the server."""
         self._has_bytes = True
         self._capture.add("sent", self._number, body, {"backend": self._backend})
 
     def rendered(self, prompt: str) -> None:
-        """See `BackendObserver`."""
+        """Records the prompt of a text-only model."""
         self._capture.add("prompt", self._number, prompt.encode(errors="replace"))
 
     def answered(self, status: int, headers: Mapping[str, str]) -> None:
-        """See `BackendObserver`."""
+        """Records status and headers of the response."""
         self._capture.add("answered", self._number, fields={"status": status, "headers": harmless(headers)})
 
     def received(self, data: bytes) -> None:
-        """See `BackendObserver`."""
+        """Records bytes of the response."""
         self._capture.add("received", self._number, bytes(data))
 
     def event(self, event: Event) -> None:
-        """See `BackendObserver`."""
+        """Records an event of a backend without HTTP bodies, in the usual protocol."""
         if self._has_bytes:
             return
         if self._writer is None:
@@ -393,7 +393,7 @@ class CaptureOfCall(BackendObserver):
         return server
 
     def failed(self, error: BaseException) -> None:
-        """See `BackendObserver`."""
+        """Records the error of a failed call."""
         if not self._has_bytes and self._writer is None:
             self._record_request()
         code = error.code if isinstance(error, GatewayError) else type(error).__name__
@@ -409,7 +409,7 @@ class CaptureOfTool(ToolRun):
         self._fields = {"name": name, "call_id": call_id, "arguments": arguments}
 
     def ended(self, state: str, result: str) -> None:
-        """See `ToolRun`."""
+        """Records the end of the execution: its state and its result."""
         took = {"seconds": round(self._capture.seconds - self._began, 6)}
         self._capture.add("tool", fields={**self._fields, **took, "state": state, "result": result})
 

@@ -80,7 +80,7 @@ def reproduce(captured: Captured) -> Reproduction:
 
 
 async def reproduced(captured: Captured) -> Reproduction:
-    """See `reproduce`."""
+    """Runs a capture again in the running event loop; see `reproduce`."""
     from ..app import create_app  # imported here, because programs that only read captures need no gateway
 
     body = captured.bytes_of("request")

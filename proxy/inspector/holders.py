@@ -64,17 +64,17 @@ class OwnHolder:
         self._ring = ring
 
     async def changes(self, since: int, owner: str | None, wait_s: float) -> Changes:
-        """See `Holder`."""
+        """Returns the changes since a version; waits up to `wait_s` for a change."""
         await self._ring.changed(since, wait_s)
         return self._ring.changes(since, owner)
 
     async def file(self, ident: str, owner: str | None) -> bytes | None:
-        """See `Holder`. Done in a thread, because replacing secrets is slow."""
+        """Returns an exchange as a capture, or None. Runs in a thread, because replacing secrets is slow."""
         capture = self._ring.find(ident, owner)
         return None if capture is None else await in_thread(capture.file)
 
     async def counts(self) -> Counts:
-        """See `Holder`."""
+        """Returns the counts by minute and route."""
         return [[minute, route, dict(counts)] for (minute, route), counts in self._ring.counts().items()]
 
 
@@ -86,7 +86,7 @@ class PeerHolder:
         self._path = path
 
     async def changes(self, since: int, owner: str | None, wait_s: float) -> Changes:
-        """See `Holder`."""
+        """Returns the other worker's changes since a version. Raises `HolderGone`."""
         query = {"since": str(since), "wait": str(wait_s)}
         answer = await self._get("/changes", query, owner, wait_s + ANSWER_S)
         if answer is None:
@@ -100,11 +100,11 @@ class PeerHolder:
         )
 
     async def file(self, ident: str, owner: str | None) -> bytes | None:
-        """See `Holder`."""
+        """Returns an exchange of the other worker as a capture, or None. Raises `HolderGone`."""
         return await self._get("/file", {"id": ident}, owner, ANSWER_S)
 
     async def counts(self) -> Counts:
-        """See `Holder`."""
+        """Returns the other worker's counts by minute and route. Raises `HolderGone`."""
         counts: Counts = orjson.loads(await self._get("/counts", {}, None, ANSWER_S) or b"[]")
         return counts
 

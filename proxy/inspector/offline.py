@@ -37,17 +37,17 @@ class FileHolder:
         self._content = content
 
     async def changes(self, since: int, owner: str | None, wait_s: float) -> Changes:
-        """See `Holder`. Returns the only exchange; there is never another one."""
+        """Returns the only exchange of the file; later there are no changes."""
         if since:
             await asyncio.sleep(wait_s)
         return Changes(1, () if since else (self._row,), (), 0)
 
     async def file(self, ident: str, owner: str | None) -> bytes | None:
-        """See `Holder`."""
+        """Returns the content of the file if the id is its exchange's, else None."""
         return self._content if ident == self._row["id"] else None
 
     async def counts(self) -> Counts:
-        """See `Holder`."""
+        """Returns no counts, because a file has none."""
         return []
 
 

@@ -66,11 +66,11 @@ class Ring:
         self._counts: dict[tuple[int, str], dict[str, int]] = {}
 
     def begun(self, capture: Capture) -> None:
-        """See `CaptureStorage`."""
+        """Adds a running exchange."""
         self._put(_Stored(capture, self._version + 1))
 
     def ended(self, capture: Capture) -> None:
-        """See `CaptureStorage`."""
+        """Counts an ended exchange, and deletes the oldest ones beyond the limit."""
         self._count(capture)
         self._put(self._exchanges.get(capture.exchange_id) or _Stored(capture, self._version + 1))
         while self._bytes > self._most:

@@ -232,7 +232,7 @@ class Gauge(Family):
         self.size = 1 if merge == "sum" else 2
 
     def bind(self, cells: SharedCounters) -> None:
-        """See `Family`. Resets values of an earlier process to zero."""
+        """Sets the cells to count in, and resets the gauge's values of an earlier process to zero."""
         super().bind(cells)
         for series in cells.read():
             if series.name == self.name:

@@ -37,7 +37,7 @@ class Reported(SpanExporter):
         self._fails = False
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        """See `SpanExporter`."""
+        """Exports spans, and logs the first failure and the first success after it."""
         result = self._exporter.export(spans)
         fails = result is not SpanExportResult.SUCCESS
         if fails != self._fails:
@@ -49,11 +49,11 @@ class Reported(SpanExporter):
         return result
 
     def shutdown(self) -> None:
-        """See `SpanExporter`."""
+        """Shuts the wrapped exporter down."""
         self._exporter.shutdown()
 
     def force_flush(self, timeout_millis: int = 30000) -> bool:
-        """See `SpanExporter`."""
+        """Flushes the wrapped exporter. Returns False if that failed."""
         return self._exporter.force_flush(timeout_millis)
 
 

@@ -131,21 +131,21 @@ class ExchangeTrace:
         self._calls = 0
 
     def read(self, read: ReadRequest, record: AccessRecord) -> None:
-        """See `ExchangeObserver`."""
+        """Adds the trace id to the access record, and protocol and route to the span."""
         record.note("trace_id", f"{self._span.get_span_context().trace_id:032x}")
         self._span.set_attributes({"toolwire.endpoint": read.endpoint, "toolwire.route": read.route.model})
 
     def backend_call(self, backend: str, request: ModelRequest) -> BackendTrace:
-        """See `ExchangeObserver`."""
+        """Starts the span of a backend call."""
         self._calls += 1
         return BackendTrace(self._tracing, self._context, backend, request, self._calls)
 
     def tool(self, name: str, call_id: str, arguments: str) -> ToolTrace:
-        """See `ExchangeObserver`."""
+        """Starts the span of an execution of a server-side tool."""
         return ToolTrace(self._tracing, self._context, name, call_id, arguments)
 
     def ended(self, record: AccessRecord) -> None:
-        """See `ExchangeObserver`."""
+        """Adds status and counts to the span and ends it."""
         span = self._span
         span.set_attribute("http.response.status_code", record.status)
         span.set_attributes({f"toolwire.{name}": number for name, number in record.counts.items()})
@@ -194,18 +194,18 @@ class BackendTrace(BackendObserver):
         return carrier
 
     def answered(self, status: int, headers: Mapping[str, str]) -> None:
-        """See `BackendObserver`."""
+        """Adds the response's status to the span."""
         self._last = time.time_ns()
         self._span.set_attribute("http.response.status_code", status)
 
     def received(self, data: bytes) -> None:
-        """See `BackendObserver`."""
+        """Stores the times of the first and the latest bytes of the response."""
         self._last = time.time_ns()
         if self._first is None:
             self._first = self._last
 
     def event(self, event: Event) -> None:
-        """See `BackendObserver`."""
+        """Adds finish reason, usage or error of an event to the span."""
         if self._events is not None:
             self._events.append(event)
         match event:
@@ -219,12 +219,12 @@ class BackendTrace(BackendObserver):
                 self.failed(event.error)
 
     def failed(self, error: BaseException) -> None:
-        """See `BackendObserver`."""
+        """Stores the error of a failed call."""
         self._last = time.time_ns()
         self._error = error.code if isinstance(error, GatewayError) else type(error).__name__
 
     def closed(self) -> None:
-        """See `BackendObserver`."""
+        """Records the metrics of the call and ends its span."""
         span, common = self._span, self._common
         if self._error is not None:
             common["error.type"] = self._error
@@ -271,7 +271,7 @@ class ToolTrace(ToolRun):
         )
 
     def ended(self, state: str, result: str) -> None:
-        """See `ToolRun`. Every state except `COMPLETED` is an error."""
+        """Ends the span of the execution. Every state except `COMPLETED` is an error."""
         if state != COMPLETED:
             self._common["error.type"] = state
             self._span.set_attribute("error.type", state)

@@ -53,7 +53,7 @@ class JoinedTools:
 
     @property
     def tools(self) -> Tools:
-        """See `ToolSource`. Combined again when a source has changed."""
+        """The tools of all sources, combined again when a source has changed."""
         parts = [source.tools for _, source in self._sources]
         if len(parts) != len(self._parts) or not all(map(is_, parts, self._parts)):
             self._parts = parts
@@ -79,7 +79,7 @@ class JoinedTools:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[JoinedTools]:
-        """See `ToolSource`. Waits for the servers as rule 2 says."""
+        """A context in which all sources run. Waits for the servers at its start (rule 2)."""
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self._close_servers)
             for server in self.servers:

@@ -40,7 +40,7 @@ class BoundedBody(httpx2.AsyncByteStream):
             yield piece
 
     async def aclose(self) -> None:
-        """See `httpx2.AsyncByteStream`."""
+        """Closes the wrapped body."""
         await self._body.aclose()
 
 

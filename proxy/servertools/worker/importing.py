@@ -52,7 +52,7 @@ class _FolderFinder:
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """See `importlib.abc.MetaPathFinder`."""
+        """Returns the spec of a module of the folder, or None for other names (see `importlib.abc.MetaPathFinder`)."""
         if not fullname.startswith(self._prefix):
             return None
         name = fullname[len(self._prefix) :]
