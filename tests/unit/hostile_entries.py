@@ -123,7 +123,7 @@ def cached_answers(budget: CacheBudget) -> Fill:
     middleware._answers = budget.cache("answers")
 
     def fill(number: int) -> object:
-        keeping = answers._Keeping(middleware, number.to_bytes(16, "big"))
+        keeping = answers._Recording(middleware, number.to_bytes(16, "big"))
         start = Start("", "m", 0, {"chat": {"x": [f"{number}y{at}" for at in range(2_000)]}})
         keeping.see(start)
         keeping.see(Finish("stop"))

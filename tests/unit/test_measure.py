@@ -358,7 +358,7 @@ def test_another_call_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
         lambda name, format, seed: corpus.CorpusCase(name, text, (CorpusCall("search", {"query": "y"}),)),
     )
     plan = MeasurePlan(formats=["sentinel"], cases=["calls"], contestants=["python"], repeat=1, growth=0)
-    assert measure(plan).groups[0].entries[0].note == "call 1 of 1 is another one"
+    assert measure(plan).groups[0].entries[0].note == "call 1 of 1 is different"
 
 
 def test_who_is_too_slow_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
