@@ -411,7 +411,7 @@ async def address() -> AsyncIterator[str]:
 async def test_a_server_made_with_the_sdk(way: str, address: str) -> None:
     config = settings((sys.executable, str(SDK))) if way == "pipes" else settings(url=address)
     async with connected(config) as server:
-        assert server.told.protocol == "2026-07-28"
+        assert server.info.protocol == "2026-07-28"
         assert (await call(server, "add", a=2)).text == "3"
         assert json.loads((await call(server, "place")).text) == {"name": "Tür", "floors": [1, 2]}
         failed = await call(server, "fail")
