@@ -43,7 +43,7 @@ async def test_a_call_goes_through_its_states(double: McpServer) -> None:
     assert not result.failed
     names = ["TOOL_CALL_INITIATED", "VALIDATING_PARAMETERS", "EXECUTING_TOOL", "TOOL_COMPLETED"]
     assert [state.value for state in states] == names
-    assert (double.told.name, double.told.version, double.told.protocol) == ("raw", "1", "2025-06-18")
+    assert (double.info.name, double.info.version, double.info.protocol) == ("raw", "1", "2025-06-18")
 
 
 @pytest.mark.parametrize(
