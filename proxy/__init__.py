@@ -1,9 +1,8 @@
 """toolwire: exact, structured tool calls from models that only write text.
 
-The public names of the package, which the package `toolwire` gives as well: what middlewares receive and return, what
-starts the server, and the scanner. They are loaded when first used, so that `import proxy` does nothing else: a program
-that only scans text never imports the server. OpenAI's own tool objects, some of which have the same names, are in
-`toolwire.openai_types`.
+This module has the public names, which the package `toolwire` exports too: the objects of middlewares, the start of the
+server, and the scanner. Names are loaded at their first use, so that a program that only scans text never imports the
+server. OpenAI's own tool objects, some of which have the same names, are in `toolwire.openai_types`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The command line. No logic: each command turns its flags into one call, and has a file of its own.
+"""The command line. It has no logic: each command turns its flags into one call, and has its own file.
 
-Importing it is cheap: what a command needs is imported when it is run.
+Importing it is cheap, because each command imports its modules when it runs.
 
-Exit status (R17.1): 0, 1 failure (a bad configuration is one), 2 wrong use of the command line.
+Exit status (R17.1): 0 success, 1 failure (including a bad configuration), 2 wrong use of the command line.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _version(context: click.Context, parameter: click.Parameter, wanted: bool) -
 
 
 class _Commands(click.Group):
-    """Commands whose complaints can be shown on a terminal."""
+    """A command group whose error messages are printable on a terminal."""
 
     def make_context(self, *args: Any, **named: Any) -> click.Context:
         with legible_errors():
@@ -47,7 +47,7 @@ class _Commands(click.Group):
     "--version", is_flag=True, expose_value=False, is_eager=True, callback=_version, help="Show the versions and exit."
 )
 def main() -> None:
-    """A gateway that gives exact OpenAI tool calls from models that only write text."""
+    """A gateway that turns the text of models into exact OpenAI tool calls."""
 
 
 for _command in (serve, check, init, inspect, replay, keys, bench, tools, demo, tune, doctor, completion):
