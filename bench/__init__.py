@@ -1,1 +1,1 @@
-"""Measurements of the scanner, the wire and the whole gateway; see README.md."""
+"""Measurements of the scanner, the wire formats and the whole gateway; see README.md."""

@@ -40,7 +40,7 @@ KEY: Final = "attacker"
 HOLD_MS: Final = 50.0
 BYTES_PER_BYTE: Final = 20
 BUDGETS_MB: Final = 400
-"""Bytes of arriving bodies and the caches of a worker together, by default."""
+"""Arriving bodies and caches of a worker together, by default."""
 KEPT_MB: Final = 128
 """Caches and stored responses of a worker, by default."""
 POLL_S: Final = 0.002
@@ -50,7 +50,7 @@ POLL_S: Final = 0.002
 
 
 def model_server(ready: Connection, answer: bytes) -> None:
-    """Send `answer` for every request, for ever; the port goes to `ready`."""
+    """Answers every request with `answer`, without end; sends its port to `ready`."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -84,8 +84,8 @@ async def _drop(reader: asyncio.StreamReader, size: int) -> None:
 
 
 def watcher(line: Connection, ports: Sequence[int]) -> None:
-    """Ask for `/health` of each port again and again. Each message from `line` is answered with the longest waits since
-    the one before, in seconds; None ends it."""
+    """Requests `/health` of each port repeatedly. Answers each message from `line` with the longest waits since the
+    message before, in seconds; None ends it."""
 
     async def poll(port: int, worst: list[float], place: int) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -136,17 +136,17 @@ class Gateway:
         self.port = int(found[1])
 
     def memory(self, what: str) -> int:
-        """`VmRSS` or `VmHWM`, in bytes."""
+        """Returns `VmRSS` or `VmHWM` in bytes."""
         found = re.search(rf"{what}:\s+(\d+) kB", Path(f"/proc/{self.process.pid}/status").read_text())
         assert found
         return int(found[1]) * 1024
 
     def reset_peak(self) -> None:
-        """Let `VmHWM` begin anew."""
+        """Resets `VmHWM`."""
         Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
 
     def close(self) -> None:
-        """End it."""
+        """Ends the process."""
         self.process.terminate()
         try:
             self.process.wait(20)
@@ -162,7 +162,7 @@ class Gateway:
 
 @dataclass(slots=True)
 class Sender:
-    """Sends requests, and remembers the ids that answers have."""
+    """Sends requests, and stores the ids in their answers."""
 
     session: aiohttp.ClientSession
     url: str
@@ -174,7 +174,7 @@ class Sender:
     statuses: dict[int, int] = field(default_factory=dict)
 
     async def send(self, request: Request) -> None:
-        """Send it, and read its answer."""
+        """Sends a request and reads its answer."""
         path = request.path.replace("{ID}", self.response_id).replace("{CAPTURE}", self.capture)
         body = request.body
         if body is not None:
@@ -216,7 +216,7 @@ class Sender:
 
 
 async def run(attack: Attack, gateway: Gateway, line: Connection, answered: int, show: bool) -> bool:
-    """Run one attack and print its row; whether every bound held."""
+    """Runs one attack and prints its row. Returns True if it kept all limits."""
     timeout = aiohttp.ClientTimeout(total=120)
     connector = aiohttp.TCPConnector(limit=0)
     sizes = {"max_line_size": 1 << 20, "max_field_size": 1 << 20}
@@ -243,7 +243,7 @@ async def run(attack: Attack, gateway: Gateway, line: Connection, answered: int,
             await sender.send(Request(path, None, method="GET"))
         took = time.perf_counter() - begin
         peak = gateway.memory("VmHWM") - rest
-        await asyncio.sleep(2)  # the gateway gives memory back after a second
+        await asyncio.sleep(2)  # the gateway releases memory after a second
         hold, idle = (worst * 1e3 for worst in _ask(line))
         kept = (gateway.memory("VmRSS") - rest) / 1e6
     bytes_in = max(stored + sender.sent + answered * len(todo), 1)
@@ -265,7 +265,7 @@ def _ask(line: Connection) -> list[float]:
 
 
 def one(attack: Attack, folder: str, idle: Gateway, show: bool) -> bool:
-    """Start what an attack needs, and run it."""
+    """Starts the processes for an attack, and runs it. Returns True if it kept all limits."""
     context = get_context("spawn")
     answer = attack.answer() if attack.answer else reply(completion("hello"))
     ours, theirs = context.Pipe()
@@ -288,7 +288,7 @@ def one(attack: Attack, folder: str, idle: Gateway, show: bool) -> bool:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The command line."""
+    """The command line. Returns 1 if an attack exceeded a limit."""
     parser = argparse.ArgumentParser(prog="python -m bench.attacks", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("-k", metavar="NAME", help="only attacks whose name holds this")
     parser.add_argument("--errors", action="store_true", help="print the errors that are answered")

@@ -38,7 +38,7 @@ from bench.instructions import worse
 TOLERANCE: Final = 0.05
 REQUESTS: Final = 20
 SHORT: Final = 12
-"""Frames of a stream: what a request costs, and not what a frame does."""
+"""Frames of a stream: few, because requests are measured, not frames."""
 KEPT: Final = Path(__file__).with_name("budget.json")
 PACKAGE: Final = Path(toolwire.__file__).parent
 OWN: Final = f"{PACKAGE}/"
@@ -59,14 +59,15 @@ WORKS: Final = (
 
 @cache
 def begin(code: CodeType) -> int:
-    """Up to which instruction a frame with this code begins; beyond, it goes on. -2: it does not count."""
+    """Returns the offset of the instruction up to which a frame of this code begins; later it is resumed. -2: it is not
+    counted."""
     if not code.co_filename.startswith(OWN) or code.co_filename == PLAYED or code.co_name.startswith("<"):
         return -2
     return next(each.offset for each in dis.get_instructions(code) if each.opname == "RESUME")
 
 
 def calls(work: Work) -> float:
-    """For each request."""
+    """Returns the calls per request."""
     begun = 0
 
     def see(frame: FrameType, what: str, _: Any) -> None:
@@ -86,23 +87,23 @@ def calls(work: Work) -> float:
 
 
 def count_calls() -> dict[str, float]:
-    """Of each kind of request, by title."""
+    """Returns the calls per request of each kind, by title."""
     return {work.title: round(calls(work), 1) for work in WORKS}
 
 
 def count_instructions() -> dict[str, float]:
-    """Of each kind of request, by title."""
+    """Returns the instructions per request of each kind, by title."""
     totals, _ = callgrind.count("bench.budget", "--counted", times=len(WORKS))
     return {work.title: float(total // REQUESTS) for work, total in zip(WORKS, totals, strict=True)}
 
 
 def python() -> str:
-    """On what calls depend besides the source."""
+    """Returns the Python version, on which calls depend besides the source."""
     return f"Python {'.'.join(platform.python_version_tuple()[:2])}"
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The command. 1 if a request takes more than it did."""
+    """The command line. Returns 1 if a request takes more than before."""
     parser = argparse.ArgumentParser(prog="python -m bench.budget", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--update", action="store_true", help="keep what is counted")
     parser.add_argument("--only", choices=("calls", "instructions"), help="count only these")

@@ -1,4 +1,4 @@
-"""Counting instructions with valgrind: no timer, so it does not matter what else the machine does."""
+"""Counts instructions with valgrind, so the load of the machine does not matter."""
 
 from __future__ import annotations
 
@@ -16,31 +16,32 @@ from typing import Final
 
 ROOT: Final = Path(__file__).parent.parent
 COUNTED: Final = "ffi_call"
-"""A C function that nothing else calls here: what happens inside of it is counted."""
+"""A C function that no other code here calls: instructions inside of it are counted."""
 
 _TOTAL: Final = re.compile(r"^(?:summary|totals): (\d+)", re.MULTILINE)
 
 
 def installed() -> bool:
-    """Whether there is a valgrind that runs."""
+    """Returns True if valgrind is installed and runs."""
     program = shutil.which("valgrind")
     asked = program and subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
     return bool(asked) and asked.returncode == 0 and asked.stdout.startswith("valgrind-")
 
 
 def counted(call: Callable[[], None]) -> None:
-    """Call it from within `COUNTED`."""
+    """Calls `call` from within `COUNTED`."""
     ctypes.CFUNCTYPE(None)(call)()
 
 
 def count(
     module: str, *arguments: str, inside: str = COUNTED, times: int = 1, keep: str | None = None
 ) -> tuple[list[int], str]:
-    """Instructions inside a function of `python -m module`, its callees with it, and what the command printed.
+    """Returns the instructions inside a function of `python -m module`, including called functions, and the output of
+    the command.
 
-    The one count is of all calls of `inside`, which may be a pattern; with several `times` there is one for each call
-    of `COUNTED`, of which there are that many. `keep`: where callgrind's own output goes, if it is wanted. Raises
-    `RuntimeError` with what the command said if it failed.
+    There is one count for all calls of `inside`, which may be a pattern; with several `times`, one for each call of
+    `COUNTED`, of which there must be that many. `keep`: the file for callgrind's own output. Raises `RuntimeError` with
+    the command's output if it fails.
     """
     with tempfile.TemporaryDirectory() as folder:
         out = Path(keep or f"{folder}/callgrind")
@@ -66,7 +67,7 @@ def _total(path: Path) -> int:
 
 
 def toolchain() -> str:
-    """What the count depends on besides the source: the C library has other code where there is AVX2."""
+    """Returns the machine and tools that the count depends on: the C library has different code for AVX2."""
     compiler = subprocess.run(["cc", "-dumpfullversion"], capture_output=True, text=True, check=False).stdout.strip()
     processor = Path("/proc/cpuinfo")
     vectors = "avx2" if processor.exists() and "avx2" in processor.read_text() else "other vectors"

@@ -1,4 +1,4 @@
-"""Fixtures of the benchmarks, their options, and what they publish at the end of the run."""
+"""Fixtures and options of the benchmarks, and the publication of results."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ README: Final = Path(__file__).with_name("README.md")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Options of `make bench ARGS=...`."""
+    """Adds the options of `make bench ARGS=...`."""
     parser.addoption("--million", action="store_true", help="growth up to 1,000,000 deltas; two minutes more")
     parser.addoption("--publish", action="store_true", help="put the tables into bench/README.md")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Half a table is not published."""
+    """Refuses to publish a part of the tables."""
     if config.getoption("--publish") and (config.getoption("-k") or "::" in "".join(config.args)):
         raise pytest.UsageError("--publish is for whole files of benchmarks, or for all: leave out -k and `::`")
 
 
 @pytest.fixture
 def measure(benchmark: Any, request: pytest.FixtureRequest) -> Measure:
-    """See `bench.measuring`."""
+    """Returns the `Measure` of a test. See `bench.measuring`."""
     return Measure(benchmark, request.config.stash.setdefault(TABLES, {}))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The clock of all benchmarks: CPU time."""
+    """Makes all benchmarks measure CPU time."""
     for item in items:
         item.add_marker(pytest.mark.benchmark(timer=time.process_time))
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """Print everything as Markdown, as it stands in README.md, and put it there if that is asked for."""
+    """Prints all tables as Markdown, and writes them into README.md if requested."""
     tables = config.stash.get(TABLES, {}).values()
     for table in tables:
         terminalreporter.write_line(f"\n**{table.title}**\n\n{table.text()}")

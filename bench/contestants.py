@@ -1,9 +1,9 @@
-"""What is measured as a whole, each in a process of its own: `python -m bench.contestants NAME [UPSTREAM]`.
+"""The measured programs, each in its own process: `python -m bench.contestants NAME [UPSTREAM]`.
 
-`upstream` is the model server behind the others, `relay` a bare aiohttp relay that looks at nothing, `relay-uvloop` the
-same on uvloop, `gateway` toolwire as it is installed (on uvloop, if that is). Each prints its port as the first line
-and then answers every line of its standard input with the CPU seconds it has used, all threads and the system's work
-for it included, and the bytes of memory that it occupies. It ends when its standard input does.
+`upstream` is the model server behind the others, `relay` a plain aiohttp relay, `relay-uvloop` the same on uvloop,
+`gateway` the installed toolwire (on uvloop, if that is installed). Each prints its port as the first line. Then it
+answers every line of its standard input with the CPU seconds used so far (all threads, system time included), and the
+bytes of memory in use. It ends when its standard input closes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from aiohttp import ClientSession, ClientTimeout, TCPConnector, web
 from bench import corpus
 
 STAMP_US: Final = 1_000_000
-"""Parts of a second in a time stamp: the content of a paced frame says when it was sent, on the monotonic clock."""
+"""Units of a time stamp: the content of a paced frame is its sending time on the monotonic clock."""
 
 _WORK: Final = re.compile(rb"frames=(\d+) pace_us=(\d+) call=(\d)")
 _LENGTH: Final = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
@@ -35,7 +35,7 @@ CALL: Final = corpus.call_text("get_weather", {"city": "Oslo", "unit": "celsius"
 
 
 def answer_accounts() -> None:
-    """Answer lines on standard input from now on; end this process when it is closed."""
+    """Answers lines of standard input from now on; ends this process when it closes."""
 
     def answer() -> None:
         if os.read(sys.stdin.fileno(), 64):
@@ -48,7 +48,7 @@ def answer_accounts() -> None:
 
 
 def resident() -> int:
-    """Bytes of this process that are in memory, shared libraries included."""
+    """Returns the resident bytes of this process, shared libraries included."""
     with open("/proc/self/statm", encoding="ascii") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
@@ -58,10 +58,11 @@ def resident() -> int:
 
 
 class Upstream(asyncio.Protocol):
-    """Answers chat requests. The last message says what with: `frames=N pace_us=N call=0|1`.
+    """Answers chat requests. The last message contains the settings: `frames=N pace_us=N call=0|1`.
 
-    Paced: one frame every `pace_us`, each in a write of its own, its content the time of the write. Not paced: all
-    frames at once. `call=1`: the last frames are a tool call. A request that is not streamed gets the same text whole.
+    Paced: one frame every `pace_us`, each in a separate write, with the time of the write as its content. Not paced:
+    all frames at once. `call=1`: the last frames are a tool call. A request that is not streamed gets the same text at
+    once.
     """
 
     def __init__(self) -> None:
@@ -140,7 +141,7 @@ def chunk(frame: bytes) -> bytes:
 
 
 async def serve_upstream() -> None:
-    """Serve until standard input ends."""
+    """Serves until standard input closes."""
     server = await asyncio.get_running_loop().create_server(Upstream, "127.0.0.1", 0, backlog=1024)
     await _serve_until_terminated(server.sockets[0].getsockname()[1])
     server.close()
@@ -151,8 +152,7 @@ async def serve_upstream() -> None:
 
 
 def relay_app(upstream: str) -> web.Application:
-    """The least that an aiohttp program can do between a client and a server: bytes in, bytes out, one write per
-    read."""
+    """Returns the smallest aiohttp program between a client and a server: forwards bytes, with one write per read."""
     session_key = web.AppKey("session", ClientSession)
 
     async def session(app: web.Application) -> AsyncIterator[None]:
@@ -182,7 +182,7 @@ def relay_app(upstream: str) -> web.Application:
 
 
 async def serve_relay(upstream: str) -> None:
-    """Serve until standard input ends."""
+    """Serves until standard input closes."""
     runner = web.AppRunner(relay_app(upstream), access_log=None)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0, backlog=1024)
@@ -204,8 +204,8 @@ async def _serve_until_terminated(port: int) -> None:
 
 
 def serve_gateway(upstream: str) -> int:
-    """The gateway as `toolwire serve --backend UPSTREAM` runs it, access log included; the exit status. Responses are
-    kept in a file, as by default, but not in the user's."""
+    """Runs the gateway like `toolwire serve --backend UPSTREAM`, access log included, and returns the exit status.
+    Responses are stored in a file, as by default, but not in the user's."""
     from toolwire.app import create_app
     from toolwire.config import GatewayConfig
     from toolwire.configuration.settings import load
@@ -235,7 +235,7 @@ def serve_gateway(upstream: str) -> int:
 
 
 def main(name: str, upstream: str = "") -> int:
-    """Run a contestant; the exit status."""
+    """Runs a contestant and returns its exit status."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     with contextlib.suppress(KeyboardInterrupt):
@@ -245,7 +245,7 @@ def main(name: str, upstream: str = "") -> int:
             case "relay":
                 asyncio.run(serve_relay(upstream))
             case "relay-uvloop":
-                import uvloop  # the others need none
+                import uvloop  # the others do not need it
 
                 with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                     runner.run(serve_relay(upstream))

@@ -1,7 +1,7 @@
-"""What is measured with: texts cut into deltas, chunk frames, request bodies. Generated, with fixed seeds.
+"""Texts split into deltas, chunk frames and request bodies, generated with fixed seeds.
 
-A delta is 3 to 6 characters, 4.5 on average, which is what common tokenizers make of English. Cuts ignore words and
-tags, so that a tag is nearly always cut.
+A delta has 3 to 6 characters, 4.5 on average, like tokens of common tokenizers in English. The splits ignore words and
+tags, so nearly every tag is split.
 """
 
 from __future__ import annotations
@@ -20,44 +20,44 @@ _CITIES: Final = ("Berlin", "São Paulo", "Lima", "Oslo", "Nairobi", "Köln")
 
 
 def prose(deltas: int) -> list[str]:
-    """Ordinary text without an opener, in that many deltas."""
+    """Returns ordinary text without an opener, in this many deltas."""
     return _first(deltas, lambda rng: " ".join(rng.choices(WORDS, k=12)) + rng.choice((". ", "? ", ".\n\n")))
 
 
 def calls(deltas: int) -> list[str]:
-    """Nothing but calls of a weather tool, in the taught form, about 110 characters each."""
+    """Returns only calls of a weather tool in the format `sentinel`, about 110 characters each."""
     return _first(deltas, _weather_call)
 
 
 def mixed(deltas: int) -> list[str]:
-    """Prose with a call after about every 400 characters."""
+    """Returns prose with a call after about every 400 characters."""
     return _first(deltas, lambda rng: " ".join(rng.choices(WORDS, k=80)) + ".\n" + _weather_call(rng))
 
 
 def long_call(deltas: int) -> list[str]:
-    """One call that writes a file, in about that many deltas."""
+    """Returns one call that writes a file, in about this many deltas."""
     line = "    total = price * 1.19  # € gross\n"
     lines = int(deltas * 4.5 / (len(call_text("write_file", {"content": line * 50})) / 50))
     return cut(call_text("write_file", {"path": "a.py", "content": line * lines}))
 
 
 def false_openers(deltas: int) -> list[str]:
-    """Text that begins a tag again and again and never makes it: the worst case of holding text back."""
+    """Returns text with many incomplete tags: the worst case of text that is held back."""
     return _first(deltas, lambda rng: rng.choice(("<tool_", "<tool_cal", "<<<<", "<t", "</tool_call>", "a < b ")))
 
 
 def mentioned_openers(deltas: int) -> list[str]:
-    """Whole openers without a body: each must be recognised as a mention and become text."""
+    """Returns complete openers without a body: each must be recognised as a mention and become text."""
     return _first(deltas, lambda rng: "<tool_call>" + rng.choice((" is a tag ", "<tool_call>", "}", "x")))
 
 
 def hostile_body(deltas: int) -> list[str]:
-    """A block that never ends, full of closers inside strings: the worst case of looking for the closer."""
+    """Returns a block without an end, full of closers inside strings: the worst case of searching the closer."""
     return ['<tool_call>{"name":"f","arguments":"', *cut("</tool_call> " * deltas, deltas - 1)[: deltas - 1]]
 
 
 def cut(text: str, least: int = 0) -> list[str]:
-    """`text` in deltas. Raises `ValueError` if there are fewer than `least`."""
+    """Returns `text` in deltas. Raises `ValueError` if there are fewer than `least`."""
     rng = random.Random(SEED)
     out = []
     place = 0
@@ -86,7 +86,7 @@ def _weather_call(rng: random.Random) -> str:
 
 
 def call_text(name: str, arguments: dict[str, Any]) -> str:
-    """A call in the taught form of the format `sentinel`."""
+    """Returns a call in the format `sentinel`."""
     inner = json.dumps(arguments, ensure_ascii=False, separators=(",", ":"))
     body = json.dumps({"name": name, "arguments": inner}, ensure_ascii=False, separators=(",", ":"))
     return f"<tool_call>{body}</tool_call>"
@@ -96,7 +96,7 @@ def call_text(name: str, arguments: dict[str, Any]) -> str:
 
 
 def frame(content: str) -> bytes:
-    """One chunk of a streamed chat answer as model servers write it: 217 bytes with a delta of 4 characters."""
+    """Returns one chunk of a streamed chat answer as model servers write it: 217 bytes with a delta of 4 characters."""
     chunk = {
         "id": "chatcmpl-6f1c2f7e9f0a4c0f9b1",
         "object": "chat.completion.chunk",
@@ -108,13 +108,14 @@ def frame(content: str) -> bytes:
 
 
 def closing_frames() -> bytes:
-    """The last chunk and the end marker."""
+    """Returns the last chunk and the end marker."""
     last = frame("").replace(b'{"content":""}', b"{}").replace(b'"finish_reason":null', b'"finish_reason":"stop"')
     return last + b"data: [DONE]\n\n"
 
 
 def tools(count: int) -> list[dict[str, Any]]:
-    """Tools like a coding agent's, with schemas of five properties; the first is `get_weather`, which `calls` calls."""
+    """Returns tools like those of a coding agent, with schemas of five properties; the first is `get_weather`, as in
+    `calls`."""
     weather = {
         "type": "object",
         "properties": {
@@ -144,7 +145,8 @@ def _tool(name: str, description: str, parameters: dict[str, Any]) -> dict[str, 
 
 
 def request_body(tool_count: int, *, stream: bool, work: str = "") -> bytes:
-    """A chat request with that many tools and four messages. `work` is put last: what the upstream is asked to do."""
+    """Returns a chat request with this many tools and four messages. `work` is the last text: the settings of the model
+    server."""
     earlier: Sequence[tuple[str, str]] = (
         ("system", "You are a helpful assistant. Answer briefly and use the tools that you are given."),
         ("user", "".join(prose(80))),
@@ -163,7 +165,7 @@ def request_body(tool_count: int, *, stream: bool, work: str = "") -> bytes:
 
 
 def responses_body(tool_count: int, *, work: str, stream: bool = True, store: bool = True) -> bytes:
-    """The same request in Responses."""
+    """Returns the same request in Responses."""
     chat = json.loads(request_body(tool_count, stream=stream, work=work))
     body = {"model": chat["model"], "input": chat["messages"], "temperature": chat["temperature"], "stream": stream}
     if not store:
@@ -174,7 +176,7 @@ def responses_body(tool_count: int, *, work: str, stream: bool = True, store: bo
 
 
 def messages_body(tool_count: int, *, stream: bool) -> bytes:
-    """The same request in Messages."""
+    """Returns the same request in Messages."""
     chat = json.loads(request_body(tool_count, stream=stream))
     system, *messages = chat["messages"]
     body = {

@@ -1,8 +1,8 @@
-"""What the first request of a process costs against the hundredth: `python -m bench.first`.
+"""Compares the cost of a process's first request with the hundredth: `python -m bench.first`.
 
-CPU time of the thread, in a process for each kind of request of `bench.budget`, with what `toolwire serve` does before
-it says that it serves, and without. The first one also opens both connections, and is the first that brings its tools:
-reading and teaching ten of them takes some milliseconds, once.
+It measures CPU time of the thread, in a process for each kind of request of `bench.budget`, with and without the
+rehearsal of `toolwire serve`. The first request also opens both connections, and is the first with its tools: reading
+and describing ten tools takes some milliseconds once.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from toolwire.server.rehearsal import rehearse
 from toolwire.server.serving import gateway
 
 LATER: Final = slice(90, 110)
-"""Requests whose median is "the hundredth"."""
+"""The requests whose median stands for the hundredth."""
 
 
 async def times_ms(work: Work, folder: str, *, rehearsed: bool) -> list[float]:
-    """Of each request, from the first."""
+    """Returns the milliseconds of each request, from the first."""
     if rehearsed:
         await rehearse(gateway, load(None, env={}, overrides={"backends": {"a": {"url": "http://127.0.0.1:9"}}}))
     times = []
@@ -44,7 +44,7 @@ async def times_ms(work: Work, folder: str, *, rehearsed: bool) -> list[float]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The command."""
+    """The command line."""
     parser = argparse.ArgumentParser(prog="python -m bench.first", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--cold", action="store_true", help=argparse.SUPPRESS)

@@ -1,4 +1,4 @@
-"""How one answer grows, up to 10,000,000 deltas: time and memory for each, in prose and in a call as long as all of it.
+"""The cost of long answers, up to 10,000,000 deltas: time and memory per delta, in prose and in one call.
 
     python -m bench.growth            # the compiled scanner; about a minute
 
@@ -24,7 +24,7 @@ from bench import corpus
 from bench.measuring import Table
 from toolwire.config import CallsConfig, RouteOptions
 from toolwire.extras.bench.contestants import LIMITS
-from toolwire.extras.bench.corpus import Call, rendered
+from toolwire.extras.bench.corpus import CorpusCall, rendered
 from toolwire.registry import registries
 from toolwire.scanner import open_scanner
 
@@ -33,22 +33,22 @@ KINDS: Final = ("prose", "one long call", "one long call, incremental")
 ROUNDS: Final = 3
 ROOT: Final = Path(__file__).parent.parent
 STRETCH: Final = 1_000
-"""Deltas that come again and again."""
+"""The number of different deltas, which are repeated."""
 
 
 def deltas_of(kind: str, count: int) -> tuple[list[str], Iterator[str], list[str]]:
-    """What an answer begins with, so many deltas, and what it ends with."""
-    pieces = [piece.replace("\n", " ") for piece in corpus.prose(STRETCH)]  # so that they may stand in a JSON string
+    """Returns the begin of an answer, this many deltas, and the end of the answer."""
+    pieces = [piece.replace("\n", " ") for piece in corpus.prose(STRETCH)]  # so that they are valid in a JSON string
     stretch = islice(cycle(pieces), count)
     if kind == "prose":
         return [], stretch, []
     format = registries().formats.get("sentinel")
-    begin, _, end = rendered(format, [Call("write_file", {"path": "a.md", "content": "@"})]).partition("@")
+    begin, _, end = rendered(format, [CorpusCall("write_file", {"path": "a.md", "content": "@"})]).partition("@")
     return corpus.cut(begin), stretch, corpus.cut(end)
 
 
 def measured(kind: str, count: int) -> dict[str, float]:
-    """Nanoseconds and bytes for each delta."""
+    """Returns nanoseconds and bytes per delta."""
     argument_streaming: Any = "incremental" if kind.endswith("incremental") else "buffered"
     options = RouteOptions(calls=CallsConfig(recognise="taught", argument_streaming=argument_streaming))
     scanner = open_scanner("sentinel", options=options, limits=LIMITS)
@@ -75,12 +75,12 @@ def _time(take: Callable[[str], object], deltas: Iterable[str]) -> int:
 
 
 def _resident() -> int:
-    """The most that was resident so far."""
+    """Returns the peak of resident memory so far, in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def cell(kind: str, count: int) -> dict[str, float]:
-    """The least of each figure."""
+    """Returns the minimum of each figure."""
     command = (sys.executable, "-m", "bench.growth", "--only", kind, str(count))
     runs: list[dict[str, float]] = []
     for _ in range(ROUNDS):
@@ -90,7 +90,7 @@ def cell(kind: str, count: int) -> dict[str, float]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The command."""
+    """The command line."""
     parser = argparse.ArgumentParser(prog="python -m bench.growth", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", nargs=2, metavar=("KIND", "COUNT"), help=argparse.SUPPRESS)
     only = parser.parse_args(arguments).only

@@ -1,6 +1,6 @@
-"""Hostile requests and answers, as data: what `bench.attacks` runs.
+"""Hostile requests and answers, as data for `bench.attacks`.
 
-Each attack is a member of a kind: it is small where it comes in, and large, or slow, in what becomes of it.
+Each attack is one example of a kind: its input is small, but its processing is large or slow.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ Headers = dict[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request. `path` may hold `{ID}`, the id of the last response, and `{CAPTURE}`, the id of the last request.
+    """One request. `path` may contain `{ID}`, the id of the last response, and `{CAPTURE}`, the id of the last request.
 
-    `slow_s`: the body is sent in two halves with this pause between them. `unread_s`: the answer is left unread for so
-    long, and then its connection is closed.
+    `slow_s`: the body is sent in two halves with this pause. `unread_s`: the answer is not read for this time, then the
+    connection is closed.
     """
 
     path: str
@@ -34,7 +34,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """One attack. `before` is sent in order and not measured; then `requests`, `at_once` at a time, then `after`, paths
+    """One attack. `before` is sent in order and not measured; then `requests`, `at_once` at a time; then `after`, paths
     that are read. `answer` is the HTTP response of the model server to every request."""
 
     name: str
@@ -50,34 +50,34 @@ class Attack:
 
 
 def dump(value: object) -> bytes:
-    """Compact JSON."""
+    """Returns compact JSON."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def chat(text: str = "hi", **more: object) -> bytes:
-    """A Chat request."""
+    """Returns a Chat request."""
     return dump({"model": "m", "messages": [{"role": "user", "content": text}], **more})
 
 
 def function(name: str, parameters: object, description: str = "") -> dict[str, Any]:
-    """A Chat tool."""
+    """Returns a Chat tool."""
     return {"type": "function", "function": {"name": name, "description": description, "parameters": parameters}}
 
 
 def completion(content: str, **choice: object) -> bytes:
-    """A whole Chat answer."""
+    """Returns a Chat response that is not streamed."""
     message = {"role": "assistant", "content": content}
     choices = [{"index": 0, "message": message, "finish_reason": "stop", **choice}]
     return dump({"id": "x", "object": "chat.completion", "created": 1, "model": "m", "choices": choices})
 
 
 def reply(body: bytes, kind: str = "application/json") -> bytes:
-    """A whole HTTP answer."""
+    """Returns a complete HTTP response."""
     return b"HTTP/1.1 200 OK\r\nContent-Type: %b\r\nContent-Length: %d\r\n\r\n%b" % (kind.encode(), len(body), body)
 
 
 def stream(*contents: str) -> bytes:
-    """A streamed Chat answer."""
+    """Returns a streamed Chat response."""
     chunks = [{"index": 0, "delta": {"content": text}, "finish_reason": None} for text in contents]
     chunks.append({"index": 0, "delta": {}, "finish_reason": "stop"})
     frames = [

@@ -37,14 +37,14 @@ from toolwire.server.serving import gateway, rare_collections
 
 FRAMES: Final = 150
 WARM: Final = 30
-"""Requests before anything is measured."""
+"""Requests before the measurement."""
 ROUNDS: Final = 9
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One kind of request. Streams bring `frames` frames, each in a read of its own; their units are frames. `store`:
-    whether what Responses answers is kept, in SQLite."""
+    """One kind of request. Streams have `frames` frames, each in a separate read; their units are frames. `store`:
+    Responses answers are stored, in SQLite."""
 
     title: str
     tools: int
@@ -68,7 +68,7 @@ class Work:
 
     @property
     def reads(self) -> list[bytes]:
-        """What the model server sends, by read."""
+        """The response of the model server, by read."""
         if not self.stream:
             return [whole_answer(int(self.call))]
         tail = corpus.cut(CALL) if self.call else []
@@ -79,7 +79,7 @@ class Work:
 
     @property
     def units(self) -> int:
-        """In a request."""
+        """The number of units in a request."""
         return self.frames if self.stream else 1
 
 
@@ -94,34 +94,34 @@ WORKS: Final = (
 
 
 class Gateway:
-    """A running gateway, asked one request after the other."""
+    """A running gateway that gets one request after the other."""
 
     def __init__(self, work: Work, folder: str) -> None:
         self._work = work
         self._wanted = work.ask
         reads = work.reads
         overrides = {
-            "backends": {"default": {"url": "http://127.0.0.1:9", "identify_s": 0}},  # nobody is there
+            "backends": {"default": {"url": "http://127.0.0.1:9", "identify_s": 0}},  # no server runs there
             "store": {"path": f"{folder}/responses.sqlite3"},
         }
         self._played = PlayedGateway(gateway, load(None, env={}, overrides=overrides), lambda request: reads)
 
     async def __aenter__(self) -> Gateway:
-        """Start it."""
+        """Starts the gateway."""
         await self._played.__aenter__()
         self._ask = self.client()
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        """Stop it."""
+        """Stops the gateway."""
         await self._played.__aexit__(None, None, None)
 
     def client(self) -> Callable[[], Awaitable[bytes]]:
-        """A client with a connection of its own: what asks once, and gives the answer."""
+        """Returns a function that sends the request on its own connection and returns the answer."""
         return partial(self._played.client(), self._wanted.raw)
 
     async def serve(self, requests: int) -> None:
-        """Ask that often. Raises `RuntimeError` for a wrong answer."""
+        """Sends this many requests. Raises `RuntimeError` for a wrong answer."""
         answer = b""
         for _ in range(requests):
             answer = await self._ask()
@@ -135,8 +135,8 @@ def measure(
     run: Callable[[Callable[[], None]], None],
     loop: Callable[[], AbstractEventLoop] | None = None,
 ) -> None:
-    """Let `run` run that many requests, after some that it does not see, with garbage collected as rarely as under
-    `toolwire serve`; on a `loop` like that one's, if none is given."""
+    """Calls `run` with a function that sends this many requests, after some warm-up requests. Garbage is collected as
+    rarely as in `toolwire serve`. `loop` makes the event loop; default: one like that of `toolwire serve`."""
     if loop is None:
         from uvloop import new_event_loop as loop
     with tempfile.TemporaryDirectory() as folder, open(os.devnull, "w") as log:
@@ -152,7 +152,7 @@ def measure(
 
 
 def microseconds(work: Work, requests: int) -> float:
-    """CPU time of a unit: the best of some rounds."""
+    """Returns the CPU microseconds per unit: the best of some rounds."""
     best = float("inf")
 
     def run(serve: Callable[[], None]) -> None:
@@ -167,21 +167,21 @@ def microseconds(work: Work, requests: int) -> float:
 
 
 def instructions(number: int, requests: int, keep: str | None = None) -> float:
-    """Of a unit of `WORKS[number]`. `keep`: where callgrind's own output goes, if it is wanted."""
+    """Returns the instructions per unit of `WORKS[number]`. `keep`: the file for callgrind's own output."""
     arguments = ("--counted", "--only", str(number), "--requests", str(requests))
     (total,), _ = callgrind.count("bench.inprocess", *arguments, keep=keep)
     return total / (requests * WORKS[number].units)
 
 
 def profiled(serve: Callable[[], None]) -> None:
-    """Print the functions that cost most."""
+    """Prints the most expensive functions."""
     profile = cProfile.Profile()
     profile.runcall(serve)
     pstats.Stats(profile).sort_stats("tottime").print_stats(60)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The command."""
+    """The command line."""
     parser = argparse.ArgumentParser(prog="python -m bench.inprocess", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--instructions", action="store_true", help="count instructions with valgrind")
     parser.add_argument("--profile", action="store_true", help="print the functions that cost most")

@@ -35,7 +35,7 @@ KEPT: Final = Path(__file__).with_name("instructions.json")
 
 
 class _NoPolicy:
-    """Lets each call be opened; never asked for more, since no block of the work here ends."""
+    """Opens every call. Has no further methods, because no block here ends."""
 
     strict = False
     unwrap = True
@@ -45,7 +45,7 @@ class _NoPolicy:
         return name in self.callable_names
 
     def broken(self, syntax: BlockSyntax, begun: str) -> None:
-        """A block of an untaught syntax was none."""
+        """Ignores a block of an untaught syntax that was not a call."""
 
     def opening(self, syntax: BlockSyntax, pieces: tuple[tuple[Field, str], ...]) -> Found:
         from toolwire.scan._grammar import Found
@@ -74,19 +74,19 @@ def _scanner(format: str, recognise: bool = False, incremental: bool = False) ->
 
     grammar = recognising(_format(format).grammar, "any" if recognise else "taught")
     tags = dict.fromkeys([*grammar.reasoning, ("<think>", "</think>")])
-    loose_words(_NoPolicy.callable_names)  # known from the answer before: it is kept for a set of tools
+    loose_words(_NoPolicy.callable_names)  # cached for a set of tools, as after an earlier answer
     return CallScanner(grammar, _NoPolicy(), reasoning=tuple(tags), incremental=incremental)
 
 
 def _format(name: str) -> ToolFormat:
-    """A format by module and attribute; the registry would import much more, which takes long under valgrind."""
+    """Returns a format by module and attribute; importing the registry would take long under valgrind."""
     module, _, attribute = name.partition(":")
     found: ToolFormat = getattr(import_module(f"toolwire.formats.families.{module}"), attribute)
     return found
 
 
 def _long_call(format: str) -> list[str]:
-    """One call without its end, so that no policy is asked."""
+    """Returns one call without its end, so that no policy is called."""
     from toolwire.model import ToolUse
 
     arguments = {"path": "a.py", "content": "    total = price * 1.19  # € gross\n" * (DELTAS // 8)}
@@ -94,47 +94,47 @@ def _long_call(format: str) -> list[str]:
 
 
 def prose() -> int:
-    """Prose in deltas like tokens."""
+    """Scans prose in deltas like tokens."""
     return _scan("sentinel:FORMAT", corpus.prose(DELTAS))
 
 
 def prose_recognised() -> int:
-    """The same, and calls that nobody taught are looked for."""
+    """Scans prose, and searches calls in other formats."""
     return _scan("sentinel:FORMAT", corpus.prose(DELTAS), recognise=True)
 
 
 def prose_auto() -> int:
-    """The same, and every format is looked for."""
+    """Scans prose, and searches calls in every format."""
     return _scan("auto:FORMAT", corpus.prose(DELTAS))
 
 
 def call() -> int:
-    """One long call."""
+    """Scans one long call."""
     return _scan("sentinel:FORMAT", _long_call("sentinel:FORMAT"))
 
 
 def call_tagged() -> int:
-    """One long call whose arguments stand in tags."""
+    """Scans one long call with arguments in tags."""
     return _scan("qwen:QWEN3_CODER", _long_call("qwen:QWEN3_CODER"))
 
 
 def call_given_out() -> int:
-    """One long call whose arguments are given out while they come: JSON."""
+    """Scans one long call whose arguments are streamed early: JSON."""
     return _scan("hermes:FORMAT", _long_call("hermes:FORMAT"), incremental=True)
 
 
 def call_given_out_nested() -> int:
-    """The same: JSON in a string of JSON."""
+    """Scans one long call whose arguments are streamed early: JSON in a JSON string."""
     return _scan("sentinel:FORMAT", _long_call("sentinel:FORMAT"), incremental=True)
 
 
 def call_given_out_tagged() -> int:
-    """The same: text in tags."""
+    """Scans one long call whose arguments are streamed early: text in tags."""
     return _scan("qwen:QWEN3_CODER", _long_call("qwen:QWEN3_CODER"), incremental=True)
 
 
 def openers() -> int:
-    """Openers that are none."""
+    """Scans incomplete openers."""
     return _scan("sentinel:FORMAT", corpus.false_openers(DELTAS))
 
 
@@ -144,7 +144,7 @@ def _frames() -> list[bytes]:
 
 
 def frames() -> int:
-    """Framing, one frame a read."""
+    """Splits a stream into frames, one frame per read."""
     from toolwire._fastparse import SseFramer
 
     wire = _frames()
@@ -155,7 +155,7 @@ def frames() -> int:
 
 
 def gate() -> int:
-    """Framing, JSON, scan and the client's frame in one step."""
+    """Runs framing, JSON, scan and the client's frame in one step."""
     from toolwire._fastparse import ChunkGate
 
     wire = _frames()
@@ -189,7 +189,8 @@ WORK: Final[dict[str, Callable[[], int]]] = {
 
 
 def count() -> dict[str, float]:
-    """Instructions for each unit of each piece of work. All in one process: its start takes longest, under valgrind."""
+    """Returns the instructions per unit of each piece of work. All run in one process, because its start is slowest
+    under valgrind."""
     totals, units = callgrind.count("bench.instructions", "--counted", inside="__pyx_pw_*feed*", times=len(WORK))
     return {
         name: round(total / int(each), 1) for name, total, each in zip(WORK, totals, units.splitlines(), strict=True)
@@ -197,7 +198,7 @@ def count() -> dict[str, float]:
 
 
 def worse(counts: Mapping[str, float], known: Mapping[str, float], tolerance: float = TOLERANCE) -> dict[str, str]:
-    """What is wrong with each piece of work that costs too much, or of which nothing is known."""
+    """Returns a message for each piece of work that costs too much or has no stored figure."""
     wrong: dict[str, str] = {}
     for name, now in counts.items():
         if name not in known:
@@ -208,7 +209,7 @@ def worse(counts: Mapping[str, float], known: Mapping[str, float], tolerance: fl
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The command. 1 if something costs more than it did."""
+    """The command line. Returns 1 if something costs more than before."""
     parser = argparse.ArgumentParser(prog="python -m bench.instructions", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--update", action="store_true", help="keep what is counted")
     parser.add_argument("--counted", action="store_true", help=argparse.SUPPRESS)

@@ -21,7 +21,8 @@ _AT_ONCE: Final = 50
 
 @dataclass(slots=True)
 class Seen:
-    """What the clients saw. Seconds; `ages` are the delays of single frames from the model server to the client."""
+    """The observations of the clients, in seconds; `ages` are the delays of single frames from the model server to the
+    client."""
 
     latencies: list[float] = field(default_factory=list)
     first_bytes: list[float] = field(default_factory=list)
@@ -32,30 +33,30 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A request: where to and what."""
+    """A request: path and body."""
 
     path: str
     body: bytes
 
     @property
     def raw(self) -> bytes:
-        """As HTTP."""
+        """Returns the request as HTTP."""
         head = "POST {} HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n"
         return head.format(self.path, len(self.body)).encode() + self.body
 
     def is_answered(self, stream: bytes) -> bool:
-        """Whether a stream has the end that it must have."""
+        """Returns True if a stream has the required end."""
         if self.path.endswith("/responses"):
             return b'"type":"response.completed"' in stream
         return b"data: [DONE]\n\n" in stream[-256:]
 
     def calls(self, answer: bytes) -> int:
-        """How many calls of the weather tool are in an answer."""
+        """Returns the number of calls of the weather tool in an answer."""
         return len((_CALL_DONE if self.path.endswith("/responses") else _CALL).findall(answer))
 
 
 class _Client(asyncio.Protocol):
-    """One connection, one request at a time."""
+    """One connection, with one request at a time."""
 
     def __init__(self, seen: Seen, ask: Ask) -> None:
         self._seen = seen
@@ -68,13 +69,13 @@ class _Client(asyncio.Protocol):
         self._transport = transport
 
     async def ask(self) -> None:
-        """Send the request and wait for the end of its answer."""
+        """Sends the request and waits for the end of its answer."""
         self._done = asyncio.get_running_loop().create_future()
         self._send()
         await self._done
 
     async def begin(self) -> None:
-        """Send the request and wait for the first frame that carries a time."""
+        """Sends the request and waits for the first frame with a time stamp."""
         self._first = asyncio.get_running_loop().create_future()
         self._send()
         await self._first
@@ -106,7 +107,7 @@ class _Client(asyncio.Protocol):
                 waiting.set_exception(error or ConnectionError("the connection was closed before the answer ended"))
 
     def close(self) -> None:
-        """Close the connection."""
+        """Closes the connection."""
         self._transport.close()
 
     def _look_at_frames(self, now: float) -> None:
@@ -132,7 +133,8 @@ class _Client(asyncio.Protocol):
 
 
 async def load(port: int, ask: Ask, *, connections: int, requests: int, spread_s: float = 0) -> Seen:
-    """Send `requests` requests over that many connections, begun over `spread_s` seconds."""
+    """Sends `requests` requests over this many connections, started over `spread_s` seconds. Returns the
+    observations."""
     seen = Seen()
     left = requests
 
@@ -154,7 +156,7 @@ async def load(port: int, ask: Ask, *, connections: int, requests: int, spread_s
 
 
 async def held(port: int, ask: Ask, streams: int, look: Callable[[], object]) -> None:
-    """Call `look` while that many streams are open, each of which has brought a frame and brings no more."""
+    """Calls `look` while this many streams are open, each after its first frame."""
     seen = Seen()
     clients: list[_Client] = []
     try:
@@ -175,6 +177,6 @@ async def _connected(port: int, seen: Seen, ask: Ask) -> _Client:
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """The value below which that share of the values lies; NaN if there are none."""
+    """Returns the value that this share of the values does not exceed; NaN without values."""
     ordered = sorted(values)
     return ordered[min(int(share * len(ordered)), len(ordered) - 1)] if ordered else float("nan")

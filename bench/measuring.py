@@ -1,7 +1,7 @@
-"""How the micro-benchmarks measure, and the tables in which everything is published.
+"""Measurements of the micro-benchmarks, and their published tables.
 
-CPU time of this process, not wall time: other processes may be busy. All that stands in one row does the same work in
-the same run, and the first column is what ratios are made to.
+They measure CPU time of this process, because other processes may be busy. All cells of a row do the same work in the
+same run; ratios refer to the first column.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ ROUNDS: Final = (3, 200)
 
 @dataclass(slots=True)
 class Table:
-    """A table of README.md. Cells are nanoseconds, shown with the ratio to the first one of their row, or text.
-    `corner` is what stands over the names of the rows."""
+    """A table of README.md. Cells are text, or nanoseconds, which are shown with the ratio to the first cell of their
+    row. `corner` is the title of the row names."""
 
     title: str
     corner: str = ""
     rows: dict[str, dict[str, float | str]] = field(default_factory=dict)
 
     def put(self, row: str, column: str, cell: float | str) -> None:
-        """Fill a cell. Rows and columns come in the order in which they are first named."""
+        """Fills a cell. Rows and columns have the order in which they are first used."""
         self.rows.setdefault(row, {})[column] = cell
 
     def text(self) -> str:
-        """As Markdown: names to the left, numbers to the right."""
+        """Returns the table as Markdown, names aligned left and numbers right."""
         columns = list(dict.fromkeys(column for cells in self.rows.values() for column in cells))
         lines = [[self.corner, *columns], ["---", *["---:"] * len(columns)]]
         lines += [[name, *(_shown(cells, column) for column in columns)] for name, cells in self.rows.items()]
@@ -47,7 +47,7 @@ def _shown(cells: dict[str, float | str], column: str) -> str:
 
 
 def published(page: str, tables: Iterable[Table]) -> str:
-    """`page` with the tables in their places: between `<!-- table: TITLE -->` and `<!-- end -->`. Raises `ValueError`
+    """Returns `page` with the tables filled in between `<!-- table: TITLE -->` and `<!-- end -->`. Raises `ValueError`
     for a table without a place."""
     for table in tables:
         begin = f"<!-- table: {table.title} -->\n"
@@ -61,20 +61,20 @@ def published(page: str, tables: Iterable[Table]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """Measures one contestant with pytest-benchmark and puts the result into a table."""
+    """Measures one contestant with pytest-benchmark and fills in a table."""
 
     benchmark: Any
     tables: dict[str, Table]
 
     def table(self, title: str, corner: str = "") -> Table:
-        """The table of that title, made where it is asked for first."""
+        """Returns the table of that title, and creates it at its first use."""
         return self.tables.setdefault(title, Table(title, corner))
 
     def __call__(
         self, run: Callable[[], object], *, table: str, row: str, column: str, units: int, unit: str, bytes: int = 0
     ) -> None:
-        """Time `run`, which does `units` pieces of work. A first run warms up and settles the number of rounds. With
-        `bytes`, the size of all of them, the table gets GB/s in place of nanoseconds for one."""
+        """Measures `run`, which does `units` pieces of work. A first run warms up and determines the number of rounds.
+        With `bytes`, the total size, the table shows GB/s instead of nanoseconds."""
         before = time.process_time()
         run()
         spent = max(time.process_time() - before, 1e-9)

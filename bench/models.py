@@ -1,5 +1,5 @@
-"""How well a model calls tools through the gateway: every format, with `tool_choice` auto, required and by name, in one
-turn and in two.
+"""Measures how well a model calls tools through the gateway, in every format, with `tool_choice` auto, required and by
+name, in one turn and in two.
 
     python -m bench.models                        # the embedded model, the formats that `toolwire tune` tries
     python -m bench.models --formats all          # every format
@@ -7,10 +7,9 @@ turn and in two.
     python -m bench.models --backend http://127.0.0.1:8000 --formats default    # any server, with no settings
     python -m bench.models --publish              # also writes them into bench/models.md
 
-The cases are those of `toolwire tune`; the questions go through the gateway as it is served. What the model server
-answered is kept by what it was asked (`--journal`), since at temperature 0 the same request has the same answer. So a
-run that was interrupted goes on where it was, and after a change to the gateway only those requests are asked again
-that changed themselves.
+The cases are those of `toolwire tune`; requests go through the real gateway. A journal (`--journal`) stores the model
+server's answer to each request, because at temperature 0 the same request has the same answer. So an interrupted run
+continues where it was, and after a change to the gateway only changed requests reach the model server.
 """
 
 from __future__ import annotations
@@ -22,24 +21,24 @@ import json
 import shlex
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
-import aiohttp
 from aiohttp import web
 
+from bench.relay import Recorded, Relay
 from toolwire._version import __version__
 from toolwire.config import BackendConfig, RouteOptions, Timeouts
 from toolwire.extras.bench.report import table
 from toolwire.extras.demo.engine import ENGINE_PACKAGE, Engine, EngineError, find_weights
-from toolwire.extras.tune.asking import Ask, Gateway, look_at
+from toolwire.extras.tune.asking import Ask, TuningGateway, identify_server
 from toolwire.extras.tune.cases import Case, load_cases, own_cases
 from toolwire.extras.tune.report import COLUMNS, row
-from toolwire.extras.tune.scoring import Answer, Figures, mark
+from toolwire.extras.tune.scoring import ClientAnswer, Figures, mark
 from toolwire.extras.tune.space import FORMATS as USUAL
 from toolwire.formats.model_families import format_for
 from toolwire.registry import FORMATS, Registries, registries
@@ -52,18 +51,18 @@ JOURNAL: Final = ROOT / ".benchmarks" / "models.jsonl"
 CHOICES: Final = ("auto", "required", "named")
 TURNS: Final = (1, 2)
 DEFAULT: Final = "(default)"
-"""The row of a gateway with no settings at all, as `toolwire serve --backend URL` starts it."""
+"""The row of a gateway without settings, as `toolwire serve --backend URL` starts it."""
 
 MAX_TOKENS: Final = 200
 ANSWER_S: Final = 600.0
 
 
-# --- the model server's answers, kept ---------------------------------------------------------------------------------
+# --- the journal ------------------------------------------------------------------------------------------------------
 
 
 class Journal:
-    """What was asked and answered, a line each; `path` is made if it is not there. A line that was cut off is passed
-    over."""
+    """Stores answers by request, one line each, in the file `path`, which is created if needed. Incomplete lines are
+    ignored."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -76,112 +75,90 @@ class Journal:
                     self._bodies[entry["key"]] = entry["body"]
 
     def find(self, key: str) -> str | None:
-        """The body of the answer."""
+        """Returns the body of a stored answer, or None."""
         return self._bodies.get(key)
 
     def keep(self, key: str, body: str) -> None:
-        """One more."""
+        """Stores an answer."""
         self._bodies[key] = body
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"key": key, "body": body}) + "\n")
 
 
-class Keeper:
-    """Stands in front of a model server and answers for it what is in the journal."""
+class JournalingRelay(Relay):
+    """A relay in front of a model server that answers from the journal if it has the answer. `about` identifies server
+    and model in the journal."""
 
     def __init__(self, url: str, key: str | None, journal: Journal, about: str) -> None:
+        super().__init__(
+            url.rstrip("/").removesuffix("/v1"), None if key is None else {"Authorization": f"Bearer {key}"}
+        )
         self.asked = self.known = 0
-        self._url = url.rstrip("/").removesuffix("/v1")
-        self._headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}
         self._journal = journal
         self._about = about
-        self._client: aiohttp.ClientSession | None = None
 
-    @contextlib.asynccontextmanager
-    async def serving(self) -> AsyncIterator[str]:
-        """Its base URL."""
-        app = web.Application(client_max_size=64 * 1024 * 1024)
-        app.router.add_post("/v1/chat/completions", self._answer)
-        app.router.add_post("/v1/completions", self._answer)
-        app.router.add_route("*", "/{path:.*}", self._pass)
-        runner = web.AppRunner(app, access_log=None, handler_cancellation=True)
-        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None)) as self._client:
-            await runner.setup()
-            try:
-                await web.TCPSite(runner, "127.0.0.1", 0).start()
-                yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-            finally:
-                await runner.cleanup()
-
-    async def _pass(self, request: web.Request) -> web.Response:
-        """Questions of other kinds, such as what the server is: only it can say that."""
-        assert self._client is not None
-        url = f"{self._url}{request.path_qs}"
-        async with self._client.request(
-            request.method, url, data=await request.read() or None, headers=self._headers
-        ) as answer:
-            return web.Response(status=answer.status, body=await answer.read(), content_type=answer.content_type)
-
-    async def _answer(self, request: web.Request) -> web.Response:
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        """See `Relay`. Other requests than for answers, such as for the type of the server, are only forwarded."""
         body = await request.read()
+        if request.path not in ("/v1/chat/completions", "/v1/completions"):
+            return await self.forward(request, body, Recorded())
         key = blake2b(f"{self._about}\0{request.path}\0".encode() + body, digest_size=16).hexdigest()
-        found = self._journal.find(key)
-        if found is not None:
+        known = self._journal.find(key)
+        if known is not None:
             self.known += 1
-            return _response(200, found)
-        assert self._client is not None
-        async with self._client.post(f"{self._url}{request.path}", data=body, headers=self._headers) as answer:
-            status, text = answer.status, await answer.text()
+            return _response(known)
+        recorded = Recorded()
+        response = await self.forward(request, body, recorded)
         self.asked += 1
-        if status == 200:  # a fault is asked for again
-            self._journal.keep(key, text)
-        return _response(status, text)
+        if recorded.status == 200 and recorded.ended:  # errors are not stored, so that they are retried
+            self._journal.keep(key, recorded.data.decode())
+        return response
 
 
-def _response(status: int, text: str) -> web.Response:
-    """An answer as the server gave it: of a stream the journal has all lines."""
+def _response(text: str) -> web.Response:
+    """Returns an answer from the journal, which has all lines of a stream."""
     kind = "text/event-stream" if text.startswith("data:") else "application/json"
-    return web.Response(status=status, text=text, content_type=kind)
+    return web.Response(text=text, content_type=kind)
 
 
-# --- what is asked ----------------------------------------------------------------------------------------------------
+# --- requests --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One table: how calls are asked for, and in which turn."""
+    """One table: a `tool_choice`, and a number of turns."""
 
     choice: str
     turns: int
 
     def takes(self, case: Case) -> bool:
-        """Whether a case belongs here: where calls are demanded, only those that want some; by name, just one."""
+        """Returns True if a case fits: required calls need a case with calls, a named call one with a single call."""
         if case.turns != self.turns:
             return False
         return self.choice == "auto" or len(case.calls) == 1 or (self.choice == "required" and len(case.calls) > 1)
 
     @property
     def title(self) -> str:
-        """For people."""
+        """The title of the table."""
         how = {"auto": "`tool_choice: auto`", "required": "`tool_choice: required`", "named": "a tool demanded by name"}
         return f"{how[self.choice]}, {'one turn' if self.turns == 1 else 'second turn, with a result in the history'}"
 
 
 @dataclass(slots=True)
 class Results:
-    """Figures by table and format."""
+    """The figures by table and format."""
 
     formats: Sequence[str]
     cells: Sequence[Cell]
     figures: dict[tuple[Cell, str], Figures] = field(default_factory=dict)
 
-    def add(self, cell: Cell, format: str, case: Case, answer: Answer) -> None:
-        """One more answer."""
+    def add(self, cell: Cell, format: str, case: Case, answer: ClientAnswer) -> None:
+        """Adds an answer."""
         marks = None if answer.fault is not None else mark(case, answer)
         self.figures.setdefault((cell, format), Figures()).add(answer, marks)
 
     def lines(self) -> Iterator[str]:
-        """All tables."""
+        """Yields the lines of all tables."""
         for cell in self.cells:
             rows = [
                 [name, *row(self.figures[cell, name])[:-1]] for name in self.formats if (cell, name) in self.figures
@@ -190,7 +167,7 @@ class Results:
                 yield ""
                 yield f"### {cell.title[0].upper()}{cell.title[1:]}"
                 yield ""
-                yield from table(["format", *COLUMNS[:-1]], rows)  # no times: answers may be kept ones
+                yield from table(["format", *COLUMNS[:-1]], rows)  # no times: answers may come from the journal
 
 
 async def measure(
@@ -201,7 +178,8 @@ async def measure(
     cases: Sequence[Case],
     max_tokens: int,
 ) -> Results:
-    """Ask everything, one request at a time. Case by case, so that a server with a prefix cache reads tools once."""
+    """Sends all requests one at a time and returns the results. It goes case by case, so that a server with a prefix
+    cache reads the tools once."""
     results = Results(formats, cells)
     routes = [
         RouteOptions(mode="text") if name == DEFAULT else RouteOptions(mode="prompt", format=name) for name in formats
@@ -211,7 +189,7 @@ async def measure(
     started = time.monotonic()
     async with contextlib.AsyncExitStack() as stack:
         gateways = {
-            choice: await stack.enter_async_context(Gateway(backend, model, routes, ask, registries()))
+            choice: await stack.enter_async_context(TuningGateway(backend, model, routes, ask, registries()))
             for choice, ask in {cell.choice: ask for cell, ask in asks.items()}.items()
         }
         for place, (case, cell) in enumerate(todo):
@@ -228,7 +206,7 @@ async def measure(
     return results
 
 
-# --- what is said -----------------------------------------------------------------------------------------------------
+# --- the page ---------------------------------------------------------------------------------------------------------
 
 
 HEAD: Final = f"""<!-- Generated by bench/models.py. Do not edit. -->
@@ -244,7 +222,7 @@ those that want none. *printed* counts answers in which a valid call stayed text
 
 
 def with_section(page: str, model: str, section: str) -> str:
-    """The page with the section of a model, in place of its last one or behind those of others."""
+    """Returns the page with the section of a model, which replaces its last one or is added at the end."""
     _, *known = page.split("\n## ")
     sections = {text.partition("\n")[0]: text.partition("\n")[2].strip() for text in known}
     sections[model] = section.partition("\n")[2].strip()
@@ -252,7 +230,7 @@ def with_section(page: str, model: str, section: str) -> str:
 
 
 def section(results: Results, model: str, cases: int, max_tokens: int, command: str) -> str:
-    """What the page says of a model."""
+    """Returns the section of a model."""
     lines = [
         f"## {model}",
         "",
@@ -269,8 +247,8 @@ def section(results: Results, model: str, cases: int, max_tokens: int, command: 
 
 
 def chosen_formats(words: Sequence[str], model: str, plugins: Registries) -> list[str]:
-    """The formats that are meant: `usual` those that `toolwire tune` tries, `all` every built-in one once, `default`
-    none. The row without any settings comes first. Raises `ConfigError` for an unknown one."""
+    """Returns the names of the formats: `usual` means those that `toolwire tune` tries, `all` every built-in one once,
+    `default` none. The row without settings comes first. Raises `ConfigError` for an unknown format."""
     names: list[str] = [DEFAULT]
     for word in words:
         if word == "usual":
@@ -289,7 +267,7 @@ def chosen_formats(words: Sequence[str], model: str, plugins: Registries) -> lis
 
 
 async def run(given: argparse.Namespace) -> int:
-    """Measure and tell; the exit status."""
+    """Measures, prints the results, and returns the exit status."""
     cases = own_cases() if given.cases is None else load_cases(given.cases)
     cases = cases[: given.number]
     cells = [Cell(choice, turns) for choice in given.choices for turns in given.turns]
@@ -298,17 +276,17 @@ async def run(given: argparse.Namespace) -> int:
     async with contextlib.AsyncExitStack() as stack:
         backend, model, about = await _server(given, plugins, stack)
         formats = chosen_formats(given.formats, model, plugins)
-        keeper = Keeper(backend.url or "", backend.api_key, journal, about)
-        url = await stack.enter_async_context(keeper.serving())
-        kept = replace(backend, url=url, api_key=None)
-        results = await measure(kept, model, formats, cells, cases, given.max_tokens)
+        relay = JournalingRelay(backend.url or "", backend.api_key, journal, about)
+        await stack.enter_async_context(relay.serving())
+        journaled = replace(backend, url=relay.url, api_key=None)
+        results = await measure(journaled, model, formats, cells, cases, given.max_tokens)
     text = section(results, model, len(cases), given.max_tokens, given.command)
     print(text)
-    print(f"{keeper.asked} answers of the model, {keeper.known} from {given.journal}", file=sys.stderr)
+    print(f"{relay.asked} answers of the model, {relay.known} from {given.journal}", file=sys.stderr)
     if given.publish:
         before = PAGE.read_text("utf-8") if PAGE.exists() else ""
         PAGE.write_text(with_section(before, model, text), "utf-8")
-    faults = {fault for figures in results.figures.values() for fault in figures.faults_said}
+    faults = {fault for figures in results.figures.values() for fault in figures.fault_texts}
     for fault in sorted(faults):
         print(f"fault of the model server: {fault}", file=sys.stderr)
     return int(bool(faults))
@@ -317,11 +295,11 @@ async def run(given: argparse.Namespace) -> int:
 async def _server(
     given: argparse.Namespace, plugins: Registries, stack: contextlib.AsyncExitStack
 ) -> tuple[BackendConfig, str, str]:
-    """The model server, its model, and what tells it from others in the journal."""
+    """Returns the model server, its model, and the text that identifies both in the journal."""
     limits = Timeouts(first_byte_s=ANSWER_S, idle_s=ANSWER_S)
     if given.backend is not None:
         backend = BackendConfig(url=given.backend, api_key=given.backend_key, preset=given.preset, timeouts=limits)
-        _, _, model = await look_at(backend, plugins, given.model)
+        _, _, model = await identify_server(backend, plugins, given.model)
         model = Path(model).stem if model.endswith(".gguf") else model  # llama.cpp names the file
         return backend, model, f"{given.backend} {model}"
     weights = find_weights(given.weights, given.sha256)
@@ -334,14 +312,14 @@ def _words(known: Sequence[Any]) -> Any:
     def read(text: str) -> list[Any]:
         words = [type(known[0])(word) for word in text.split(",")]
         if wrong := [word for word in words if word not in known]:
-            raise argparse.ArgumentTypeError(f"{wrong[0]} is none of {', '.join(map(str, known))}")
+            raise argparse.ArgumentTypeError(f"{wrong[0]} is not one of {', '.join(map(str, known))}")
         return words
 
     return read
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command line. Status 1 if the model server owes answers."""
+    """The command line. Returns 1 if the model server failed for some requests."""
     parser = argparse.ArgumentParser(prog="python -m bench.models", description=(__doc__ or "").partition("\n\n")[0])
     parser.add_argument(
         "--formats", type=lambda text: text.split(","), default=["usual"], help="names, usual, all, or default"
@@ -349,16 +327,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--choices", type=_words(CHOICES), default=list(CHOICES), help=f"of {','.join(CHOICES)}")
     parser.add_argument("--turns", type=_words(TURNS), default=list(TURNS), help="of 1,2")
     parser.add_argument("--cases", type=Path, help="a file with cases, as for `toolwire tune`")
-    parser.add_argument("-n", "--number", type=int, help="only the first N cases, of all topics")
+    parser.add_argument("-n", "--number", type=int, help="use only N cases, spread over all topics")
     parser.add_argument("--max-tokens", type=int, default=MAX_TOKENS)
     parser.add_argument("--backend", metavar="URL", help="a model server in place of the embedded model")
     parser.add_argument("--backend-key", metavar="KEY")
-    parser.add_argument("--preset", default=AUTO, help="default: the server is asked what it is")
-    parser.add_argument("--model", metavar="NAME", help="default: the only one that the server has")
+    parser.add_argument("--preset", default=AUTO, help="default: detected")
+    parser.add_argument("--model", metavar="NAME", help="default: the only model of the server")
     parser.add_argument("--weights", help="a GGUF file for the embedded engine")
     parser.add_argument("--sha256", help="its hash")
     parser.add_argument("--threads", type=int, help="of the embedded engine; default: half the cores")
-    parser.add_argument("--journal", type=Path, default=JOURNAL, help="where answers of the model are kept")
+    parser.add_argument("--journal", type=Path, default=JOURNAL, help="file that stores the answers of the model")
     parser.add_argument("--publish", action="store_true", help="write bench/models.md")
     given = parser.parse_args(argv)
     given.command = shlex.join(["python", "-m", "bench.models", *_public(sys.argv[1:] if argv is None else argv)])
@@ -368,12 +346,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("\nstopped; the same command goes on from here", file=sys.stderr)
+        print("\nstopped; the same command continues here", file=sys.stderr)
         return 130
 
 
 def _public(words: Sequence[str]) -> Iterator[str]:
-    """A command line without keys and places of this machine."""
+    """Yields the words of a command line without keys and paths of this machine."""
     hidden: Mapping[str, str] = {"--backend-key": "KEY", "--journal": "FILE", "--weights": "FILE"}
     previous = ""
     for word in words:

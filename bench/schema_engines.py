@@ -1,10 +1,10 @@
-"""What validates the schemas that clients send? Measured for docs/adr/0003.
+"""Compares engines that validate the schemas of clients, for docs/adr/0003.
 
-Each case runs in a process of its own, because some of them never end: `fastjsonschema` and `jsonschema-rs` with their
-defaults, and `toolwire.schemas.schema`, which puts limits in front of the latter. Prints a table of compile and check
-times, then how long other threads had to wait, then request bodies.
+Each case runs in its own process, because some never end: `fastjsonschema`, `jsonschema-rs` with default settings, and
+`toolwire.schemas.schema`, which limits the latter. Prints tables of compile and check times, of the waiting time of
+other threads, and of request bodies.
 
-    python -m bench.schema_engines [--seconds 5]
+python -m bench.schema_engines [--seconds 5]
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _nested(depth: int) -> Any:
 
 
 def cases(port: int) -> dict[str, tuple[Any, Any]]:
-    """All cases. `port` is where a server counts who fetches."""
+    """Returns all cases. `port`: a server that counts fetches."""
     ordinary = {
         "type": "object",
         "properties": {"path": {"type": "string"}, "lines": {"type": "array", "items": {"type": "integer"}}},
@@ -159,11 +159,11 @@ ENGINES: dict[str, Callable[[Any], Callable[[Any], bool | str]]] = {
 
 def _child(engine: str, case: str, port: int, out: Any) -> None:
     schema, value = cases(port)[case]
-    ENGINES[engine]({"type": "object"})  # imports and first use are not what is measured
+    ENGINES[engine]({"type": "object"})  # imports and the first use are not measured
     start = time.perf_counter()
     try:
         check = ENGINES[engine](schema)
-    except BaseException as error:  # the Rust side raises a class of its own for a panic
+    except BaseException as error:  # a panic in Rust raises its own class
         out.send(("refused", _ms(start), type(error).__name__))
         return
     compiled = _ms(start)
@@ -174,7 +174,7 @@ def _child(engine: str, case: str, port: int, out: Any) -> None:
     except BaseException as error:
         out.send(("broke", _ms(start), type(error).__name__))
         return
-    # An engine answers with a bool or with words of its own.
+    # An engine returns a bool or a text.
     shown = verdict if isinstance(verdict, str) else "fits" if verdict else "does not fit"
     out.send(("checked", _ms(start), shown))
 
@@ -209,7 +209,7 @@ def _run(engine: str, case: str, port: int, seconds: float) -> str:
 
 
 def longest_gap(work: Callable[[], object]) -> tuple[float, float]:
-    """How long `work` takes, and the longest time that another thread got no turn meanwhile, both in ms."""
+    """Returns the time of `work`, and the longest time that another thread had to wait meanwhile, both in ms."""
     gap, stop = 0.0, threading.Event()
 
     def tick() -> None:
@@ -231,7 +231,7 @@ def longest_gap(work: Callable[[], object]) -> tuple[float, float]:
 
 
 def show_lock() -> None:
-    """Does the engine release the interpreter lock?"""
+    """Prints whether the engines release the interpreter lock."""
     import jsonschema_rs
 
     wide = {"properties": {f"p{i}": {"anyOf": [{"const": i}, {"type": "null"}]} for i in range(20_000)}}
@@ -247,7 +247,7 @@ def show_lock() -> None:
 
 
 def bodies() -> dict[str, bytes]:
-    """Request bodies of up to 32 MiB."""
+    """Returns request bodies of up to 32 MiB."""
     size = 32 * MIB - 64
     some = 100_000 - 8
     wrapped = {
@@ -297,7 +297,7 @@ async def _stall(body: bytes) -> tuple[float, float, str]:
 
 
 def show_bodies() -> None:
-    """Parsing at once against `toolwire.ingress.bodies`."""
+    """Compares parsing at once with `toolwire.ingress.bodies`."""
     import orjson
 
     print("\n| body | MiB | orjson.loads | read_json | loop stalled | verdict |\n| --- | --- | --- | --- | --- | --- |")
@@ -313,7 +313,7 @@ def show_bodies() -> None:
 
 
 def main() -> None:
-    """Print all tables."""
+    """Prints all tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=5.0, help="give up on a case after this long")
     seconds = parser.parse_args().seconds

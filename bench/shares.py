@@ -33,19 +33,19 @@ from typing import Any, Final
 import aiohttp
 
 LIMITS: Final = {"bronze": 120, "silver": 240, "gold": 480, "platinum": 960}
-"""Requests a minute of each key."""
+"""Requests per minute of each key."""
 CONNECTIONS: Final = 6
-"""Of each key: so many requests at once."""
+"""Simultaneous requests of each key."""
 TOO_MUCH: Final = 3.0
-"""A key that is refused asks so many times as often as it may. What the gateways could do at most is not the question
-here."""
+"""The factor by which each key exceeds its limit."""
 ALLOWED: Final = 0.05
 START_S: Final = 60.0
 
 
 @dataclass(slots=True)
 class Client:
-    """Asks with one key until it is cancelled. `statuses` are those of the answers that came while it `measures`."""
+    """Sends requests with one key until it is cancelled. `statuses` counts the answers that arrive while it
+    `measures`."""
 
     key: str
     urls: Sequence[str]
@@ -54,8 +54,8 @@ class Client:
     measures: bool = False
 
     async def run(self, session: aiohttp.ClientSession, number: int) -> None:
-        """One connection's worth of requests, to the gateways in turns. A new connection each: the system deals them to
-        the workers."""
+        """Sends the requests of one connection, alternately to the gateways. Each request uses a new connection, so
+        that the system distributes them over the workers."""
         body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "hi"}]}).encode()
         headers = {"Authorization": f"Bearer {self.key}", "Content-Type": "application/json", "Connection": "close"}
         while True:
@@ -72,7 +72,7 @@ class Client:
 
 @asynccontextmanager
 async def gateway(folder: Path, config: dict[str, Any]) -> AsyncIterator[str]:
-    """A gateway in processes of its own; its address."""
+    """A gateway in its own processes; yields its address."""
     file = folder / "gateway.json"
     file.write_text(json.dumps(config))
     process = await asyncio.create_subprocess_exec(
@@ -92,7 +92,7 @@ async def gateway(folder: Path, config: dict[str, Any]) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def redis(folder: Path) -> AsyncIterator[str]:
-    """A Redis server on a free port; its URL. Raises `FileNotFoundError` if there is none on this machine."""
+    """A Redis server on a free port; yields its URL. Raises `FileNotFoundError` if Redis is not installed."""
     program = shutil.which("redis-server") or shutil.which("valkey-server")
     if program is None:
         raise FileNotFoundError("redis-server")
@@ -111,7 +111,7 @@ async def redis(folder: Path) -> AsyncIterator[str]:
 
 
 async def measure(urls: Sequence[str], seconds: float) -> tuple[dict[str, Counter[int]], float]:
-    """What each key got in about so many seconds, and how many they really were."""
+    """Returns the statuses that each key got in about `seconds`, and the exact time."""
     clients = [Client(key, urls) for key in LIMITS]
     connector = aiohttp.TCPConnector(limit=len(clients) * CONNECTIONS, force_close=True)
     async with aiohttp.ClientSession(connector=connector) as session:
@@ -132,12 +132,12 @@ async def measure(urls: Sequence[str], seconds: float) -> tuple[dict[str, Counte
             task.cancel()
         await asyncio.wait(running)
         for task in done:
-            task.result()  # none ends by itself unless it failed
+            task.result()  # a client ends only if it failed
     return {client.key: client.statuses for client in clients}, took
 
 
 def report(title: str, got: dict[str, Counter[int]], seconds: float) -> bool:
-    """Print the table; whether every key got its share."""
+    """Prints the table. Returns True if every key got its share."""
     print(f"\n{title}, {seconds:.1f} s\n")
     print("| key | limit a minute | asked | let through | share | off by |")
     print("| --- | --- | --- | --- | --- | --- |")
@@ -154,7 +154,7 @@ def report(title: str, got: dict[str, Counter[int]], seconds: float) -> bool:
 
 
 async def run(seconds: float, redis_url: str | None) -> int:
-    """Both parts; the exit status."""
+    """Runs both parts and returns the exit status."""
     config: dict[str, Any] = {
         "auth": {"keys": [{"key": key, "name": key, "requests_per_min": limit} for key, limit in LIMITS.items()]},
         "backends": {"mock": {"kind": "mock", "script": ["Hello."]}},

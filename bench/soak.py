@@ -45,9 +45,9 @@ PIECES: Final = 20
 REPORT_S: Final = 10.0
 GROWTH: Final = 0.05
 WARM_UP_S: Final = 120.0
-"""At least: until Python's collector has been through its oldest generation twice, what waits for it still grows."""
+"""The least warm-up: until Python's collector has run twice over its oldest generation, memory grows."""
 IDLE_S: Final = 2.0
-"""Of the gateway towards the server; a stall is noticed after it."""
+"""The idle timeout of the gateway for the server, after which it notices a stall."""
 TOOL: Final = {
     "name": "take_note",
     "description": "Takes a note.",
@@ -59,7 +59,7 @@ TOOL: Final = {
 
 
 def model_server(ready: Connection, pace_s: float) -> None:
-    """Serve for ever; the port goes to `ready`. What to do stands in the prompt: `soak:FAULT:NUMBER`."""
+    """Serves without end; sends its port to `ready`. The prompt contains the fault to play: `soak:FAULT:NUMBER`."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -85,7 +85,7 @@ def model_server(ready: Connection, pace_s: float) -> None:
 
 
 async def _play(writer: asyncio.StreamWriter, fault: str, number: int, tools: bool, pace_s: float) -> bool:
-    """One answer; whether the connection can be kept."""
+    """Sends one answer. Returns True if the connection can be reused."""
     if fault in ("status", "busy"):
         status = "500 Oops" if fault == "status" else "429 Busy\r\nRetry-After: 1"
         writer.write(b"HTTP/1.1 %b\r\nContent-Length: 2\r\nContent-Type: application/json\r\n\r\n{}" % status.encode())
@@ -111,7 +111,7 @@ async def _play(writer: asyncio.StreamWriter, fault: str, number: int, tools: bo
 
 
 async def _break(writer: asyncio.StreamWriter, fault: str) -> bool:
-    """Do what goes wrong; whether the answer goes on after it."""
+    """Plays a fault. Returns True if the answer continues after it."""
     match fault:
         case "reset":
             writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -134,7 +134,7 @@ def _write(writer: asyncio.StreamWriter, choice: dict[str, Any]) -> None:
 
 
 def arguments(number: int) -> dict[str, Any]:
-    """What the call of this answer must hold."""
+    """Returns the arguments that the call of this answer must have."""
     return {"number": number, "text": f'a "quoted" <tag> \\ é {number}'}
 
 
@@ -143,21 +143,21 @@ def arguments(number: int) -> dict[str, Any]:
 
 @dataclass
 class Tally:
-    """What happened so far. `wrong` are the laws that were broken, `outcomes` how answers ended."""
+    """The state so far. `wrong` are the broken rules, `outcomes` counts the ends of answers."""
 
     outcomes: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
     calls: int = 0
     killed: int = 0
-    """Workers that were killed; answers that they took along are no mistake."""
+    """The number of killed workers; their unfinished answers are not mistakes."""
 
 
 class WrongAnswer(Exception):
-    """An answer breaks a law."""
+    """An answer breaks a rule."""
 
 
 async def client(session: aiohttp.ClientSession, url: str, rng: random.Random, tally: Tally, end: float) -> None:
-    """Ask again and again until the time is over."""
+    """Sends requests until the time is over."""
     while time.monotonic() < end:
         number, killed = rng.randrange(1 << 30), tally.killed
         fault = rng.choice(FAULTS) if rng.random() < 0.25 else "fine"
@@ -258,18 +258,18 @@ def _check_call(text: str, number: int, tally: Tally) -> None:
 
 
 def workers_of(pid: int) -> list[int]:
-    """The worker processes of the gateway."""
+    """Returns the worker processes of the gateway."""
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def memory_of(pid: int) -> int:
-    """Private memory in KiB: what is shared with the parent counts for nobody."""
+    """Returns the private memory in KiB, without memory shared with the parent."""
     text = Path(f"/proc/{pid}/smaps_rollup").read_text()
     return sum(int(size) for size in re.findall(r"^Private_\w+:\s+(\d+) kB", text, re.MULTILINE))
 
 
 async def watch(gateway: int, tally: Tally, seconds: float, kill_every: float | None) -> dict[int, list[int]]:
-    """Print figures until the time is over, and kill workers; the memory of each worker after the warm-up."""
+    """Prints figures until the time is over, and kills workers. Returns the memory of each worker after the warm-up."""
     begin, kept = time.monotonic(), dict[int, list[int]]()
     next_kill = begin + kill_every if kill_every else float("inf")
     while (now := time.monotonic()) < begin + seconds:
@@ -279,7 +279,7 @@ async def watch(gateway: int, tally: Tally, seconds: float, kill_every: float | 
             try:
                 memory[pid] = memory_of(pid)
             except OSError:
-                continue  # it has just gone
+                continue  # it has just ended
             if time.monotonic() - begin > max(WARM_UP_S, seconds / 5):
                 kept.setdefault(pid, []).append(memory[pid])
         total = sum(tally.outcomes.values())
@@ -295,13 +295,13 @@ async def watch(gateway: int, tally: Tally, seconds: float, kill_every: float | 
 
 
 def grew(sizes: list[int]) -> float:
-    """By how much the memory of a worker grew: the last fifth of the samples against the first fifth."""
+    """Returns the growth of a worker's memory: the last fifth of the samples compared with the first fifth."""
     part = max(1, len(sizes) // 5)
     return statistics.median(sizes[-part:]) / statistics.median(sizes[:part]) - 1
 
 
 async def soak(url: str, gateway: int, given: argparse.Namespace) -> bool:
-    """Run it all; whether everything held."""
+    """Runs everything. Returns True if no rule was broken."""
     tally, seconds = Tally(), given.minutes * 60
     end = time.monotonic() + seconds
     timeout = aiohttp.ClientTimeout(total=120)

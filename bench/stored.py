@@ -31,11 +31,11 @@ ROUNDS: Final = 4
 WARM: Final = 5
 
 Spent = tuple[float, float]
-"""Seconds of CPU of a request: of the loop's thread, and of the process."""
+"""CPU seconds of a request: of the loop's thread, and of the process."""
 
 
 def works(store: bool) -> tuple[Work, ...]:
-    """The kinds of request."""
+    """Returns the kinds of request."""
     return (
         Work("whole, no tools", 0, api="responses", store=store),
         Work("stream, 10 tools, a call", 10, call=True, stream=True, api="responses", frames=SHORT, store=store),
@@ -43,7 +43,7 @@ def works(store: bool) -> tuple[Work, ...]:
 
 
 async def spent(work: Work, clients: int, requests: int) -> Spent:
-    """In one gateway with a new store."""
+    """Returns the CPU time of a request in one gateway with a new store."""
     each = requests // clients
 
     async def repeat(ask: Callable[[], Awaitable[bytes]], times: int) -> None:
@@ -61,7 +61,7 @@ async def spent(work: Work, clients: int, requests: int) -> Spent:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The command."""
+    """The command line."""
     parser = argparse.ArgumentParser(prog="python -m bench.stored", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--clients", type=int, default=CLIENTS, help=f"that ask at once (default: {CLIENTS})")
     parser.add_argument("--requests", type=int, default=REQUESTS, help=f"in a round (default: {REQUESTS})")

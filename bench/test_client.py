@@ -1,7 +1,6 @@
-"""The HTTP client towards model servers against aiohttp's `ClientSession` (docs/adr/0007).
+"""Compares the HTTP client for model servers with aiohttp's `ClientSession` (docs/adr/0007).
 
-The model server is another process, so what is counted is the client's part, its system calls and the event loop
-included.
+The model server is another process, so only the client is measured, including system calls and the event loop.
 """
 
 from __future__ import annotations
@@ -29,23 +28,23 @@ LIMIT: Final = 1 << 26
 
 @pytest.fixture(scope="module")
 def upstream() -> Iterator[URL]:
-    """The URL of the model server."""
+    """Yields the URL of the model server."""
     with contestant("upstream") as server:
         yield URL(f"http://127.0.0.1:{server.port}/v1/chat/completions")
 
 
 class Client(Protocol):
-    """What is measured."""
+    """A measured client."""
 
     async def ask(self, body: bytes, *, stream: bool) -> bytes:
-        """The body of an answer, which is put together of what each read gives."""
+        """Returns the body of an answer, joined from its reads."""
 
     async def close(self) -> None:
-        """Close all connections."""
+        """Closes all connections."""
 
 
 class Session:
-    """aiohttp's."""
+    """aiohttp's client."""
 
     def __init__(self, url: URL) -> None:
         self._url = url
@@ -64,7 +63,7 @@ class Session:
 
 
 class Own:
-    """The gateway's."""
+    """The gateway's client."""
 
     def __init__(self, url: URL) -> None:
         self._client = WireClient(url, {"Accept-Encoding": "identity"}, BackendConfig())
@@ -88,7 +87,7 @@ CLIENTS: Final = {"ClientSession": Session, "fast client": Own}
 
 
 async def whole(client: Client) -> None:
-    """Whole answers, a few at a time."""
+    """Requests answers that are not streamed, a few at a time."""
     body = corpus.request_body(0, stream=False, work="frames=0 pace_us=0 call=0")
 
     async def one_after_the_other() -> None:
@@ -99,7 +98,7 @@ async def whole(client: Client) -> None:
 
 
 async def paced(client: Client) -> None:
-    """Streams in which every frame comes alone, unless the machine is busy."""
+    """Requests streams whose frames arrive one by one, unless the machine is busy."""
     body = corpus.request_body(0, stream=True, work=f"frames={FRAMES} pace_us=5000 call=0")
 
     async def one() -> None:

@@ -30,13 +30,13 @@ READS["reads of 64 KiB"] += [_STREAM[i : i + 65536] for i in range(0, len(_STREA
 
 
 class NaiveFramer:
-    """Splits at empty lines and takes what follows `data: `: enough for well-behaved servers."""
+    """Splits at empty lines and takes the text after `data: `: enough for well-behaved servers."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def feed(self, data: bytes) -> list[tuple[None, bytes]]:
-        """The frames that are whole now."""
+        """Returns the frames that are complete now."""
         *frames, self._rest = (self._rest + data).split(b"\n\n")
         return [(None, frame[6:]) for frame in frames if frame.startswith(b"data: ")]
 
@@ -83,7 +83,8 @@ GATES: Final[dict[str, tuple[Any, Any]]] = {
 
 
 def gated(reads: list[bytes], name: str) -> list[bytes]:
-    """Framing, JSON, scan and the client's frames in one step: every frame passes but those that a read has cut."""
+    """Runs framing, JSON, scan and the client's frames in one step: all frames pass, except those split
+    between reads."""
     make, twin = GATES[name]
     scanner = open_scanner(tools=["f"], scanner=twin)
     scanner.feed("So")
@@ -122,8 +123,7 @@ def test_reader(measure: Measure, kind: str, name: str) -> None:
 
 
 def texts(stream: bytes) -> str:
-    """All text in a stream of chunks, without the whitespace, which the scanner of a gate keeps past a frame that is
-    not fed to it."""
+    """Returns all text in a stream of chunks without white space, which the scanner of a gate may hold back."""
     content = "".join(orjson.loads(f)["choices"][0]["delta"]["content"] for _, f in NaiveFramer().feed(stream))
     return "".join(content.split())
 

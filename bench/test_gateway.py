@@ -1,8 +1,8 @@
-"""The whole gateway against a bare aiohttp relay: same machine, same run, same model server, same clients.
+"""Compares the whole gateway with a plain aiohttp relay: same machine, run, model server and clients.
 
-Rounds are interleaved, and a ratio is made of two measurements that follow one another; published are medians of
-rounds. CPU is what the measured process itself has used (`bench.contestants`), so a busy machine disturbs it little.
-Times that a client sees are disturbed, and mean something only beside those of the relay.
+Rounds alternate, and a ratio is computed from two consecutive measurements; the published values are medians of rounds.
+CPU time is that of the measured process itself (`bench.contestants`), which other processes affect little. Times that
+clients measure are affected, and are meaningful only beside those of the relay.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from bench.measuring import Measure
 
 ROUNDS: Final = 5
 SC_003_S: Final = 0.2
-"""The gateway's own part of a request, at most, for 99 of 100 (SC-003)."""
+"""The limit for the gateway's own part of a request, for 99 of 100 requests (SC-003)."""
 
 RELAYS: Final = ("relay", "relay-uvloop")
 STREAMS: Final = min(10_000, resource.getrlimit(resource.RLIMIT_NOFILE)[1] * 2 // 5)
@@ -40,8 +40,8 @@ _OVERHEAD: Final = re.compile(r'toolwire_overhead_seconds_bucket\{endpoint="(\w+
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One kind of work. `call`: every answer ends with a call. `frames` is that of one stream, 0 if not streamed.
-    `responses`: the gateway is asked in Responses, the relay, which understands nothing, in Chat."""
+    """One kind of work. `call`: every answer ends with a call. `frames`: the frames of one stream, 0 if not streamed.
+    `responses`: the gateway gets Responses requests, and the relay, which does not parse them, Chat requests."""
 
     title: str
     tools: int
@@ -53,7 +53,7 @@ class Cell:
     responses: bool = False
 
     def ask(self, who: str) -> Ask:
-        """The request to a contestant."""
+        """Returns the request to a contestant."""
         work = f"frames={self.frames} pace_us={self.pace_us} call={int(self.call)}"
         if self.responses and who not in RELAYS:
             return Ask("/v1/responses", corpus.responses_body(self.tools, work=work))
@@ -61,7 +61,7 @@ class Cell:
 
     @property
     def units(self) -> int:
-        """Requests, or frames."""
+        """The number of requests, or of frames."""
         return self.requests * (self.frames or 1)
 
 
@@ -94,7 +94,7 @@ class Contestant:
     port: int
 
     def account(self) -> tuple[float, int]:
-        """CPU seconds used so far, and bytes of memory in use."""
+        """Returns the CPU seconds used so far, and the bytes of memory in use."""
         assert self.running.stdin is not None
         assert self.running.stdout is not None
         self.running.stdin.write("\n")
@@ -105,7 +105,7 @@ class Contestant:
 
 @contextlib.contextmanager
 def contestant(name: str, upstream: str = "") -> Iterator[Contestant]:
-    """Start a contestant and end it at the end."""
+    """Starts a contestant and ends it afterwards."""
     command = [sys.executable, "-m", "bench.contestants", name, upstream]
     with subprocess.Popen(
         command,
@@ -131,7 +131,7 @@ def contestant(name: str, upstream: str = "") -> Iterator[Contestant]:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One measurement of one contestant. Microseconds of CPU for each unit of the cell, seconds otherwise."""
+    """One measurement of one contestant: microseconds of CPU per unit of the cell, other times in seconds."""
 
     cpu_us: float
     latency_p50: float
@@ -141,7 +141,7 @@ class Round:
 
 
 def measured(cell: Cell, who: Contestant) -> Round:
-    """One round. Fails if any request did, or if a call was not found."""
+    """Measures one round. Fails if a request fails or a call is missing."""
     before, _ = who.account()
     ask = cell.ask(who.name)
     spread_s = cell.pace_us / 1e6
@@ -156,7 +156,7 @@ def measured(cell: Cell, who: Contestant) -> Round:
 
 
 def check(cell: Cell, who: Contestant, seen: Seen) -> None:
-    """The work was done, and by the gateway more than by the relay: it gives calls."""
+    """Checks that the work was done, and that the gateway returned calls, which the relay does not."""
     assert not seen.failed, seen.failed[0]
     assert len(seen.latencies) == cell.requests
     assert seen.calls == (cell.requests if cell.call and who.name not in RELAYS else 0)
@@ -165,7 +165,7 @@ def check(cell: Cell, who: Contestant, seen: Seen) -> None:
 
 
 def overhead(gateway: Contestant, cell: Cell) -> dict[float, float]:
-    """Requests by upper bound of `overhead_seconds`, cumulated, as the gateway itself counts them."""
+    """Returns the cumulated numbers of requests by upper bound of `overhead_seconds`, from the gateway's metrics."""
     with urllib.request.urlopen(f"http://127.0.0.1:{gateway.port}/metrics") as answer:
         found = _OVERHEAD.findall(answer.read().decode())
     endpoint = "responses" if cell.responses else "chat"
@@ -173,7 +173,7 @@ def overhead(gateway: Contestant, cell: Cell) -> dict[float, float]:
 
 
 def overhead_p99(before: dict[float, float], after: dict[float, float]) -> float:
-    """The bound under which 99 of 100 requests stayed between two readings."""
+    """Returns the bound that 99 of 100 requests between two readings did not exceed."""
     counts = {bound: count - before.get(bound, 0.0) for bound, count in after.items()}
     wanted = 0.99 * max(counts.values())
     return min(bound for bound, count in counts.items() if count >= wanted)
@@ -181,7 +181,7 @@ def overhead_p99(before: dict[float, float], after: dict[float, float]) -> float
 
 @pytest.fixture(scope="module")
 def contestants() -> Iterator[dict[str, Contestant]]:
-    """The relays and the gateway, in front of one model server."""
+    """Starts the relays and the gateway in front of one model server."""
     with contextlib.ExitStack() as stack:
         upstream = stack.enter_context(contestant("upstream"))
         url = f"http://127.0.0.1:{upstream.port}"
@@ -208,7 +208,7 @@ def test_gateway(measure: Measure, contestants: dict[str, Contestant], cell: Cel
 
 
 def publish(measure: Measure, cell: Cell, rounds: dict[str, list[Round]], overhead_s: float) -> None:
-    """Fill this cell's rows of both tables with medians of the rounds. A ratio is that of two measurements of one
+    """Fills the rows of this cell in both tables with medians of the rounds. A ratio compares two measurements of one
     round."""
     table = measure.table("Whole gateway: CPU", "us per request or frame")
     for name, mine in rounds.items():
@@ -235,7 +235,7 @@ def _both(values: list[tuple[float, float]]) -> str:
 @pytest.mark.parametrize("responses", [False, True], ids=["chat", "responses"])
 @pytest.mark.parametrize("name", [*RELAYS, "gateway"])
 def test_memory(measure: Measure, name: str, responses: bool) -> None:
-    """A fresh process: after its start, after some requests, and with streams open in which nothing comes."""
+    """Measures memory of a new process: after its start, after some requests, and with idle open streams."""
     if responses and name in RELAYS:
         pytest.skip("a relay copies bytes: Responses would be the same row as Chat")
     cell = Cell("memory", 10, 200, 8, frames=20, call=True, responses=responses)

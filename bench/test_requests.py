@@ -1,4 +1,4 @@
-"""What is done once per request or per call: reading the body, teaching the tools, judging, checking."""
+"""Work that is done once per request or per call: reading the body, describing the tools, judging, checking."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def read(tool_count: int) -> ModelRequest:
 
 
 def delivered(raw: bytes, known: KnownTools | None) -> ModelRequest:
-    """What delivery makes of a small body: nothing in it waits."""
+    """Reads a small body as delivery does, without waiting."""
     try:
         read_json(raw, LIMITS, known).send(None)
     except StopIteration as done:
@@ -54,7 +54,7 @@ def delivered(raw: bytes, known: KnownTools | None) -> ModelRequest:
 
 
 def taught(request: ModelRequest, cache: Cache[str]) -> ModelRequest:
-    """What the injection does."""
+    """Writes the tools into the prompt as `injection` does."""
     key = content_key(request, FORMAT.name, PROMPT)
     text = cache.get(key)
     if text is None:
@@ -64,7 +64,7 @@ def taught(request: ModelRequest, cache: Cache[str]) -> ModelRequest:
 
 
 def written(body: str) -> Block:
-    """A block as the scanner finds it."""
+    """Returns a block as the scanner finds it."""
     return Block(FORMAT.grammar.syntaxes[0], body, (("call", body),))
 
 
@@ -77,7 +77,7 @@ def repeated(work: Callable[[], object]) -> Callable[[], None]:
 
 
 def once(measure: Measure, row: str, run: Callable[[], None]) -> None:
-    """A run does the work `REPEATS` times."""
+    """Measures a run that does the work `REPEATS` times."""
     measure(run, table="Once per request or call", row=row, column="each", units=REPEATS, unit="request or call")
 
 

@@ -1,7 +1,7 @@
-"""Finding calls in text: both twins and the two usual ways, per delta, in several formats.
+"""Finding calls in text: both scanners and two naive parsers, per delta, in several formats.
 
-Every run makes a scanner, feeds all deltas and ends it, events included. Before anything is timed, its contestant must
-have found the right calls; a naive one that finds others is not timed.
+Every run creates a scanner, feeds all deltas and ends it, events included. A contestant is measured only after it has
+found the right calls; naive ones with other results are skipped.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from bench import corpus
 from bench.measuring import Measure
 from toolwire.call_policy.policy import CallPolicy
 from toolwire.config import LimitsConfig, RouteOptions
-from toolwire.extras.bench.contestants import CONTESTANTS, Found, Make, found
-from toolwire.extras.bench.corpus import TOOLS, Call, growing, large_call, rendered, small_call
+from toolwire.extras.bench.contestants import CONTESTANTS, Make, ParseResult, parse_result
+from toolwire.extras.bench.corpus import TOOLS, CorpusCall, growing, large_call, rendered, small_call
 from toolwire.formats.base import ToolFormat
 from toolwire.model import ToolChoice
 from toolwire.registry import registries
@@ -46,18 +46,18 @@ GATEWAY_TOOLS: Final = (*map(read_tool, corpus.tools(10)), read_tool("write_file
 
 
 def policy() -> CallPolicy:
-    """The gateway's own policy, with ten tools on offer and twelve known."""
+    """Returns the gateway's policy, with ten tools on offer and twelve known."""
     return CallPolicy(GATEWAY_TOOLS, choice=ToolChoice(), parallel=True, options=RouteOptions(), limits=LimitsConfig())
 
 
 @cache
 def format_of(name: str) -> ToolFormat:
-    """The format of that name."""
+    """Returns the format of that name."""
     return registries().formats.get(name)
 
 
 def make_of(name: str, format: str) -> Make:
-    """What makes the contestant's parsers. Skips if it cannot read the format."""
+    """Returns the factory of the contestant's parsers. Skips the test if it cannot read the format."""
     make = CONTESTANTS[name].texts(format, TOOLS)
     if make is None:
         pytest.skip(f"{name} has no parser for {format}")
@@ -65,7 +65,7 @@ def make_of(name: str, format: str) -> Make:
 
 
 def run(make: Make, deltas: Sequence[str | bytes]) -> None:
-    """One answer."""
+    """Parses one answer."""
     scanner = make()
     feed = scanner.feed
     for delta in deltas:
@@ -73,27 +73,28 @@ def run(make: Make, deltas: Sequence[str | bytes]) -> None:
     scanner.finish()
 
 
-def result(make: Make, deltas: Sequence[str | bytes]) -> Found:
-    """The calls, and the text without whitespace (the gateway trims around blocks, the naive ones do not)."""
+def result(make: Make, deltas: Sequence[str | bytes]) -> ParseResult:
+    """Returns the calls, and the text without white space (the gateway trims around blocks, the naive parsers
+    do not)."""
     scanner = make()
     events = [event for delta in deltas for event in scanner.feed(delta)]
-    return found([*events, *scanner.finish()])
+    return parse_result([*events, *scanner.finish()])
 
 
-def prose(format: ToolFormat) -> tuple[list[str], Sequence[Call]]:
-    """Ordinary text, no call."""
+def prose(format: ToolFormat) -> tuple[list[str], Sequence[CorpusCall]]:
+    """Returns ordinary text without calls."""
     return corpus.prose(FEW), ()
 
 
-def calls(format: ToolFormat) -> tuple[list[str], Sequence[Call]]:
-    """Nothing but small calls, one after the other, as one answer has them."""
+def calls(format: ToolFormat) -> tuple[list[str], Sequence[CorpusCall]]:
+    """Returns only small calls, one after the other."""
     rng = random.Random(corpus.SEED)
     wanted = [small_call(rng) for _ in range(40)]
     return corpus.cut(rendered(format, wanted)), wanted
 
 
-def long_call(format: ToolFormat) -> tuple[list[str], Sequence[Call]]:
-    """One call that writes a file."""
+def long_call(format: ToolFormat) -> tuple[list[str], Sequence[CorpusCall]]:
+    """Returns one call that writes a file."""
     call = large_call(random.Random(corpus.SEED), 4_500)
     return corpus.cut(rendered(format, [call])), [call]
 
@@ -121,33 +122,33 @@ def test_per_delta(measure: Measure, format: str, kind: str, name: str) -> None:
 
 
 def ordinary_prose(count: int) -> Sequence[str]:
-    """Text without an opener."""
+    """Returns text without an opener."""
     return corpus.prose(count)
 
 
 def growing_call(format: str) -> Callable[[int], Sequence[str]]:
-    """One call as long as all deltas."""
+    """Returns a function that builds one call as long as all deltas."""
     return lambda count: corpus.cut(growing("call", format_of(format), int(count * 4.5), corpus.SEED))
 
 
 def unfinished_opener(count: int) -> Sequence[str]:
-    """An opener that lacks its last character, again and again."""
+    """Returns many openers without their last character."""
     return corpus.cut("<tool_call" * (count // 2))[:count]
 
 
 def left_angles(count: int) -> Sequence[bytes]:
-    """`<`, byte by byte."""
+    """Returns `<`, byte by byte."""
     return [b"<"] * count
 
 
 def byte_by_byte(count: int) -> Sequence[bytes]:
-    """Prose and calls."""
+    """Returns prose and calls, byte by byte."""
     text = "".join(corpus.mixed(count // 4)).encode()
     return [text[at : at + 1] for at in range(min(count, len(text)))]
 
 
 def open_brackets(count: int) -> Sequence[bytes]:
-    """A call whose arguments only open brackets."""
+    """Returns a call whose arguments only open brackets."""
     return [b'<tool_call>{"name":"write_file","arguments":', *([b"["] * (count - 1))]
 
 
@@ -170,7 +171,7 @@ ADVERSARIAL: Final[dict[str, tuple[str, Callable[[int], Sequence[str | bytes]]]]
 
 
 def grown(measure: Measure, table: str, kind: str, name: str, count: int) -> None:
-    """`count` deltas, per delta. Any tool name counts, and no limit is reached."""
+    """Measures `count` deltas. Any tool name counts, and no limit is reached."""
     format, text = {**GROWING, **ADVERSARIAL}[kind]
     make = CONTESTANTS[name].texts(format, None)
     assert make is not None
@@ -192,7 +193,7 @@ def test_growth(measure: Measure, request: pytest.FixtureRequest, kind: str, nam
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in TWINS])
 @pytest.mark.parametrize("kind", ["prose", "one long call"])
 def test_growth_of_the_naive(measure: Measure, kind: str, name: str, count: int) -> None:
-    """Not with 100,000 deltas, which would take minutes where the growth is quadratic."""
+    """Measures without 100,000 deltas, which take minutes if the growth is quadratic."""
     grown(measure, "Growth", kind, name, count)
 
 
@@ -206,14 +207,14 @@ def test_adversarial(measure: Measure, kind: str, name: str, count: int) -> None
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("kind", ["as text", "as bytes"])
 def test_whole_text(measure: Measure, kind: str, name: str) -> None:
-    """A megabyte without an opener in one piece, as a reply that was not streamed."""
+    """Measures one megabyte without an opener in one piece, like an answer that is not streamed."""
     make = make_of(name, "sentinel")
     if kind == "as bytes" and name not in TWINS:
         pytest.skip("the naive parsers take text only")
     text = "".join(corpus.prose(240_000))
     raw = text.encode()
     piece = text if kind == "as text" else raw
-    assert result(make, [piece]) == Found((), "".join(text.split()))
+    assert result(make, [piece]) == ParseResult((), "".join(text.split()))
     measure(
         lambda: run(make, [piece]),
         table="Whole text of 1 MB without an opener",

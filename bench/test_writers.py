@@ -1,4 +1,4 @@
-"""Whole answers and frames, written: the Chat writer against a dict of the same answer and `orjson.dumps`."""
+"""Writing answers and frames: the Chat writer compared with a dict of the same answer and `orjson.dumps`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ REPEATS: Final = 200
 
 
 def plain_reply(message: dict[str, Any], reason: str) -> bytes:
-    """A body by who knows all of it already."""
+    """Returns the body, written by code that knows all fields in advance."""
     body = {
         "id": ID,
         "object": "chat.completion",
@@ -75,7 +75,7 @@ def reply_of(part: Text | ToolUse, reason: str) -> ModelReply:
 
 
 def framing(opened: Open) -> Callable[[], bytes]:
-    """What writes one more delta of this block."""
+    """Returns a function that writes one more delta of this block."""
     writer = ChatWriter(WRITE)
     writer.feed([Start(ID, "m", 1), opened, Delta(0, "So")])
     more: list[Event] = [Delta(0, " weather")]

@@ -1,8 +1,8 @@
-"""What a second worker brings: `python -m bench.workers`.
+"""Measures the gain of a second worker: `python -m bench.workers`.
 
-On two CPUs load, model server and two workers stand in each other's way, so throughput would measure the scheduler.
-Measured is the CPU time of all processes of a gateway for a request, with one worker and with two in turns: with a CPU
-for each, two workers serve `2 / ratio` times as much as one.
+On two CPUs, load, model server and two workers compete, so throughput would measure the scheduler. Instead the CPU time
+of all gateway processes per request is measured, alternately with one worker and with two: with one CPU each, two
+workers serve `2 / ratio` times as much as one.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TICK_S: Final = 1 / os.sysconf("SC_CLK_TCK")
 
 
 class Gateway:
-    """A gateway in processes of its own."""
+    """A gateway in its own processes."""
 
     name = "gateway"
 
@@ -45,7 +45,7 @@ class Gateway:
         self.port = port
 
     def cpu_s(self) -> float:
-        """CPU time so far, of all its processes."""
+        """Returns the CPU time of all its processes so far."""
         pid = self._running.pid
         return sum(map(_cpu_s, [pid, *_children(pid)]))
 
@@ -61,7 +61,7 @@ def _cpu_s(pid: int) -> float:
 
 @contextmanager
 def gateway(upstream: str, workers: int) -> Iterator[Gateway]:
-    """Start one as an operator does, and end it at the end."""
+    """Starts a gateway as an operator does, and ends it afterwards."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "gateway.json"
         config = {
@@ -83,7 +83,7 @@ def gateway(upstream: str, workers: int) -> Iterator[Gateway]:
 
 
 def cost_us(cell: Cell, who: Gateway) -> float:
-    """CPU microseconds for a request. Raises `RuntimeError` if one failed."""
+    """Returns the CPU microseconds per request. Raises `RuntimeError` if a request failed."""
     before = who.cpu_s()
     seen = asyncio.run(
         load(who.port, cell.ask(who.name), connections=cell.connections, requests=cell.requests, spread_s=0)
@@ -94,7 +94,7 @@ def cost_us(cell: Cell, who: Gateway) -> float:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The command."""
+    """The command line."""
     parser = argparse.ArgumentParser(prog="python -m bench.workers", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"in turns (default: {ROUNDS})")
     options = parser.parse_args(arguments)

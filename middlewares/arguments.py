@@ -1,17 +1,17 @@
-"""Finished calls against what was offered.
+"""Checks finished calls against the tools on offer.
 
-Every call is checked against its tool's schema (R9.4); where a type is wrong and can only mean one thing, it is
-mended, unless the tool is strict (R23.3). A call that the scanner found was already judged by its form; one that a
-native backend gave as a structure is judged here: name (R9.2), JSON (R9.3), absent arguments (R9.5), number of
-calls (R2.19), an id that the conversation does not have yet. Arguments that are not JSON and cannot be repaired
-never leave as a call: no client survives them, so what the model gave becomes visible text. A call without
-arguments that its tool demands, of which nobody said that it is over, is left out, or ends the answer if it is its
-first (R29.2). An unknown name is only counted: clients know best what to do with a call that they do not expect,
-and so does the gateway, where it runs every tool on offer: then such a call is neither strict nor a near miss. A
-demanded call that was not made is noticed at the end (R9.9). Calls that are given out while they come are not held
-for this (R6.13): their tools are not strict, so nothing follows from a schema that they break but a warning.
+Every call is checked against its tool's schema (R9.4). An argument of the wrong type is converted if only one
+conversion makes sense, unless the tool is strict (R23.3). Calls that the scanner found in text have passed the call
+policy; calls that a native backend returned as structures are checked here: name (R9.2), JSON (R9.3), missing arguments
+(R9.5), number of calls (R2.19), a call id that is new in the conversation. Arguments that are not JSON and cannot be
+repaired never become a call, because clients fail on them; they become visible text. A call without arguments whose
+tool requires some, and which the backend did not mark as finished, is dropped, or ends the answer if it is its first
+call (R29.2). An unknown name is only counted, because the client or the gateway decides about it; if the gateway runs
+every tool on offer, such a call is neither a strict failure nor a near miss. A missing required call is detected at the
+end (R9.9). Calls whose arguments are streamed early are not held back for these checks (R6.13): their tools are not
+strict, so a violation only logs a warning.
 
-Nothing is declared on a reply when no tool could be called, so such an answer keeps its bytes (R1.6).
+If no tool can be called, nothing is declared on the reply, and the answer keeps its bytes (R1.6).
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ LOG: Final = logging.getLogger("toolwire.arguments")
 
 
 @dataclass(slots=True)
-class _Answer:
-    """What this middleware remembers of one answer. `made`: the choices with a call; `satisfied`: with one that was on
+class _CheckedAnswer:
+    """The state of one answer. `made`: the choices with a call; `satisfied`: the choices with a call of a tool on
     offer. `gateways`: see `are_gateways`."""
 
     choice: ToolChoice
@@ -60,12 +60,12 @@ class _Answer:
     satisfied: set[int] = field(default_factory=set)
 
     def schema(self, tool: ToolSpec) -> ToolSchema:
-        """The checker for a tool: the one that the validation left, else compiled here, once. Raises
-        `SchemaProblem`."""
+        """Returns the checker of a tool: the one from validation, else compiled here, once. Raises `SchemaProblem`."""
         return self.schemas.of(prompt_name(tool), tool.parameters)
 
     def is_strict(self, name: str) -> bool:
-        """The named tool's own strictness; of an unknown name, strict if any tool of the request is (C28)."""
+        """Returns the strictness of the named tool; for an unknown name, True if any tool of the request is strict
+        (C28)."""
         tool = self.known.get(name)
         if tool is not None:
             return tool.strict is True
@@ -73,8 +73,7 @@ class _Answer:
 
 
 class _Failure(Exception):
-    """The call breaks a rule. `counter` is counted if it is soft; then `near` is the near miss that it is, if it is
-    one."""
+    """A call that breaks a rule. A soft failure adds to `counter`; `near` is set if it is also a near miss."""
 
     def __init__(self, code: FailureCode, detail: str, counter: str, near: NearMiss | None = None) -> None:
         super().__init__(detail)
@@ -95,7 +94,7 @@ def _unfit(use: ToolUse, flaw: str) -> _Failure:
 
 
 def _as_offered(use: ToolUse, tool: ToolSpec, arguments: str) -> ToolUse:
-    """The call with these arguments; of a custom tool, with the text in them. Raises `ValueError`."""
+    """Returns the call with these arguments; for a custom tool, with the text in them. Raises `ValueError`."""
     if tool.kind == "custom":
         return replace(use, arguments=custom_input(arguments), kind="custom")
     return replace(use, arguments=arguments)
@@ -109,18 +108,18 @@ class Arguments(Middleware):
     wants: ClassVar[Kind] = Kind.FINISHED_CALL | Kind.EDGES
     access_fields: ClassVar[tuple[AccessField, ...]] = (
         *CALL_FIELDS,
-        AccessField("choice_missed", "A demanded call was not made."),
+        AccessField("choice_missed", "A required call was not made."),
     )
 
     @classmethod
     def stands_behind(cls, place: Place) -> Mapping[str, str]:
-        """See `Middleware.stands_behind`."""
-        return {"execution": "which runs calls when they have been checked"}
+        """Returns the middlewares that must come before this one, with reasons."""
+        return {"execution": "which runs checked calls"}
 
     def declare(self, exchange: Exchange, reply: Reply) -> None:
-        """See `Middleware.declare`."""
+        """Declares the check of calls on the reply, if any tool can be called."""
         request = exchange.request
-        # In place of what is remembered of an earlier answer, if somebody further out asks again, perhaps for other
+        # Replaces the state of an earlier answer: a middleware further out may have asked again, perhaps for other
         # tools.
         exchange.state[Arguments] = request
         if _offered(exchange, request):
@@ -128,7 +127,8 @@ class Arguments(Middleware):
             reply.map(partial(self.on_event, exchange), wants, live=True)
 
     def on_event(self, exchange: Exchange, event: Event) -> Event | Iterable[Event] | None:
-        """See `Middleware.on_event`. Raises `ModelFault` or `BackendFault`, which end the answer."""
+        """Returns the checked event, or its replacement. Raises `ModelFault` or `BackendFault`, which end the
+        answer."""
         match event:
             case Call():
                 return self._call(exchange, event)
@@ -146,25 +146,25 @@ class Arguments(Middleware):
             if call.status == "truncated" and (call.use.kind == "custom" or not parses(call.use.arguments)):
                 count("truncated_calls")
                 return None
-            if self._is_unsaid(answer, call):
+            if self._may_be_unfinished(answer, call):
                 if call.choice not in answer.made:
                     raise unfinished_call_fault()
                 count("truncated_calls")
                 return None
             call = self._with_use(call, replace(call.use, call_id=answer.ids.settle(call.use.call_id)))
         elif call.status == "truncated":
-            return call  # given out while it came, and counted by the call policy
+            return call  # its arguments were streamed early, and the call policy has counted it
         tool = answer.offered.get(prompt_name(call.use))
         if tool is not None and tool.server:
-            if call.source is None:  # a server that knows no groups was given another name
+            if call.source is None:  # the server has no namespaces and got another name
                 call = self._with_use(call, replace(call.use, name=tool.name, namespace=tool.namespace))
             call = self._coerced(exchange, answer, tool, call)
-            return self._made(exchange, answer, call)  # who runs it says to the model what is wrong (R15.5)
+            return self._made(exchange, answer, call)  # whoever runs the call reports mistakes to the model (R15.5)
         if tool is None and answer.gateways:
             if call.source is None:  # else the call policy has counted it
                 count("unknown_names")
             LOG.warning("request %s: %s is a call of no tool on offer", exchange.id, quote(call.use.name))
-            return self._made(exchange, answer, call)  # likewise
+            return self._made(exchange, answer, call)  # the gateway reports the mistake to the model here too
         strict = answer.is_strict(prompt_name(call.use))
         try:
             if call.source is None:
@@ -190,9 +190,9 @@ class Arguments(Middleware):
         return self._made(exchange, answer, call)
 
     @staticmethod
-    def _is_unsaid(answer: _Answer, call: Call) -> bool:
-        """Whether nobody said that a call without arguments is over, and its tool demands some: they may just not have
-        come (R29.2)."""
+    def _may_be_unfinished(answer: _CheckedAnswer, call: Call) -> bool:
+        """Returns True if a call has no arguments, its tool requires some, and the backend did not mark it as finished:
+        the arguments may be missing (R29.2)."""
         use = call.use
         tool = answer.offered.get(prompt_name(use))
         if use.kind == "custom" or use.arguments.strip() or tool is None or tool.strict is True:
@@ -205,8 +205,8 @@ class Arguments(Middleware):
             return False
 
     @staticmethod
-    def _made(exchange: Exchange, answer: _Answer, call: Call) -> Call:
-        """Note a call that goes on."""
+    def _made(exchange: Exchange, answer: _CheckedAnswer, call: Call) -> Call:
+        """Counts a call that is passed on."""
         if call.source is None:
             exchange.record.count("calls")
         answer.made.add(call.choice)
@@ -214,15 +214,15 @@ class Arguments(Middleware):
             answer.satisfied.add(call.choice)
         return call
 
-    def _settled(self, exchange: Exchange, answer: _Answer, call: Call, *, repair: bool) -> Call:
-        """A call of a native backend with its name checked, its arguments put right, and in the client's words: a
-        server that knows neither groups nor custom tools was given functions. Raises `_Failure`."""
+    def _settled(self, exchange: Exchange, answer: _CheckedAnswer, call: Call, *, repair: bool) -> Call:
+        """Returns a call of a native backend with its name checked, its arguments repaired, and its tool in the
+        client's form: a server without namespaces or custom tools got functions. Raises `_Failure`."""
         use = call.use
         tool = answer.offered.get(prompt_name(use))
         if tool is None:
             detail = f"The model called the tool {quote(use.name)}, which is not on offer."
-            meant = near_name((use.name,), answer.offered, answer.offered)
-            near = None if meant is None else NearMiss(f"{detail} Its name is {quote(meant)}.", (meant,))
+            similar = near_name((use.name,), answer.offered, answer.offered)
+            near = None if similar is None else NearMiss(f"{detail} Its name is {quote(similar)}.", (similar,))
             raise _Failure("unknown_tool_call", detail, "unknown_names", near)
         named = replace(use, name=tool.name, namespace=tool.namespace)
         if use.kind == "custom":
@@ -247,14 +247,14 @@ class Arguments(Middleware):
 
     @staticmethod
     def _with_use(call: Call, use: ToolUse) -> Call:
-        """The whole call with this `use`; itself if that says the same."""
+        """Returns the finished call with this `use`; the call itself if nothing changes."""
         if use == call.use and call.status == "complete":
             return call
         return Call(call.block, use, choice=call.choice, source=call.source)
 
     @staticmethod
-    def _flaw(answer: _Answer, tool: ToolSpec | None, call: Call) -> str | None:
-        """Why the arguments do not fit the tool's schema; None if they do."""
+    def _flaw(answer: _CheckedAnswer, tool: ToolSpec | None, call: Call) -> str | None:
+        """Returns why the arguments do not fit the tool's schema; None if they do."""
         if tool is None or call.use.kind == "custom":
             return None
         try:
@@ -262,11 +262,11 @@ class Arguments(Middleware):
         except SchemaProblem as problem:
             return f"it cannot be used. {problem.message}"
 
-    def _coerced(self, exchange: Exchange, answer: _Answer, tool: ToolSpec, call: Call) -> Call:
-        """The call with its arguments mended, if they do not fit the schema of a tool that is not strict (R23.3); else
-        itself. What was given out while it came stays."""
-        given_out = call.source == ""
-        if given_out or tool.strict is True or exchange.route.options.calls.coerce == "off":
+    def _coerced(self, exchange: Exchange, answer: _CheckedAnswer, tool: ToolSpec, call: Call) -> Call:
+        """Returns the call with converted arguments if they do not fit the schema of a tool that is not strict (R23.3);
+        else the call itself. Arguments that were streamed early stay."""
+        streamed = call.source == ""
+        if streamed or tool.strict is True or exchange.route.options.calls.coerce == "off":
             return call
         try:
             mended = coerce(call.use.arguments, answer.schema(tool))
@@ -298,26 +298,26 @@ class Arguments(Middleware):
             raise ModelFault(
                 f"The model did not call {wanted}, as `tool_choice` demands.", code="tool_choice_not_satisfied"
             )
-        LOG.warning("request %s: a demanded call was not made", exchange.id)
+        LOG.warning("request %s: a required call was not made", exchange.id)
 
 
 def _offered(exchange: Exchange, request: ModelRequest) -> tuple[ToolSpec, ...]:
-    """The tools that a call may name: what was taught to the model, or what the native backend was given."""
+    """Returns the tools that a call may name: those described in the prompt, or those sent to the native backend."""
     return exchange.offer.tools if exchange.offer is not None else request.callable_tools
 
 
 def _written(use: ToolUse) -> str:
-    """A call that is none, as text: nothing is lost."""
+    """Returns a rejected call as JSON text, so that nothing of it is lost."""
     return dump({"name": use.name, "arguments": use.arguments}).decode()
 
 
-def _answer(exchange: Exchange) -> _Answer:
-    """What is remembered of this answer; made for its first call, of the request that it was declared for."""
-    kept: _Answer | ModelRequest | None = exchange.state.get(Arguments)
-    if isinstance(kept, _Answer):
-        return kept
-    request = kept or exchange.request
-    answer = exchange.state[Arguments] = _Answer(
+def _answer(exchange: Exchange) -> _CheckedAnswer:
+    """Returns the state of this answer, created at its first call for the request that `declare` saw."""
+    state: _CheckedAnswer | ModelRequest | None = exchange.state.get(Arguments)
+    if isinstance(state, _CheckedAnswer):
+        return state
+    request = state or exchange.request
+    answer = exchange.state[Arguments] = _CheckedAnswer(
         choice=request.tool_choice,
         offered=by_prompt_name(_offered(exchange, request)),
         known=by_prompt_name(request.tools),

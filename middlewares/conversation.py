@@ -1,19 +1,21 @@
-"""Conversations that the gateway remembers (R12): `previous_response_id` on the way in, the store on the way out.
+"""Stored conversations (R12): loads the turns before a request, and stores the new turn.
 
 Rules:
 
-1. Whoever has seen an id can use it: a turn is kept in its final form before the last event with its id leaves, and as
-   `in_progress` before the first one does. Of a whole answer nobody can know the id before.
-2. `store: false` keeps nothing, but for the memory of a WebSocket connection, which ends with it. An unknown
+1. A client that has seen a response id can use it: a streamed turn is stored as `in_progress` before the first event
+   with its id is sent, and every turn in its final form before the last event. A client cannot know the id of an answer
+   that is not streamed earlier than that.
+2. `store: false` stores nothing, except in the memory of a WebSocket connection, which ends with it. An unknown
    `previous_response_id` is an error, never ignored (R12.2); an unknown `item_reference` is ignored (R8.2).
-3. What the gateway ran before an answer and did not show is kept with the turn, and shown to the model again (R12.3).
-   No client reads it.
-4. What a request stands for has the limits of a body (R33.2): its own bytes, those of the turns before as they are
-   stored, and those of each item as often as it is put in. Nothing is read or put in beyond.
-5. A store that is away spoils no answer: that is logged and counted, and the resource says `store: false`, which is
-   then true. Loading from it is an error, because the model would answer something else.
+3. Tool calls that the gateway ran without showing them are stored with the turn and given to the model again (R12.3).
+   Clients cannot read them.
+4. A request including its loaded turns has the limits of a request body (R33.2): its own bytes, those of the earlier
+   turns as stored, and those of each referenced item as often as it is inserted. Beyond the limit nothing is read or
+   inserted.
+5. An unavailable store does not harm an answer that has begun: the failure is logged and counted, and the response says
+   `store: false`. Loading from an unavailable store is an error, because the model would answer something else.
 
-Not in the chains of protocols without conversations, so their answers keep their bytes.
+This middleware is not in the chains of protocols without conversations, so their answers keep their bytes.
 """
 
 from __future__ import annotations
@@ -56,11 +58,11 @@ from toolwire.support.offload import OFFLOAD_BYTES, OFFLOAD_MESSAGES, is_large, 
 LOG: Final = logging.getLogger("toolwire.conversation")
 
 MAX_REFERRED: Final = 256
-"""Responses that the references of one request may lead to; the others are ignored."""
+"""The most responses that the references of one request may load; further references are ignored."""
 
 
 class Conversation(Middleware):
-    """Loads what a request goes on from, and keeps what comes of it."""
+    """Loads the earlier turns of a request, and stores the new one."""
 
     passing = "stands_aside"
     for_turns = True
@@ -68,7 +70,7 @@ class Conversation(Middleware):
 
     @classmethod
     def told(cls, config: GatewayConfig, used: bool) -> str | None:
-        """Where conversations are stored, in words."""
+        """Returns a line that says where conversations are stored."""
         if not used:
             return "conversations are not stored: no chain has `conversation`"
         return described(config.store, config.server.workers)
@@ -83,8 +85,8 @@ class Conversation(Middleware):
         chain, own = await _load(exchange, form, conversations, named, lane)
         sealed = exchange.route.sealed
         if sealed is not None and exchange.request is not exchange.received:
-            found, given = exchange.request, (exchange.owner, exchange.record, exchange.id)
-            exchange.request = await offload(is_large(found), sealed.open_request, found, *given)
+            sealed_request, context = exchange.request, (exchange.owner, exchange.record, exchange.id)
+            exchange.request = await offload(is_large(sealed_request), sealed.open_request, sealed_request, *context)
         exchange.conversation = exchange.request.messages
         large = is_large(exchange.request)
         turn = _new_turn(exchange, form, conversations, () if named is not None else chain, own)
@@ -105,14 +107,16 @@ class Conversation(Middleware):
             if sealed is not None:
                 sealed.seal_reply(response, exchange, kept=True)
             memory = None if lane is None else LaneTurns(lane, chain)
-            keeper = await offload(large, Keeper, exchange, form, conversations, response, turn, large, named, memory)
-            if not stores or (exchange.received.stream and not await keeper.begin() and run is None):
-                keeper.stores = False
-                _say_unkept(exchange)
-            if keeper.stores or named is not None or lane is not None:
-                keeper.follow()
+            recorder = await offload(
+                large, TurnRecorder, exchange, form, conversations, response, turn, large, named, memory
+            )
+            if not stores or (exchange.received.stream and not await recorder.begin() and run is None):
+                recorder.stores = False
+                _mark_unstored(exchange)
+            if recorder.stores or named is not None or lane is not None:
+                recorder.follow()
             return response
-        _say_unkept(exchange)
+        _mark_unstored(exchange)
         return response
 
 
@@ -123,7 +127,7 @@ def _new_turn(
     chain: tuple[StoredTurn, ...],
     own: tuple[Message, ...],
 ) -> StoredTurn:
-    """The turn of a request that continues the turns of `chain`."""
+    """Returns the turn of a request that continues the turns of `chain`."""
     now = time.time()
     return StoredTurn(
         id=form.new_id(),
@@ -138,22 +142,22 @@ def _new_turn(
 
 
 def _nothing(exchange: Exchange) -> ModelReply:
-    """The answer to a request that wants none yet."""
+    """Returns the empty answer to a request that only prepares a WebSocket lane (`generate: false`)."""
     return ModelReply("", exchange.received.model, exchange.created, (ReplyChoice(()),), Usage())
 
 
-def _say_unkept(exchange: Exchange) -> None:
+def _mark_unstored(exchange: Exchange) -> None:
     exchange.body = {**exchange.body, "store": False}
 
 
 async def _load(
     exchange: Exchange, form: TurnForm, conversations: Conversations, named: str | None, lane: LaneMemory | None
 ) -> tuple[tuple[StoredTurn, ...], tuple[Message, ...]]:
-    """Put what was said before in front of the request, and items in place of references to them. Gives the turns
-    before, oldest first, or the conversation that is `named`, and what the request says itself.
+    """Puts the earlier messages before those of the request, and replaces references by their items. Returns the
+    earlier turns, oldest first (or the conversation `named`), and the messages of the request itself.
 
-    Raises `ClientFault`: `previous_response_not_found`, or `request_too_large` for a request that would be larger than
-    the limits of a body; and `Unavailable` if the store is away.
+    Raises `ClientFault` `previous_response_not_found`, or `request_too_large` if the result exceeds the limits of a
+    body; and `Unavailable` if the store is unavailable.
     """
     body, received = exchange.body, exchange.received
     own = form.own(received, body)
@@ -172,12 +176,12 @@ async def _load(
         read = sum(turn.size for turn in chain)
         added = 0
         if wanted:
-            said = await offload(read > OFFLOAD_BYTES, _ids, form, chain)
-            found = await _found(wanted, said, exchange.owner, form, conversations, budget)
+            known = await offload(read > OFFLOAD_BYTES, _ids, form, chain)
+            items = await _referenced(wanted, known, exchange.owner, form, conversations, budget)
             left = ReadBudget(max(0, limits.body_bytes - received.size - read), budget.values)
-            added = await offload(is_long(found), _take_items, wanted, found, left)
+            added = await offload(is_long(items), _take_items, wanted, items, left)
             large = received.size + added > OFFLOAD_BYTES
-            exchange.body, own = await offload(large, form.resolve_references, body, found, said)
+            exchange.body, own = await offload(large, form.resolve_references, body, items, known)
     except StoreUnavailable as error:
         raise away(error) from error
     except BudgetExceeded as error:
@@ -199,7 +203,7 @@ async def _load(
 
 
 def _ids(form: TurnForm, chain: Iterable[StoredTurn]) -> set[str]:
-    """The ids of all items of a conversation."""
+    """Returns the ids of all items of a conversation."""
     return {ident for turn in chain for ident, _ in form.items(turn)}
 
 
@@ -235,54 +239,54 @@ async def _conversation(
     return turn
 
 
-async def _found(
+async def _referenced(
     wanted: Iterable[str],
-    said: Container[str],
+    known: Container[str],
     owner: str,
     form: TurnForm,
     conversations: Conversations,
     budget: ReadBudget,
 ) -> dict[str, Mapping[str, Any]]:
-    """The items that references lead to, by their ids; those that were `said` before are not looked for. Of the turns
-    that were read nothing else is kept."""
-    named = dict.fromkeys(ident for ident in wanted if ident not in said)
+    """Returns the items of the references, by their ids, except those `known` already. Keeps nothing else of the turns
+    that it reads."""
+    named = dict.fromkeys(ident for ident in wanted if ident not in known)
     turns = {ident: None for ident in map(form.turn_of, named) if ident is not None}
-    found: dict[str, Mapping[str, Any]] = {}
+    items: dict[str, Mapping[str, Any]] = {}
     for ident in islice(turns, MAX_REFERRED):
         turn = await conversations.get(ident, owner, budget)
         if turn is not None:
-            found |= await offload(turn.size > OFFLOAD_BYTES, _named, form, turn, named)
-    return found
+            items |= await offload(turn.size > OFFLOAD_BYTES, _named, form, turn, named)
+    return items
 
 
 def _named(form: TurnForm, turn: StoredTurn, named: Container[str]) -> dict[str, Mapping[str, Any]]:
-    """The items of a turn that have these ids."""
+    """Returns the items of a turn that have these ids."""
     return {ident: item for ident, item in form.items(turn) if ident in named}
 
 
-def _take_items(wanted: Iterable[str], found: Mapping[str, Mapping[str, Any]], budget: ReadBudget) -> int:
-    """Take from the budget what the references of a request become, an item as often as it is named; its bytes. Raises
-    `BudgetExceeded`."""
+def _take_items(wanted: Iterable[str], items: Mapping[str, Mapping[str, Any]], budget: ReadBudget) -> int:
+    """Subtracts the items of all references from the budget, each as often as it is referenced, and returns their
+    bytes. Raises `BudgetExceeded`."""
     added = 0
-    for ident, times in Counter(ident for ident in wanted if ident in found).items():
-        size = len(dump_in_pieces(found[ident]))
+    for ident, times in Counter(ident for ident in wanted if ident in items).items():
+        size = len(dump_in_pieces(items[ident]))
         budget.take_bytes(size * times)
-        budget.take_values(count_values(found[ident]) * times)
+        budget.take_values(count_values(items[ident]) * times)
         added += size * times
     return added
 
 
 @dataclass(frozen=True, slots=True)
 class LaneTurns:
-    """The lane of a WebSocket on which a request came, and the turns `before` that it continues."""
+    """The WebSocket lane of a request, and the turns `before` that it continues."""
 
     lane: LaneMemory
     before: tuple[StoredTurn, ...]
 
 
-class Keeper:
-    """Keeps one turn: that of a stream before its first event, and any before its last. `stores`: the turn itself is
-    kept; `conversation`: the id of the one to which it is added; `memory`: it is remembered on its WebSocket."""
+class TurnRecorder:
+    """Stores one turn: a streamed one before its first event, and each before its last event. `stores`: store the turn;
+    `conversation`: the id of the conversation that it is added to; `memory`: the WebSocket lane that remembers it."""
 
     def __init__(
         self,
@@ -308,27 +312,28 @@ class Keeper:
         self._memory = memory
         self._run = exchange.background
         self._options = exchange.write_options()
-        begins = exchange.received.stream or large  # a large one here, where it is in a thread
+        begins = exchange.received.stream or large  # a large one is prepared here, because this runs in a thread
         self._turn = form.begun(replace(turn, status="in_progress"), self._options) if begins else turn
 
     async def begin(self) -> bool:
-        """Keep the turn as running; whether that worked. What it says is written again with the answer, and not held as
-        long as a stream lasts."""
-        kept = await self._put(self._turn)
+        """Stores the turn as running. Returns False if that failed. Frees the item texts of the turn: they are written
+        again with the answer, and need no memory during a stream."""
+        stored = await self._put(self._turn)
         self._turn = replace(self._turn, said=b"")
-        return kept
+        return stored
 
     def follow(self) -> None:
-        """Declare on the reply: it goes under the turn's id, and the turn is final before the last event is sent."""
+        """Declares on the reply: the turn's id becomes the id of the answer, and the turn is stored before the last
+        event is sent."""
         self._reply.map(Naming(self._turn.id))
         self._reply.watch(self._folding.feed, unless=self._take)
         self._reply.finish(self._settle, changes=False)
-        if self._exchange.received.stream and self.stores and self._run is None:  # which sees to its end itself
+        if self._exchange.received.stream and self.stores and self._run is None:  # a background run stores its own end
             self._exchange.at_end(self._end)
             self._conversations.began(self._turn, self._reply)
 
     def _take(self, reply: ModelReply) -> bool:
-        """What is said, where it is there as a whole."""
+        """Takes a complete answer. Returns True: its events need not be followed."""
         self._whole = reply
         return True
 
@@ -347,19 +352,19 @@ class Keeper:
             if self._memory is not None:
                 await self._memory.lane.remember(turn, self._memory.before)
             if self.stores and not await self._put(turn) and not self._exchange.received.stream:
-                _say_unkept(self._exchange)
-        elif self._exchange.received.stream and self.stores:  # an error in place of a whole answer has no id
+                _mark_unstored(self._exchange)
+        elif self._exchange.received.stream and self.stores:  # an error instead of a complete answer has no id
             await self._put_broken_off(fault.error)
 
     def _end(self) -> None:
-        """A stream is over."""
+        """Called at the end of a stream."""
         conversations, turn = self._conversations, self._turn
         conversations.ended(turn)
-        if not self._over:  # it broke off, or the client went away
+        if not self._over:  # it failed, or the client disconnected
             conversations.later(self._put_broken_off(self._exchange.failure))
 
     async def _put_broken_off(self, error: GatewayError | None) -> None:
-        """Keep the turn whose answer ended with an error; None: nobody listens any more."""
+        """Stores the turn of an answer that ended with an error; None means that the client disconnected."""
         status: Literal["failed", "cancelled"] = "failed"
         if error is None or isinstance(error, Cancelled):
             status, error = "cancelled", None
@@ -369,7 +374,7 @@ class Keeper:
 
     async def _append(self, ident: str, turn: StoredTurn, long: bool) -> None:
         assert self._form.conversations is not None
-        items = await offload(long, _said_in, self._form, turn)
+        items = await offload(long, _items, self._form, turn)
         try:
             await append(self._conversations, self._form.conversations, ident, turn.owner, items)
         except StoreUnavailable as error:
@@ -392,16 +397,16 @@ class Keeper:
 
     def _note(self, error: StoreUnavailable) -> None:
         self._exchange.record.count("store_failures")
-        LOG.error("request %s: a response could not be kept: %s", self._exchange.id, error)
+        LOG.error("request %s: a response could not be stored: %s", self._exchange.id, error)
 
 
-def _said_in(form: TurnForm, turn: StoredTurn) -> list[Mapping[str, Any]]:
-    """The items of a turn."""
+def _items(form: TurnForm, turn: StoredTurn) -> list[Mapping[str, Any]]:
+    """Returns the items of a turn."""
     return [item for _, item in form.items(turn)]
 
 
 class Naming(Stage):
-    """Lets an answer go under the id of its turn, and says when it was completed."""
+    """Gives an answer the id of its turn and the time of its completion."""
 
     passes_text = True
 
@@ -409,11 +414,11 @@ class Naming(Stage):
         self._ident = ident
 
     def feed(self, events: list[Event]) -> list[Event]:
-        """See `Stage`."""
+        """Returns the events with the turn's id and the time of completion."""
         return [self._named(event) if isinstance(event, Start | Finish) else event for event in events]
 
     def take(self, reply: ModelReply) -> ModelReply:
-        """See `Stage`."""
+        """Returns the complete answer with the turn's id and the time of completion."""
         extra = {**reply.extra, "completed_at": int(time.time())}
         return ModelReply(self._ident, reply.model, reply.created, reply.choices, reply.usage, extra)
 

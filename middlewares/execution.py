@@ -1,27 +1,29 @@
-"""Server-side tools (R15): offered beside the client's, run here, and the model asked again with their results.
+"""Server-side tools (R15): offers them beside the client's tools, runs their calls, and calls the model again with the
+results.
 
 Rules:
 
-1. The client sees one answer: one `Start`, one `Finish`, blocks numbered once, the texts of all rounds in their order
-   with an empty line between, the usage of all rounds together. Calls of server-side tools and their results are not
-   part of it, unless `tool_loop.expose_server_tools` is set and its protocol has a place for results.
-2. A call belongs to the gateway if it names a tool that the gateway offered; without tools of the client any call does.
-   What is not on offer is not run, whatever the source of the tools says: the model is told that it is unknown. What
-   the route forbids (`toolwire.pipeline.exchange.permission`) is neither offered nor run, approved or not.
-3. Text, reasoning and arguments pass while they come. From the first whole call of the client on an answer waits for
-   its own end, because server-side calls run first (R15.9). Then the client's calls are given out, and the exchange is
-   over.
-4. A choice that demands a call holds until one on offer was made, and that is nearly always the first answer.
-5. Calls beyond the number that the client allows (`max_tool_calls` of Responses) are not run; the model is told so, and
-   may answer with what it has.
-6. Of tool servers that the client names (`pipeline.served_tools`) calls are part of the answer, each where the model
-   made it, with its result. What the model says behind one waits for that. If a call needs an approval, the answer
-   ends with what asks for it; a call that was approved runs before the model is asked.
-7. At a limit of the route the answer ends as it stands, with `stop`. `x-tool-loop: limit` says so unless the headers
-   have left; the log always does. Of approved calls those beyond `max_calls` are not run.
+1. The client sees one answer: one `Start`, one `Finish`, blocks numbered consecutively, the texts of all rounds in
+   order with an empty line between them, the total usage of all rounds. Calls of server-side tools and their results
+   are left out, unless `tool_loop.expose_server_tools` is set and the protocol can show results.
+2. A call belongs to the gateway if it names a tool that the gateway offered; if the client offered no tools, every call
+   does. A tool that is not on offer is never run: the model gets an error. A tool that the route forbids
+   (`toolwire.pipeline.exchange.permission`) is neither offered nor run, even if the client approved it.
+3. Text, reasoning and arguments are streamed as they arrive. From the first complete call of a client's tool on, the
+   rest of an answer waits for its end, because server-side calls run first (R15.9). Then the client's calls are sent
+   and the exchange ends.
+4. A required tool choice applies until a tool on offer was called, which is nearly always in the first answer.
+5. Calls beyond the client's limit (`max_tool_calls` of Responses) are not run; the model is told and may answer with
+   what it has.
+6. Calls of tool servers that the client names (`pipeline.served_tools`) are part of the answer, with their results,
+   where the model made them. Text after such a call waits for the result. If a call needs an approval, the answer ends
+   with the request for it; an approved call runs before the model is called.
+7. At a limit of the route the answer ends as it is, with `stop`. The header `x-tool-loop: limit` is set if the headers
+   have not been sent yet; the log always reports it. Approved calls beyond `max_calls` are not run.
 
-Stands behind `conversation`, so that a conversation is loaded and kept once, and before everything that reads an
-answer, so that this is done for each round. Left out of the chain where there are no server-side tools.
+This middleware must come after `conversation`, so that a conversation is loaded and stored once, and before all
+middlewares that read an answer, so that they see each round. It is left out of the chain if there are no server-side
+tools.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ from toolwire.pipeline.conversations.tool_memory import ToolMemory, keep, keeps,
 from toolwire.pipeline.exchange.exchange import EXCHANGE, Exchange
 from toolwire.pipeline.exchange.served_tools import Key, ServedTools, without_served
 from toolwire.record import AccessField, CounterSpec, ObservedTool
-from toolwire.servertools.calls import Trail
+from toolwire.servertools.calls import CallProgress
 from toolwire.servertools.source import NO_TOOLS, CallState, Tools, not_permitted, unknown_tool
 from toolwire.support.offload import weight
 from toolwire.upstream.servers.fit_media import IMAGE_OMITTED
@@ -76,15 +78,13 @@ class Execution(Middleware):
             "Calls of server-side tools that were run.",
             CounterSpec(
                 "toolwire_tool_executions_total",
-                "States that server-side executions entered",
+                "States entered by executions of server-side tools",
                 "state",
                 tuple(state.value for state in CallState),
             ),
         ),
-        AccessField("failed_executions", "Of those: they gave no result."),
-        AccessField(
-            "unlisted_servers", "Tool servers that the client named and that did not say which tools they have."
-        ),
+        AccessField("failed_executions", "Those of `executions` that failed."),
+        AccessField("unlisted_servers", "Tool servers named by the client that did not list their tools."),
         AccessField(
             "tool_loop",
             "`limit` if a limit of `tool_loop` ended the answer; `max_tool_calls` if calls were not run because the client allowed no more.",
@@ -94,23 +94,23 @@ class Execution(Middleware):
 
     @classmethod
     def idle(cls, place: Place) -> bool:
-        """See `Middleware.idle`. It would keep streams out of the fast path."""
+        """Returns True without server-side tools. If it stayed in the chain, streams could not use the fast path."""
         return not place.config.tools.any
 
     @classmethod
     def needs(cls, place: Place) -> Mapping[str, str]:
-        """See `Middleware.needs`."""
+        """Returns the middlewares that must be further in, with reasons."""
         if cls.idle(place) or place.route.options.mode == "native":
             return {}
         return {
-            "transformation": "which finds the calls that are run",
-            "injection": "which teaches the tools that it offers",
+            "transformation": "which finds the calls to run",
+            "injection": "which describes the offered tools in the prompt",
         }
 
     @classmethod
     def stands_behind(cls, place: Place) -> Mapping[str, str]:
-        """See `Middleware.stands_behind`."""
-        return {"conversation": "which loads and keeps a conversation once, not in each round"}
+        """Returns the middlewares that must come before this one, with reasons."""
+        return {"conversation": "which must load and store a conversation once, not in each round"}
 
     async def __call__(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         exchange = request[EXCHANGE]
@@ -144,11 +144,11 @@ class Execution(Middleware):
 
 
 def _with_tools(exchange: Exchange, request: ModelRequest, tools: Tools) -> ModelRequest:
-    """The request with the server-side tools; itself if none of them may be called. Raises `ClientFault`
-    `duplicate_tool_name`."""
+    """Returns the request with the server-side tools added; the request itself if none of them may be called. Raises
+    `ClientFault` `duplicate_tool_name`."""
     choice = request.tool_choice
     if not request.tools and choice.mode == "none" and exchange.body.get("tool_choice") is None:
-        choice = ToolChoice("auto")  # the default without tools, and now there are some
+        choice = ToolChoice("auto")  # the default without tools, but now there are tools
     permission = exchange.route.permission
     ours = permission.permitted(tools.specs)
     if not ours or choice.mode == "none" or request.sampling.n > 1:
@@ -167,7 +167,7 @@ def _with_tools(exchange: Exchange, request: ModelRequest, tools: Tools) -> Mode
 
 
 def _merged(request: ModelRequest, ours: Sequence[ToolSpec], policy: str) -> ToolSet:
-    """The client's tools and the gateway's (R15.10)."""
+    """Returns the client's tools and the gateway's, merged (R15.10). Raises `ClientFault` `duplicate_tool_name`."""
     mine = {
         tool.name: index for index, tool in enumerate(request.tools) if tool.kind != "hosted" and not tool.namespace
     }
@@ -188,13 +188,13 @@ def _merged(request: ModelRequest, ours: Sequence[ToolSpec], policy: str) -> Too
 
 
 def _not_run(calls: Iterable[ToolUse], why: str) -> list[ToolResult]:
-    """The results of calls that are not run."""
+    """Returns results for calls that are not run, with the reason `why`."""
     return [ToolResult(use.call_id, (Text(why),), use.name, is_error=True) for use in calls]
 
 
 class Loop:
-    """The answers to one request, as one. `ask` gives an answer of the model; the first reply, which `begin` gives, is
-    the one that is sent."""
+    """The loop of model answers and tool calls for one request, seen by the client as one answer. `ask` calls the
+    model; the first reply, from `begin`, is the one that is sent."""
 
     def __init__(
         self,
@@ -212,7 +212,7 @@ class Loop:
         self._opening: list[Event] = [] if served is None else served.opening
         self._conversations = conversations
         self._asked = asked
-        self._given = len(asked.messages)
+        self._initial = len(asked.messages)
         self._first: Reply
         self._ask = ask
         self._limits = options.tool_loop
@@ -226,15 +226,15 @@ class Loop:
         self._made = 0
         self._allowed = exchange.protocol.most_server_calls(exchange.received)
         self._state = LoopState()
-        self._trails: Sequence[Trail] = ()
+        self._progresses: Sequence[CallProgress] = ()
 
     async def begin(self) -> web.StreamResponse:
-        """The answer to the first round, behind the calls that the client has approved."""
+        """Runs the calls that the client has approved, then returns the first answer."""
         await self._run_approved()
         try:
             response = await self._ask(self._asked)
         except GatewayError as error:
-            self._not_again(error)
+            self._discourage_retry(error)
             raise
         if isinstance(response, Reply):
             self._first = response
@@ -250,14 +250,14 @@ class Loop:
         ran = zip(uses, results, served.approved, strict=True)
         self._opening += [served.ran(use, result, one.request_id) for use, result, one in ran]
         before = self._asked.messages
-        said = before[-1].parts if before and before[-1].role == "assistant" else ()
-        told = (Message("tool", (result,)) for result in results)
-        messages = (*before[: -1 if said else None], Message("assistant", (*said, *uses)), *told)
+        previous = before[-1].parts if before and before[-1].role == "assistant" else ()
+        answers = (Message("tool", (result,)) for result in results)
+        messages = (*before[: -1 if previous else None], Message("assistant", (*previous, *uses)), *answers)
         grown = self._asked.grown + weight((uses, results))
-        self._asked, self._given = replace(self._asked, messages=messages, grown=grown), len(messages)
+        self._asked, self._initial = replace(self._asked, messages=messages, grown=grown), len(messages)
 
     async def run(self, batches: Batches) -> AsyncGenerator[list[Event], None]:
-        """The events of all rounds as those of one answer."""
+        """Yields the events of all rounds as those of one answer."""
         reply = self._first
         while True:
             self._rounds += 1
@@ -268,12 +268,12 @@ class Loop:
                 async for batch in batches:
                     if out := answer.feed(batch):
                         if isinstance(out[-1], Fault):
-                            self._not_again(out[-1].error)
+                            self._discourage_retry(out[-1].error)
                         yield self._opened(out)
                     if answer.over:
                         break
             if answer.finish is None:
-                return  # a fault ended it
+                return  # the answer has ended with a fault
             calls = [use for use in answer.calls if not self._must_ask(use)]
             limited = bool(calls) and self._at_limit(len(calls))
             results: list[ToolResult] = []
@@ -281,11 +281,11 @@ class Loop:
                 if begun := self._begun(answer, calls[0]):
                     yield begun
                 results = await self._results(calls, self._callable)
-            # Every call that is shown has a result.
-            told = results or _not_run(calls, NOT_RUN)
-            held = self._released(answer, calls, told)
+            # Every call that is shown gets a result.
+            shown_results = results or _not_run(calls, NOT_RUN)
+            held = self._released(answer, calls, shown_results)
             own = next((place for place, event in enumerate(held) if answer.is_clients(event)), len(held))
-            if out := [*held[:own], *self._results_shown(calls, told)]:
+            if out := [*held[:own], *self._results_shown(calls, shown_results)]:
                 yield out
             asks = len(calls) < len(answer.calls) or answer.asks_client
             if limited or not answer.calls or asks:
@@ -299,27 +299,27 @@ class Loop:
                 self._enter(CallState.IDLE)
                 yield [self._end(answer.finish, True)]
                 return
-            await reply.source.close()  # of what was not read, if the answer was ended early
+            await reply.source.close()  # drops the unread rest if the answer ended early
             self._enter(CallState.AWAITING_LLM_RESPONSE)
             try:
                 reply = await self._next()
             except GatewayError as error:
-                yield [Fault(self._not_again(error))]
+                yield [Fault(self._discourage_retry(error))]
                 return
             finally:
                 self._enter(CallState.IDLE)
             batches = reply.events()
 
     def _is_ours(self, opened: Open) -> bool:
-        """Rule 2."""
+        """Returns True if the call belongs to the gateway (rule 2)."""
         own = (opened.namespace, opened.name) in self._names
         return opened.call_kind == "function" and (self._all_ours or own)
 
     # --- calls of servers that the client names -----------------------------------------------------------------------
 
-    def _not_again(self, error: GatewayError) -> GatewayError:
-        """An error after calls of the client's servers, which may have changed something there: clients that ask again
-        by themselves are told not to."""
+    def _discourage_retry(self, error: GatewayError) -> GatewayError:
+        """Marks an error as not worth a retry if tools of the client's servers were called, because they may have
+        changed something; returns it."""
         if self._served is not None and self._made:
             error.headers["x-should-retry"] = "false"
         return error
@@ -334,27 +334,28 @@ class Loop:
         return self._served is not None and self._served.must_ask(use)
 
     def _results_shown(self, calls: Sequence[ToolUse], results: Sequence[ToolResult]) -> list[Event]:
-        """The results of calls that the client sees as calls of its own."""
+        """Returns the events that show the results of server-side calls; empty unless they are exposed."""
         if self._show is None:
             return []
         pairs = zip(calls, results, strict=True)
         return [self._show(use, result_text(result)) for use, result in pairs if not self._is_theirs(use)]
 
     def _opened(self, out: list[Event]) -> list[Event]:
-        """What the client sees, with the first of it behind its beginning."""
+        """Returns the events with the opening ones inserted after the start of the answer."""
         if not self._opening or not isinstance(out[0], Start):
             return out
         opening, self._opening = self._opening, []
         return [out[0], *opening, *out[1:]]
 
     def _begun(self, answer: ModelTurn, first: ToolUse) -> list[Event]:
-        """Shows that the `first` call is being run, if that is the next thing that is shown."""
+        """Returns the event that shows the start of the `first` call, if that is the next event to show; else
+        nothing."""
         if self._served is None or self._exposes or not answer.held or not isinstance(answer.held[0], Shown):
             return []
         return [self._served.began(first)] if answer.shown_calls[0] is first else []
 
     def _released(self, answer: ModelTurn, calls: Sequence[ToolUse], results: Sequence[ToolResult]) -> list[Event]:
-        """What was held, with the calls that are shown in their places."""
+        """Returns the held-back events, with shown calls at their places."""
         shown = iter(answer.shown_calls)
         out: list[Event] = []
         for held in answer.held:
@@ -366,7 +367,7 @@ class Loop:
             use = next(shown)
             at = next((number for number, one in enumerate(calls) if one is use), None)
             out.append(self._served.asks(use) if at is None else self._served.ran(use, results[at]))
-            self._state.said = False  # what is shown keeps texts apart
+            self._state.said = False  # a shown call separates texts
         return out
 
     def _at_limit(self, calls: int) -> bool:
@@ -377,7 +378,7 @@ class Loop:
         return beyond or time.monotonic() >= self._until
 
     def _end(self, finish: Finish, limited: bool) -> Finish:
-        """The end of the whole answer."""
+        """Returns the end of the whole answer."""
         if not limited:
             return Finish(finish.reason, self._state.usage, extra=finish.extra, choices=finish.choices)
         self._exchange.record.note("tool_loop", "limit")
@@ -389,8 +390,8 @@ class Loop:
     # --- the next round ---------------------------------------------------------------------------------------------
 
     def _go_on(self, answer: ModelTurn, results: Sequence[ToolResult]) -> None:
-        """What the model said and learned becomes part of what it is asked next; a demand for a call may be met (rule
-        4)."""
+        """Adds the model's answer and the results to the next request. If a required call was made, the choice becomes
+        `auto` (rule 4)."""
         choice = self._asked.tool_choice
         if choice.forces and any((use.namespace, use.name) in self._callable for use in answer.calls):
             choice = replace(choice, mode="auto", name=None)
@@ -403,9 +404,9 @@ class Loop:
         )
 
     async def _next(self) -> Reply:
-        """The model's next answer. Raises `GatewayError`."""
+        """Returns the model's next answer. Raises `GatewayError`."""
         if self._first.closed:
-            raise BackendFault("The answer was given up.", code="upstream_disconnected")
+            raise BackendFault("The answer was cancelled.", code="upstream_disconnected")
         response = await self._ask(self._asked)
         if not isinstance(response, Reply):
             raise TypeError(f"a middleware answered a later round with a {type(response).__name__}")
@@ -413,8 +414,8 @@ class Loop:
         return response
 
     async def _keep(self, answer: ModelTurn, calls: Sequence[ToolUse], results: Sequence[ToolResult]) -> None:
-        """Keep what the client does not see, for whoever goes on from this answer."""
-        before: Sequence[Message] = self._asked.messages[self._given :]
+        """Stores the rounds that the client does not see, for requests that continue this answer."""
+        before: Sequence[Message] = self._asked.messages[self._initial :]
         if self._served is not None:
             before = without_served(before, self._served.keys)
             calls = [use for use in calls if not self._is_theirs(use)]
@@ -431,11 +432,11 @@ class Loop:
 
     @property
     def _callable(self) -> frozenset[Key]:
-        """The gateway's tools that may be called in this round."""
+        """The keys of server-side tools that may be called in this round."""
         return frozenset([(tool.namespace, tool.name) for tool in self._asked.callable_tools if tool.server])
 
     async def _results(self, calls: Sequence[ToolUse], on_offer: frozenset[Key]) -> list[ToolResult]:
-        """What the model is told of the calls of one answer, of which those on offer are run; rule 5."""
+        """Runs the calls of one answer that are on offer, within rule 5. Returns a result for every call."""
         left = len(calls) if self._allowed is None else max(0, self._allowed - self._made)
         results = await self._execute(calls[:left], on_offer) if left else []
         if len(calls) > left:
@@ -443,39 +444,41 @@ class Loop:
         return [*results, *_not_run(calls[left:], NOT_ALLOWED)]
 
     async def _execute(self, calls: Sequence[ToolUse], on_offer: frozenset[Key]) -> list[ToolResult]:
-        """Run the calls of one answer, side by side. The results have the order of the calls (R5.8)."""
+        """Runs the calls of one answer concurrently. Returns the results in the order of the calls (R5.8)."""
         record = self._exchange.record
         self._made += len(calls)
         record.count("executions", len(calls))
-        self._trails = [Trail(use, self._exchange.id, lambda state: record.label("executions", state)) for use in calls]
+        self._progresses = [
+            CallProgress(use, self._exchange.id, lambda state: record.label("executions", state)) for use in calls
+        ]
         offered = [(use.namespace, use.name) in on_offer for use in calls]
-        return await asyncio.gather(*map(self._run, calls, self._trails, offered))
+        return await asyncio.gather(*map(self._run, calls, self._progresses, offered))
 
-    async def _run(self, use: ToolUse, trail: Trail, on_offer: bool) -> ToolResult:
+    async def _run(self, use: ToolUse, progress: CallProgress, on_offer: bool) -> ToolResult:
         with ObservedTool(self._exchange.record, prompt_name(use), use.call_id, use.arguments) as observed:
             if self._exchange.route.permission.denies(use):
-                result = not_permitted(trail.enter)
+                result = not_permitted(progress.enter)
             elif on_offer:
                 left = max(0.0, self._until - time.monotonic())
                 run = self._served.run if self._served is not None and self._is_theirs(use) else self._tools.run
-                result = await run(use, left, trail.enter)
+                result = await run(use, left, progress.enter)
             else:
-                result = unknown_tool(use.name, trail.enter)
-            observed.ended(trail.state.value, result.text)
+                result = unknown_tool(use.name, progress.enter)
+            observed.ended(progress.state.value, result.text)
         if result.failed:
             self._exchange.record.count("failed_executions")
         return ToolResult(use.call_id, self._taken(result.content), use.name, is_error=result.failed)
 
     def _taken(self, parts: Sequence[Text | Image]) -> tuple[Text | Image, ...]:
-        """The parts of a result, images where every server of the route takes them: of a tool that a client never saw
-        it could not be told that they are refused."""
+        """Returns the parts of a result, with images replaced by notes unless every server of the route accepts images:
+        a client that never saw the tool could not understand a refusal."""
         if self._exchange.route.pool.capabilities.images:
             return tuple(parts)
         return tuple(Text(IMAGE_OMITTED) if isinstance(part, Image) else part for part in parts)
 
     def _enter(self, state: CallState) -> None:
-        """The calls of the last answer go on to this state."""
-        for trail in self._trails:
-            trail.enter(state)
+        """Changes the state of all calls of the last answer."""
+        for progress in self._progresses:
+            progress.enter(state)
         if state is CallState.IDLE:
-            self._trails = ()
+            self._progresses = ()

@@ -1,10 +1,9 @@
-"""To the backend: the innermost middleware.
+"""Sends the request to a model server: the innermost middleware.
 
-Sends the client's own bytes when nobody changed the request and the backend speaks the client's protocol (R1.6), or its
-body if that protocol has something to say to it (`ServerSide.own_body`), else the current request, made fit for the
-backend. Which backend that is, and which is asked when it fails, is decided by
-`toolwire.upstream.pool.attempts` and `toolwire.upstream.pool.pool` (R10.5, R10.6). Declares an estimate of the token
-counts where the backend may give none (R11.3).
+It sends the client's own bytes if no middleware changed the request and the backend speaks the client's protocol
+(R1.6), or the client's body as changed by the protocol (`ServerSide.own_body`); else the current request, adapted to
+the backend. `toolwire.upstream.pool.attempts` and `toolwire.upstream.pool.pool` choose the backend and the fallbacks
+(R10.5, R10.6). If the backend may report no token counts, an estimate is declared (R11.3).
 """
 
 from __future__ import annotations
@@ -53,51 +52,49 @@ from toolwire.upstream.servers.usage import Estimator
 
 
 class Forwarding(Middleware):
-    """Asks a server of the route. Must be the last of the chain: nothing further in is asked."""
+    """Calls a server of the route. Must be the last middleware of the chain: those further in are never run."""
 
     passing = "stands_aside"
     gives_answer = True
     access_fields: ClassVar[tuple[AccessField, ...]] = (
-        AccessField("attempts", "How many times a backend was asked, if more than once."),
+        AccessField("attempts", "Number of backend requests, if more than one."),
         AccessField(
             "retries",
-            "Of those, how many followed a failure.",
-            CounterSpec("toolwire_retries_total", "Further tries, by what the one before failed with", "code"),
+            "Those of `attempts` that followed a failure.",
+            CounterSpec("toolwire_retries_total", "Retries, by the error of the attempt before", "code"),
         ),
-        AccessField("retry_wait_ms", "Time spent waiting between them."),
+        AccessField("retry_wait_ms", "Time spent waiting between attempts."),
         AccessField(
             DROPPED,
-            "Opaque reasoning that was left out: not made here for this key and route, or too large.",
-            CounterSpec("toolwire_reasoning_dropped_total", "Opaque reasoning that was left out"),
+            "Items of opaque reasoning that were dropped: not sealed by this gateway for this key and route, or too large.",
+            CounterSpec("toolwire_reasoning_dropped_total", "Items of opaque reasoning that were dropped"),
         ),
         AccessField(
             LEFT_OUT,
-            "Frames and items of a server that were neither answer nor error, and were left out.",
+            "Frames and items of a server that were neither answer nor error, and were dropped.",
             CounterSpec(
                 "toolwire_left_out_total",
-                "What servers sent that was neither answer nor error, and was left out",
+                "Frames and items of servers that were neither answer nor error, and were dropped",
                 "kind",
                 KINDS,
             ),
         ),
         AccessField(
             UNKNOWN_END,
-            "Answers that ended with a word that is not known.",
-            CounterSpec("toolwire_unknown_ends_total", "Answers that ended with a word that is not known"),
+            "Answers with an unknown finish reason.",
+            CounterSpec("toolwire_unknown_ends_total", "Answers with an unknown finish reason"),
         ),
         AccessField(
             NAMELESS,
-            "Calls to which a server gave no name, and which were left out.",
-            CounterSpec(
-                "toolwire_nameless_calls_total", "Calls to which servers gave no name, and which were left out"
-            ),
+            "Calls from a server without a name, which were dropped.",
+            CounterSpec("toolwire_nameless_calls_total", "Calls from servers without a name, which were dropped"),
         ),
         AccessField(
             "unconstrained",
-            "Tries without the constraint on calls, which the backend refuses.",
+            "Attempts without constrained decoding, because the backend refused it.",
             CounterSpec(
                 "toolwire_unconstrained_total",
-                "Tries without the constraint on calls, which the server refuses",
+                "Attempts without constrained decoding, because the server refused it",
                 "backend",
             ),
         ),
@@ -108,7 +105,7 @@ class Forwarding(Middleware):
         self._estimators: dict[str, Estimator] = {}
 
     async def on_request(self, exchange: Exchange, asked: ModelRequest) -> Reply:
-        """See `Middleware.on_request`. Gives the answer."""
+        """Sends the request to a server of the route and returns the model's answer. Raises `GatewayError`."""
         if not exchange.protocol.whole_history:
             _refuse_lost_turns(exchange)
         route, record = exchange.route, exchange.record
@@ -116,13 +113,15 @@ class Forwarding(Middleware):
         same = wire is not None and wire.name == exchange.protocol.name
         plain = are_plain(asked.messages)
         reasons = not plain and _has_reasoning(asked)
-        # The client's body says all there is to say, at most with another model name.
+        # The client's own body can be sent if it is complete; at most the model name differs.
         origin = asked.origin
         own = same and asked is exchange.received and bool(origin and origin.body) and usage.source != "estimate"
-        if own and origin is not None and ALMOST in origin.body:  # nothing of the gateway is for a server
+        if own and origin is not None and ALMOST in origin.body:  # data of the gateway is not for servers
             own = False
         own = own and not any(map(_is_only_reasoning, asked.messages if reasons else ()))
-        if own and origin is not None and b"--" in origin.body:  # rarely, and rarer still behind an id
+        if (
+            own and origin is not None and b"--" in origin.body
+        ):  # the cheap test first: few bodies contain this, and fewer within an id
             own = not _has_numbered_ids(asked)
         sent = asked
 
@@ -181,9 +180,10 @@ class Forwarding(Middleware):
             )
         if sent.model != exchange.received.model and reply.protocol is not None:
             reply.renaming = Renaming(exchange.received.model, reply.protocol.model_in)
-        if record.observers and not own:  # else nobody may want to read the answer, and then it passes unread
+        if record.observers and not own:  # else no observer may need the answer, and it can be forwarded unread
             reply.watch(source.saw)
-        # Of a stream with tools, or that the gateway asked for in its own words, nothing passes that R7.7 rules out.
+        # Events that R7.7 excludes are removed from streams with tools, and from streams requested in the gateway's own
+        # form.
         unasked = sent.stream and exchange.protocol.counts_on_demand and not (own and not asked.tools)
         if usage.source == "backend":
             reply.count(lambda: (_unknown, None), passes=same, changes=unasked)
@@ -196,13 +196,13 @@ class Forwarding(Middleware):
             )
         return reply
 
-    def _counter(self, route: Route, source: Attempts, sent: ModelRequest) -> Counter:
+    def _counter(self, route: Route, source: Attempts, sent: ModelRequest) -> TokenCounting:
         usage = route.options.usage
         server = _counting(route, source) if usage.count == "backend_tokenize" else None
         estimator = self._estimators.get(usage.encoding)
         if estimator is None:
             estimator = self._estimators[usage.encoding] = Estimator(usage.encoding)
-        return Counter(estimator, sent, always=usage.source == "estimate", server=server)
+        return TokenCounting(estimator, sent, always=usage.source == "estimate", server=server)
 
     def _adapted(
         self,
@@ -219,7 +219,7 @@ class Forwarding(Middleware):
         takes = may_be_asked(exchange.received, backend.capabilities, backend.protocol)
         if in_words and takes.choice_objects:
             takes = dataclasses.replace(takes, choice_objects=False)
-        # Where the client's own body would have passed, everything of it that is not odd does.
+        # If the client's own body would have been sent, all its valid parts are sent.
         forward = "all" if own else exchange.route.options.requests.forward_unknown
         try:
             wire, client = backend.protocol, exchange.protocol
@@ -238,7 +238,7 @@ class Forwarding(Middleware):
         except ClientFault:
             fit_images(
                 exchange.received.messages, takes, partial(_tell, exchange)
-            )  # says the same, with the index that the client knows
+            )  # raises the same fault, with the index in the client's request
             raise
 
 
@@ -247,15 +247,15 @@ def _tell(exchange: Exchange, name: str, detail: str) -> None:
 
 
 def _context(member: WeightedEndpoint, model: str) -> int | None:
-    """The tokens of prompt and answer together, as the server has said."""
+    """Returns the context size that the server reported for the model; None if unknown."""
     said = member.endpoint.identity
     served = None if said is None else said.find(model)
     return None if served is None else served.context
 
 
 def _knows_tools(request: ModelRequest, member: WeightedEndpoint) -> bool:
-    """Whether a server may get the tools as the client wrote them: its configuration does not say that it takes no such
-    ones, and those that were sent by their types alone it has."""
+    """Returns True if a server may get the tools as the client wrote them: its configuration accepts their types, and
+    it has the tools that are sent by type only."""
     types, backend = member.endpoint.config.tool_types, member.endpoint.backend
     for tool in request.tools:
         if types is not None and tool.received.get("type", tool.kind) not in types:
@@ -267,7 +267,7 @@ def _knows_tools(request: ModelRequest, member: WeightedEndpoint) -> bool:
 
 def _own_bytes(exchange: Exchange, sent: ModelRequest, member: WeightedEndpoint) -> bytes:
     wire = member.endpoint.backend.protocol
-    assert wire is not None  # it is the client's own
+    assert wire is not None  # the body is the client's own
     body = wire.own_body(limited(exchange.body, member.endpoint.config, wire))
     if sent is not exchange.received:
         body = {**body, "model": sent.model}
@@ -278,7 +278,8 @@ def _own_bytes(exchange: Exchange, sent: ModelRequest, member: WeightedEndpoint)
 
 
 def _sticky_key(exchange: Exchange) -> bytes:
-    """What keeps requests on one server: a header, or the begin of the conversation, which its later turns share."""
+    """Returns the key that keeps requests on one server: a header, or the begin of the conversation, which later turns
+    share."""
     by = exchange.route.config.sticky_by
     if by != "prompt":
         return exchange.headers.get(by, "").encode(errors="backslashreplace")
@@ -291,7 +292,7 @@ def _sticky_key(exchange: Exchange) -> bytes:
 
 
 def _has_numbered_ids(request: ModelRequest) -> bool:
-    """Whether ids of calls are to be told to the server as it wrote them (R28.6)."""
+    """Returns True if call ids have to be sent to the server in its own form (R28.6)."""
     parts = (part for message in request.messages for part in message.parts)
     return any(isinstance(part, ToolUse) and as_written(part.call_id) != part.call_id for part in parts)
 
@@ -305,28 +306,29 @@ def _is_only_reasoning(message: Message) -> bool:
 
 
 def name_of(member: WeightedEndpoint | None) -> str:
-    """The name of a server in what clients bring back."""
+    """Returns the name of a server as it is used in data that clients send back."""
     return "" if member is None else server_name(member.name, member.endpoint.config)
 
 
 def _answering(route: Route, source: Attempts) -> WeightedEndpoint | None:
-    """The server that answers."""
+    """Returns the server that answers; None if there is none yet."""
     name = "" if source.asked is None else source.asked[0]
     return next((member for member in route.pool.every if member.name == name), None)
 
 
 def _refuse_lost_turns(exchange: Exchange) -> None:
-    """A chain without `conversation` must not answer as if nothing had been said before (R12.2)."""
+    """Raises `ClientFault` for requests that need a stored conversation if the chain has no `conversation`: the answer
+    would ignore the earlier turns (R12.2)."""
     previous = exchange.body.get("previous_response_id")
     if previous is not None and exchange.conversation is None:
         raise ClientFault(
-            f"Previous response with id {quote(previous)} not found: this route keeps no conversations.",
+            f"Previous response with id {quote(previous)} not found: this route stores no conversations.",
             code="previous_response_not_found",
             param="previous_response_id",
         )
     if exchange.background is not None and exchange.background.turn is None:
         raise ClientFault(
-            "Invalid 'background': this route keeps no responses.",
+            "Invalid 'background': this route stores no responses.",
             code="unsupported_parameter",
             param="background",
             hint="Leave it out, or put `conversation` into the route's chain.",
@@ -334,7 +336,7 @@ def _refuse_lost_turns(exchange: Exchange) -> None:
     form = exchange.protocol.turns
     if form is not None and form.conversations and exchange.conversation is None and exchange.body.get("conversation"):
         raise ClientFault(
-            "The conversation cannot be gone on from: this route keeps none.",
+            "The conversation cannot be continued: this route stores no conversations.",
             code="unsupported_parameter",
             param="conversation",
             hint="Send all of it as 'input', or put `conversation` into the route's chain.",
@@ -342,7 +344,7 @@ def _refuse_lost_turns(exchange: Exchange) -> None:
 
 
 def _counting(route: Route, source: Attempts) -> TokenCounter | None:
-    """The server that answers, if it can count."""
+    """Returns the server that answers if it can count tokens, else None."""
     member = _answering(route, source)
     if member is not None and isinstance(member.endpoint.backend, TokenCounter):
         return member.endpoint.backend
@@ -350,15 +352,15 @@ def _counting(route: Route, source: Attempts) -> TokenCounter | None:
 
 
 async def _unknown(last: Event) -> Event:
-    """The same event; a `Finish` without all counts says that they are unknown."""
+    """Returns the event; a `Finish` without all counts is marked as unknown."""
     if not isinstance(last, Finish) or (last.usage is not None and last.usage.missing is None):
         return last
     return changed(last, usage=Usage(missing="both"))
 
 
-class Counter:
-    """Fills in the token counts of one answer: those of the text really sent and of the raw text really generated. The
-    `server` is asked first if it can count."""
+class TokenCounting:
+    """Fills in the token counts of one answer, from the text really sent and the text really generated. The `server`
+    counts if it can."""
 
     def __init__(
         self, estimator: Estimator, sent: ModelRequest, *, always: bool, server: TokenCounter | None = None
@@ -371,34 +373,35 @@ class Counter:
 
     @property
     def both(self) -> Counting:
-        """See `Reply.count`."""
+        """The two callbacks for `Reply.count`: one fills in the counts, one sees all events."""
         return self.fill, self.see
 
     def see(self, event: Event) -> None:
-        """Remember what was generated."""
+        """Records the generated text."""
         if isinstance(event, Delta):
             self._written.append(event.text)
         elif isinstance(event, Open) and event.name is not None:
             self._written.append(event.name)
 
     async def fill(self, last: Event) -> Event:
-        """The same event; a `Finish` without usage gets an estimate, and of one with half of it the other half."""
+        """Returns the event; a `Finish` without usage gets an estimate, and one with half of the counts the
+        other half."""
         if not isinstance(last, Finish):
             return last
         known = None if self._always else last.usage
         if known is not None and known.missing is None:
             return last
-        given = None if known is None or known.missing == "input" else known.input_tokens
+        read = None if known is None or known.missing == "input" else known.input_tokens
         written = None if known is None or known.missing == "output" else known.output_tokens
         by_server = True
-        if given is None and (given := await self._by_server()) is None:
-            given, by_server = await self._estimator.count_request(self._sent), False
+        if read is None and (read := await self._by_server()) is None:
+            read, by_server = await self._estimator.count_request(self._sent), False
         text = "".join(self._written)
         if written is None and (written := await self._by_server(text)) is None:
             written, by_server = await self._estimator.count(text), False
         usage = replace(
             known or Usage(),
-            input_tokens=given,
+            input_tokens=read,
             output_tokens=written,
             estimated=True,
             tokenizer=BY_SERVER if by_server else self._estimator.tokenizer,
@@ -407,7 +410,8 @@ class Counter:
         return changed(last, usage=usage)
 
     async def _by_server(self, written: str | None = None) -> int | None:
-        """What the server's tokenizer says of a text that was written, else of the prompt; None: it does not."""
+        """Returns the server's token count of the generated text, or of the prompt if `written` is None; None if it
+        cannot count."""
         if self._server is None or written == "":
             return None
         if written is None:

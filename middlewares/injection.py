@@ -1,10 +1,10 @@
-"""Tools into the prompt.
+"""Writes the tools into the prompt.
 
-On the way in a request with tools becomes one without: a prompt segment teaches the tools, earlier calls and results
-are written as text (R5). What was taught is noted as the exchange's offer, so that the answer's text is scanned. Where
-the server does tools itself (`Exchange.native`) a request is left alone, and so is one without tools and without tool
-history (R1.6). Where the model's own chat template teaches them (`Exchange.templated`) tools, calls and results stay in
-their fields, and only the policy is written beside (R31.1, `toolwire.prompting.beside_template`).
+A request with tools becomes one without: a prompt segment describes the tools, and earlier calls and results are
+written as text (R5). The tools are recorded as the exchange's offer, so that the answer's text is scanned for calls. A
+request is left unchanged if the server handles tools itself (`Exchange.native`), or if it has no tools and no tool
+history (R1.6). If the model's chat template describes the tools (`Exchange.templated`), tools, calls and results stay
+in their fields, and only the policy is added to the prompt (R31.1, `toolwire.prompting.beside_template`).
 """
 
 from __future__ import annotations
@@ -52,10 +52,9 @@ T = TypeVar("T")
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class InjectionOptions:
-    """These bound what a grammar for constrained
-    decoding leaves open: characters of a string, items of a list and digits of a number whose schema sets no bound, and
-    calls in one answer. None: no bound, so that no data is cut short. Models of a few hundred million parameters need
-    bounds: they fill whatever room they get."""
+    """Limits for grammars of constrained decoding where the schema sets none: characters of a string, items of a list,
+    digits of a number, and calls in one answer. None: no limit, so that no data is cut. Models of a few hundred
+    million parameters need limits, because they fill all the space that a grammar allows."""
 
     string_chars: int | None = None
     list_items: int | None = None
@@ -65,7 +64,7 @@ class InjectionOptions:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Taught:
-    """How tools are taught on one route. `key` says the same about equal tools; `offer` is None if none can be
+    """The description of a set of tools on one route. `key` is equal for equal tools; `offer` is None if no tool can be
     called."""
 
     route: Route
@@ -77,7 +76,7 @@ class _Taught:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Constrained:
-    """How the answers of one route are constrained; None if they cannot be."""
+    """The constraint for answers of one route; None if they cannot be constrained."""
 
     route: Route
     constraint: Constraint | None
@@ -85,8 +84,8 @@ class _Constrained:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Way:
-    """How prompts are written on one route for models of one format. `recognised` are markers of calls that were not
-    taught, `also` all that answers are searched for beside the format's own, `wire` is the name of the protocol."""
+    """The settings for prompts of one route and one format. `recognised`: markers of calls in other formats; `also`:
+    all markers that answers are searched for besides the format's own; `wire`: the name of the protocol."""
 
     flatten: Flatten
     recognised: tuple[str, ...]
@@ -117,8 +116,8 @@ def _way(route: Route, tool_format: ToolFormat) -> _Way:
 
 
 class Injection(Middleware):
-    """Writes the tools on offer into the prompt, and has calls enforced where the backend can do that: demanded ones
-    (R10.10), and those that the model begins by itself (R23.2)."""
+    """Describes the offered tools in the prompt, and requests constrained decoding if the backend supports it: for
+    required calls (R10.10), and for calls that the model chooses to make (R23.2)."""
 
     passing = "stands_aside"
     Options: ClassVar[type] = InjectionOptions
@@ -138,36 +137,37 @@ class Injection(Middleware):
         self._files = FileTexts(budget)
 
     async def start(self, app: web.Application) -> None:
-        """See `Middleware.start`."""
+        """Takes the application's caches."""
         self._open(app[CACHES])
 
     @classmethod
     def goes_with(cls, place: Place) -> Mapping[str, str]:
-        """See `Middleware.goes_with`."""
+        """Returns the middlewares without which this one has no effect, with reasons."""
         if place.route.options.mode == "native":
             return {}
-        return {"transformation": "which finds the calls that it teaches"}
+        return {"transformation": "which finds the calls that it describes"}
 
     @classmethod
     def stands_behind(cls, place: Place) -> Mapping[str, str]:
-        """See `Middleware.stands_behind`. What it has written is text, of which nobody can read what it was."""
+        """Returns the middlewares that must come before this one, with reasons: they could not recognise tools and
+        calls that were written as text."""
         if place.route.options.mode == "native":
             return {}
         return {
-            "validation": "which looks at the tools of the client",
-            "conversation": "which loads turns that have to be written as text",
-            "loop_detection": "which looks at earlier calls",
+            "validation": "which checks the client's tools",
+            "conversation": "which loads turns that must be written as text",
+            "loop_detection": "which checks earlier calls",
         }
 
     @classmethod
     def asked_for_by(cls, place: Place) -> str | None:
-        """See `Middleware.asked_for_by`."""
+        """Returns the option that requires this middleware, or None."""
         options = place.route.options
         return "decoding.constrain" if options.decoding.constrain == "required" and options.mode != "native" else None
 
     async def on_request(self, exchange: Exchange, request: ModelRequest) -> ModelRequest:
-        """See `Middleware.on_request`. Raises `ClientFault` `unsupported_parameter` if `decoding.constrain: required`
-        cannot be met."""
+        """Returns the request with the tools in its prompt. Raises `ClientFault` `unsupported_parameter` if
+        `decoding.constrain: required` cannot be fulfilled."""
         route = exchange.route
         if not are_plain(request.messages):
             request = await self._files.read(exchange, request)
@@ -182,7 +182,7 @@ class Injection(Middleware):
             exchange.escapes = exchange.offer = None
             return request
         tool_format = route.format_for(request.model)
-        # A new grammar takes as long as a large request.
+        # Building a new grammar takes as long as preparing a large request.
         constrains = self._constrains(held, route)
         slow = is_large(request) or (constrains and self._noted(held, route, tool_format) is None)
         prepare = self._prepare
@@ -236,13 +236,14 @@ class Injection(Middleware):
             if special and changed is not request:
                 changed = replace(changed, special_tokens=True)
         elif way.turns and way.flatten == "native":
-            changed = replace(changed, guarded=False)  # calls and results are as they came
+            changed = replace(changed, guarded=False)  # calls and results keep their form
         if offer is not None and constrains:
             constraint = self._constraint(_held(request), route, tool_format)
             if constraint is not None:
                 changed = replace(changed, constraint=constraint)
                 if not constraint.free and request.parallel_tool_calls:
-                    # A server can be stopped in a stream only; it may write the same call until `max_tokens` (R30.8).
+                    # Only a stream can be stopped early; without that the server may repeat a call until `max_tokens`
+                    # (R30.8).
                     changed = replace(changed, stream=True, include_usage=True)
         return changed, offer
 
@@ -257,7 +258,7 @@ class Injection(Middleware):
         escapes: Escapes,
         special: bool,
     ) -> ModelRequest:
-        """The request with its tools and history as they are, and `beside` in the prompt."""
+        """Returns the request with its tools and history in their fields, and `beside` in the prompt."""
         prompt = route.options.prompt
         return templated(
             request,
@@ -281,7 +282,7 @@ class Injection(Middleware):
         way: _Way,
         by_template: bool,
     ) -> _Taught:
-        """What the tools amount to in a prompt: as noted with these very tools, else by their content."""
+        """Returns the description of the tools: as noted with this tool list, else from the cache by content."""
         choice = request.tool_choice
         parallel = request.parallel_tool_calls
         about = (self, by_template, choice.mode, choice.name, choice.allowed, parallel, tool_format.name)
@@ -303,7 +304,8 @@ class Injection(Middleware):
         return note(request.tools, about, taught, weight_of(key, text, line) + NAME_BYTES * len(tools))
 
     def _with_template(self, prompt: PromptConfig) -> PromptConfig:
-        """The template's text in place of its file, which is read once; the settings have checked it."""
+        """Returns the settings with the template file replaced by its text. The file is read once; loading the
+        configuration has checked it."""
         file = prompt.template_file
         if file is None:
             return prompt
@@ -315,11 +317,11 @@ class Injection(Middleware):
 
     @staticmethod
     def _constrains(request: ModelRequest, route: Route) -> bool:
-        """Whether the answer is to be constrained where that is possible."""
+        """Returns True if the answer should be constrained."""
         options = route.options.decoding
         if request.tool_choice.mode in ("required", "named"):
             return options.constrain != "off"
-        # A client that knows the server and constrains the answer itself means it.
+        # A client that constrains the answer itself knows the server.
         if not request.tools or request.tool_choice.mode != "auto" or request.extra.keys() & CLIENTS_OWN:
             return False
         if options.constrain_auto is None:
@@ -327,12 +329,12 @@ class Injection(Middleware):
         return options.constrain_auto == "on"
 
     def _noted(self, request: ModelRequest, route: Route, tool_format: ToolFormat) -> _Constrained | None:
-        """What was noted with these very tools."""
+        """Returns the constraint noted with this tool list; None if there is none."""
         noted: _Constrained | None = note_of(request.tools, self._about_constraint(request, route, tool_format))
         return noted if noted is not None and noted.route is route else None
 
     def _about_constraint(self, request: ModelRequest, route: Route, tool_format: ToolFormat) -> tuple[object, ...]:
-        feature = route.pool.capabilities.constrain  # which may become known, or another one
+        feature = route.pool.capabilities.constrain  # it may change when the server is identified
         choice, retried = request.tool_choice, request.enforced_choice is not None
         return self, "constraint", choice, retried, request.parallel_tool_calls, tool_format.name, feature
 
@@ -359,12 +361,12 @@ class Injection(Middleware):
         called_inside = reasoning.scan_calls or tool_format.grammar.calls_in_reasoning
         thinking = () if called_inside else reasoning_tags(tool_format.grammar, reasoning)
         around = Around(text=not forced, thinking=thinking, preopened=bool(thinking and reasoning.preopened))
-        # A named choice means one call; and a small model would go on as long as the grammar lets it.
+        # A named choice means one call; a small model would make more if the grammar allowed it.
         parallel = request.parallel_tool_calls and request.tool_choice.mode != "named"
         tools = request.callable_tools
         grammar = tags = None
         if feature in TAG_CONSTRAINTS or (not forced and feature in GRAMMAR_CONSTRAINTS - FREE_GRAMMARS):
-            # A tag that demands a call leaves no room for thinking before it.
+            # A tag that requires a call leaves no room for reasoning before it.
             if not (forced and around.preopened):
                 tags = self._attempt(lambda: tagged_answer(tool_format, tools, parallel, self._bounds, demanded=forced))
         elif feature in GRAMMAR_CONSTRAINTS or (
@@ -381,14 +383,14 @@ class Injection(Middleware):
 
     @staticmethod
     def _is_binding(request: ModelRequest, route: Route) -> bool:
-        """Whether an answer is worth nothing if the client's choice is not enforced. A retry is worth something."""
+        """Returns True if an answer is useless without the enforced choice. This does not apply to retries."""
         demanded = request.tool_choice.forces and request.enforced_choice is None
         return demanded and route.options.decoding.constrain == "required"
 
     @staticmethod
     def _is_schema_enough(tool_format: ToolFormat, around: Around) -> bool:
-        """A schema makes the whole answer one JSON value: only a format without tags can be enforced that way, and only
-        a call."""
+        """Returns True if a JSON schema is enough to enforce a call: it makes the whole answer one JSON value, so the
+        format must have no tags and the answer must be a call."""
         return tool_format.json_answer and not around.text and not around.preopened
 
     def _grammar(
@@ -407,13 +409,13 @@ class Injection(Middleware):
 
 
 def _held(request: ModelRequest) -> ModelRequest:
-    """The request with the choice that the server is held to."""
+    """Returns the request with the tool choice that the server is to enforce."""
     choice = request.enforced_choice
     return request if choice is None else replace(request, tool_choice=choice)
 
 
 def _once(cache: Cache[tuple[str | None]], key: bytes, build: Callable[[], str | None]) -> str | None:
-    """The text of `key`, built if it is not there. Two threads may both build it, and get equal texts."""
+    """Returns the cached text of `key`, and builds it if needed. Two threads may both build it, with equal results."""
     known = cache.get(key)
     if known is None:
         known = (build(),)
@@ -422,8 +424,8 @@ def _once(cache: Cache[tuple[str | None]], key: bytes, build: Callable[[], str |
 
 
 def _form_in_words(exchange: Exchange, request: ModelRequest) -> Mapping[str, Any] | None:
-    """The `response_format` that the prompt has to ask for (R2.22). A constrained answer could not call a tool, so with
-    tools in play the form is said in words; without, only what the backend is not told."""
+    """Returns the `response_format` that the prompt has to describe (R2.22), or None. With tools it is always
+    described, because a constrained answer could not call a tool; without tools only if the backend does not get it."""
     form = request.response_format
     if form is None or form.get("type") not in ("json_object", "json_schema"):
         return None
@@ -431,7 +433,8 @@ def _form_in_words(exchange: Exchange, request: ModelRequest) -> Mapping[str, An
 
 
 def _with_form_left(exchange: Exchange, request: ModelRequest, said: Mapping[str, Any] | None = None) -> ModelRequest:
-    """The request with what the server is told of its form, of which the prompt has `said` all."""
+    """Returns the request with the `response_format` that is sent to the server. `said`: the form that the prompt
+    describes."""
     asked = request.response_format
     beside = said is not None and bool(request.callable_tools)
     form = None if beside else taken_form(asked, exchange.route.pool.capabilities)
@@ -439,7 +442,8 @@ def _with_form_left(exchange: Exchange, request: ModelRequest, said: Mapping[str
 
 
 def _with_form(exchange: Exchange, request: ModelRequest) -> ModelRequest:
-    """The request for a server that does tools itself: with the form in words that it is not told."""
+    """Returns the request for a server that handles tools itself, with the parts of the form that it does not get
+    described in the prompt."""
     form = request.response_format
     if form is None:
         return request

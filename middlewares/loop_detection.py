@@ -1,8 +1,8 @@
-"""Clients whose model goes round in circles (R15.11): the same call turn after turn, or calls without end.
+"""Detects clients whose model makes the same call turn after turn, or calls without end (R15.11).
 
-Looks at the conversation of the request, earlier turns that the store knew included, so it stands behind
-`conversation`. What the gateway itself called in them is passed over. It is left out of the chain where neither
-`loop_detect.repeats` nor `limits.calls_per_conversation` is set.
+It reads the conversation of the request, including stored turns, so it must come after `conversation`. Calls that the
+gateway itself ran are ignored. It is left out of the chain if neither `loop_detect.repeats` nor
+`limits.calls_per_conversation` is set.
 """
 
 from __future__ import annotations
@@ -40,21 +40,22 @@ class LoopDetection(Middleware):
 
     @classmethod
     def idle(cls, place: Place) -> bool:
-        """See `Middleware.idle`."""
+        """Returns True if neither loops nor numbers of calls are limited."""
         return not place.route.options.loop_detect.repeats and place.config.limits.calls_per_conversation is None
 
     @classmethod
     def stands_behind(cls, place: Place) -> Mapping[str, str]:
-        """See `Middleware.stands_behind`."""
-        return {"conversation": "which loads the turns that it looks at"}
+        """Returns the middlewares that must come before this one, with reasons."""
+        return {"conversation": "which loads the turns that it checks"}
 
     @classmethod
     def asked_for_by(cls, place: Place) -> str | None:
-        """See `Middleware.asked_for_by`."""
+        """Returns the option that requires this middleware, or None."""
         return "loop_detect.repeats" if place.route.options.loop_detect.repeats else None
 
     async def on_request(self, exchange: Exchange, request: ModelRequest) -> ModelRequest:
-        """See `Middleware.on_request`. Raises `ClientFault` `tool_loop_detected` or `too_many_tool_calls`."""
+        """Returns the request, with a notice if the model repeats a call. Raises `ClientFault` `tool_loop_detected` or
+        `too_many_tool_calls`."""
         most = exchange.route.limits.calls_per_conversation
         hidden: HiddenCalls = exchange.state.get(HiddenCalls, HiddenCalls())
         messages = hidden.without(request.messages)
@@ -62,15 +63,15 @@ class LoopDetection(Middleware):
             made = sum(isinstance(part, ToolUse) for message in messages for part in message.parts)
             if made > most:
                 raise ClientFault(
-                    f"The conversation holds {made} tool calls; the most is {most}.",
+                    f"The conversation has {made} tool calls; the most is {most}.",
                     code="too_many_tool_calls",
                     hint="Begin a new conversation, or raise `limits.calls_per_conversation`.",
                 )
         options = exchange.route.options.loop_detect
-        found = repeated(messages, options.repeats) if options.repeats else None
-        if found is None:
+        call = repeated(messages, options.repeats) if options.repeats else None
+        if call is None:
             return request
-        name, _ = found
+        name, _ = call
         exchange.record.count("loops")
         LOG.warning("request %s: %s was called %d times in a row", exchange.id, quote(name), options.repeats)
         if options.policy == "fail":
@@ -84,7 +85,8 @@ class LoopDetection(Middleware):
 
 
 def repeated(messages: Iterable[Message], repeats: int) -> _Key | None:
-    """A call, by name and arguments, that was made in each of the last `repeats` turns of the assistant."""
+    """Returns a call (name and arguments) that each of the last `repeats` assistant turns made; None if there
+    is none."""
     turns = [message for message in messages if message.role == "assistant"][-repeats:]
     if len(turns) < repeats:
         return None
@@ -93,7 +95,7 @@ def repeated(messages: Iterable[Message], repeats: int) -> _Key | None:
 
 
 def _key(use: ToolUse) -> _Key:
-    """What is the same about equal calls: order and spaces of JSON do not matter."""
+    """Returns a key that is equal for equal calls: order and spaces of the JSON do not matter."""
     try:
         arguments = json.dumps(json.loads(use.arguments), sort_keys=True)
     except (ValueError, RecursionError):

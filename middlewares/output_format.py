@@ -1,8 +1,9 @@
-"""The final text against the form that the client asked for (`response_format`, or `text.format` of Responses).
+"""Checks the final text against the format that the client requested (`response_format`, or `text.format` of
+Responses).
 
-A backend that can be constrained is told the form (see forwarding); any other answer is checked when it is over. What
-does not fit is logged and counted, and under `format_miss: error` a failure. An answer that calls a tool, or that was
-cut off, has no final text. Declares nothing on an answer that keeps its bytes (R1.6).
+The format is sent to backends that support constrained decoding (see forwarding); other answers are checked at their
+end. A mismatch is logged and counted, and is an error with `format_miss: error`. An answer that calls a tool, or was
+cut off, has no final text. Nothing is declared on an answer that keeps its bytes (R1.6).
 """
 
 from __future__ import annotations
@@ -26,20 +27,20 @@ WANTS: Final = Kind.TEXT | Kind.CALL | Kind.EDGES
 
 
 class OutputFormat(Middleware):
-    """Checks the final text of answers for which a form was asked."""
+    """Checks the final text of answers with a requested format."""
 
     passing = "stands_aside"
     access_fields: ClassVar[tuple[AccessField, ...]] = (
-        AccessField("format_misses", "The final text did not have the form that was asked for."),
+        AccessField("format_misses", "The final text did not have the requested format."),
     )
 
     @classmethod
     def asked_for_by(cls, place: Place) -> str | None:
-        """See `Middleware.asked_for_by`."""
+        """Returns the option that requires this middleware, or None."""
         return "bad_answers.format_miss" if place.route.options.bad_answers.format_miss == "error" else None
 
     def declare(self, exchange: Exchange, reply: Reply) -> None:
-        """See `Middleware.declare`."""
+        """Declares the check of the final text, if the request has a format."""
         form = exchange.received.response_format
         if form is None or form.get("type") not in ("json_object", "json_schema"):
             return
@@ -49,7 +50,7 @@ class OutputFormat(Middleware):
 
 
 class FinalText:
-    """Follows one answer and says at its end what is wrong with its text."""
+    """Follows one answer and checks its text at the end."""
 
     def __init__(self, form: Mapping[str, Any]) -> None:
         self._form = form
@@ -58,7 +59,7 @@ class FinalText:
         self._called = False
 
     def see(self, exchange: Exchange, event: Event) -> Event:
-        """Take the next event; nothing is changed. Raises `ModelFault`, which ends the answer."""
+        """Records the next event and returns it unchanged. Raises `ModelFault` at the end, which ends the answer."""
         match event:
             case Delta() if event.block in self._prose:
                 self._texts.append(event.text)
@@ -67,7 +68,7 @@ class FinalText:
             case Open(kind=BlockKind.TEXT):
                 self._prose.add(event.block)
             case Open():
-                self._called = self._called or event.kind is BlockKind.REFUSAL  # a refusal is an answer of its own
+                self._called = self._called or event.kind is BlockKind.REFUSAL  # a refusal is a valid answer
             case Finish() if not self._called and event.reason not in ("length", "content_filter"):
                 self._policy(exchange)
         return event
@@ -82,10 +83,10 @@ class FinalText:
                 f"The model's answer does not have the form that was asked for: {flaw}",
                 code="output_format_not_satisfied",
             )
-        LOG.warning("request %s: the answer does not have the form that was asked for", exchange.id)
+        LOG.warning("request %s: the answer does not have the requested format", exchange.id)
 
     def flaw(self, text: str) -> str | None:
-        """Why `text` does not fit; None if it does, or if the schema is not one that can be checked."""
+        """Returns why `text` does not fit; None if it does, or if the schema cannot be checked."""
         try:
             value = read_json(text)
         except ValueError as error:

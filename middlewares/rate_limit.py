@@ -1,13 +1,12 @@
-"""Limits on use (R17.9): an exchange is booked before anything is done for it, and corrected when it ends. Its place
-among the requests at the same time it has since before its body was read (`toolwire.ratelimit.slots`); it is given back
-here, before the last event goes out.
+"""Rate limits (R17.9): usage is booked before a request is processed, and corrected at its end. Its slot among the
+simultaneous requests is taken before its body is read (`toolwire.ratelimit.slots`) and released here, before the last
+event is sent.
 
-The gateway puts this middleware first in every chain as soon as anything is limited, so that no chain goes without; a
-chain that names it has it where it says.
+If any limit is set, the gateway puts this middleware first in every chain; a chain that names it keeps it where it is.
 
-What counts: each request for a model's answer whose body could be read and whose route is known, however it ends.
-Tokens are those that the backend reports, else an estimate. Whoever goes away has used the prompt and what was written
-so far; a request that was refused before the model wrote anything has used none.
+Every request for a model's answer counts if its body could be read and its route is known, however it ends. Tokens are
+those that the backend reports, else an estimate. A client that disconnects has used the prompt and the text so far; a
+request that was refused before the model wrote anything has used none.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from toolwire.upstream.servers.usage import BYTES_PER_TOKEN
 
 
 class RateLimit(Middleware):
-    """Holds requests against the application's limits. Without any it does nothing."""
+    """Checks requests against the application's limits. Does nothing if there are none."""
 
     passing = "runs"
 
@@ -40,7 +39,7 @@ class RateLimit(Middleware):
 
     @classmethod
     def idle(cls, place: Place) -> bool:
-        """See `Middleware.idle`."""
+        """Returns True if no limit is set."""
         return not place.limited
 
     async def start(self, app: web.Application) -> None:
@@ -69,12 +68,12 @@ class RateLimit(Middleware):
         if isinstance(response, Reply) and not exchange.only_counted:
             booking.follow(response)
         else:
-            await booking.end(0)  # another middleware answered, or nobody was asked
+            await booking.end(0)  # another middleware answered, or no server was called
         return response
 
 
 class Booking:
-    """The share of the limits that one exchange holds: `bounds`, and its `slot`."""
+    """The usage that one exchange has booked: `bounds`, and its `slot`."""
 
     def __init__(self, admission: Admission, bounds: Sequence[Bound], slot: Slot | None, exchange: Exchange) -> None:
         self._admission = admission
@@ -90,24 +89,24 @@ class Booking:
         self._open = True
 
     async def make(self) -> Mapping[str, str]:
-        """Book; the headers of the answer. Raises the `GatewayError` of a refusal."""
+        """Books the expected usage and returns the headers for the answer. Raises the `GatewayError` of a refusal."""
         return await self._admission.book(
             self._bounds, self._prompt + self._expected, self._lease, self._model, self._protocol
         )
 
     def follow(self, reply: Reply) -> None:
-        """Declare on the reply: it is settled before its last event goes out, so whoever has seen that can ask again at
-        once."""
+        """Declares on the reply: usage is corrected before the last event is sent, so that the client can send its next
+        request at once."""
         reply.watch(self._see)
         reply.finish(self._settle, changes=False)
         self._at_end(self.abandon)
 
     def so_far(self) -> int:
-        """Tokens used if it ended now."""
+        """Returns the tokens used if the exchange ended now."""
         return self._prompt - (-self._bytes // BYTES_PER_TOKEN)
 
     async def end(self, used: int) -> None:
-        """Give back what was not used, or book what was used beyond. Only the first call counts."""
+        """Corrects the booking to the tokens really used. Only the first call counts."""
         if self._open:
             self._open = False
             booked = self._prompt + self._expected
@@ -117,7 +116,7 @@ class Booking:
                 await self._slot.end()
 
     def abandon(self) -> None:
-        """The exchange is over, and nobody waits any more: the client went away, unless it has been settled."""
+        """Corrects the booking if that has not been done, because the client disconnected."""
         if self._open:
             self._admission.later(self.end(self.so_far()))
 

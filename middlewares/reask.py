@@ -1,23 +1,22 @@
-"""Asking the model again after an answer that cannot be given out (R9.8, R9.9), or that tried to call and did not
+"""Asks the model again after an answer that cannot be used (R9.8, R9.9), or that attempted a call without success
 (R23.4).
 
-Stands directly outside of `arguments`; a chain whose route has `bad_answers.reask: 0` goes without it. A strict
-failure, the lack of a demanded call, or a near miss becomes two further messages: what the model wrote, and why it was
-not accepted. Every attempt's usage is added up.
+It must come directly outside of `arguments`; it is left out of the chain if the route has `bad_answers.reask: 0`. After
+a strict failure, a missing required call or a near miss, two messages are added to the request: the model's answer, and
+why it was not accepted. The usage of all attempts is added up.
 
-Where a failure is possible that is to be asked for again (a strict tool, a demanded call) the answer is held back until
-it is judged (`_accepted`). The answer of the model is read to its end before it is judged. What becomes of a failure of
-the last attempt is the business of `strict_failure` and `choice_miss`, as ever.
+If a failure is possible that leads to a retry (a strict tool, a required call), the answer is held back until it is
+complete and checked (`_accepted`). `strict_failure` and `choice_miss` decide about a failure of the last attempt.
 
-Any other answer passes as it comes (`NearMisses`): the first thing in it that a client sees, be it a thought, decides
-that it is the answer. A near miss before that, or in an answer that is not streamed, holds it back from there on; it is
-asked for again unless a good call follows, or the answer shows that it only explains (`toolwire.call_policy.near`).
+Other answers are streamed (`NearMisses`): once the client has seen any part, reasoning included, the answer stands. A
+near miss before that, or in an answer that is not streamed, holds the rest back; the model is asked again unless a good
+call follows or the answer only explains calls (`toolwire.call_policy.near`).
 
-The next answer after a near miss is held to the tools that were tried (R30.4): the model is told to call them, and a
-server that enforces choices enforces this one (`ModelRequest.enforced_choice`). The prompt stays as it was.
+The answer after a near miss is restricted to the attempted tools (R30.4): the model is told to call them, and a server
+that enforces tool choices enforces this one (`ModelRequest.enforced_choice`). The prompt stays unchanged.
 
-Several answers to one request (`n`) are one in this: asked for again together, if nothing of any was sent and none has
-a good call. What the last attempt gives is the answer; one that the server fails to give leaves the answer before it.
+Several answers to one request (`n`) are retried together, if no part of any was sent and none has a good call. The
+result of the last attempt is the answer; if the server fails then, the answer before it is sent.
 """
 
 from __future__ import annotations
@@ -51,18 +50,18 @@ LOG: Final = logging.getLogger("toolwire.reask")
 
 _STRICT: Final = frozenset({"malformed_tool_arguments", "invalid_tool_arguments", "unknown_tool_call"})
 _REJECTED: Final = re.compile(r"\[tool call rejected: \w++: ([^\]]*+)(?:\]|\Z)")
-"""A strict failure under `strict_failure: assistant_message`. Without a bracket it is read to the end, which keeps the
-search linear."""
+"""A strict failure with `strict_failure: assistant_message`. Without a closing bracket it matches to the end, which
+keeps the search linear."""
 _COUNTED: Final = ("calls", "strict_failures", "choice_missed")
 _REFUSES: Final = frozenset({400, 422, 501})
-"""With these a server refuses a request as it is."""
+"""The statuses with which a server refuses a request itself."""
 _VISIBLE: Final = (Open, Delta, Opaque, Finish)
 
 
 @dataclass(frozen=True, slots=True)
 class _Flaw:
-    """Why an answer is not accepted, in words for the model, and to what the next one is held; None: to what the client
-    asked for."""
+    """Why an answer is not accepted, as text for the model, and the tool choice for the next attempt; None keeps the
+    client's choice."""
 
     why: str
     choice: ToolChoice | None = None
@@ -70,7 +69,7 @@ class _Flaw:
 
 @dataclass(frozen=True, slots=True)
 class _Limits:
-    """How often it is asked again after each kind of flaw."""
+    """The number of retries for each kind of flaw."""
 
     near: int
     strict: int
@@ -81,14 +80,14 @@ _DEFAULT: Final = _Limits(1, 0, 0)
 
 
 def _limits(options: BadAnswersConfig) -> _Limits:
-    """Those of a route."""
+    """Returns the limits of a route."""
     if options.reask is not None:
         return _Limits(options.reask, options.reask, options.reask)
     return _DEFAULT if options.choice_miss != "reask" else _Limits(1, 0, 1)
 
 
 class Reask(Middleware):
-    """Asks again; see the module."""
+    """Asks the model again; see the module."""
 
     passing = "stands_aside"
     for_tools = True
@@ -96,29 +95,29 @@ class Reask(Middleware):
         AccessField(
             "reasks",
             "Answers that the client did not get because the model was asked again (`bad_answers.reask`).",
-            CounterSpec("toolwire_reasks_total", "Answers that were thrown away and asked for again"),
+            CounterSpec("toolwire_reasks_total", "Answers that were discarded because the model was asked again"),
         ),
     )
 
     @classmethod
     def idle(cls, place: Place) -> bool:
-        """See `Middleware.idle` (R9.8, R23.4)."""
+        """Returns True if the route never asks again (R9.8, R23.4)."""
         return place.route.options.bad_answers.reask == 0
 
     @classmethod
     def asked_for_by(cls, place: Place) -> str | None:
-        """See `Middleware.asked_for_by`."""
+        """Returns the option that requires this middleware, or None."""
         options = place.route.options.bad_answers
         wanted = options.reask or (options.reask is None and options.choice_miss == "reask")
         return "bad_answers.reask" if wanted else None
 
     @classmethod
     def needs(cls, place: Place) -> Mapping[str, str]:
-        """See `Middleware.needs`. For near misses alone nobody is needed."""
-        return {} if cls.asked_for_by(place) is None else {"arguments": "which says what a bad answer is"}
+        """Returns the middlewares that must be further in, with reasons. Near misses alone need none."""
+        return {} if cls.asked_for_by(place) is None else {"arguments": "which detects bad answers"}
 
     def review(self, exchange: Exchange, reply: Reply, ask: Ask) -> None:
-        """See `Middleware.review`."""
+        """Declares on the reply how its answer is checked and retried."""
         asked = exchange.request
         if not asked.tools or asked.tool_choice.mode == "none":
             return
@@ -136,7 +135,7 @@ class Reask(Middleware):
 async def _accepted(
     exchange: Exchange, ask: Ask, trial: _Trial, limits: _Limits, batches: Batches
 ) -> AsyncGenerator[list[Event], None]:
-    """The first answer that is accepted, or the last one, in one batch."""
+    """Yields the first accepted answer, or the last one, in one batch."""
     spent: Usage | None = None
     again = 0
     while True:
@@ -148,19 +147,19 @@ async def _accepted(
         again += 1
         trial = _Trial(exchange, await trial.discard(flaw))
         reply = await _answer(exchange, ask, trial.asked)
-        if not isinstance(reply, Reply):  # somebody further in has answered in another way
+        if not isinstance(reply, Reply):  # a middleware further in has answered differently
             break
         trial.hold(reply)
         batches = reply.events()
     events = _with_usage(events, spent)
     last = events[-1] if events else None
-    # Nothing was sent, so a failure can be what it is for a whole answer: a status.
+    # Nothing was sent yet, so an error can become an HTTP status.
     yield [last] if isinstance(last, Fault) else events
 
 
 async def _answer(exchange: Exchange, ask: Ask, asked: ModelRequest) -> StreamResponse:
-    """The answer of everything further in. A server that does tools itself, and refuses the enforced choice, is asked
-    without it. Raises `GatewayError`."""
+    """Returns the answer of the middlewares further in. If a server that handles tools itself refuses the enforced
+    choice, it is called again without it. Raises `GatewayError`."""
     try:
         return await ask(asked)
     except GatewayError as error:
@@ -170,13 +169,13 @@ async def _answer(exchange: Exchange, ask: Ask, asked: ModelRequest) -> StreamRe
 
 
 class NearMisses(Stage):
-    """One answer, and after a near miss others in its place, at most `left`; see the module.
+    """Streams one answer, and after a near miss up to `left` further attempts; see the module.
 
-    `missed`: the answer is to be asked for again. Then its last event has gone on alone, to `finish`, and all of it is
-    held.
+    `missed`: the model has to be asked again. Then only the last event has been passed on, to `finish`, and the rest is
+    held back.
     """
 
-    passes_text = True  # whatever follows what a client sees of the answer
+    passes_text = True  # further text follows text that a client has seen
 
     def __init__(self, exchange: Exchange, ask: Ask, trial: _Trial, left: int) -> None:
         self._exchange = exchange
@@ -187,10 +186,10 @@ class NearMisses(Stage):
         self.missed = False
         self.trial = trial
         self.held: list[Event] = []
-        """What the client has not got, of an answer that may be asked for again."""
+        """The events that the client has not got, of an answer that may be discarded."""
 
     def feed(self, events: list[Event]) -> list[Event]:
-        """See `Stage`."""
+        """Returns the events to send now; holds back those of an answer that may be retried."""
         if self._sent:
             return events
         if not (self._whole or self.held or (self._left and self._exchange.near)):
@@ -208,16 +207,16 @@ class NearMisses(Stage):
         return held
 
     def leaves(self, reply: ModelReply) -> bool:
-        """See `Stage`."""
+        """Returns True if a complete answer had no near miss and can be sent as it is."""
         return not self._exchange.near
 
     async def finish(self, last: Event) -> Event | Following:
-        """See `Reply.finish`."""
+        """Returns the last event, or the answers that replace this one."""
         return self._again() if self.missed else last
 
     async def _again(self) -> Following:
-        """The answer that takes the place of this one."""
-        if isinstance(self.held[0], Start):  # else it has gone out
+        """Yields the answer that replaces this one."""
+        if isinstance(self.held[0], Start):  # else it has been sent
             yield [self.held.pop(0)]
         attempt, left = self, self._left
         spent: Usage | None = None
@@ -244,12 +243,12 @@ class NearMisses(Stage):
             if begun:
                 return
             if not attempt.missed:
-                LOG.warning("request %s: the server did not answer again", self._exchange.id)
+                LOG.warning("request %s: the server did not answer the retry", self._exchange.id)
                 yield _with_usage(held, spent)
                 return
 
     async def _events(self, asked: ModelRequest) -> AsyncGenerator[list[Event], None]:
-        """Another answer; nothing, or a `Fault`, if there is none."""
+        """Yields the events of another answer; nothing, or a `Fault`, if the server fails."""
         try:
             reply = await _answer(self._exchange, self._ask, asked)
             if isinstance(reply, Reply):
@@ -261,7 +260,7 @@ class NearMisses(Stage):
 
 
 def _with_usage(events: list[Event], usage: Usage | None) -> list[Event]:
-    """The events; if they end the answer, with what all attempts have used."""
+    """Returns the events; if they end the answer, with the usage of all attempts."""
     last = events[-1] if events else None
     if isinstance(last, Finish):
         return [*events[:-1], changed(last, usage=usage)]
@@ -280,7 +279,7 @@ def _may_fail(request: ModelRequest) -> bool:
 
 
 class _Trial:
-    """One attempt: what was `asked`, what was counted before it, and what the model wrote in it."""
+    """One attempt: its request `asked`, the counts before it, and the events of the model."""
 
     def __init__(self, exchange: Exchange, asked: ModelRequest) -> None:
         self.asked = asked
@@ -292,8 +291,7 @@ class _Trial:
         exchange.near.clear()
 
     def hold(self, reply: Reply) -> None:
-        """Have the answer read to its end before anything changes it. What only looks on, or fills in the usage, comes
-        first."""
+        """Reads the answer to its end before any other stage changes it. Observers and usage counting come first."""
         reply.rewrite(self._whole, first=True)
 
     async def _whole(self, batches: Batches) -> AsyncGenerator[list[Event], None]:
@@ -302,11 +300,12 @@ class _Trial:
 
     @property
     def usage(self) -> Usage | None:
-        """The counts of this attempt, as far as they are known."""
+        """The usage of this attempt; None if unknown."""
         return _usage(self._wrote)
 
     def flaw(self, events: list[Event], limits: _Limits, again: int) -> _Flaw | None:
-        """Why the judged answer is not accepted; None if it is, or if it was asked for `again` often enough."""
+        """Returns why the complete answer is not accepted; None if it is accepted, or if it was retried `again` times
+        already."""
         last = events[-1] if events else None
         error = last.error if isinstance(last, Fault) else None
         strict = again < limits.strict
@@ -324,8 +323,8 @@ class _Trial:
         return None
 
     def near_miss(self, events: Sequence[Event]) -> _Flaw | None:
-        """What was wrong with the calls that the model tried in these events, which are all of its answer that the
-        client has not got; None if it did not, or made a good one."""
+        """Returns the flaw of the calls that the model attempted in these events, which must be all events that the
+        client has not got; None if it attempted none, or made a good call."""
         near = self._exchange.near
         if not near or self.has_call(events):
             return None
@@ -336,8 +335,8 @@ class _Trial:
         return _Flaw(" ".join(dict.fromkeys(miss.why for miss in misses)), self._demanded(misses))
 
     def _demanded(self, misses: Iterable[NearMiss]) -> ToolChoice | None:
-        """The choice that demands the tools that were tried; None where the answer is one of several, of which others
-        may be good."""
+        """Returns the choice that requires the attempted tools; None if the request wants several answers, because
+        others may be good."""
         if self.asked.sampling.n > 1:
             return None
         known = by_prompt_name(self.asked.callable_tools)
@@ -347,7 +346,7 @@ class _Trial:
         return ToolChoice("required", allowed=tuple(dict.fromkeys(tried))) if tried else None
 
     def has_call(self, events: Iterable[Event]) -> bool:
-        """Whether a call of a tool on offer begins in these events."""
+        """Returns True if a call of a tool on offer begins in these events."""
         called = {
             (event.namespace, event.name)
             for event in events
@@ -359,12 +358,12 @@ class _Trial:
         return self._exchange.record.counts[name] > self._before[name]
 
     async def discard(self, flaw: _Flaw, wrote: list[Event] | None = None) -> ModelRequest:
-        """The client gets nothing of it: what is asked next, which holds also what the model wrote, and what is wrong
-        with it. What the model wrote is left out if the request would be larger than a body may be (R33.2)."""
+        """Discards the attempt and returns the next request, with the model's answer and why it was not accepted. The
+        model's answer is left out if the request would exceed the size of a body (R33.2)."""
         counts = self._exchange.record.counts
         counts["calls"] = self._before["calls"]
         counts["reasks"] += 1
-        LOG.warning("request %s: asked again: %s", self._exchange.id, flaw.why)
+        LOG.warning("request %s: the model is asked again: %s", self._exchange.id, flaw.why)
         near = self._exchange.near
         wrote = self._wrote if wrote is None else wrote
         choice = near[0][0] if near else 0
@@ -374,7 +373,7 @@ class _Trial:
             "user",
             (Text(f"That answer was not accepted, and nothing of it was used. {flaw.why} {_order(flaw.choice)}"),),
         )
-        # Where nothing was escaped in the prompt, whatever stands in the answer is the model's own.
+        # If nothing was escaped in the prompt, all markers in the answer are the model's own.
         own = Text(written) if self._exchange.escapes else Attempt(written)
         told = (Message("assistant", (own,)), why) if written and weight(written) <= self._room else (why,)
         grown = self.asked.grown + weight(told)
@@ -382,7 +381,7 @@ class _Trial:
 
 
 def _order(choice: ToolChoice | None) -> str:
-    """What the model is to do next."""
+    """Returns the instruction for the next attempt."""
     if choice is None:
         return "Answer again."
     if choice.name is not None:
@@ -391,7 +390,7 @@ def _order(choice: ToolChoice | None) -> str:
 
 
 def _visible(events: Iterable[Event], choice: int) -> str:
-    """The visible text of an answer."""
+    """Returns the visible text of an answer."""
     texts: dict[int, list[str]] = {}
     for event in events:
         if isinstance(event, Open) and event.kind is BlockKind.TEXT and event.choice == choice:
@@ -402,12 +401,12 @@ def _visible(events: Iterable[Event], choice: int) -> str:
 
 
 def _chars(events: Iterable[Event]) -> int:
-    """The characters of an answer."""
+    """Returns the number of characters of an answer."""
     return sum(len(event.text) for event in events if isinstance(event, Delta))
 
 
 def _in_words(events: list[Event], choice: int) -> str:
-    """The text of an answer; calls that came as structures stand in it as JSON."""
+    """Returns the text of an answer, with calls that came as structures written as JSON."""
     names: dict[int, str | None] = {}
     texts: dict[int, list[str]] = {}
     for event in events:

@@ -1,25 +1,25 @@
-"""The choice of who does tools, where the route leaves it open (`mode: hybrid`, `auto` and `text`, R24.1, R31.2).
+"""Chooses who handles tools, the server or the gateway, if the route leaves it open (`mode: hybrid`, `auto` and `text`,
+R24.1, R31.2).
 
-Sets `Exchange.tools_by`, and nothing else knows of the modes: whoever stands further in does what that says, and this
-middleware calls them once more if the first way leads nowhere (docs/adr/0033). It is left out of the chain under
-`prompt`, `template` and `native`.
+It sets `Exchange.tools_by`; no other code reads the modes. Middlewares further in follow that value, and this
+middleware calls them again if the first choice fails (docs/adr/0033). It is left out of the chain with `prompt`,
+`template` and `native`.
 
-Under `text` and `auto` the model's own chat template teaches the tools where a probe has shown that it can
-(`toolwire.upstream.pool.template_probing`, docs/adr/0046), and a request waits `WAIT_S` at most for a probe. Else,
-under `text`, the gateway does all; under `auto`, it goes on as under `hybrid`:
+With `text` and `auto`, the model's chat template describes the tools if a test request has shown that it can
+(`toolwire.upstream.pool.template_probing`, docs/adr/0046); a request waits at most `WAIT_S` for the test. Otherwise,
+with `text` the gateway handles tools, and `auto` continues as `hybrid`:
 
-A server is given the tools first. If it refuses them, by its status or at the beginning of its answer, the same request
-goes on as under `mode: prompt`; what it had refused in any case is not learned. If its answer nearly calls, `reask`
-throws it away as it always does, and this asks for the next one in the other way. Under `auto` a model of which nothing
-is known is probed before.
+The server gets the tools first. If it refuses them, by its status or at the begin of its answer, the same request
+continues as with `mode: prompt`; a refusal that has other reasons is not remembered. If its answer is a near miss,
+`reask` discards it as usual, and this middleware asks for the next one through the gateway. With `auto`, an unknown
+model is tested first.
 
-A verdict is kept for each backend and model (`toolwire.upstream.pool.verdicts`) and counts for all clients, so no
-client's request is enough for one against the server: a refusal may follow from what that client sent, and an answer
-may nearly call because its prompt asks for that. Such a request only switches itself; the gateway's own probe then
-decides for all (R33.6).
+A verdict is stored for each backend and model (`toolwire.upstream.pool.verdicts`) and applies to all clients, so one
+client's request is not enough for a verdict against the server: a refusal may be caused by that client's request, and a
+near miss by its prompt. Such a request only switches itself; the gateway's own test then decides for all (R33.6).
 
-An exchange goes over from the server to the gateway, never back. The servers of a route have to agree: tools are the
-server's business only if none of them needs the gateway.
+An exchange switches from the server to the gateway, never back. Tools are left to the servers of a route only if none
+of them needs the gateway.
 """
 
 from __future__ import annotations
@@ -49,40 +49,41 @@ from toolwire.upstream.pool.verdicts import MOST, Cause, of_all_tools
 from toolwire.upstream.servers.upstream_errors import refuses_tools
 
 PROBE_AGAIN_S: Final = 60.0
-"""A model that clients' requests put in doubt is probed at most once in so long."""
+"""The shortest time between two tests of a model that requests have put in doubt."""
 
 WAIT_S: Final = 3.0
-"""A request waits so long for a probe. Then it goes on with what is known, and the probe too."""
+"""The longest wait of a request for a test. Then it continues with what is known; the test continues too."""
 
 SWITCHED: Final[tuple[Cause, ...]] = ("refused", "near_miss")
 
 _Again = Callable[[], Awaitable[web.StreamResponse]]
-"""Gives the answer to the same request, of everything further in."""
+"""Returns the answer to the same request from the middlewares further in."""
 
 
 @dataclass(slots=True)
 class _Tried:
-    """What was tried in one exchange. `known`: of each server there is a verdict. `thrown`: so many answers had been
-    thrown away when the server was asked."""
+    """The attempts of one exchange. `known`: there is a verdict on each server. `thrown`: the number of discarded
+    answers when the server was called."""
 
     known: bool = False
     thrown: int = 0
 
 
 class ToolMode(Middleware):
-    """Chooses between the server's own tools and the gateway's."""
+    """Chooses between the server's own tool handling and the gateway's."""
 
     passing = "stands_aside"
     access_fields: ClassVar[tuple[AccessField, ...]] = (
         AccessField(
-            "tool_mode", "Who did tools in the end, where `mode` leaves it open: `native`, `template` or `prompt`."
+            "tool_mode",
+            "The mode that was used in the end, if `mode` leaves it open: `native`, `template` or `prompt`.",
         ),
         AccessField(
             "mode_switches",
-            "Requests that went over to `prompt` (`mode: hybrid`, `auto`, `text`).",
+            "Requests that switched to `prompt` (`mode: hybrid`, `auto`, `text`).",
             CounterSpec(
                 "toolwire_mode_switches_total",
-                "Requests in which tools went over from the server to the gateway",
+                "Requests in which tool handling switched from the server to the gateway",
                 "cause",
                 SWITCHED,
             ),
@@ -93,27 +94,27 @@ class ToolMode(Middleware):
         super().__init__(options, name=name)
         self._probes: dict[tuple[str, str], asyncio.Task[Probed]] = {}
         self._doubted: dict[tuple[str, str], float] = {}
-        """When a model was last probed because a request put it in doubt."""
+        """The time of the last test of a model that was caused by a request."""
 
     @classmethod
     def idle(cls, place: Place) -> bool:
-        """See `Middleware.idle`."""
+        """Returns True unless the route's mode leaves it open who handles tools."""
         return place.route.options.mode not in ("hybrid", "auto", "text")
 
     @classmethod
     def asked_for_by(cls, place: Place) -> str | None:
-        """See `Middleware.asked_for_by`."""
+        """Returns the option that requires this middleware, or None."""
         return None if cls.idle(place) else "mode"
 
     @classmethod
     def needs(cls, place: Place) -> Mapping[str, str]:
-        """See `Middleware.needs`."""
+        """Returns the middlewares that must be further in, with reasons."""
         if cls.idle(place):
             return {}
-        return {"transformation": "which finds calls in text", "injection": "which teaches the tools"}
+        return {"transformation": "which finds calls in text", "injection": "which describes the tools in the prompt"}
 
     async def close(self) -> None:
-        """See `Middleware.close`."""
+        """Cancels running tests of models."""
         for task in self._probes.values():
             task.cancel()
         await asyncio.gather(*self._probes.values(), return_exceptions=True)
@@ -147,10 +148,10 @@ class ToolMode(Middleware):
             response.rewrite(partial(self._beginning, exchange, asked, partial(ask_again, handler, request, asked)))
         return response
 
-    # --- which way ------------------------------------------------------------------------------------------------
+    # --- choice ---------------------------------------------------------------------------------------------------
 
     async def _way(self, exchange: Exchange, asked: ModelRequest) -> tuple[ToolsBy, bool]:
-        """The side that does tools, and whether that is known."""
+        """Returns who handles the tools of a request, and whether the verdicts are known."""
         wire, mode = exchange.route.pool.protocol, exchange.route.options.mode
         if wire is not None and not wire.takes_tools:
             return "gateway", True
@@ -167,8 +168,8 @@ class ToolMode(Middleware):
         return "gateway" if by_gateway else "server", None not in verdicts
 
     async def _by_template(self, exchange: Exchange, asked: ModelRequest) -> bool:
-        """Whether the chat templates of all servers' models are known to teach tools. Begins the probes that are
-        missing."""
+        """Returns True if the chat templates of all servers' models are known to describe tools. Starts
+        missing tests."""
         tool_format = exchange.route.known_format(asked.model)
         if tool_format is None:
             return False
@@ -182,36 +183,36 @@ class ToolMode(Middleware):
         return all(verdict is not None and verdict.mode == "template" for verdict in verdicts)
 
     async def _probe(self, member: WeightedEndpoint, model: str) -> None:
-        """Probe a model, once for all that want to know."""
+        """Tests a model; simultaneous callers share the test."""
         await _patiently((self._probing(member, model, None),))
 
     def _probing(self, member: WeightedEndpoint, model: str, doubt: Cause | None) -> asyncio.Task[Probed]:
-        """The probe of a model, which ends with a verdict if it shows something. `doubt` is what a client's request
-        suggests: then only what confirms or disproves it is a verdict."""
+        """Returns the running test of a model, and starts it if needed. Its result becomes a verdict. With a `doubt`
+        (what a client's request suggests) only a result that confirms or refutes it does."""
         key = member.name, model
         task = self._probes.get(key)
         if task is None:
 
             async def probed() -> Probed:
-                found = await probe(member.endpoint, model)
-                if found.mode is not None and found.cause is not None:
-                    if found.mode == "native" or doubt is None or doubt == found.cause:
-                        member.endpoint.judge(model, found.mode, found.cause)
+                result = await probe(member.endpoint, model)
+                if result.mode is not None and result.cause is not None:
+                    if result.mode == "native" or doubt is None or doubt == result.cause:
+                        member.endpoint.judge(model, result.mode, result.cause)
                     elif doubt == "near_miss":
-                        member.endpoint.judge(model, found.mode, doubt)
-                return found
+                        member.endpoint.judge(model, result.mode, doubt)
+                return result
 
             task = self._probes[key] = asyncio.create_task(probed())
             task.add_done_callback(lambda _: self._probes.pop(key, None))
         return task
 
     def doubt(self, exchange: Exchange, asked: ModelRequest, who: str | None, cause: Cause) -> None:
-        """A request suggests that the server `who`, or the one that was asked last, needs the gateway for tools: let a
-        probe decide, unless one has lately."""
-        found = _asked_server(exchange, asked, who)
-        if found is None:
+        """Called if a request suggests that a server (`who`, or the last one called) needs the gateway for tools.
+        Starts a test that decides, unless there was one recently."""
+        server = _asked_server(exchange, asked, who)
+        if server is None:
             return
-        member, model = found
+        member, model = server
         key, now = (member.name, model), time.monotonic()
         if now - self._doubted.get(key, -math.inf) < PROBE_AGAIN_S:
             return
@@ -221,7 +222,7 @@ class ToolMode(Middleware):
         self._doubted[key] = now
         self._probing(member, model, cause)
 
-    # --- the other way ----------------------------------------------------------------------------------------------
+    # --- switching -------------------------------------------------------------------------------------------------
 
     def _switch(self, exchange: Exchange, cause: Cause) -> None:
         exchange.tools_by = "gateway"
@@ -233,7 +234,7 @@ class ToolMode(Middleware):
     async def _other_way(
         self, exchange: Exchange, asked: ModelRequest, again: _Again, fault: GatewayError
     ) -> web.StreamResponse:
-        """The answer under `prompt` to what the server refused. If it takes that, the server is in doubt."""
+        """Switches to the gateway after a refusal and returns its answer. If that works, the server is put in doubt."""
         who, templated = _who(exchange, fault), exchange.templated
         self._switch(exchange, "refused")
         response = await again()
@@ -244,17 +245,17 @@ class ToolMode(Middleware):
         return response
 
     def _doubt_template(self, exchange: Exchange, asked: ModelRequest, who: str | None) -> None:
-        """The server `who`, or the one that was asked last, has refused the tools that its template was to write."""
-        found, tool_format = _asked_server(exchange, asked, who), exchange.route.known_format(asked.model)
-        if found is not None and tool_format is not None:
-            endpoint = found[0].endpoint
-            endpoint.templates.begin(endpoint, found[1], special_tokens=tool_format.special_tokens)
+        """Tests the chat template again, after the server (`who`, or the last one called) has refused tools."""
+        server, tool_format = _asked_server(exchange, asked, who), exchange.route.known_format(asked.model)
+        if server is not None and tool_format is not None:
+            endpoint = server[0].endpoint
+            endpoint.templates.begin(endpoint, server[1], special_tokens=tool_format.special_tokens)
 
     async def _beginning(
         self, exchange: Exchange, asked: ModelRequest, again: _Again, batches: Batches
     ) -> AsyncGenerator[list[Event], None]:
-        """The answer of a server of which it is not known whether it takes tools; the one in the other way if it says
-        at the beginning that it does not."""
+        """Yields the answer of a server without a verdict on tools; if the answer begins with a refusal of tools, the
+        gateway's answer instead."""
         held: list[Event] = []
         begun = False
         refused: GatewayError | None = None
@@ -271,8 +272,8 @@ class ToolMode(Middleware):
                 if all(isinstance(event, Start) for event in batch):
                     continue
                 begun = True
-                if not isinstance(last, Fault) and (found := _asked_server(exchange, asked, None)):
-                    member, model = found
+                if not isinstance(last, Fault) and (server := _asked_server(exchange, asked, None)):
+                    member, model = server
                     member.endpoint.judge(model, "native", "accepted")
                 yield held
         except GatewayError as fault:
@@ -289,7 +290,7 @@ class ToolMode(Middleware):
 
 
 class _Learning:
-    """Looks on while a model that had nearly called is asked in the other way: a call puts the server in doubt."""
+    """Observes the gateway's answer after a near miss of the server: a call in it puts the server in doubt."""
 
     def __init__(self, middleware: ToolMode, exchange: Exchange, asked: ModelRequest) -> None:
         self._middleware = middleware
@@ -298,7 +299,7 @@ class _Learning:
         self._over = False
 
     def see(self, event: Event) -> None:
-        """See `Reply.watch`."""
+        """Puts the server in doubt at the first call."""
         if not self._over and isinstance(event, Open) and event.kind is BlockKind.TOOL_CALL:
             self._over = True
             self._middleware.doubt(self._exchange, self._asked, None, "near_miss")
@@ -308,7 +309,7 @@ _MODES: Final[Mapping[ToolsBy, str]] = {"server": "native", "gateway": "prompt",
 
 
 async def _patiently(probes: Iterable[asyncio.Task[Any]]) -> None:
-    """Wait for probes, which go on whatever becomes of who waits."""
+    """Waits for tests; a cancelled waiter does not cancel them."""
     if running := tuple(probes):
         await asyncio.wait(running, timeout=WAIT_S)
 
@@ -322,18 +323,18 @@ def _concerns_tools(request: ModelRequest) -> bool:
 def _asked_names(
     exchange: Exchange, asked: ModelRequest, members: Iterable[WeightedEndpoint] | None = None
 ) -> list[tuple[WeightedEndpoint, str]]:
-    """The servers of the route, or these, with the names by which they know the model."""
+    """Returns the servers of the route, or `members`, each with its name for the model."""
     route = exchange.route
     several = route.pool.every if members is None else members
     return [(member, member.name_of(asked.model, route.config.upstream_model)) for member in several]
 
 
 def _who(exchange: Exchange, fault: GatewayError) -> str | None:
-    """The name of the server that failed so."""
+    """Returns the name of the server that failed with this fault; None if unknown."""
     return next((name for known, name in reversed(exchange.record.failures) if known is fault), None)
 
 
 def _asked_server(exchange: Exchange, asked: ModelRequest, who: str | None) -> tuple[WeightedEndpoint, str] | None:
-    """The server `who`, or the one that was asked last, with the name by which it knows the model."""
+    """Returns the server `who`, or the last one called, with its name for the model; None if unknown."""
     name = who or exchange.record.notes.get("backend", exchange.route.pool.name)
-    return next((found for found in _asked_names(exchange, asked) if found[0].name == name), None)
+    return next((server for server in _asked_names(exchange, asked) if server[0].name == name), None)

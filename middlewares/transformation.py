@@ -1,24 +1,24 @@
-"""Text back into calls, and reasoning out of it.
+"""Turns text into calls, and separates reasoning from text.
 
-Declares a scanner on every reply to a request into which tools were injected. Without an offer there is no call to
-find, and an answer in the client's own protocol keeps its bytes (R1.6, R1.7); but where the model's format puts markup
-around everything that is said, that is no part of the answer. One in another protocol is written anew in any case:
-there reasoning is found in the text all the same, so that it goes to the place that the client's protocol has for it
-(R7.8); and so it is in the client's own protocol, if somebody else has the answer written anew and its clients know no
-thoughts in text. Where the server does tools nothing is taught, and calls that the server left in the text are found
-unless `calls.recognise` is `taught` (R23.1, R24.1). Arguments are given out while they come only where the client reads
-a stream: in a whole answer nothing is gained by it.
+It declares a scanner on the reply to every request whose prompt describes tools. Without an offer there are no calls to
+find, and an answer in the client's own protocol keeps its bytes (R1.6, R1.7), with two exceptions. First, if the
+model's format puts markup around all text, the markup is removed. Second, if the answer is rewritten anyway (another
+protocol, or another stage), reasoning is found in the text, so that it goes into the field that the client's protocol
+has for it (R7.8). If the server handles tools, the gateway describes none, but calls that the server left in its text
+are found unless `calls.recognise` is `taught` (R23.1, R24.1). Arguments are streamed early only if the client reads a
+stream.
 
-An answer that closes thinking which nothing opened began inside of it: see `toolwire.pipeline.reasoning.unopened`. That
-is noticed wherever a scanner is declared, but where the server does tools.
+If an answer contains a closing reasoning tag without an opening one, everything before it is reasoning: see
+`toolwire.pipeline.reasoning.unopened`. This is detected wherever a scanner is declared, unless the server handles
+tools.
 
-Calls inside of a thought that never closes are noticed in whole answers (`toolwire.pipeline.reasoning.thought_calls`).
+Calls inside of reasoning that never ends are detected in answers that are not streamed
+(`toolwire.pipeline.reasoning.thought_calls`).
 
-Behind the scanner, what was escaped in the prompt is undone where the model copied it, so that whoever works on the
-answer sees what was meant (R5.6a). Where nothing was escaped nothing is declared. Where calls are demanded or enforced,
-an answer ends at the first repeat of one of its calls (`toolwire.pipeline.transforms.repeats`). And the client's stop
-sequences are applied where the server does not, or would not say which one matched
-(`toolwire.pipeline.transforms.stopping`).
+After the scanner, markers that were escaped in the prompt are unescaped where the model copied them, so that later
+stages see the original text (R5.6a). Nothing is declared if nothing was escaped. If calls are required or enforced, an
+answer ends at the first repeated call (`toolwire.pipeline.transforms.repeats`). The client's stop sequences are applied
+if the server does not apply them, or would not report which one matched (`toolwire.pipeline.transforms.stopping`).
 """
 
 from __future__ import annotations
@@ -51,28 +51,28 @@ from toolwire.upstream.pool.attempts import Attempts
 
 
 class Transformation(Middleware):
-    """Finds calls in the answer's text, in the format that the injection taught, and what the model thought."""
+    """Finds calls and reasoning in the answer's text, in the format that the prompt described."""
 
     passing = "stands_aside"
     access_fields: ClassVar[tuple[AccessField, ...]] = (
-        AccessField("format", "The format in which calls were looked for in the answer's text."),
+        AccessField("format", "The format in which the answer's text was searched for calls."),
         AccessField(
             "form",
-            "The forms in which calls were read although they were not taught (`calls.recognise`): families of formats; `bare`, `fence`: JSON or"
+            "Other formats in which calls were found (`calls.recognise`): families of formats; `bare`, `fence`: JSON or"
             " Python.",
         ),
         *CALL_FIELDS,
         AccessField(
             "scanned_bytes",
-            "Text that was searched for calls.",
-            CounterSpec("toolwire_scanner_bytes_total", "Text that was searched for calls"),
+            "Bytes of text that were searched for calls.",
+            CounterSpec("toolwire_scanner_bytes_total", "Bytes of text that were searched for calls"),
         ),
         AccessField(
             "unopened_reasoning",
-            "Answers that began inside of thinking which nothing opened, or were taken for such (`reasoning.preopened`).",
+            "Answers that began inside of reasoning without an opening tag, or were treated so (`reasoning.preopened`).",
             CounterSpec(
                 "toolwire_unopened_reasoning_total",
-                "Answers that began inside of thinking which nothing opened",
+                "Answers that began inside of reasoning without an opening tag",
                 "kind",
                 OUTCOMES,
             ),
@@ -81,22 +81,23 @@ class Transformation(Middleware):
 
     @classmethod
     def goes_with(cls, place: Place) -> Mapping[str, str]:
-        """See `Middleware.goes_with`."""
+        """Returns the middlewares without which this one has no effect, with reasons."""
         if place.route.options.mode == "native":
             return {}
-        return {"injection": "which teaches the calls that it looks for"}
+        return {"injection": "which describes the calls that it searches for"}
 
     @classmethod
     def stands_behind(cls, place: Place) -> Mapping[str, str]:
-        """See `Middleware.stands_behind`. Further in they would see the text of calls."""
+        """Returns the middlewares that must come before this one, with reasons: further in they would see the text of
+        calls."""
         return {
             "arguments": "which checks the calls that it finds",
             "output_format": "which reads the text without its calls",
         }
 
     async def on_request(self, exchange: Exchange, request: ModelRequest) -> ModelRequest:
-        """See `Middleware.on_request`. Stop sequences that the server does not take, or of which it would not say which
-        one matched to a client that wants to know, are not for it (R24.5)."""
+        """Removes stop sequences from the request that the server does not accept, or that it would not report to a
+        client that wants to know which one matched (R24.5)."""
         pool, asked = exchange.route.pool, request.sampling.stop
         wire = pool.protocol
         if not asked and (wire is None or not wire.own_stops):
@@ -110,7 +111,7 @@ class Transformation(Middleware):
         return replace(request, sampling=replace(request.sampling, stop=stops.server))
 
     def declare(self, exchange: Exchange, reply: Reply) -> None:
-        """See `Middleware.declare`."""
+        """Declares the scanner and the other stages on the reply."""
         route, record = exchange.route, exchange.record
         options = route.options
         taught, native = exchange.offer, exchange.native
@@ -142,9 +143,9 @@ class Transformation(Middleware):
             framed = not native and tool_format.framing is not None
             wire, client = reply.wire, exchange.protocol
             is_translated = wire is None or wire.protocol.name != client.name  # or the answer comes as events
-            # Thoughts in the middle of text are looked for where the answer is written anew: it comes in another
-            # protocol than the client's, or its clients do not know such thoughts. Probabilities belong to the model's
-            # own tokens: an answer with them stays as it is.
+            # Reasoning in text is searched if the answer is rewritten, because it comes in another protocol than the
+            # client's, or if the client's protocol has a field for it. Probabilities belong to the model's own tokens,
+            # so an answer with them stays unchanged.
             has_place = not client.inline_thinking or (wire is not None and is_translated)
             if framed or (has_place and options.reasoning.tags and not exchange.received.extra.get("logprobs")):
                 unopened = _unopened(exchange, reply) if not native else None
@@ -174,13 +175,13 @@ def _size(exchange: Exchange) -> int:
 
 
 def _ends_at_repeats(exchange: Exchange) -> bool:
-    """Whether an answer is over that repeats a call: a call is demanded, or the server enforces calls."""
+    """Returns True if an answer ends at a repeated call: a call is required, or the server enforces calls."""
     request = exchange.request
     return exchange.constrained or request.tool_choice.forces or request.enforced_choice is not None
 
 
 def _repeated(exchange: Exchange, opened: Open) -> None:
-    """Count a call that was dropped because it repeats another one, or came behind such a call."""
+    """Counts a call that was dropped because it repeats another one, or follows a repeated one."""
     record = exchange.record
     record.count("deduped")
     if "source" in opened.extra or is_live(opened):  # the call policy has counted it
@@ -188,14 +189,14 @@ def _repeated(exchange: Exchange, opened: Open) -> None:
 
 
 def _comes_early(exchange: Exchange) -> bool:
-    """Whether arguments are given out while they come: the route or the client says so."""
+    """Returns True if the route or the client asks for arguments to be streamed early."""
     asked = exchange.route.options.calls.argument_streaming == "incremental"
     return asked or exchange.protocol.wants_arguments_early(exchange.received)
 
 
 def _left_to_server(exchange: Exchange) -> OfferedTools | None:
-    """The tools that a server which does tools was given, if calls that it did not read are to be found in its answer.
-    Probabilities belong to the model's own tokens: an answer with them stays as it is."""
+    """Returns an offer of the tools that a server got, if its answer is searched for calls that it did not parse; else
+    None. Probabilities belong to the model's own tokens, so an answer with them stays unchanged."""
     options, request = exchange.route.options, exchange.request
     tools = request.callable_tools if request.tools and options.calls.recognise != "taught" else ()
     if not tools or exchange.received.extra.get("logprobs"):
@@ -205,19 +206,20 @@ def _left_to_server(exchange: Exchange) -> OfferedTools | None:
 
 
 def _schema(exchange: Exchange, tool: ToolSpec) -> ToolSchema:
-    """The checker for a tool: one for whoever asks in this exchange. Raises `SchemaProblem`."""
+    """Returns the checker of a tool, shared within the exchange. Raises `SchemaProblem`."""
     schemas: ToolSchemas = exchange.state.setdefault(ToolSchemas, ToolSchemas())
     return schemas.of(prompt_name(tool), tool.parameters)
 
 
 def _unopened(exchange: Exchange, reply: Reply) -> Unopened | None:
-    """What is known of where the answer begins; None if the configuration says it."""
+    """Returns the state that finds out whether the answer begins inside of reasoning; None if the configuration
+    decides."""
     route = exchange.route
     if route.options.reasoning.preopened is not None:
         return None
 
     def asked() -> tuple[str, ModelRequest] | None:
-        return reply.source.asked if isinstance(reply.source, Attempts) else None  # others have no next answer
+        return reply.source.asked if isinstance(reply.source, Attempts) else None  # other sources have no next answer
 
     return Unopened(
         route.config.model,
@@ -230,7 +232,7 @@ def _unopened(exchange: Exchange, reply: Reply) -> Unopened | None:
 
 
 def _nothing(route: Route, tool_format: ToolFormat, framed: bool) -> OfferedTools:
-    """An offer of no tools, so that only reasoning is looked for, and framing if the answer is `framed`."""
+    """Returns an offer without tools, so that only reasoning is searched for, and framing if the answer is `framed`."""
     known: OfferedTools | None = route.made.get(key := (_nothing, tool_format, framed))
     if known is None:
         if framed and tool_format.framing is not None:

@@ -1,12 +1,12 @@
-"""What a request must satisfy beyond its shape: rules between fields, against the route, and for what clients define.
+"""Checks a request beyond its schema: rules between fields, against the route, and about the client's tools.
 
-The first fault is reported, in this order: parameters that the route cannot honour (R2.21, R2.24), tools one after the
-other (R3), `tool_choice` (R2.18), strict with parallel calls (C9), calls and results in the conversation (R2.7 to
-R2.9), images (R5.9). Inside one tool: name, duplicate, missing parameters (C7), schema. `param` is a path into what the
-client sent.
+The first fault is reported, in this order: parameters that the route does not support (R2.21, R2.24), each tool (R3),
+`tool_choice` (R2.18), strict tools with parallel calls (C9), calls and results in the conversation (R2.7 to R2.9),
+images (R5.9). For a tool: name, duplicate, missing parameters (C7), schema. `param` is a path into the client's
+request.
 
-Decisions on tools are noted with the tools and cached by their content, so that the same tools cost next to nothing the
-next time. What was compiled is left in `exchange.state[ToolSchemas]`.
+Decisions about tools are noted with the tools and cached by content, so that checking the same tools again costs almost
+nothing. Compiled schemas are stored in `exchange.state[ToolSchemas]`.
 """
 
 from __future__ import annotations
@@ -69,17 +69,17 @@ _ANSWER_CHANGING: Final[Mapping[str, Any]] = {
     "web_search_options": lambda value: True,
     "logit_bias": bool,
 }
-"""Known fields that change the answer, each with a test of whether its value really asks for something (R2.24)."""
+"""Known fields that change the answer, each with a test whether its value has an effect (R2.24)."""
 _SEEN_ELSEWHERE: Final = CONTENT_TYPES | {"item_reference"}
-"""Parts that become a text, and references in whose place the conversation puts the item."""
+"""Parts that become text, and references that `conversation` replaces by their items."""
 ANY_OBJECT: Final = {"type": "object"}
-"""Schema in place of one that cannot be checked."""
+"""The schema that replaces one that cannot be checked."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Decided:
-    """Result of checking a list of tools, kept for requests that bring the same list. `tools`: the list, with schemas
-    that every server reads; `unchecked`: the name of a tool whose schema cannot be checked, or not all of it."""
+    """The checked tools, stored for requests with the same list. `tools`: the list, with schemas that every server
+    accepts; `unchecked`: the name of a tool whose schema cannot be checked completely."""
 
     schemas: ToolSchemas
     tools: tuple[ToolSpec, ...]
@@ -87,7 +87,7 @@ class _Decided:
 
 
 class Validation(Middleware):
-    """Refuses requests that cannot be served as they are, before anything is done for them."""
+    """Refuses requests that cannot be served, before any work is done for them."""
 
     passing = "stands_aside"
     access_fields: ClassVar[tuple[AccessField, ...]] = (
@@ -96,14 +96,14 @@ class Validation(Middleware):
             "Earlier calls in the request: `tool_calls` of assistant messages, `function_call` items.",
             CounterSpec("toolwire_echoed_calls_total", "Earlier calls in requests"),
         ),
-        AccessField("moved_results", "Results that did not stand after their call."),
-        AccessField("ignored_items", "Items and parts that the model server has no form for."),
-        AccessField("tolerances", "Their names."),
+        AccessField("moved_results", "Tool results that did not directly follow their call."),
+        AccessField("ignored_items", "Items and parts that the model server does not support."),
+        AccessField("tolerances", "Names of the tolerated oddities."),
         AccessField(
             TOLERATED,
-            "Odd things in the request that were tolerated.",
+            "Oddities in the request that were tolerated.",
             CounterSpec(
-                "toolwire_tolerated_total", "Odd things in requests that were tolerated", "what", tuple(TOLERANCES)
+                "toolwire_tolerated_total", "Oddities in requests that were tolerated", "what", tuple(TOLERANCES)
             ),
         ),
     )
@@ -113,12 +113,12 @@ class Validation(Middleware):
         self._schemas = SchemaCache(CacheBudget())
 
     async def start(self, app: web.Application) -> None:
-        """See `Middleware.start`."""
+        """Takes the application's cache of schemas."""
         self._schemas = SchemaCache(app[CACHES])
 
     async def on_request(self, exchange: Exchange, request: ModelRequest) -> ModelRequest:
-        """See `Middleware.on_request`. Raises `ClientFault`. Changes nothing but schemas that are not valid, and a
-        demand for a hosted tool that nobody runs."""
+        """Returns the valid request. Raises `ClientFault`. Changes only invalid schemas, and a tool choice that
+        requires a hosted tool which is not simulated."""
         options = exchange.route.options
         unmodelled = request.extra or request.sampling.n > 1 or exchange.protocol.binding_fields
         if unmodelled and options.requests.unsupported == "error":
@@ -137,7 +137,7 @@ class Validation(Middleware):
         choice = request.tool_choice
         if choice.allowed is not None or choice.mode not in ("auto", "none"):
             if _wants_hosted(exchange, request):
-                LOG.warning("request %s: 'tool_choice' demands a hosted tool, which is not simulated", exchange.id)
+                LOG.warning("request %s: 'tool_choice' requires a hosted tool, which is not simulated", exchange.id)
                 request = replace(request, tool_choice=ToolChoice())
             else:
                 _check_choice(exchange, request)
@@ -181,8 +181,8 @@ class Validation(Middleware):
         return noted
 
     async def _decision(self, exchange: Exchange, request: ModelRequest) -> _Decided:
-        """The decision on tools that are not known by identity: their schemas may be, by their content. New schemas are
-        compiled in a thread: a list of them may take seconds."""
+        """Returns the decision on a tool list that was not seen before; its schemas may be cached by content. New
+        schemas are compiled in a thread, because a long list may take seconds."""
         if not is_large(request):
             try:
                 return self._compiled_tools(exchange, request, compile_new=False)
@@ -191,7 +191,8 @@ class Validation(Middleware):
         return await offload(True, self._compiled_tools, exchange, request)
 
     def _compiled_tools(self, exchange: Exchange, request: ModelRequest, compile_new: bool = True) -> _Decided:
-        """Raises `ClientFault`, and `NotCompiled` if a schema would have to be compiled without `compile_new`."""
+        """Checks the tools one by one. Raises `ClientFault`, and `NotCompiled` if a schema had to be compiled without
+        `compile_new`."""
         places = Places(exchange.body)
         options, limits = exchange.route.options, exchange.route.limits
         _check_size(request, limits)
@@ -235,7 +236,7 @@ class Validation(Middleware):
 
 
 def _check_size(request: ModelRequest, limits: LimitsConfig) -> None:
-    """Raise `ClientFault` if the tools have more bytes than `limits.tools_bytes`."""
+    """Raises `ClientFault` if the tools have more bytes than `limits.tools_bytes`."""
     most = limits.tools_bytes
     received = [tool.received or (tool.name, tool.description, tool.parameters) for tool in request.tools]
     namespaces = [tool.namespace_description for tool in request.tools]
@@ -249,7 +250,7 @@ def _check_size(request: ModelRequest, limits: LimitsConfig) -> None:
 
 
 def _is_longer(request: ModelRequest, value: object, most: int) -> bool:
-    """Whether a part of the request has more than `most` bytes: the whole body has, and the part has."""
+    """Returns True if a part of the request has more than `most` bytes. Checks the size of the whole body first."""
     return (request.origin is None or request.origin.size > most) and chars_of(value, most) > most
 
 
@@ -257,10 +258,10 @@ def _check_messages(exchange: Exchange, request: ModelRequest) -> None:
     if are_plain(request.messages):
         return
     places = Places(exchange.body)
-    own = exchange.received.messages  # others were not sent, but stored
+    own = exchange.received.messages  # the other messages were stored, not sent
     if echoed := sum(isinstance(part, ToolUse) for message in own for part in message.parts):
         exchange.record.count("echoed_calls", echoed)
-    if exchange.protocol.whole_history:  # else a result may answer a call that only the client or the store has
+    if exchange.protocol.whole_history:  # else a result may answer a call that only the client or the store knows
         _check_conversation(exchange, request, places)
     _check_images(exchange, request, places)
     _check_items(exchange, request)
@@ -277,18 +278,18 @@ def _check_name(tool: ToolSpec, param: str, longest: int, *, relaxed: bool) -> N
 
 
 def _served(exchange: Exchange) -> ServedForm | None:
-    """The words that the client's protocol has for servers of tools, if the route asks such servers."""
+    """Returns how the client's protocol names tool servers, if the route allows them; else None."""
     return exchange.protocol.served if exchange.route.client_servers is not None else None
 
 
 def _is_taught(exchange: Exchange) -> bool:
-    """Whether the gateway itself tells the model of its tools."""
+    """Returns True if the gateway describes the tools to the model."""
     return exchange.route.options.mode in ("prompt", "template", "text")
 
 
 def _wants_hosted(exchange: Exchange, request: ModelRequest) -> bool:
-    """Whether a call is demanded that only a hosted tool could answer, on a route where those are not simulated: a
-    client that was written for a server with such tools goes on without them (R28.5)."""
+    """Returns True if the client requires a call that only a hosted tool could answer, on a route that does not
+    simulate those: a client written for a server with such tools continues without them (R28.5)."""
     choice, form = request.tool_choice, _served(exchange)
     if not _is_taught(exchange) or exchange.route.server_tools is not None:
         return False
@@ -302,9 +303,9 @@ def _wants_hosted(exchange: Exchange, request: ModelRequest) -> bool:
 
 
 def _check_choice(exchange: Exchange, request: ModelRequest) -> None:
-    """R2.18: whatever is named exists, and a call is only demanded if there is something to call. The gateway's own
-    tools, which are not in `tools`, count. Where the client names tool servers, nobody knows before they were asked
-    (`toolwire.pipeline.exchange.served_tools`)."""
+    """Checks R2.18: named tools exist, and a call is required only if there is a tool to call. The gateway's own tools,
+    which are not in `tools`, count. If the client names tool servers, their tools are not known yet
+    (`toolwire.pipeline.exchange.served_tools`). Raises `ClientFault`."""
     form = _served(exchange)
     if form is not None and form.servers(exchange.body):
         return
@@ -328,7 +329,7 @@ def _check_choice(exchange: Exchange, request: ModelRequest) -> None:
 
 
 def _check_form(exchange: Exchange, request: ModelRequest) -> None:
-    """The form of the answer is a schema like those of tools: written in prompts, and compiled to check the answer."""
+    """Checks the size of the requested answer format, a schema like those of tools. Raises `ClientFault`."""
     most = exchange.route.limits.schema_bytes
     if _is_longer(request, request.response_format, most):
         raise ClientFault(
@@ -363,7 +364,7 @@ def _check_supported(exchange: Exchange, request: ModelRequest) -> None:
     for name, asks in _ANSWER_CHANGING.items():
         if name not in request.extra or not asks(request.extra[name]):
             continue
-        # Probabilities belong to the model's own tokens; what the client gets after a scan are others.
+        # Probabilities belong to the model's own tokens; after a scan the client gets other pieces.
         kept = name != "logprobs" or not request.callable_tools or exchange.route.options.mode == "native"
         listed = forward == "list" and name in takes.extra_parameters
         if not (kept and (forward == "all" or listed)):
@@ -395,7 +396,7 @@ def _unsupported(name: str, instead: str) -> ClientFault:
 
 
 def _passes_unchanged(exchange: Exchange, request: ModelRequest) -> bool:
-    """Whether the backend gets the client's own bytes and decides by itself (R1.6)."""
+    """Returns True if the backend gets the client's own bytes and decides itself (R1.6)."""
     own = exchange.route.pool.protocol
     if own is None or own.name != exchange.protocol.name:
         return False
@@ -410,7 +411,8 @@ def _passes_unchanged(exchange: Exchange, request: ModelRequest) -> bool:
 
 
 def _check_conversation(exchange: Exchange, request: ModelRequest, places: Places) -> None:
-    """R2.7 to R2.9 and C14: ids are unique, every result answers an earlier call, next to it or counted as moved."""
+    """Checks R2.7 to R2.9 and C14: ids are unique, and every result answers an earlier call, directly after it or
+    counted as moved. Raises `ClientFault`."""
     strict = exchange.route.options.requests.validation == "strict"
     called: dict[str, int] = {}  # id -> the message that made the call
     answered: set[str] = set()
@@ -453,7 +455,8 @@ def _check_conversation(exchange: Exchange, request: ModelRequest, places: Place
 
 
 def _without_call(call_id: str, places: Places, index: int, number: int | None) -> ClientFault:
-    """The fault for a result without its call: the `number`-th of a message, or None where no call was made before."""
+    """Returns the fault for a result without its call: the `number`-th of a message, or None if no call was made
+    before."""
     if number is None:
         return ClientFault(
             "A tool result stands without an earlier assistant message that made a call.",
@@ -469,8 +472,8 @@ def _without_call(call_id: str, places: Places, index: int, number: int | None) 
 
 
 def _check_items(exchange: Exchange, request: ModelRequest) -> None:
-    """Counts and logs parts that neither the gateway nor the server knows, which are left out (R8.2). Files are not
-    among them: the model is told of those (`toolwire.upstream.servers.fit_files`)."""
+    """Counts and logs parts that neither the gateway nor the server supports, which are left out (R8.2). Files are not
+    among them: the model gets a note about those (`toolwire.upstream.servers.fit_files`)."""
     wire, form = exchange.route.pool.protocol, _served(exchange)
     foreign = [
         part
@@ -486,7 +489,9 @@ def _check_items(exchange: Exchange, request: ModelRequest) -> None:
     if kinds:
         exchange.record.count("ignored_items", len(kinds))
         LOG.warning(
-            "request %s: left out, the model's server has no form for it: %s", exchange.id, quote(", ".join(kinds))
+            "request %s: left out because the model server does not support it: %s",
+            exchange.id,
+            quote(", ".join(kinds)),
         )
 
 

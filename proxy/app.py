@@ -1,7 +1,7 @@
-"""The only composition root: from a configuration to an `aiohttp.web.Application`.
+"""Builds an `aiohttp.web.Application` from a configuration: the only composition root.
 
 Everything that can be decided before the first request is decided here: registries, backends, chains, routes. Building
-has no side effects; sockets and middlewares are opened when the application starts and closed when it stops.
+has no side effects: connections and middlewares are opened when the application starts and closed when it stops.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ from toolwire.servertools.source import ClientToolServers, ToolSource
 from toolwire.startup.chains import chain_of, kind_of
 from toolwire.startup.introduction import introduction
 from toolwire.startup.names import check_names
-from toolwire.startup.passed import passed_paths
+from toolwire.startup.pass_through import pass_through_protocols
 from toolwire.startup.template_use import begin_template_probes
 from toolwire.store.opening import make_store
 from toolwire.support.cache import CacheBudget
@@ -85,11 +85,11 @@ LEDGER: Final = web.AppKey("toolwire.ledger", Ledger)
 
 
 PREFIXES: Final = ("/v1", "")
-"""Before the paths of protocols."""
+"""The prefixes of protocol paths."""
 
-WHOEVER_SERVES: Final = {"auto_decompress": False, "lingering_time": 0.0}
-"""What aiohttp's server must not do with bodies: inflate them (see `toolwire.ingress.receiving`), and read on what was
-refused."""
+HANDLER_ARGS: Final = {"auto_decompress": False, "lingering_time": 0.0}
+"""Settings of aiohttp's server: it must not decompress bodies (see `toolwire.ingress.receiving`), and must not keep
+reading a refused body."""
 
 
 def create_app(
@@ -100,13 +100,13 @@ def create_app(
     before: web.Application | None = None,
     observe: Sequence[Observe] = (),
 ) -> web.Application:
-    """The gateway for `config`: a loaded configuration, or a mapping of the form of the configuration file.
+    """Returns the gateway's application for `config`: a loaded configuration, or a mapping with the keys of the
+    configuration file.
 
-    `plugins` are the registries in which the names of the configuration are looked up; default: the built-ins and the
-    installed entry points. `metrics` count on from where they are; default: from zero. `before` is the application
-    whose place this one takes: it hands on what outlives a configuration. `observe` are who
-    looks on besides what the configuration says. Raises `ConfigError` with every mistake, or what a
-    plug-in's constructor raises.
+    `plugins` are the registries for the names in the configuration; default: the built-ins and the installed entry
+    points. `metrics` are continued; default: new ones. `before` is the application that this one replaces; it hands
+    over the resources that outlive a configuration. `observe` are further observers, besides those of the
+    configuration. Raises `ConfigError` with every mistake, or the exception of a plug-in's constructor.
     """
     if not isinstance(config, GatewayConfig):
         config = load(None, env={}, overrides=config)
@@ -136,7 +136,7 @@ def create_app(
         middleware = kind_of(entry, plugins)
         metrics.declare(() if middleware is None else middleware.access_fields)
     chains = Chains(plugins, metrics)
-    passed = passed_paths(config, clients)
+    passed = pass_through_protocols(config, clients)
     routes = []
     seals = shared.take(SEALS, config.server.secret, lambda: _seals(config, metrics))
     server_tools = source_of(config.tools, plugins.tool_sources)
@@ -169,8 +169,8 @@ def create_app(
     open_paths = "|".join(feature.open_paths for feature in features if feature.open_paths is not None) or None
     app = web.Application(
         middlewares=[boundary(keys, clients, own, open_paths=open_paths)],
-        client_max_size=config.limits.body_bytes,  # for who stands around the gateway; it reads bodies itself
-        handler_args=WHOEVER_SERVES,
+        client_max_size=config.limits.body_bytes,  # for a program that embeds the gateway, which reads bodies itself
+        handler_args=HANDLER_ARGS,
     )
     if config.cors.origins:
         cors = Cors(config.cors, clients)
@@ -262,7 +262,7 @@ def create_app(
     for prefix in PREFIXES:
         app.router.add_get(prefix + "/models", timed(list_models, clients))
         app.router.add_get(prefix + "/models/{id:.+}", timed(show_model, clients))
-    app.router.add_get("/", _version)  # some clients look first whether there is anybody
+    app.router.add_get("/", _version)  # some clients first test whether the server answers
     for path in ALIVE:
         app.router.add_get(path, _health)
     for path in READY:
@@ -275,19 +275,19 @@ def create_app(
 
 
 async def _drain(app: web.Application) -> None:
-    """For `app.on_shutdown`, in a program that embeds it: WebSockets would stay open."""
+    """Closes WebSockets at the shutdown, for programs that embed the application. For `app.on_shutdown`."""
     app[LIVENESS].drain()
 
 
 async def _closing_caches(app: web.Application) -> AsyncIterator[None]:
-    """For `app.cleanup_ctx`: the caches are empty when the application has ended."""
+    """Empties the caches at the end of the application. For `app.cleanup_ctx`."""
     yield
     app[CACHES].close()
 
 
 def _hop_name(metrics: Metrics) -> str:
-    """How the gateway calls itself among others (`toolwire.upstream.servers.hops`): all its workers alike, which share
-    the folder of their counts."""
+    """Returns the gateway's name for loop detection (`toolwire.upstream.servers.hops`). All its workers have the same,
+    derived from the folder of their counters."""
     cells = metrics.cells.path
     return secrets.token_hex(8) if cells is None else sha256(str(cells.parent).encode()).hexdigest()[:16]
 
@@ -300,13 +300,13 @@ def _seals(config: GatewayConfig, metrics: Metrics) -> Seals:
 
 
 def _ledger(config: GatewayConfig, metrics: Metrics) -> Ledger:
-    cells = metrics.cells.path  # of several workers, each has a file of its own in a folder of theirs
+    cells = metrics.cells.path  # each worker has its own file in a shared folder
     folder = None if cells is None else cells.parent
     return make_ledger(config.rate_limits, shared_folder=folder, report=metrics.limit_store_up.set)
 
 
 async def _close(ledger: Ledger) -> None:
-    await ledger.close()  # `Ledger.close` itself is that of no ledger
+    await ledger.close()  # at run time, because `Ledger.close` itself belongs to the protocol
 
 
 def _verdicts(metrics: Metrics) -> Verdicts:
@@ -322,7 +322,8 @@ def _template_verdicts(metrics: Metrics) -> Verdicts:
 
 
 class Chains:
-    """Builds the chains of an application and runs their middlewares. Routes that share a chain share its instances."""
+    """Builds the chains of an application and runs their middlewares. Routes with the same chain share its
+    instances."""
 
     def __init__(self, plugins: Registries, metrics: Metrics) -> None:
         self._plugins = plugins
@@ -330,7 +331,7 @@ class Chains:
         self._built: list[tuple[tuple[MiddlewareConfig, ...], list[MiddlewareRunner]]] = []
 
     def build(self, entries: tuple[MiddlewareConfig, ...]) -> Sequence[MiddlewareRunner]:
-        """The middlewares of a chain, outermost first."""
+        """Returns the middlewares of a chain, outermost first."""
         for known, runners in self._built:
             if known == entries:
                 return runners
@@ -339,18 +340,18 @@ class Chains:
         return runners
 
     def _runner(self, entry: MiddlewareConfig) -> MiddlewareRunner:
-        found = self._plugins.middlewares.get(entry.use)
+        plugin = self._plugins.middlewares.get(entry.use)
         middleware = instantiate(
-            entry, found, lambda kind, options: read_section(kind, options, f"{entry.use}.options")
+            entry, plugin, lambda kind, options: read_section(kind, options, f"{entry.use}.options")
         )
         failed = self._metrics.middleware_errors
-        # The built-in ones know what they get, and a whole answer costs them nothing before it is sent.
+        # Built-in middlewares handle unsent replies, so a complete answer needs no work before it is sent.
         ours = entry.use in MIDDLEWARES or (isinstance(middleware, Middleware) and not middleware.defines("__call__"))
         kind = MiddlewareRunner if ours else PlainMiddlewareRunner
         return kind(entry.use, middleware, entry.on_failure == "skip", lambda name: failed.inc(name))
 
     async def running(self, app: web.Application) -> AsyncIterator[None]:
-        """Start the middlewares; on shutdown close those that were started, last first."""
+        """Starts the middlewares; at the shutdown closes those that were started, last first."""
         started: list[Middleware] = []
         try:
             for _, runners in self._built:
@@ -379,7 +380,8 @@ async def _running_backends(app: web.Application) -> AsyncIterator[None]:
 
 
 def _client_servers(config: GatewayConfig, plugins: Registries) -> ClientToolServers | None:
-    """The tool servers that clients may name. Raises `ConfigError` for a URL that is none."""
+    """Returns the tool servers that clients may name; None if there are none. Raises `ConfigError` for an invalid
+    URL."""
     if not config.tools.mcp_from_clients:
         return None
     try:
@@ -406,7 +408,7 @@ def _json(value: object, status: int = 200) -> web.Response:
 
 
 async def _health(request: web.Request) -> web.Response:
-    """The process is alive."""
+    """Answers that the process is alive."""
     return _json({"status": "ok", "version": __version__, "scanner": IMPLEMENTATION})
 
 
@@ -415,20 +417,20 @@ async def _version(request: web.Request) -> web.Response:
 
 
 async def _ready(request: web.Request) -> web.Response:
-    """At least one backend can be reached, and the gateway is not about to stop."""
+    """Answers 200 if at least one backend is up and the gateway is not about to stop, else 503."""
     if request.app[LIVENESS].draining:
         return _json({"status": "draining"}, 503)
     up = await request.app[HEALTH].states()
     states = {name: "up" if ok else "down" for name, ok in up.items()}
     ready = any(up.values())
-    said: dict[str, object] = {"status": "ready" if ready else "unavailable", "backends": states}
+    state: dict[str, object] = {"status": "ready" if ready else "unavailable", "backends": states}
     if tools := request.app[VERDICTS].shown():
-        said["tools"] = tools
+        state["tools"] = tools
     if templates := request.app[TEMPLATES].shown():
-        said["templates"] = templates
+        state["templates"] = templates
     if refused := request.app[HEALTH].refused():
-        said["refused"] = refused
-    return _json(said, 200 if ready else 503)
+        state["refused"] = refused
+    return _json(state, 200 if ready else 503)
 
 
 async def _metrics(request: web.Request) -> web.Response:
@@ -437,8 +439,8 @@ async def _metrics(request: web.Request) -> web.Response:
 
 
 async def _tools(request: web.Request) -> web.Response:
-    """The modules and MCP servers of server-side tools, their states and their tools, as this worker knows them
-    (R15.2). Nothing for a key whose routes have none."""
+    """Answers with the modules and MCP servers of server-side tools, their states and tools, as this worker knows them
+    (R15.2). Empty for a key whose routes have no such tools."""
     key, routes = request.get(API_KEY), request.app[ROUTER].routes
     usable = [route for route in routes if key is None or key.admin or key.may_use(route.config.model)]
     tools = request.app.get(SERVER_TOOLS) if any(route.server_tools for route in usable) else None

@@ -1,6 +1,6 @@
-"""Whether an installation works: `python -m toolwire.selftest`. What wheels are tested with on every system (R27.2).
+"""Tests an installation: `python -m toolwire.selftest`. Wheels are tested with it on every system (R27.2).
 
-The compiled scanner must be there, and a call that was cut anywhere must come out of it whole.
+The compiled scanner must be present, and must find a call however its text is split.
 """
 
 from __future__ import annotations
@@ -13,21 +13,22 @@ WANTED = [("get_weather", '{"city":"Oslo"}')]
 
 
 def check() -> str:
-    """Which scanner runs, if all is well. Raises `RuntimeError`, or `ImportError`, with what is wrong."""
+    """Returns the name of the scanner in use. Raises `RuntimeError` or `ImportError` with the reason if the package
+    does not work."""
     import toolwire
     from toolwire.fastparse import IMPLEMENTATION
 
     missing = [name for name in toolwire.__all__ if not hasattr(toolwire, name)]
     if missing or find_spec("toolwire.middlewares") is None:
-        raise RuntimeError(f"the package is not whole: {', '.join(missing) or 'middlewares'}")
+        raise RuntimeError(f"the package is incomplete: {', '.join(missing) or 'middlewares'}")
     for size in range(1, len(TEXT) + 1):
-        if (found := _calls(size)) != WANTED:
-            raise RuntimeError(f"in pieces of {size} characters the calls are {found}, not {WANTED}")
+        if (calls := _calls(size)) != WANTED:
+            raise RuntimeError(f"in pieces of {size} characters the calls are {calls}, not {WANTED}")
     return IMPLEMENTATION
 
 
 def _calls(size: int) -> list[tuple[str | None, str]]:
-    """The calls in the text, given in pieces of `size` characters."""
+    """Returns the calls found in the text, fed in pieces of `size` characters."""
     from toolwire import BlockKind, Delta, Open, open_scanner
 
     scanner = open_scanner("sentinel", tools=["get_weather"])
@@ -42,15 +43,15 @@ def _calls(size: int) -> list[tuple[str | None, str]]:
 
 
 def main() -> int:
-    """The command: 0 if all is well with the compiled scanner, else 1 and the reason."""
+    """Runs the test. Returns 0 if it succeeds with the compiled scanner, else prints the reason and returns 1."""
     try:
-        found = check()
+        scanner = check()
     except (ImportError, RuntimeError) as error:
         print(f"toolwire does not work here: {error}", file=sys.stderr)
         return 1
-    print(f"toolwire works here, with the {found} scanner")
-    if found != "compiled":
-        print("the compiled scanner is not there", file=sys.stderr)
+    print(f"toolwire works here, with the {scanner} scanner")
+    if scanner != "compiled":
+        print("the compiled scanner is missing", file=sys.stderr)
         return 1
     return 0
 

@@ -1,4 +1,4 @@
-"""A toolwire middleware that sees only finished tool calls and writes one JSON line for each.
+"""A toolwire middleware that writes one JSON line for each finished tool call.
 
 In the gateway's configuration::
 
@@ -30,7 +30,7 @@ from toolwire import Call, Event, Exchange, Kind, Middleware
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """`path` is the file to append to; without it lines go to the log `toolwire_call_audit`. Values of top-level
+    """`path`: the file to append to; without it, lines go to the log `toolwire_call_audit`. Values of top-level
     arguments named in `hide` are replaced by `"***"`."""
 
     path: str | None = None
@@ -52,7 +52,7 @@ class CallAudit(Middleware):
             self._file.close()
 
     def on_event(self, exchange: Exchange, event: Event) -> Event:
-        assert isinstance(event, Call)  # the only kind we asked for
+        assert isinstance(event, Call)  # the only kind in `wants`
         line = {"request_id": exchange.id, "call_id": event.use.call_id, "tool": event.use.name}
         self._write({**line, "arguments": self._shown(event.use.arguments)})
         return event

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from toolwire.formats.base import VERBATIM, BlockSyntax, Branch, Grammar, Layout, Tagged, written
 
-# What is read. After the opener come nodes; at each, a literal and what stands behind it decide where to go on.
+# Reading. Nodes follow the opener; at each node, the literal selects the branch, and the branch names the next node.
 GRAMMAR = Grammar(
     syntaxes=(
         BlockSyntax(
@@ -41,7 +41,7 @@ GRAMMAR = Grammar(
     ),
 )
 
-# What is written: into the prompt, into the history, and into grammars for constrained decoding.
+# Writing: into the prompt, into the history, and into grammars for constrained decoding.
 LAYOUT = Layout(
     first="<dots_function_call>\n",
     opener='<invoke name="',

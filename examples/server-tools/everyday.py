@@ -1,4 +1,4 @@
-"""Three tools for toolwire's gateway, with nothing but the standard library: a calculator, the time in a zone, units.
+"""Three tools for toolwire's gateway, with the standard library only: a calculator, local time, unit conversion.
 
 Put this file into the folder that `tools.folder` names. See docs/how-to/server-side-tools.md.
 """
@@ -62,7 +62,8 @@ TOOLS = [
 
 
 def handle_tool_call(tool_name: str, tool_input: dict) -> str:
-    """What the gateway calls, with arguments that fit the schema. What it raises the model gets to read."""
+    """Runs a call. The gateway calls it with arguments that fit the schema; the model gets the result, or the text of
+    an exception."""
     if tool_name == "calculate":
         return calculate(tool_input["expression"])
     if tool_name == "local_time":
@@ -73,7 +74,7 @@ def handle_tool_call(tool_name: str, tool_input: dict) -> str:
 # --- calculate ------------------------------------------------------------------------------------------------------
 
 MOST_BITS = 4096
-"""Of a number on the way: a power tower would take all memory."""
+"""The limit for intermediate results: a power tower would use all memory."""
 
 OPERATORS = {
     ast.Add: operator.add,
@@ -89,8 +90,8 @@ OPERATORS = {
 
 
 def calculate(expression: str) -> str:
-    """The value. Python's parser reads it; only numbers and the operators above are worked out, nothing is
-    evaluated."""
+    """Returns the value of an expression. Python's parser reads it; only numbers and the operators above are evaluated.
+    Raises `ValueError` for anything else."""
     try:
         value = value_of(ast.parse(expression.strip(), mode="eval").body)
     except (SyntaxError, RecursionError):
@@ -99,7 +100,7 @@ def calculate(expression: str) -> str:
 
 
 def value_of(node: ast.expr) -> int | float:
-    """The value of a part of the expression."""
+    """Returns the value of a part of the expression. Raises `ValueError` for other syntax."""
     match node:
         case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):
             return number
@@ -116,7 +117,7 @@ def value_of(node: ast.expr) -> int | float:
 
 
 def bounded(value: int | float | complex) -> int | float:
-    """The number, unless it is none or too large."""
+    """Returns the number. Raises `ValueError` if it is complex or too large."""
     if isinstance(value, complex):
         raise ValueError("the result is not a real number")
     if isinstance(value, int) and value.bit_length() > MOST_BITS:
@@ -128,7 +129,8 @@ def bounded(value: int | float | complex) -> int | float:
 
 
 def local_time(zone: str, at: str | None) -> str:
-    """Such as `2026-01-31 13:00:00 CET (UTC+0100), Saturday`."""
+    """Returns the time as text, such as `2026-01-31 13:00:00 CET (UTC+0100), Saturday`. Raises `ValueError` for an
+    unknown zone."""
     try:
         there = UTC if zone.upper() == "UTC" else ZoneInfo(zone)
     except (KeyError, OSError, ValueError):
@@ -146,13 +148,14 @@ UNITS = {
     "kg": ("mass", 1.0), "g": ("mass", 0.001), "lb": ("mass", 0.45359237),
     "c": ("temperature", 1.0), "f": ("temperature", 5 / 9), "k": ("temperature", 1.0),
 }  # fmt: skip
-"""What a unit measures, and how many of the base unit one of it is."""
+"""The quantity that a unit measures, and its size in the base unit."""
 ZEROS = {"c": 273.15, "f": 459.67 * 5 / 9}
-"""Zero of a temperature scale in kelvin."""
+"""The zero of a temperature scale in kelvin."""
 
 
 def convert(value: float, unit: str, to: str) -> str:
-    """Such as `1.609344 km`."""
+    """Returns the converted value as text, such as `1.609344 km`. Raises `ValueError` for units of different
+    quantities."""
     (kind, factor), (wanted, divisor) = UNITS[unit], UNITS[to]
     if kind != wanted:
         raise ValueError(f"{unit} is a unit of {kind}, {to} of {wanted}")

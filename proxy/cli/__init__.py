@@ -1,8 +1,8 @@
-"""The command line. No logic: each command turns its flags into one call, and has a file of its own.
+"""The command line. It has no logic: each command turns its flags into one call, and has its own file.
 
-Importing it is cheap: what a command needs is imported when it is run.
+Importing it is cheap, because each command imports its modules when it runs.
 
-Exit status (R17.1): 0, 1 failure (a bad configuration is one), 2 wrong use of the command line.
+Exit status (R17.1): 0 success, 1 failure (including a bad configuration), 2 wrong use of the command line.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ def _is_installed(module: str) -> bool:
 
 
 class _Commands(click.Group):
-    """The commands of `COMMANDS`, whose complaints can be shown on a terminal."""
+    """The commands of `COMMANDS`. Their error messages are printable on a terminal."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names of all commands that are installed, sorted."""
+        """Returns the names of the installed commands, sorted."""
         return sorted(name for name, module in COMMANDS.items() if _is_installed(module))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command; None for an unknown name. Raises `click.UsageError` if it is not installed."""
+        """Returns the command; None for an unknown name. Raises `click.UsageError` if it is not installed."""
         if (module := COMMANDS.get(cmd_name)) is None:
             return None
         if not _is_installed(module):
@@ -84,4 +84,4 @@ class _Commands(click.Group):
     "--version", is_flag=True, expose_value=False, is_eager=True, callback=_version, help="Show the versions and exit."
 )
 def main() -> None:
-    """A gateway that gives exact OpenAI tool calls from models that only write text."""
+    """A gateway that turns the text of models into exact OpenAI tool calls."""

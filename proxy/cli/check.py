@@ -1,4 +1,4 @@
-"""`toolwire check`."""
+"""The command `toolwire check`."""
 
 from __future__ import annotations
 
@@ -18,15 +18,19 @@ from toolwire.cli.tools import list_tools
 @click.option(
     "--probe",
     is_flag=True,
-    help="Also ask each route's servers for a tool call, with one small request each, and show who has to do tools.",
+    help="Also send one small request with a tool to each route's servers, and show how they handle tools.",
 )
 def command(file: str | None, schema: bool, probe: bool) -> None:
-    """Check a configuration FILE (default: toolwire.yaml) and show its routes and chains, and its server-side tools,
-    whose modules are run. All mistakes are named at once: keys, types, values, variables, files, chains that cannot
-    work, backends that are the gateway itself, and what plug-ins say, which are imported and made. Nothing is
-    contacted, but with --probe: then the servers of routes and MCP servers are. The exit status is 1 if there is a
-    mistake, or a source of tools that cannot be used. What is wrong with the machine and the servers says `toolwire
-    doctor`."""
+    """Check a configuration FILE (default: toolwire.yaml) and show its routes, its middlewares and its server-side
+    tools.
+
+    All mistakes are listed at once: keys, types, values, variables, files, middleware orders that cannot work, backends
+    that are the gateway itself, and errors of plug-ins. Plug-ins and tool modules are imported and run. No server is
+    contacted, unless --probe is given: then the routes' servers and the MCP servers are.
+
+    The exit status is 1 if there is a mistake or a source of tools that cannot be used. To examine the machine and the
+    servers, use `toolwire doctor`.
+    """
     if schema:
         from toolwire.configuration.first_file import schema_text
 

@@ -1,4 +1,4 @@
-"""What several commands share."""
+"""Functions and options that several commands share."""
 
 from __future__ import annotations
 
@@ -16,45 +16,45 @@ FORMATS: Final = "sentinel, auto, hermes, mistral and others (docs/reference/for
 """For the help of `--format`."""
 
 USUAL_FILE: Final = "toolwire.yaml"
-"""What `init` writes, and what is taken where no file is named."""
+"""The file that `init` writes, and the default where no file is named."""
 
 
-def usual_file(why: str) -> str | None:
-    """The configuration of the current folder, if there is one, for who has named none; `why` it is taken is said."""
+def usual_file(purpose: str) -> str | None:
+    """Returns the default configuration file if the current folder has one, and prints that it is used (`why`); else
+    None."""
     if not Path(USUAL_FILE).is_file():
         return None
-    say(f"{why} {USUAL_FILE} of this folder", err=True)
+    say(f"{purpose} {USUAL_FILE} of this folder", err=True)
     return USUAL_FILE
 
 
 def say(text: str = "", *, err: bool = False, nl: bool = True) -> None:
-    """Print lines: the only way of a command to the terminal, and no text of a server, a model or a file is obeyed
-    there."""
+    """Prints lines. All commands print through it, because it makes control characters of servers, models and files
+    visible."""
     click.echo(visible_lines(text), err=err, nl=nl)
 
 
 def say_json(text: str) -> None:
-    """Print JSON text, in which nothing is obeyed either."""
+    """Prints JSON text, with control characters made visible."""
     click.echo(visible_json(text))
 
 
 @contextmanager
 def legible_errors() -> Iterator[None]:
-    """Makes click's usage errors printable: they quote the command line."""
+    """Makes click's usage errors printable, because they quote the command line."""
     try:
         yield
     except click.ClickException as error:
         shown = {"message": visible_lines(error.message)}
         if isinstance(error, click.FileError):
             shown["ui_filename"] = visible(error.ui_filename)
-        vars(error).update(shown)  # click calls them final
+        vars(error).update(shown)  # the attributes are declared final
         raise
 
 
 @contextmanager
 def reported(*others: type[Exception]) -> Iterator[None]:
-    """A mistake in a configuration, or an error of the types `others`, ends the program with status 1 and no
-    traceback."""
+    """Turns an error in a configuration, or of the types `others`, into a message and exit status 1."""
     kinds: tuple[type[Exception], ...] = (ConfigError, *others)
     try:
         yield
@@ -63,7 +63,7 @@ def reported(*others: type[Exception]) -> Iterator[None]:
 
 
 def formats(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """For the shell: formats that begin so, plug-ins' as well."""
+    """Completes names of formats for the shell, including plug-ins."""
     from toolwire.registry import registries
 
     try:
@@ -73,7 +73,7 @@ def formats(context: click.Context, parameter: click.Parameter, incomplete: str)
 
 
 def presets(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """For the shell: presets that begin so."""
+    """Completes names of presets for the shell."""
     from toolwire.upstream.servers.presets import AUTO, PRESETS
 
     return [name for name in (AUTO, *PRESETS) if name.startswith(incomplete)]

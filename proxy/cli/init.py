@@ -1,4 +1,4 @@
-"""`toolwire init`."""
+"""The command `toolwire init`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from toolwire.cli.common import USUAL_FILE, say
 @click.command("init")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path), default=USUAL_FILE)
 def command(file: Path) -> None:
-    """Write a commented example configuration to FILE (default: toolwire.yaml), and beside it toolwire.schema.json, by
-    which editors with a YAML language server complete and check it. An existing file is left alone."""
+    """Write a commented example configuration to FILE (default: toolwire.yaml), and toolwire.schema.json beside it,
+    which lets editors with a YAML language server complete and check the file. An existing FILE is not overwritten."""
     from toolwire.configuration.first_file import write_first_file
 
     try:

@@ -1,4 +1,4 @@
-"""`toolwire keys`."""
+"""The command `toolwire keys`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from toolwire.cli.common import say
 
 @click.group("keys")
 def command() -> None:
-    """Make keys for clients."""
+    """Create keys for clients."""
 
 
 @command.command("new")
 def new_() -> None:
-    """Print a new key for a client, and its hash for `auth.keys` or the key file."""
+    """Print a new client key, and its hash for `auth.keys` or the key file."""
     from toolwire.ingress.auth import hash_key, new_key
 
     key = new_key()
@@ -24,7 +24,7 @@ def new_() -> None:
 
 @command.command("hash")
 def hash_() -> None:
-    """Print the hash of a key, for `auth.keys` or the key file. The key is read from standard input, not shown."""
+    """Print the hash of a key, for `auth.keys` or the key file. The key is read from standard input and not shown."""
     from toolwire.ingress.auth import hash_key
 
     with click.open_file("-") as piped:

@@ -1,4 +1,4 @@
-"""`toolwire serve`."""
+"""The command `toolwire serve`."""
 
 from __future__ import annotations
 
@@ -14,27 +14,31 @@ MODES = ("prompt", "template", "text", "native", "hybrid", "auto")
 
 @click.command("serve")
 @click.option("--config", "file", type=click.Path(dir_okay=False), envvar="TOOLWIRE_CONFIG", help="YAML file.")
-@click.option("--backend", metavar="URL", help="Model server, with or without /v1. Enough to start without a file.")
+@click.option(
+    "--backend", metavar="URL", help="URL of the model server, with or without /v1. Enough to start without a file."
+)
 @click.option("--backend-key", metavar="KEY", help="Key sent to the model server.")
 @click.option(
     "--preset",
     metavar="NAME",
     shell_complete=presets,
-    help="What the server takes: vllm, sglang, llamacpp, ollama, lmstudio, transformers, openai, anthropic, generic.  [default: the server is asked]",
+    help="Type of the server, which decides what is sent to it: vllm, sglang, llamacpp, ollama, lmstudio, transformers, openai, anthropic, generic.  [default: the server is asked]",
 )
-@click.option("--model", metavar="NAME", help="Model name sent to the server, whatever the client asks for.")
+@click.option("--model", metavar="NAME", help="Model name sent to the server in place of the client's.")
 @click.option(
     "--mode",
     type=click.Choice(MODES),
-    help="Who teaches the tools and reads the calls.  [default without a file: text]",
+    help="How tools are described to the model and its calls are read.  [default without a file: text]",
 )
 @click.option("--format", "format_", metavar="NAME", shell_complete=formats, help=f"How calls are written: {FORMATS}.")
 @click.option("--host", metavar="ADDRESS", help="Address to listen on.  [default: 127.0.0.1]")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port; 0 takes a free one.  [default: 8080]")
 @click.option("--workers", type=click.IntRange(1), metavar="N", help="Processes that share the port.  [default: 1]")
-@click.option("--api-key", metavar="KEY", help="Key that clients must send. Better: TOOLWIRE_AUTH__KEYS.")
-@click.option("--insecure-public", is_flag=True, default=None, help="Allow a public address although no key is set.")
-@click.option("--inspect", is_flag=True, default=None, help="Show the exchanges in a page, /inspect.")
+@click.option("--api-key", metavar="KEY", help="Key that clients must send. Safer: set TOOLWIRE_AUTH__KEYS.")
+@click.option("--insecure-public", is_flag=True, default=None, help="Allow a public address without a client key.")
+@click.option(
+    "--inspect", is_flag=True, default=None, help="Serve the inspector, a page that shows the exchanges, at /inspect."
+)
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="[default: info]")
 @click.option("--log-format", type=click.Choice(["auto", "text", "json"]), help="[default: auto]")
 def command(
@@ -56,11 +60,12 @@ def command(
 ) -> None:
     """Run the gateway.
 
-    Without --config, and where neither --backend nor a variable names a model server, toolwire.yaml of the current
-    folder is taken.
+    Without --config, and if neither --backend nor a variable names a model server, toolwire.yaml in the current folder
+    is used.
 
-    Flags win over TOOLWIRE_... variables, these over the file. With a file, --backend, --backend-key and --preset are
-    for its only backend, or the one called `default`; --format and --mode set `defaults`, which a route may override.
+    Flags override TOOLWIRE_... variables, and variables override the file. With a file, --backend, --backend-key and
+    --preset apply to its only backend, or to the one called `default`; --format and --mode set `defaults`, which a
+    route may override.
     """
     from toolwire.configuration.settings import has_backends, is_set, load
     from toolwire.server.serving import serve as run

@@ -1,12 +1,12 @@
-"""Where shells look for completions, and what is put there and taken away again.
+"""Installs and removes shell completions.
 
-Rules of this module:
+Rules:
 
-1. What is written has a mark. A file without it is somebody else's, and is neither overwritten nor removed.
-2. Of a start file of the user only the one marked line is touched, as bytes: whatever else is in it stays as it is.
-3. Installing twice is the same as once; what is out of date is brought up to date.
+1. Written files and lines carry a mark. A file without it belongs to the user, and is neither overwritten nor removed.
+2. In a start file of the user only the marked line is changed; all other bytes stay the same.
+3. Installing twice gives the same result as once; an outdated script is replaced.
 
-The scripts are click's. Sources of the places: bash-completion's README (`BASH_COMPLETION_USER_DIR`), "Completion
+The scripts are click's. Sources for the paths: bash-completion's README (`BASH_COMPLETION_USER_DIR`), "Completion
 System" of zsh's manual, "Where to put completions" of fish's.
 """
 
@@ -33,18 +33,18 @@ _BASH_COMPLETION: Final = (
     "/usr/local/etc/profile.d/bash_completion.sh",
     "/etc/bash_completion",
 )
-"""What loads bash's completions when they are wanted."""
+"""Files that load bash's completions on demand."""
 
 
 _LOADED_FIRST: Final = "[[ $zsh_eval_context[-1] == loadautofunc ]]"
 _CALLED: Final = f"[[ $funcstack[1] == _{PROGRAM} ]]"
-"""How click's script for zsh finds out whether it is called as a function: that is true at the first call only, so the
-second press of the tab key would do nothing; and what is true at every call."""
+"""click's script for zsh uses the first test to find out whether it is called as a function. It holds at the first call
+only, so the second press of the tab key would do nothing. The second test holds at every call."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where the script goes; the start file that has to say so, and its line, if one has to."""
+class CompletionPaths:
+    """Path of the completion script. If a start file has to load it: that file, and the line for it."""
 
     script: Path
     start_file: Path | None = None
@@ -52,30 +52,30 @@ class Place:
 
 
 def shell_of(env: Mapping[str, str]) -> str | None:
-    """The user's shell, by `SHELL`; None: it is none that is known."""
+    """Returns the user's shell, from `SHELL`; None if it is not supported."""
     name = Path(env.get("SHELL", "")).name.removesuffix(".exe")
     return name if name in PLACES else None
 
 
 def script(shell: str, main: click.Command) -> str:
-    """What makes the shell complete the command line `main`."""
+    """Returns the completion script of a shell for the command line `main`."""
     kind = get_completion_class(shell)
     assert kind is not None
     source = kind(main, {}, PROGRAM, f"_{PROGRAM.upper()}_COMPLETE").source()
     first, _, rest = source.replace(_LOADED_FIRST, _CALLED).partition("\n")
-    # zsh wants its `#compdef` first of all.
+    # zsh requires `#compdef` in the first line.
     lines = (first, MARK, rest) if first.startswith("#") else (MARK, first, rest)
     return "\n".join(lines)
 
 
 def install(shell: str, main: click.Command, env: Mapping[str, str]) -> Iterator[str]:
-    """Write what the shell needs; each line says what was done, the last one what is to be done. Raises `OSError`, and
-    `FileExistsError` for a file of somebody else's."""
+    """Writes the script, and a line in the start file if needed. Yields messages for the user, the last one with the
+    next step. Raises `OSError`, and `FileExistsError` for a file that `install` did not write."""
     place = PLACES[shell](env)
     text = script(shell, main).encode()
     there = _read(place.script)
     if there is not None and not _is_ours(there):
-        raise FileExistsError(f"{place.script} is there, and not of toolwire: move it away first")
+        raise FileExistsError(f"{place.script} exists and was not written by toolwire: move it away first")
     if there == text:
         yield f"{place.script} is up to date"
     else:
@@ -88,13 +88,13 @@ def install(shell: str, main: click.Command, env: Mapping[str, str]) -> Iterator
 
 
 def uninstall(shell: str, env: Mapping[str, str]) -> Iterator[str]:
-    """Remove what `install` has written; each line says what was done. Raises `OSError`."""
+    """Removes what `install` has written. Yields messages for the user. Raises `OSError`."""
     place = PLACES[shell](env)
     there = _read(place.script)
     if there is None:
-        yield f"{place.script} is not there"
+        yield f"{place.script} does not exist"
     elif not _is_ours(there):
-        yield f"{place.script} is not of toolwire, and was left alone"
+        yield f"{place.script} was not written by toolwire, and was not changed"
     else:
         place.script.unlink()
         yield f"removed {place.script}"
@@ -111,29 +111,29 @@ def uninstall(shell: str, env: Mapping[str, str]) -> Iterator[str]:
 # --- places ---------------------------------------------------------------------------------------------------------
 
 
-def _bash(env: Mapping[str, str]) -> Place:
+def _bash(env: Mapping[str, str]) -> CompletionPaths:
     own = env.get("BASH_COMPLETION_USER_DIR")
     folder = Path(own) if own else _xdg(env, "XDG_DATA_HOME", ".local/share") / "bash-completion"
-    return Place(folder / "completions" / PROGRAM)
+    return CompletionPaths(folder / "completions" / PROGRAM)
 
 
-def _zsh(env: Mapping[str, str]) -> Place:
+def _zsh(env: Mapping[str, str]) -> CompletionPaths:
     folder = _xdg(env, "XDG_DATA_HOME", ".local/share") / "zsh" / "site-functions"
     start_file = Path(env.get("ZDOTDIR") or _home(env)) / ".zshrc"
-    # Wherever the completion system is started, before this line or behind it, or nowhere: it works.
+    # Works if the completion system is started before this line, after it, or not at all.
     line = (
         f"fpath=({shlex.quote(str(folder))} $fpath); if (( $+functions[compdef] )); then autoload -Uz _{PROGRAM} && compdef"
         f" _{PROGRAM} {PROGRAM}; else autoload -Uz compinit && compinit -i; fi {MARK}"
     )
-    return Place(folder / f"_{PROGRAM}", start_file, line)
+    return CompletionPaths(folder / f"_{PROGRAM}", start_file, line)
 
 
-def _fish(env: Mapping[str, str]) -> Place:
-    return Place(_xdg(env, "XDG_CONFIG_HOME", ".config") / "fish" / "completions" / f"{PROGRAM}.fish")
+def _fish(env: Mapping[str, str]) -> CompletionPaths:
+    return CompletionPaths(_xdg(env, "XDG_CONFIG_HOME", ".config") / "fish" / "completions" / f"{PROGRAM}.fish")
 
 
 PLACES: Final = {"bash": _bash, "zsh": _zsh, "fish": _fish}
-"""The shells, and where what they need has its place."""
+"""The supported shells, and the paths of their completion scripts."""
 
 
 def _home(env: Mapping[str, str]) -> Path:
@@ -141,15 +141,16 @@ def _home(env: Mapping[str, str]) -> Path:
 
 
 def _xdg(env: Mapping[str, str], name: str, usual: str) -> Path:
-    """A folder of the XDG Base Directory Specification, which has relative ones ignored."""
+    """Returns a folder of the XDG Base Directory Specification. The specification says that relative paths are
+    ignored."""
     given = Path(env.get(name, ""))
     return given if given.is_absolute() else _home(env) / usual
 
 
 def _next_step(shell: str, path: Path, env: Mapping[str, str]) -> str:
     if shell == "bash" and not any(map(os.path.exists, _BASH_COMPLETION)):
-        return f"The package bash-completion was not found, which loads it. Install that, or add to ~/.bashrc: . {shlex.quote(str(path))}"
-    return f"Open a new {shell}, and press the tab key behind `{PROGRAM} `."
+        return f"The package bash-completion, which loads the script, was not found. Install it, or add to ~/.bashrc: . {shlex.quote(str(path))}"
+    return f"Open a new {shell}, and press the tab key after `{PROGRAM} `."
 
 
 # --- files ----------------------------------------------------------------------------------------------------------
@@ -170,12 +171,12 @@ def _add_line(path: Path, line: str) -> str:
     before = _read(path) or b""
     wanted = line.encode() + b"\n"
     if wanted in before:
-        return f"{path} loads it already"
-    kept = _without_line(before)
-    if kept and not kept.endswith(b"\n"):
-        kept += b"\n"
+        return f"{path} already loads it"
+    content = _without_line(before)
+    if content and not content.endswith(b"\n"):
+        content += b"\n"
     path.parent.mkdir(parents=True, exist_ok=True)
-    _replace(path, kept + wanted)
+    _replace(path, content + wanted)
     return f"added a line to {path}"
 
 
@@ -184,7 +185,8 @@ def _without_line(content: bytes) -> bytes:
 
 
 def _replace(path: Path, content: bytes) -> None:
-    """Write a file in one step, so that it is never half there. A link stays one, a mode stays what it was."""
+    """Replaces the content of a file in one step, so that no reader sees half of it. Keeps a symbolic link and the file
+    mode."""
     path = path.resolve()
     new = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:

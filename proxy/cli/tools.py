@@ -1,4 +1,4 @@
-"""`toolwire tools`."""
+"""The command `toolwire tools`."""
 
 from __future__ import annotations
 
@@ -30,20 +30,24 @@ def list_tools(config: ToolsConfig, *, as_json: bool) -> None:
 
 @click.group("tools")
 def command() -> None:
-    """Server-side tools."""
+    """Show server-side tools."""
 
 
 @command.command("list")
 @click.option(
-    "--folder", metavar="FOLDER", type=click.Path(file_okay=False, exists=True), help="Folder with the modules."
+    "--folder", metavar="FOLDER", type=click.Path(file_okay=False, exists=True), help="Folder with tool modules."
 )
 @click.option(
-    "--config", "file", type=click.Path(dir_okay=False), envvar="TOOLWIRE_CONFIG", help="YAML file that names them."
+    "--config",
+    "file",
+    type=click.Path(dir_okay=False),
+    envvar="TOOLWIRE_CONFIG",
+    help="YAML file that names the folder and MCP servers.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def list_(folder: str | None, file: str | None, as_json: bool) -> None:
-    """Load the modules of a folder, ask the MCP servers of a configuration, and show their states and tools. Both are
-    run.
+    """Load the tool modules of a folder, connect to the MCP servers of a configuration, and show their states and
+    tools. The modules and server commands are run.
 
     The exit status is 1 if a module cannot be used or a server cannot be reached.
     """
@@ -60,7 +64,5 @@ def list_(folder: str | None, file: str | None, as_json: bool) -> None:
         with reported():
             config = ToolsConfig() if file is None else load(file).tools
     if config.folder is None and not config.mcp:
-        raise click.UsageError(
-            "Say where the tools are: --folder FOLDER, or --config FILE with `tools.folder` or `tools.mcp`."
-        )
+        raise click.UsageError("Name the tools: --folder FOLDER, or --config FILE with `tools.folder` or `tools.mcp`.")
     list_tools(config, as_json=as_json)

@@ -1,12 +1,11 @@
-"""What can be configured: frozen dataclasses, their defaults and their meaning. Loading is in
-`toolwire.configuration.settings`.
+"""The configuration as frozen dataclasses, with defaults and descriptions. `toolwire.configuration.settings` loads it.
 
 Rules of this package:
 
-1. One dataclass per section of the file; the attribute name is the key in the file. The configuration reference and the
-   shipped JSON Schema are generated from the types, defaults and `doc(...)` texts here, so they cannot drift.
-2. Constructing has no side effects; nothing here reads a file, an environment variable or a clock.
-3. Times are seconds (`_s`), sizes are bytes (`_bytes`), unless the name says otherwise.
+1. Each section of the file is one dataclass; attribute names are the keys of the file. The configuration reference and
+   the JSON Schema are generated from the types, defaults and `doc(...)` texts, so they always match.
+2. Creating a section has no side effects; nothing here reads a file, an environment variable or a clock.
+3. Times are seconds (`_s`) and sizes are bytes (`_bytes`), unless the name says otherwise.
 """
 
 from toolwire.config.backend import BackendConfig as BackendConfig
@@ -31,7 +30,7 @@ from toolwire.config.listening import AuthConfig as AuthConfig
 from toolwire.config.listening import CorsConfig as CorsConfig
 from toolwire.config.listening import KeyConfig as KeyConfig
 from toolwire.config.listening import LimitsConfig as LimitsConfig
-from toolwire.config.listening import RateLimit as RateLimit
+from toolwire.config.listening import RateLimitConfig as RateLimitConfig
 from toolwire.config.listening import RateLimitsConfig as RateLimitsConfig
 from toolwire.config.listening import ServerConfig as ServerConfig
 from toolwire.config.listening import WebsocketConfig as WebsocketConfig

@@ -21,23 +21,24 @@ DEFAULT_CHAIN: tuple[str, ...] = (
     "injection",
     "forwarding",
 )
-"""Outermost first. See docs/explanation for why this order."""
+"""Outermost first. docs/explanation gives the reasons for this order."""
 
 ON_DEMAND: tuple[str, ...] = ("rate_limit",)
-"""Outermost in every chain that does not name them, where they have something to do."""
+"""Middlewares that are added outermost to chains that do not name them, if they have work to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MiddlewareConfig:
-    """One entry of a chain. In the file: a name, or a mapping with `use` and the options."""
+    """One middleware of a chain. In the file: a name, or a mapping with `use` and the options."""
 
-    use: str = doc("Built-in name, entry-point name, or dotted path `package.module:Attribute`.")
+    use: str = doc("A built-in name, an entry-point name, or a dotted path `package.module:Attribute`.")
     on_failure: Literal["fail", "skip"] = doc(
-        "An unexpected exception fails the request, or the middleware is skipped.", default="fail"
+        "After an unexpected exception in the middleware: the request fails, or the middleware is skipped.",
+        default="fail",
     )
-    options: Mapping[str, Any] = doc("Options of the middleware, checked by its own model.", default_factory=dict)
+    options: Mapping[str, Any] = doc("Options of the middleware; it checks them itself.", default_factory=dict)
 
 
 def default_chain() -> tuple[MiddlewareConfig, ...]:
-    """The built-in chain as configuration."""
+    """Returns the built-in chain as configuration."""
     return tuple(MiddlewareConfig(use=name) for name in DEFAULT_CHAIN)

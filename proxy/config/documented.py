@@ -1,4 +1,4 @@
-"""A field of a section with its meaning."""
+"""Dataclass fields with a description."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from typing import Any
 
 
 def doc(text: str, **kwargs: Any) -> Any:
-    """A dataclass field with its documentation. Takes what `dataclasses.field` takes."""
+    """Returns a dataclass field with the description `text`. Takes the arguments of `dataclasses.field`."""
     return field(metadata={"doc": text}, **kwargs)

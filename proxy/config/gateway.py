@@ -1,4 +1,4 @@
-"""The whole file."""
+"""The root section of the configuration file."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ class GatewayConfig:
     """The whole configuration."""
 
     server: ServerConfig = doc("Listening.", default_factory=ServerConfig)
-    auth: AuthConfig = doc("Keys.", default_factory=AuthConfig)
-    cors: CorsConfig = doc("Web pages.", default_factory=CorsConfig)
+    auth: AuthConfig = doc("Keys of clients.", default_factory=AuthConfig)
+    cors: CorsConfig = doc("Access from web pages.", default_factory=CorsConfig)
     websocket: WebsocketConfig = doc("Responses over WebSocket.", default_factory=WebsocketConfig)
     limits: LimitsConfig = doc("Upper bounds.", default_factory=LimitsConfig)
-    rate_limits: RateLimitsConfig = doc("Limits on use.", default_factory=RateLimitsConfig)
-    store: StoreConfig = doc("Where responses are kept.", default_factory=StoreConfig)
-    background: BackgroundConfig = doc("Responses made without their clients.", default_factory=BackgroundConfig)
+    rate_limits: RateLimitsConfig = doc("Rate limits.", default_factory=RateLimitsConfig)
+    store: StoreConfig = doc("Storage of responses.", default_factory=StoreConfig)
+    background: BackgroundConfig = doc("Responses that are made in the background.", default_factory=BackgroundConfig)
     telemetry: TelemetryConfig = doc("OpenTelemetry.", default_factory=TelemetryConfig)
     tools: ToolsConfig = doc("Server-side tools.", default_factory=ToolsConfig)
     capture: CaptureConfig = doc("Recordings for bug reports.", default_factory=CaptureConfig)
     inspect: InspectConfig = doc("The inspector, a page for debugging.", default_factory=InspectConfig)
     backends: Mapping[str, BackendConfig] = doc("Model servers by name.", default_factory=dict)
-    defaults: RouteOptions = doc("Options of every route.", default_factory=RouteOptions)
+    defaults: RouteOptions = doc("Default options of all routes.", default_factory=RouteOptions)
     chain: tuple[MiddlewareConfig, ...] = doc("Middlewares, outermost first.", default_factory=default_chain)
     routes: tuple[RouteConfig, ...] = doc("Routes; default: every model to the only backend.", default=())

@@ -1,4 +1,4 @@
-"""What the gateway keeps, tells and runs by itself: stored responses, telemetry, tools, captures."""
+"""Options of storage, background responses, telemetry, server-side tools, captures and the inspector."""
 
 from __future__ import annotations
 
@@ -12,72 +12,82 @@ from toolwire.config.documented import doc
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreConfig:
-    """Where responses are kept for `previous_response_id` and `GET /v1/responses/{id}`. Opened when first used."""
+    """Storage of responses, for `previous_response_id` and `GET /v1/responses/{id}`. Opened at the first use."""
 
     kind: Literal["none", "memory", "sqlite", "redis"] = doc(
-        "`sqlite`: shared by the workers of one machine; `redis` (or Valkey): by several machines; `memory`: lost on exit.",
+        "`sqlite`: shared by the workers of one machine; `redis` (or Valkey): by several machines; `memory`: "
+        "lost at exit; `none`: nothing is stored.",
         default="sqlite",
     )
     path: str | None = doc(
-        "`sqlite` only: the file; default: `responses.sqlite3` in the state folder of the user.", default=None
+        "`sqlite` only: the file. Default: `responses.sqlite3` in the user's state folder.", default=None
     )
     url: str | None = doc(
         "`redis` only: `redis://HOST:PORT/DB`, `redis+sentinel://HOST:PORT,HOST:PORT/SERVICE/DB` or "
-        "`redis+cluster://HOST:PORT,HOST:PORT`; `rediss` for TLS; use `${ENV}` if it holds a password.",
+        "`redis+cluster://HOST:PORT,HOST:PORT`; `rediss` for TLS; use `${ENV}` if it contains a password.",
         default=None,
     )
     replicas: int | None = doc(
-        "`redis` only: so many replicas must know a response before it counts as kept; null: all that could take over, where "
-        "Sentinels or a cluster know them, else none.",
+        "`redis` only: the number of replicas that must have a response before it counts as stored; null: all "
+        "that could become master, as reported by Sentinels or the cluster, else none.",
         default=None,
     )
     failover_s: float = doc(
-        "`redis` only, with Sentinels or a cluster: so long a request waits for a new master.", default=45.0
+        "`redis` only, with Sentinels or a cluster: how long a request waits for a new master.", default=45.0
     )
     max_responses: int = doc(
-        "Kept at most. Beyond, those used longest ago go first, of the API key that has the most.", default=10_000
+        "The most stored responses. Beyond it the least recently used ones are deleted, those of the API key "
+        "with the most responses first.",
+        default=10_000,
     )
     max_responses_per_key: int | None = doc(
-        "Kept at most of one API key; null: no bound but that of all.", default=None
+        "The most stored responses of one API key; null: only the limit for all.", default=None
     )
     max_age_s: float = doc(
-        "Kept for so long; a turn of a conversation for so long after the last one that goes on from it.",
+        "How long a response is stored. A turn of a conversation is stored for this time after the last turn "
+        "that continues it.",
         default=86_400.0,
     )
-    conversation_items: int = doc("A conversation (`/v1/conversations`) holds so many items.", default=10_000)
-    conversation_bytes: int = doc("A conversation holds so many bytes.", default=16 * 1024 * 1024)
+    conversation_items: int = doc("The most items of a conversation (`/v1/conversations`).", default=10_000)
+    conversation_bytes: int = doc("The most bytes of a conversation.", default=16 * 1024 * 1024)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackgroundConfig:
-    """Responses with `background: true`, which are made without their clients. They need a store."""
+    """Responses with `background: true`, which continue without their client. They need a store."""
 
-    per_key: int = doc("So many are made at once for one API key, over all workers.", default=16)
-    total: int = doc("So many are made at once in all, over all workers.", default=64)
-    max_s: float = doc("One that takes longer fails.", default=3_600.0)
+    per_key: int = doc("The most running at once for one API key, over all workers.", default=16)
+    total: int = doc("The most running at once in total, over all workers.", default=64)
+    max_s: float = doc("A response that takes longer fails.", default=3_600.0)
     lease_s: float = doc(
-        "One whose process has shown no sign of life for so long has failed: it was killed.", default=30.0
+        "A response fails if its process has shown no activity for this time, because the process was killed.",
+        default=30.0,
     )
     event_bytes: int = doc(
-        "So much of the events of one is kept, for `GET /v1/responses/{id}?stream=true`. Beyond, only the last one follows.",
+        "The most bytes of events that are stored per response, for `GET /v1/responses/{id}?stream=true`. "
+        "Beyond it only the last event is added.",
         default=16 * 1024 * 1024,
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TelemetryConfig:
-    """OpenTelemetry. Needs the extra `otel`. What is not said here the standard `OTEL_*` variables say."""
+    """OpenTelemetry. Needs the extra `otel`. Other settings come from the standard `OTEL_*` variables."""
 
     otel: bool = doc("Send traces and metrics over OTLP/HTTP.", default=False)
     otlp_endpoint: str | None = doc(
         "Base URL of the collector, such as `http://127.0.0.1:4318`; turns `otel` on.", default=None
     )
-    content: bool = doc("What was said, and arguments and results of tools, become attributes of spans.", default=False)
-    flush_s: float = doc("At the end, so long is waited for the collector to take the rest.", default=3.0)
+    content: bool = doc(
+        "Add prompts, answers, and arguments and results of tools to the attributes of spans.", default=False
+    )
+    flush_s: float = doc(
+        "At the end, how long the gateway waits for the collector to accept the remaining data.", default=3.0
+    )
 
     @property
     def on(self) -> bool:
-        """Whether anything is sent."""
+        """True if anything is sent."""
         return self.otel or self.otlp_endpoint is not None
 
 
@@ -86,46 +96,48 @@ class McpServerConfig:
     """A server of the Model Context Protocol whose tools the gateway offers and runs. Needs the extra `mcp`. See
     `docs/how-to/mcp.md`."""
 
-    name: str = doc("What it is called in the log, in errors and at `/admin/tools`.")
+    name: str = doc("Name in the log, in errors and at `/admin/tools`.")
     command: str | tuple[str, ...] = doc(
-        "The program that the gateway runs and talks to over its pipes: a text as for a shell, `npx -y some-server`, or a list.",
+        "The program that the gateway runs and talks to over its pipes: a shell-like text, `npx -y "
+        "some-server`, or a list.",
         default=(),
         repr=False,
     )
     url: str | None = doc(
-        "In place of `command`: the address of a server that speaks streamable HTTP.", default=None, repr=False
+        "Instead of `command`: the URL of a server that speaks streamable HTTP.", default=None, repr=False
     )
     env: Mapping[str, str] = doc(
-        "With `command`: variables that the process gets. `${NAME}` takes a value from the gateway's environment.",
+        "With `command`: environment variables of the process. `${NAME}` takes a value from the gateway's environment.",
         default_factory=dict,
         repr=False,
     )
     inherit: tuple[str, ...] = doc(
-        "With `command`: names of further variables of the gateway's environment that it gets. It always gets those that every program "
-        "needs (`PATH`, `HOME`, `LANG`, ...), and nothing else.",
+        "With `command`: names of further variables that the process gets from the gateway's environment. It "
+        "always gets those that every program needs (`PATH`, `HOME`, `LANG`, ...), and nothing else.",
         default=(),
     )
     headers: Mapping[str, str] = doc("With `url`: headers of every request.", default_factory=dict, repr=False)
     trust_env: bool = doc("Use the proxy variables of the environment.", default=False)
-    allow: tuple[str, ...] = doc("Names of tools that are offered, or patterns such as `read_*`.", default=("*",))
-    deny: tuple[str, ...] = doc("Names or patterns of tools that are not, whatever `allow` says.", default=())
-    prefix: str = doc("Put before the names of its tools, so that they differ from others.", default="")
+    allow: tuple[str, ...] = doc("Names of the tools that are offered, or patterns such as `read_*`.", default=("*",))
+    deny: tuple[str, ...] = doc("Names or patterns of tools that are not offered, even if `allow` matches.", default=())
+    prefix: str = doc("Put before the names of its tools, to tell them apart from others.", default="")
     timeout_s: float = doc(
-        "Time that one call may take; beyond, it is given up and the model is told so.", default=30.0
+        "Time limit of one call. Beyond it the call is cancelled and the model gets an error.", default=30.0
     )
     connect_timeout_s: float = doc(
-        "Time from its start until it has said which tools it has; beyond, it is started anew.", default=60.0
+        "Time limit from the start until it has listed its tools. Beyond it the server is started again.", default=60.0
     )
-    concurrent: int = doc("Calls running at once; others wait.", default=8)
-    max_arguments_bytes: int = doc("The most that arguments may have.", default=2048)
+    concurrent: int = doc("The most calls running at once; others wait.", default=8)
+    max_arguments_bytes: int = doc("The largest size of arguments.", default=2048)
     max_result_chars: int = doc(
-        "The most characters of a result; of a longer one, see `tools.on_oversize`. A page or a file may need more.",
+        "The most characters of a result; `tools.on_oversize` decides about longer ones. Pages and files may "
+        "need more.",
         default=1000,
     )
 
     @property
     def argv(self) -> tuple[str, ...]:
-        """The program and its arguments. Raises `ValueError` for a text with an open quote."""
+        """The program and its arguments. Raises `ValueError` for a text with an unclosed quote."""
         return tuple(shlex.split(self.command)) if isinstance(self.command, str) else self.command
 
 
@@ -135,65 +147,71 @@ class ToolsConfig:
     `docs/how-to/server-side-tools.md`."""
 
     folder: str | None = doc(
-        "Folder with the modules, `*.py`; null: there are none. With it the default chain has `execution`.",
+        "Folder with tool modules, `*.py`; null: none. With it the default chain contains `execution`.",
         default=None,
     )
-    watch_s: float = doc("How often the folder is looked at for changes; 0: never.", default=1.0)
+    watch_s: float = doc("How often the folder is checked for changes; 0: never.", default=1.0)
     timeout_s: float = doc(
-        "Time that one call may take, from the handler's beginning; beyond, its process is killed and the model is told so.",
+        "Time limit of one call, from the begin of its handler. Beyond it the process is killed and the model "
+        "gets an error.",
         default=0.1,
     )
-    load_timeout_s: float = doc("Time that a module's own code may take when it is loaded.", default=5.0)
+    load_timeout_s: float = doc("Time limit for a module's own code when it is loaded.", default=5.0)
     processes: int = doc(
-        "Worker processes at most, and so handlers running at once, for each worker of the gateway. Started when needed.",
+        "The most worker processes, and so the most handlers running at once, for each worker of the gateway. "
+        "Started on demand.",
         default=8,
     )
-    wait_s: float = doc("Time that a call may wait for a free process; beyond, the model is told so.", default=10.0)
-    memory_bytes: int | None = doc("Address space of a process; null: no bound. Linux.", default=1024 * 1024 * 1024)
+    wait_s: float = doc("How long a call may wait for a free process. Beyond it the model gets an error.", default=10.0)
+    memory_bytes: int | None = doc(
+        "Limit of the address space of a process; null: no limit. Linux only.", default=1024 * 1024 * 1024
+    )
     cpu_s: float | None = doc(
-        "Processor time that one call may use, of all its threads; null: `timeout_s` and ten seconds.",
+        "Processor time limit of one call, over all threads; null: `timeout_s` plus ten seconds.",
         default=None,
     )
     env: Mapping[str, str] = doc(
-        "Variables that tools get, besides those that every program needs. Nothing else of the gateway's environment "
-        "reaches them; give secrets of tools as `${NAME}`.",
+        "Environment variables of tools, besides those that every program needs. They get nothing else of the "
+        "gateway's environment; pass secrets as `${NAME}`.",
         default_factory=dict,
         repr=False,
     )
     on_oversize: Literal["cut", "error"] = doc(
-        "A result of more than 1000 characters: cut, or an error for the model.", default="cut"
+        "A result of more than 1000 characters is cut, or becomes an error for the model.", default="cut"
     )
     mcp: tuple[McpServerConfig, ...] = doc(
         "Servers of the Model Context Protocol, whose tools are offered too.", default=()
     )
     mcp_wait_s: float = doc(
-        "At the start of the gateway so long is waited for MCP servers; the tools of one that takes longer are offered once it is there.",
+        "How long the start of the gateway waits for MCP servers. The tools of a slower server are offered "
+        "when it is ready.",
         default=5.0,
     )
     mcp_from_clients: tuple[str, ...] = doc(
-        "URLs of MCP servers that a Responses client may name in its `tools`, for the gateway to list and call them: `https://host/mcp`, or with any rest, "
-        "`https://host/mcp/*`. Needs the extra `mcp`. Empty: none, and such tools are ignored. See `docs/how-to/mcp-from-clients.md`.",
+        "URLs of MCP servers that a Responses client may name in its `tools`; the gateway lists and calls "
+        "their tools. `https://host/mcp`, or with any continuation `https://host/mcp/*`. Needs the extra "
+        "`mcp`. Empty: such tools are ignored. See `docs/how-to/mcp-from-clients.md`.",
         default=(),
     )
 
     @property
     def any(self) -> bool:
-        """Whether there is a source of tools. Then the default chain has `execution`."""
+        """True if a source of tools is configured. Then the default chain contains `execution`."""
         return self.folder is not None or bool(self.mcp) or bool(self.mcp_from_clients)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureConfig:
-    """Recordings of the last exchanges, for bug reports. They hold what was said; secrets are covered. In the file:
-    just the number, or a mapping."""
+    """Recordings of the latest exchanges, for bug reports. They contain conversations; secrets are replaced by stars.
+    In the file: just the number, or a mapping."""
 
-    keep: int = doc("So many exchanges; the oldest go first. 0: none.", default=0)
+    keep: int = doc("The number of exchanges; the oldest are deleted first. 0: none.", default=0)
     folder: str | None = doc(
-        "Where, for all workers; default: a folder of their own, which is removed at the end.", default=None
+        "The folder, for all workers. Default: a temporary folder, which is removed at the end.", default=None
     )
-    exchange_bytes: int = doc("Kept of one exchange; beyond, the rest is left out.", default=4 * 1024 * 1024)
+    exchange_bytes: int = doc("The most bytes recorded of one exchange; the rest is left out.", default=4 * 1024 * 1024)
     secrets: tuple[str, ...] = doc(
-        "Regular expressions, those of RE2, of what is covered besides keys. Needs the extra `redact`.", default=()
+        "Regular expressions (RE2) of further secrets to replace, besides keys. Needs the extra `redact`.", default=()
     )
 
     @property
@@ -204,10 +222,12 @@ class CaptureConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InspectConfig:
-    """The page at `/inspect`, which shows the last exchanges: what the model was sent, what it wrote and what the
-    client got. In the file: just `true`, or a mapping. Without keys only at a loopback address."""
+    """The inspector, a page at `/inspect` that shows the latest exchanges: the prompt, the model's output and the
+    client's response. In the file: just `true`, or a mapping. Without client keys it works only on a loopback
+    address."""
 
     on: bool = doc("Record exchanges and serve the page.", default=False)
     bytes: int = doc(
-        "Kept of exchanges in memory, of all workers together; the oldest go first.", default=64 * 1024 * 1024
+        "The most bytes of exchanges in memory, for all workers together; the oldest are deleted first.",
+        default=64 * 1024 * 1024,
     )

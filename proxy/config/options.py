@@ -1,4 +1,4 @@
-"""How a route treats tools: a section for each concern, which a middleware or a step of the pipeline owns."""
+"""Options of a route, in sections. Each section belongs to one middleware or one step of the pipeline."""
 
 from __future__ import annotations
 
@@ -10,55 +10,64 @@ from toolwire.config.documented import doc
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptConfig:
-    """How tools are written into the prompt."""
+    """How tools are described in the prompt."""
 
     template: str | None = doc(
-        "Template text with `{tools}`, `{policy}`, `{format}`, `{examples}`; default: in the words of the format's family.",
+        "Template text with `{tools}`, `{policy}`, `{format}`, `{examples}`; default: a text that suits the "
+        "model's family.",
         default=None,
     )
-    template_file: str | None = doc("File that holds the template.", default=None)
-    placement: Literal["append", "prepend", "separate", "user"] = doc("Where the segment goes.", default="append")
-    inject_when_none: bool = doc("Show the tools also under `tool_choice: none`.", default=False)
+    template_file: str | None = doc("File with the template.", default=None)
+    placement: Literal["append", "prepend", "separate", "user"] = doc(
+        "The place of the tool description in the conversation.", default="append"
+    )
+    inject_when_none: bool = doc("Describe the tools also with `tool_choice: none`.", default=False)
     examples: str = doc("Text for `{examples}`.", default="")
     beside_template: str | None = doc(
-        "Under `mode: template`, the sentence in the system message where the model may choose; empty for none. Default: a built-in one.",
+        "With `mode: template`, the sentence in the system message if the model may choose; empty for none. "
+        "Default: a built-in one.",
         default=None,
     )
     reminder: bool | str = doc(
-        "A line at the end of what the user says, where a tool can be called and no result was said since: `true` for the built-in one, or "
-        "a text, with `{tools}` (their names) and `{format}` (the form of a call) if wanted; `false` or `off` for none.",
+        "A line at the end of the user's message, if a tool can be called and no result came since: `true` "
+        "for the built-in line, or a text, optionally with `{tools}` (their names) and `{format}` (the form "
+        "of a call); `false` or `off` for none.",
         default=False,
     )
     flatten: Literal["auto", "sentinel", "bracket", "native"] = doc(
-        "How earlier calls and results are written; `auto`, `sentinel`: in the form that the format teaches, whichever that is.",
+        "How earlier calls and results are written; `auto`, `sentinel`: in the route's own format.",
         default="auto",
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallsConfig:
-    """How calls are found in what the model writes, and handed on."""
+    """How calls are found in the model's text, and passed to the client."""
 
     recognise: Literal["any", "whole", "taught"] = doc(
-        "Calls in forms that were not taught, of tools on offer and with arguments that fit. `any`: between another family's markers, "
-        "as the whole answer, or behind prose at its end; `whole`: not behind prose; `taught`: nowhere.",
+        "Accept calls in other formats than the route's, if the tool is on offer and the arguments are valid. "
+        "`any`: between another family's markers, as the whole answer, or after text at its end; `whole`: not "
+        "after text; `taught`: never.",
         default="any",
     )
     trim: Literal["edge", "none"] = doc(
-        "Drop whitespace that touches a call block, but for a line end or a blank between two texts.", default="edge"
+        "Drop whitespace next to a call block, except one line end or blank between two texts.", default="edge"
     )
-    unclosed: Literal["repair", "text", "error"] = doc("A whole call whose closing tag is missing.", default="repair")
+    unclosed: Literal["repair", "text", "error"] = doc(
+        "A complete call whose closing tag is missing.", default="repair"
+    )
     repair: Literal["safe", "off"] = doc("Safe repair of malformed JSON.", default="safe")
     coerce: Literal["safe", "off"] = doc(
-        "`safe`: an argument of the wrong type that can only mean one thing is mended, unless its tool is strict.",
+        "`safe`: an argument of the wrong type is converted if only one conversion makes sense, unless the "
+        "tool is strict.",
         default="safe",
     )
     sentinel_arguments: Literal["any", "string"] = doc(
         "`string`: an object as `arguments` is malformed.", default="any"
     )
     argument_streaming: Literal["buffered", "incremental"] = doc(
-        "`incremental`: the arguments of a call are streamed while the model writes them, unless its tool is strict; a call that "
-        "turns out malformed ends the answer.",
+        "`incremental`: arguments are streamed while the model writes them, unless the tool is strict; a call "
+        "that turns out to be malformed ends the answer.",
         default="buffered",
     )
     dedupe_calls: bool = doc("Drop a call that repeats an earlier one of the same answer.", default=False)
@@ -68,135 +77,142 @@ class CallsConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BadAnswersConfig:
-    """What becomes of an answer that is not what was demanded."""
+    """How the gateway reacts to answers that do not meet the request."""
 
-    strict_failure: Literal["error", "assistant_message"] = doc("What a strict failure becomes.", default="error")
+    strict_failure: Literal["error", "assistant_message"] = doc("The effect of a strict failure.", default="error")
     choice_miss: Literal["pass", "reask", "error"] = doc(
-        "A required call was not made. `reask`: ask once more, or as often as `reask` says, then pass.", default="pass"
+        "The model did not make a required call. `reask`: retry once, or as often as `reask` says, then "
+        "return the answer.",
+        default="pass",
     )
     format_miss: Literal["pass", "error"] = doc(
-        "The final text does not have the form of `response_format` or `text.format`.", default="pass"
+        "The final text does not match `response_format` or `text.format`.", default="pass"
     )
     reask: Literal[0, 1, 2, 3] | None = doc(
-        "So often the model is asked again after a near miss (it tried to call, and nothing was sent yet), a strict failure, or without a "
-        "required call. Where one of the latter two can happen, answers are held back until they are judged; for near misses nothing is. "
-        "0: never. Default: once after a near miss, never after the others.",
+        "How often the model is asked again after a near miss (an attempted call that cannot be parsed, "
+        "before anything was sent), a strict failure, or a missing required call. If one of the latter two "
+        "can happen, answers are held back until they are checked; near misses need no holding back. 0: "
+        "never. Default: once after a near miss, else never.",
         default=None,
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodingConfig:
-    """Constrained decoding: what the server may write at all."""
+    """Constrained decoding: restricts what the server can generate."""
 
     constrain: Literal["auto", "off", "required"] = doc(
         "Constrained decoding for required and named choices.", default="auto"
     )
     constrain_auto: Literal["on", "off"] | None = doc(
-        "Constrained decoding under `tool_choice: auto`: text stays free, a call that has begun is valid. Default: on where it was run "
-        "against the real engine (`constrain` of the backend `gbnf`, `guided`, `ebnf` or a structural tag), unless the route's `constrain` is "
-        "`off`; else off.",
+        "Constrained decoding with `tool_choice: auto`: text stays free, but a call that has begun is valid. "
+        "Default: on if it was tested with the real engine (`constrain` of the backend `gbnf`, `guided`, "
+        "`ebnf` or a structural tag) and the route's `constrain` is not `off`; else off.",
         default=None,
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReasoningConfig:
-    """Thinking text in the model's answer."""
+    """Reasoning text in the model's answer."""
 
     tags: tuple[str, str] | None = doc(
         "Opening and closing tag; null turns detection off.", default=("<think>", "</think>")
     )
     preopened: bool | None = doc(
-        "The template opens the block: the answer starts inside it. Default: answers show it, and the route learns it.",
+        "The chat template opens the reasoning block, so the answer starts inside it. Default: detected from "
+        "answers, for each route.",
         default=None,
     )
     scan_calls: bool = doc("Calls inside reasoning count.", default=False)
     field: Literal["reasoning_content", "reasoning", "both", "inline", "drop"] = doc(
-        "Where Chat puts it.", default="reasoning_content"
+        "The field for reasoning in Chat responses.", default="reasoning_content"
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolLoopConfig:
-    """Server-side tools: how often the model is asked again with their results, and what the client sees of them. At a
-    limit the answer ends with what it has said."""
+    """Server-side tools: how often the model is called again with their results, and what the client sees of them. At a
+    limit the answer ends with the text so far."""
 
-    max_iterations: int = doc("Answers of the model for one request, the first one included.", default=8)
+    max_iterations: int = doc("Answers of the model for one request, including the first.", default=8)
     max_calls: int = doc("Calls that are run for one request.", default=20)
-    max_seconds: float = doc("After this time no call is started and the model is not asked again.", default=120.0)
+    max_seconds: float = doc("After this time no call is started and the model is not called again.", default=120.0)
     tool_conflict: Literal["error", "client_wins", "server_wins"] = doc(
-        "A client's tool has the name of a server-side tool: 400, or whose tool is offered.", default="error"
+        "A client's tool has the name of a server-side tool: return 400, or offer one of the two.", default="error"
     )
     expose_server_tools: bool = doc(
-        "Responses: the calls and results of server-side tools are items of the answer.", default=False
+        "Responses: include calls and results of server-side tools as items of the answer.", default=False
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopDetectConfig:
-    """A model that makes the same call in turn after turn."""
+    """Detects a model that repeats the same call turn after turn."""
 
     repeats: int = doc(
-        "So many assistant turns in a row with one and the same call (name and arguments) are a loop; 0: never.",
+        "The number of consecutive assistant turns with the same call (name and arguments) that count as a "
+        "loop; 0: never.",
         default=0,
     )
     policy: Literal["notice", "fail"] = doc(
-        "`notice`: the model is told; `fail`: 400 `tool_loop_detected`.", default="notice"
+        "`notice`: add a note for the model; `fail`: 400 `tool_loop_detected`.", default="notice"
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestsConfig:
-    """What a client may ask for, and what of it goes on to the server."""
+    """What a client may request, and which parts are sent to the server."""
 
     unknown_model: Literal["serve", "error"] = doc(
-        "A client asks for a model that the server does not list. `serve`: if it serves a single one, that one answers; `error`: 404 "
-        "`model_not_found` with the names. Not where `upstream_model` says what is asked for.",
+        "A client requests a model that the server does not list. `serve`: if the server has only one model, "
+        "that one answers; `error`: 404 `model_not_found` with the names. Ignored if `upstream_model` sets "
+        "the name.",
         default="serve",
     )
     tool_names: Literal["standard", "relaxed"] = doc("`relaxed` also allows `.`, `/` and `:`.", default="standard")
     validation: Literal["default", "strict"] = doc(
-        "`strict` refuses what is otherwise mended: tools without `parameters`, strict tools called in parallel, "
-        "results that stand apart from their call.",
+        "`strict` refuses what is otherwise corrected: tools without `parameters`, strict tools called in "
+        "parallel, results that do not follow their call.",
         default="default",
     )
-    unsupported: Literal["error", "ignore"] = doc("Known fields that the route cannot honour.", default="error")
+    unsupported: Literal["error", "ignore"] = doc("Known fields that the route cannot support.", default="error")
     forward_unknown: Literal["drop", "list", "all"] = doc(
-        "Unknown fields: none, those of the backend's list, all.", default="list"
+        "Forward unknown fields: none, those in the backend's list, or all.", default="list"
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponsesConfig:
-    """How the Responses API is written."""
+    """The format of Responses API responses."""
 
     ids: Literal["random", "sequential"] = doc(
         "`sequential`: calls are `fc_001`, `fc_002`, ... with `call_id` equal to `id`.", default="random"
     )
-    error_event: bool = doc("A failed stream has an `error` event before `response.failed`.", default=True)
-    done_marker: bool = doc("`data: [DONE]` ends a stream.", default=False)
+    error_event: bool = doc("A failed stream contains an `error` event before `response.failed`.", default=True)
+    done_marker: bool = doc("A stream ends with `data: [DONE]`.", default=False)
     keepalive: Literal["comment", "event"] = doc(
-        "`event`: a silent stream also repeats `response.in_progress`, for clients that count events.",
+        "`event`: a silent stream also repeats `response.in_progress`, for clients that wait for events.",
         default="comment",
     )
-    event_s: float = doc("After this silence `keepalive: event` repeats the event.", default=60.0)
+    event_s: float = doc("The silence after which `keepalive: event` repeats the event.", default=60.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryConfig:
-    """Asking again after a model server failed and before anything of an answer was sent."""
+    """Retries after a model server failed and before any part of an answer was sent."""
 
     attempts: int = doc(
-        "Tries among the servers of a route, the first one included; 1: none is repeated. Each `fallback` is one more.",
+        "Attempts among the servers of a route, including the first; 1: no retry. Each `fallback` adds one.",
         default=2,
     )
     backoff_s: float = doc(
-        "Before the same server is asked again: a random pause up to this, twice as much each time.", default=0.25
+        "The pause before a retry at the same server: random, up to this, doubled each time.", default=0.25
     )
-    backoff_max_s: float = doc("Longest such pause.", default=8.0)
+    backoff_max_s: float = doc("The longest such pause.", default=8.0)
     retry_after_max_s: float = doc(
-        "Longest `Retry-After` that is waited for; beyond: the client gets the error, with its `Retry-After`.",
+        "The longest `Retry-After` that the gateway waits for; beyond: the client gets the error, with its "
+        "`Retry-After`.",
         default=5.0,
     )
 
@@ -208,36 +224,38 @@ class UsageConfig:
     source: Literal["auto", "backend", "estimate"] = doc("Where token counts come from.", default="auto")
     encoding: str = doc("tiktoken encoding for estimates.", default="o200k_base")
     count: Literal["auto", "backend_tokenize", "estimate"] = doc(
-        "Who counts a prompt. `auto`: the server, where a client asks for a count and it can; `backend_tokenize`: also where it has "
-        "given no usage; `estimate`: the gateway.",
+        "Who counts the tokens of a prompt. `auto`: the server, if a client requests a count and the server "
+        "can; `backend_tokenize`: also if the server reported no usage; `estimate`: the gateway.",
         default="auto",
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteOptions:
-    """How a route treats tools. `defaults:` sets them for all routes, a route overrides single keys."""
+    """How a route handles tools. `defaults:` sets these options for all routes; a route overrides single keys."""
 
     mode: Literal["prompt", "template", "text", "native", "hybrid", "auto"] = doc(
-        "`prompt`: inject and parse; `template`: the backend gets the tools, so that the model's own chat template writes them, and the gateway "
-        "reads the calls in the text; `text`: `template` where a small request of the gateway's own has shown that it works and the model's family "
-        "is known, else `prompt` (what `serve --backend URL` does); `native`: the backend does tools; `hybrid`: it is asked to, and where it "
-        "refuses or nearly calls, the same request goes on as under `prompt`; `auto`: `template` where that was shown to work, else as `hybrid`, "
-        "and each model is tried with a small request of the gateway's own before.",
+        "`prompt`: the gateway describes the tools in the prompt and parses the calls; `template`: the server "
+        "gets the tools, its chat template writes them into the prompt, and the gateway parses the calls; "
+        "`text`: `template` if a small test request has shown that it works and the model's family is known, "
+        "else `prompt` (the default of `serve --backend URL`); `native`: the server handles tools; `hybrid`: "
+        "the server is asked to, and if it refuses or nearly calls, the same request continues as with "
+        "`prompt`; `auto`: `template` if a test request has shown that it works, else `hybrid`, after a test "
+        "request for each model.",
         default="prompt",
     )
     format: str = doc(
-        "Name of the tool-call format; `auto`: that of the model's family, by the model's name, else `hermes`.",
+        "Name of the tool-call format; `auto`: that of the model's family, from the model's name, else `hermes`.",
         default="auto",
     )
-    prompt: PromptConfig = doc("The prompt segment.", default_factory=PromptConfig)
+    prompt: PromptConfig = doc("The tool description in the prompt.", default_factory=PromptConfig)
     calls: CallsConfig = doc("Calls in the answer.", default_factory=CallsConfig)
-    bad_answers: BadAnswersConfig = doc("Answers that are not what was demanded.", default_factory=BadAnswersConfig)
+    bad_answers: BadAnswersConfig = doc("Answers that do not meet the request.", default_factory=BadAnswersConfig)
     decoding: DecodingConfig = doc("Constrained decoding.", default_factory=DecodingConfig)
-    reasoning: ReasoningConfig = doc("Thinking text.", default_factory=ReasoningConfig)
-    tool_loop: ToolLoopConfig = doc("Bounds on server-side tools.", default_factory=ToolLoopConfig)
-    loop_detect: LoopDetectConfig = doc("Clients whose model goes round in circles.", default_factory=LoopDetectConfig)
-    requests: RequestsConfig = doc("What clients may ask for.", default_factory=RequestsConfig)
+    reasoning: ReasoningConfig = doc("Reasoning text.", default_factory=ReasoningConfig)
+    tool_loop: ToolLoopConfig = doc("Limits of server-side tools.", default_factory=ToolLoopConfig)
+    loop_detect: LoopDetectConfig = doc("Detection of repeated calls.", default_factory=LoopDetectConfig)
+    requests: RequestsConfig = doc("What clients may request.", default_factory=RequestsConfig)
     responses: ResponsesConfig = doc("The Responses API.", default_factory=ResponsesConfig)
-    retry: RetryConfig = doc("When a model server fails.", default_factory=RetryConfig)
+    retry: RetryConfig = doc("Retries after failures of a model server.", default_factory=RetryConfig)
     usage: UsageConfig = doc("Token counts.", default_factory=UsageConfig)

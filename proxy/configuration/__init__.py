@@ -1,2 +1,1 @@
-"""Where a configuration comes from, and whether it can be used: files, the environment, flags, and every mistake in
-them at once."""
+"""Loads the configuration from files, the environment and flags, and reports all its mistakes at once."""

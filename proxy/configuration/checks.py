@@ -1,6 +1,6 @@
-"""What the types of the configuration cannot say: bounds, names that exist, templates, keys, who can reach the port.
+"""Checks of the configuration that its types cannot express: bounds, names, templates, keys, access to the port.
 
-Needs nothing but the configuration, and looks at the files that it names. Names of plug-ins, and what they say:
+They need only the configuration and the files that it names. Names of plug-ins, and the plug-ins' own checks, are in
 `toolwire.startup`.
 
 Sources: R5.4 (templates), R17.2 (messages), R17.8 (keys).
@@ -42,10 +42,10 @@ BOUNDS: Final[Mapping[str, tuple[int, int]]] = {
     "background.total": (1, 65535),
     "background.lease_s": (1, 2**63 - 1),
 }
-"""Least and greatest value. Every other number of the configuration is at least 0."""
+"""Least and greatest value. All other numbers of the configuration must be at least 0."""
 
 CODEX: Final = "codex_app_server"
-"""A kind of backends whose servers are no addresses of HTTP."""
+"""A kind of backend whose servers do not have an HTTP address."""
 
 
 PATH: Final = re.compile(r"(?:/[\w.-]+)+")
@@ -55,14 +55,15 @@ HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 def check_values(config: GatewayConfig) -> None:
-    """Raise `ConfigError` with every mistake that can be seen without importing a plug-in."""
+    """Raises `ConfigError` with every mistake that can be found without importing a plug-in."""
     problems = list(value_mistakes(config, Mistakes()))
     if problems:
         raise ConfigError(*problems)
 
 
 def effective_routes(config: GatewayConfig) -> tuple[RouteConfig, ...]:
-    """The routes; without any, one that takes every model to the only backend (or the one called `default`)."""
+    """Returns the routes; without any, one route from every model to the only backend (or to the one called
+    `default`)."""
     if config.routes:
         return config.routes
     name = next(iter(config.backends)) if len(config.backends) == 1 else "default"
@@ -70,7 +71,7 @@ def effective_routes(config: GatewayConfig) -> tuple[RouteConfig, ...]:
 
 
 def has_limits(config: GatewayConfig, keys: Iterable[ApiKey]) -> bool:
-    """Whether any use is limited."""
+    """Returns True if any rate limit is set."""
     limits = [config.rate_limits.per_key, *(key.limit for key in keys)]
     limits += [limit for route in config.routes for limit in (route.rate_limit, route.rate_limit_per_key)]
     return bool(config.rate_limits.in_flight) or any(
@@ -79,7 +80,7 @@ def has_limits(config: GatewayConfig, keys: Iterable[ApiKey]) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address. Names other than `localhost` count as public."""
+    """Returns True if only this machine can reach the address. Names other than `localhost` count as public."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -87,7 +88,7 @@ def is_loopback(host: str) -> bool:
 
 
 def value_mistakes(config: GatewayConfig, known: Mistakes) -> Iterator[str]:
-    """What is wrong, but for what follows from mistakes that are known."""
+    """Yields the mistakes in the values, except those that follow from mistakes already known."""
     yield from _numbers(config, "")
     yield from _backends(config, known)
     yield from _routes(config, known)
@@ -116,7 +117,7 @@ def value_mistakes(config: GatewayConfig, known: Mistakes) -> Iterator[str]:
 
 
 def _numbers(node: Any, path: str) -> Iterator[str]:
-    """Numbers out of bounds. What is not a dataclass, such as the options of plug-ins, has its own rules."""
+    """Yields numbers out of bounds. Looks only into dataclasses, because options of plug-ins have their own rules."""
     if dataclasses.is_dataclass(node):
         for f in dataclasses.fields(node):
             yield from _numbers(getattr(node, f.name), join(path, f.name))
@@ -153,17 +154,17 @@ def _backends(config: GatewayConfig, known: Mistakes) -> Iterator[str]:
                 yield f"{path}: required for the kind {backend.kind!r}"
             continue
         if not _is_address(backend.url, ("http", "https")):
-            # Not quoted: the address may hold a password.
+            # Not quoted, because the address may contain a password.
             yield f"{path}: expected an address such as 'http://127.0.0.1:8000/v1'"
 
 
 def _headers(backend: BackendConfig, path: str) -> Iterator[str]:
-    """What cannot be sent as header fields."""
+    """Yields a mistake for each header that cannot be sent."""
     fields = {f"{path}.headers": backend.headers}
     if backend.api_key is not None:
         fields[f"{path}.api_key"] = {"Authorization": backend.api_key}
-    for where, given in fields.items():
-        for name, value in given.items():
+    for where, headers in fields.items():
+        for name, value in headers.items():
             try:
                 check_header(name, value)
             except ValueError as error:
@@ -175,7 +176,7 @@ def _chat_template(backend: BackendConfig, path: str) -> Iterator[str]:
         return
     wire = usual_server(backend.kind)
     if not wire.takes_template:
-        yield f"{path}: a server of the kind {backend.kind!r} has one of its own"
+        yield f"{path}: a server of the kind {backend.kind!r} uses its own template"
         return
     try:
         wire.configured(backend)
@@ -184,12 +185,12 @@ def _chat_template(backend: BackendConfig, path: str) -> Iterator[str]:
 
 
 def _codex(backend: BackendConfig, path: str) -> Iterator[str]:
-    """Of an app-server: a process with its environment, or an address with its key."""
+    """Yields the mistakes of an app-server's options: a process with its environment, or an address with its key."""
     if backend.command and backend.url is not None:
         yield f"{path}.command: give either `command` or `url`"
     elif backend.command:
         if backend.api_key is not None or backend.headers:
-            yield f"{path}: `api_key` and `headers` go to a `url`; what the process needs goes into `codex.env`"
+            yield f"{path}: `api_key` and `headers` go to a `url`; variables for the process belong in `codex.env`"
         if not backend.command[0]:
             yield f"{path}.command: expected a program and its arguments, such as [codex, app-server]"
     elif backend.url is None:
@@ -232,20 +233,20 @@ def _routes(config: GatewayConfig, known: Mistakes) -> Iterator[str]:
 
 
 def _native_text(config: GatewayConfig) -> Iterator[str]:
-    """Tools that are left to a server whose protocol has no place for them, and would be lost."""
+    """Yields a mistake if a route leaves tools to a server whose protocol cannot carry them."""
     for index, route in enumerate(effective_routes(config) if config.backends else ()):
         path = f"routes[{index}].options" if config.routes else "defaults"
         for name in (route.backend, *(entry.backend for entry in (*route.backends, *route.fallback))):
             backend = config.backends.get(name)
             mode = route.options.mode
             if mode == "template" and backend is not None and backend.kind == "codex_app_server":
-                yield f"{path}.mode: 'template' is not for the kind 'codex_app_server', which reads calls itself; expected 'prompt' or 'native'"
+                yield f"{path}.mode: 'template' is not for the kind 'codex_app_server', which parses calls itself; expected 'prompt' or 'native'"
                 break
             if mode not in ("native", "template") or backend is None or backend.kind not in SERVER_PROTOCOLS:
                 continue
             if not usual_server(backend.kind).takes_tools:
                 yield (
-                    f"{path}.mode: {mode!r} gives tools to the server, and the kind {backend.kind!r} has no place for them;"
+                    f"{path}.mode: {mode!r} sends tools to the server, but the kind {backend.kind!r} cannot carry them;"
                     " expected 'prompt'"
                 )
                 break
@@ -327,12 +328,12 @@ def _access(config: GatewayConfig, known: Mistakes) -> Iterator[str]:
     open_to_all = not unread and not any(key.key for key in keys)
     if open_to_all and config.inspect.on and not is_loopback(config.server.host):
         yield (
-            f"inspect.on: {config.server.host!r} can be reached by others, who could read what was said; "
+            f"inspect.on: {config.server.host!r} can be reached by others, who could read the conversations; "
             "set `auth.keys`, or listen on 127.0.0.1"
         )
     if open_to_all and not config.server.insecure_public and not is_loopback(config.server.host):
         yield (
-            f"server.host: {config.server.host!r} can be reached by others and no key is set; "
+            f"server.host: {config.server.host!r} can be reached by others, but no key is set; "
             "set `auth.keys`, or allow it with `server.insecure_public: true` (--insecure-public)"
         )
 
@@ -349,7 +350,7 @@ def _origins(cors: CorsConfig) -> Iterator[str]:
 
 
 def _places(config: GatewayConfig) -> Iterator[str]:
-    """Files and folders that are not what they must be."""
+    """Yields the mistakes about files and folders that the configuration names."""
     if config.tools.folder is not None and not Path(config.tools.folder).is_dir():
         yield f"tools.folder: there is no folder {config.tools.folder!r}"
     if config.tools.folder is not None and not has_groups():
@@ -368,12 +369,12 @@ def _places(config: GatewayConfig) -> Iterator[str]:
 
 
 def _folder(folder: Path, path: str) -> Iterator[str]:
-    """What is wrong with a folder that is made when it is needed."""
+    """Yields a mistake if a folder, which is created on demand, cannot be created or written to."""
     there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
     if not there.is_dir():
-        yield f"{path}: {there} is no folder"
+        yield f"{path}: {there} is not a folder"
     elif not os.access(there, os.W_OK | os.X_OK):
-        yield f"{path}: {there} cannot be written to"
+        yield f"{path}: {there} is not writable"
 
 
 def _script(file: str, path: str) -> Iterator[str]:

@@ -1,8 +1,8 @@
-"""The JSON Schema of the configuration file, made from the dataclasses of `toolwire.config`: for editors, and for the
+"""The JSON Schema of the configuration file, generated from the dataclasses of `toolwire.config`, for editors and the
 docs.
 
-It is shipped as `proxy/configuration/config.schema.json`; a test compares. It checks form only: names of plug-ins,
-ranges that depend on other keys and files are the business of `toolwire check`.
+It is shipped as `proxy/configuration/config.schema.json`; a test compares the two. It describes the form only:
+`toolwire check` also checks names of plug-ins, ranges that depend on other keys, and files.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from toolwire.configuration.settings import SHORTHAND
 from toolwire.support.conversion import hints_of, is_mapping, is_sequence, join, options_of, to_mapping, without_none
 
 EXPANSION: Final = {"type": "string", "pattern": r"\$\{"}
-"""A text with `${NAME}` may stand for any scalar."""
+"""A text with `${NAME}` may replace any scalar."""
 
 
 def schema() -> dict[str, Any]:
-    """The schema, Draft 2020-12."""
+    """Returns the schema, in Draft 2020-12."""
     sections: dict[str, Any] = {"expansion": EXPANSION}
     root = _section(GatewayConfig, sections, "")
     return {
@@ -33,13 +33,13 @@ def schema() -> dict[str, Any]:
 
 
 def default_of(f: dataclasses.Field[Any]) -> Any:
-    """The default of a field as it would stand in the file; `MISSING` if it is required."""
+    """Returns the default of a field as it is written in the file; `MISSING` if the field is required."""
     value = f.default if f.default_factory is dataclasses.MISSING else f.default_factory()
     return value if value is dataclasses.MISSING else to_mapping(value)
 
 
 def fields_of(kind: type) -> Iterator[tuple[dataclasses.Field[Any], Any]]:
-    """The fields of a section with their resolved types."""
+    """Yields the fields of a section with their resolved types."""
     hints = hints_of(kind)
     for f in dataclasses.fields(kind):
         yield f, hints[f.name]

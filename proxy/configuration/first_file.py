@@ -1,8 +1,7 @@
-"""The first configuration file of a user: a commented example, and beside it the JSON Schema that editors complete and
-check it by.
+"""Writes the first configuration file of a user: a commented example, and its JSON Schema for editors.
 
-The schema stands beside the file, not at an address or in the installed package: it is found without a network, in
-every checkout and container, and is of the version that wrote the file.
+The schema is written beside the file, so that editors find it without a network, in every checkout and container, and
+in the version that wrote the file.
 """
 
 from __future__ import annotations
@@ -15,26 +14,26 @@ from typing import Final
 
 SCHEMA_FILE: Final = "toolwire.schema.json"
 EDITOR_LINE: Final = f"# yaml-language-server: $schema=./{SCHEMA_FILE}\n"
-"""Read by the YAML language server, which most editors use (its README, "Using inlined schema"): a path counts from the
-file's folder."""
+"""Read by the YAML language server, which most editors use (its README, "Using inlined schema"). The path is relative
+to the file's folder."""
 
 
 def schema_text() -> str:
-    """The JSON Schema of the configuration file."""
+    """Returns the JSON Schema of the configuration file."""
     return shipped("config.schema.json")
 
 
 def shipped(name: str) -> str:
-    """A file that comes with this package."""
+    """Returns the content of a file that is shipped with this package."""
     return resources.files("toolwire.configuration").joinpath(name).read_text("utf-8")
 
 
 def write_first_file(path: Path) -> Path:
-    """Write both; the place of the schema. Raises `OSError`, and `FileExistsError` for a configuration that is there,
-    or a file in the schema's place that is none."""
+    """Writes both files and returns the path of the schema. Raises `OSError`, and `FileExistsError` if the
+    configuration exists or another file is at the schema's path."""
     schema = path.with_name(SCHEMA_FILE)
     if schema.exists() and not _is_schema(schema):
-        raise FileExistsError(EEXIST, "is there, and is not the schema of a toolwire configuration", str(schema))
+        raise FileExistsError(EEXIST, "exists and is not the schema of a toolwire configuration", str(schema))
     with path.open("x", encoding="utf-8") as target:
         target.write(EDITOR_LINE + shipped("example.yaml"))
     schema.write_text(schema_text(), "utf-8")
@@ -42,9 +41,9 @@ def write_first_file(path: Path) -> Path:
 
 
 def _is_schema(path: Path) -> bool:
-    """Whether a file is the schema, of whatever version."""
+    """Returns True if a file is a schema of any version."""
     try:
-        found = json.loads(path.read_text("utf-8"))
+        content = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError):
         return False
-    return isinstance(found, dict) and found.get("title") == json.loads(schema_text())["title"]
+    return isinstance(content, dict) and content.get("title") == json.loads(schema_text())["title"]

@@ -1,4 +1,4 @@
-"""What is wrong with the MCP servers of a configuration. None is asked: whether one answers is seen at run time."""
+"""Checks of the MCP servers of a configuration. Contacts no server: connection errors are reported at run time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from toolwire.support.locations import Permitted
 
 INSTALL: Final = "pip install 'toolwire[mcp]'"
 SDK: Final = 2
-"""The SDK's version whose interface is used."""
+"""The major version of the SDK that the gateway uses."""
 MAX_RESULT_CHARS: Final = 4_000_000
 MAX_CONCURRENT: Final = 1000
 
@@ -23,18 +23,18 @@ _HEADER: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 def missing() -> str | None:
-    """Why no MCP server can be spoken with here, and what to do about it; None if one can."""
+    """Returns why MCP servers cannot be used here, with the remedy; None if they can."""
     try:
-        found = version("mcp")
+        installed = version("mcp")
     except PackageNotFoundError:
         return f"the MCP SDK is not installed; install it with: {INSTALL}"
-    if found.partition(".")[0] != str(SDK):
-        return f"the MCP SDK {found} is installed, version {SDK} is needed: {INSTALL}"
+    if installed.partition(".")[0] != str(SDK):
+        return f"the MCP SDK {installed} is installed, version {SDK} is needed: {INSTALL}"
     return None
 
 
 def mcp_mistakes(tools: ToolsConfig) -> Iterator[str]:
-    """A line for each mistake, beginning with the key path."""
+    """Yields a line for each mistake, beginning with the key path."""
     if (tools.mcp or tools.mcp_from_clients) and (why := missing()) is not None:
         yield f"tools.mcp{'' if tools.mcp else '_from_clients'}: {why}"
     for index, pattern in enumerate(tools.mcp_from_clients):
@@ -63,7 +63,7 @@ def mcp_mistakes(tools: ToolsConfig) -> Iterator[str]:
 
 
 def _way(server: McpServerConfig, path: str) -> Iterator[str]:
-    """How it is reached. Values are never quoted: any of them may hold a key."""
+    """Yields the mistakes in how the server is reached. Values are never quoted, because any of them may be a key."""
     if server.command and server.url is not None:
         yield f"{path}: give either `command` or `url`"
         return
@@ -81,12 +81,12 @@ def _way(server: McpServerConfig, path: str) -> Iterator[str]:
         if any("\0" in text for text in (*argv, *server.env, *server.env.values())):
             yield f"{path}: a null character cannot be given to a program"
         if server.headers:
-            yield f"{path}.headers: go to a `url`; what a program needs goes into `env`"
+            yield f"{path}.headers: only for a `url`; variables for a program belong in `env`"
         return
     if not _is_address(server.url):
         yield f"{path}.url: expected an address such as 'https://mcp.example.org/mcp'"
     if server.env or server.inherit:
-        yield f"{path}.{'env' if server.env else 'inherit'}: goes to a `command`; what a server at a `url` needs goes into `headers`"
+        yield f"{path}.{'env' if server.env else 'inherit'}: only for a `command`; values for a server at a `url` belong in `headers`"
     for name, value in server.headers.items():
         if not _HEADER.fullmatch(name) or not value.isprintable() or not value.isascii():
             yield f"{path}.headers: {name!r} cannot be sent as a header"

@@ -1,7 +1,8 @@
-"""What of a server's configuration is a secret: neither the log nor a model gets to see it, whoever says it.
+"""The secrets in a server's configuration, which are hidden in the log and from models.
 
-All headers are; of the environment what its name says to be one, since a folder or a language there is what results are
-about."""
+All header values are secrets. Environment variables are secrets if their name suggests it: others, such as a folder or
+a language, are often part of results.
+"""
 
 from __future__ import annotations
 
@@ -13,22 +14,22 @@ from urllib.parse import urlsplit
 from toolwire.config import McpServerConfig
 
 MIN_CHARS: Final = 6
-"""Shorter ones would be found in every other word."""
+"""Shorter texts are not hidden, because they would match inside of ordinary words."""
 
 _SAYS: Final = re.compile(r"key|token|secret|passw|credential|auth|cookie|session", re.IGNORECASE)
 
 
 def secrets_of(config: McpServerConfig) -> tuple[str, ...]:
-    """The texts to hide, longer ones first."""
-    found = {text for text in _texts(config) if len(text) >= MIN_CHARS}
-    return tuple(sorted(found, key=len, reverse=True))
+    """Returns the texts to hide, longest first."""
+    texts = {text for text in _texts(config) if len(text) >= MIN_CHARS}
+    return tuple(sorted(texts, key=len, reverse=True))
 
 
 def _texts(config: McpServerConfig) -> Iterator[str]:
     for value in config.headers.values():
-        bare = value.strip()  # who says why a value with blanks around it is bad may write those in another way
+        bare = value.strip()  # an error message may quote the value without its surrounding blanks
         yield bare
-        yield bare.rpartition(" ")[2]  # behind `Bearer`
+        yield bare.rpartition(" ")[2]  # without `Bearer`
     yield from (value for name, value in config.env.items() if _SAYS.search(name))
     if config.url is not None:
         url = urlsplit(config.url)

@@ -1,4 +1,4 @@
-"""All mistakes of a configuration, found in several steps."""
+"""Collects all mistakes of a configuration, over several steps of loading."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from toolwire.support.conversion import ConfigError
 
 
 class Mistakes:
-    """What is wrong. Each step goes on with stand-ins for what the steps before could not use. `lines` is what people
-    get to see; each begins with a key path. `warnings` is all that is no mistake and should be known."""
+    """The mistakes of a configuration. Each step continues with default values in place of invalid ones. `lines` are
+    messages for people, each beginning with a key path. `warnings` are messages about things that are not mistakes."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -18,29 +18,29 @@ class Mistakes:
         self._places: set[str] = set()
 
     def add(self, lines: Iterable[str]) -> None:
-        """Add what one step has found, but for what it says of stand-ins."""
+        """Adds the mistakes that a step has found, except those about values already known to be invalid."""
         new = [line for line in lines if not any(_within(_place(line), known) for known in self._places)]
         self.lines += new
         self._places |= set(map(_place, new))
 
     @contextmanager
     def noted(self) -> Iterator[None]:
-        """Take what is raised inside, and go on behind it."""
+        """Records a `ConfigError` raised in the block, and continues after the block."""
         try:
             yield
         except ConfigError as error:
             self.add(error.problems)
 
     def at(self, path: str) -> bool:
-        """Whether the value at this path is a stand-in."""
+        """Returns True if the value at this path is invalid."""
         return path in self._places
 
     def below(self, *paths: str) -> bool:
-        """Whether anything at or below one of these paths is a stand-in."""
+        """Returns True if a value at or below one of these paths is invalid."""
         return any(_within(place, path) for place in self._places for path in paths)
 
     def check(self) -> None:
-        """Raise `ConfigError` if there are any."""
+        """Raises `ConfigError` if there are mistakes."""
         if self.lines:
             raise ConfigError(*self.lines)
 

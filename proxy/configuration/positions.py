@@ -1,4 +1,4 @@
-"""Where in a file the key stands that a mistake is about."""
+"""Finds the line of the configuration file that a mistake is about."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from toolwire.support.plainyaml import PlainLoader
 
 
 def with_lines(mistakes: Iterable[str], text: str) -> list[str]:
-    """Each mistake with the line of the file `text` that it is about. Without, if the file does not have the key: then
-    it came from elsewhere, or is missing."""
+    """Returns the mistakes with their line numbers in the file `text`. A mistake stays unchanged if the file does not
+    contain its key, because the value is missing or came from elsewhere."""
     lines = _lines_of(text)
 
     def placed(mistake: str) -> str:
@@ -25,7 +25,7 @@ def with_lines(mistakes: Iterable[str], text: str) -> list[str]:
 
 
 def _lines_of(text: str) -> dict[str, int]:
-    """The line of each key path of a file; none if it is no YAML."""
+    """Returns the line of each key path of a file; empty if the file is not YAML."""
     try:
         root = yaml.compose(text, PlainLoader)
         return {} if root is None else dict(_walk(root, "", ()))

@@ -1,15 +1,15 @@
-"""Loads `GatewayConfig`: defaults, then the file, then the environment, then flags; each overrides the one before.
+"""Loads `GatewayConfig`: defaults, then the file, then the environment, then flags; later ones override earlier ones.
 
-Rules of this module:
+Rules:
 
-1. `load` reads the configuration file and the files that it names, and nothing else. Nothing is imported: names of
-   formats, backends and middlewares are looked up by `toolwire.startup.names.check_names`, which needs the registries.
-2. `${NAME}` and `${NAME:-default}` work in every text of the file; `$${` is a literal `${`. A default also stands in
-   for an empty variable.
+1. `load` reads the configuration file and the files that it names. It imports nothing: names of formats, backends and
+   middlewares are checked by `toolwire.startup.names.check_names`, which needs the registries.
+2. `${NAME}` and `${NAME:-default}` work in every text of the file; `$${` is a literal `${`. The default also replaces
+   an empty variable.
 3. Every key has a variable, `TOOLWIRE_` and the path joined by `__`: `TOOLWIRE_SERVER__PORT`,
    `TOOLWIRE_BACKENDS__MAIN__URL`, `TOOLWIRE_ROUTES__0__MODEL`. Lists and mappings are YAML. A variable without `__`
    counts only if it is a top-level key, so that `TOOLWIRE_NO_EXTENSIONS` is not a mistake.
-4. Relative paths in a file (`script`, `folder`, and keys that end in `_file`) count from the file's folder.
+4. Relative paths in a file (`script`, `folder`, and keys that end in `_file`) are relative to the file's folder.
 
 Source: R17.2.
 """
@@ -48,10 +48,10 @@ SHORTHAND: Final[Mapping[type, str]] = {
     CaptureConfig: "keep",
     InspectConfig: "on",
 }
-"""Sections that may be just a name or a number, and the key that it stands for."""
+"""Sections that may be written as one value, and the key of that value."""
 
 _EXPANSION: Final = re.compile(r"\$(\$\{)|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*+))?+(?:(\})|\Z)?+")
-"""A variable whose brace is never closed has no group 4, and stays as it is."""
+"""A variable whose brace is never closed has no group 4 and stays unchanged."""
 _ONLY: Final = "*"
 """In the path of an override: the only entry of the mapping, or `default`."""
 
@@ -61,10 +61,10 @@ def load(
     env: Mapping[str, str] | None = None,
     overrides: Mapping[str, Any] | None = None,
 ) -> GatewayConfig:
-    """The configuration in the YAML file at `path`; None means no file.
+    """Returns the configuration in the YAML file at `path`; None means no file.
 
     `env` is the environment (default: the process's). `overrides` maps key paths such as `server.port` to values that
-    win over everything; None values are left out, and `*` in a path means the mapping's only entry, or `default`.
+    override everything; None values are ignored, and `*` in a path means the mapping's only entry, or `default`.
 
     Raises `ConfigError` with every mistake.
     """
@@ -78,16 +78,15 @@ def examine(
     env: Mapping[str, str] | None = None,
     overrides: Mapping[str, Any] | None = None,
 ) -> tuple[GatewayConfig, Mistakes]:
-    """As `load`, but what is wrong does not end it: the configuration with stand-ins for what cannot be used, and the
-    mistakes. Raises `ConfigError` for a file that cannot be read or is no YAML: of that nothing more can be said.
-    """
+    """Loads like `load`, but returns the mistakes: the configuration, with default values in place of invalid ones, and
+    the mistakes. Raises `ConfigError` only if the file cannot be read or is not YAML."""
     env = os.environ if env is None else env
     mistakes = Mistakes()
     tree: Any = {} if path is None else _read_file(Path(path), mistakes)
     tree = _expand(tree, env, mistakes)
     if path is not None:
         _anchor(tree, Path(path).resolve().parent)
-    # General ones before those that override a part of them.
+    # Variables of a whole section come before those of its parts, which override them.
     for name, segments in sorted(_variables(env), key=lambda item: (len(item[1]), item[0])):
         with mistakes.noted():
             _place(tree, segments, _variable(name, env[name], section=len(segments) == 1), name)
@@ -95,24 +94,24 @@ def examine(
         if value is not None:
             with mistakes.noted():
                 _place(tree, key.split("."), value, key)
-    config, found = _convert(tree)
-    mistakes.add(found)
+    config, problems = _convert(tree)
+    mistakes.add(problems)
     mistakes.add(value_mistakes(config, mistakes))
     return config, mistakes
 
 
 def read_section(kind: type[T], mapping: Mapping[str, Any], path: str = "") -> T:
-    """A plug-in's options as the dataclass `kind`; `path` stands before every message. Raises `ConfigError`."""
+    """Returns the options of a plug-in as the dataclass `kind`; `path` precedes every message. Raises `ConfigError`."""
     return from_mapping(kind, mapping, path)
 
 
 def has_backends(env: Mapping[str, str] | None = None) -> bool:
-    """Whether the environment alone names a backend."""
+    """Returns True if the environment configures a backend."""
     return any(segments[0] == "backends" for _, segments in _variables(os.environ if env is None else env))
 
 
 def is_set(key: str, env: Mapping[str, str] | None = None) -> bool:
-    """Whether the environment sets this key, or a section that holds it."""
+    """Returns True if the environment sets this key, or a section that contains it."""
     wanted = key.split(".")
     variables = _variables(os.environ if env is None else env)
     return any(list(segments) == wanted[: len(segments)] for _, segments in variables)
@@ -137,7 +136,8 @@ def _read_file(path: Path, mistakes: Mistakes) -> dict[str, Any]:
 
 
 def _expand(tree: Any, env: Mapping[str, str], mistakes: Mistakes) -> Any:
-    """The tree with the values of the variables that it names; nothing in the place of one that is not set."""
+    """Returns the tree with variables replaced by their values; a variable that is not set becomes empty and is a
+    mistake."""
     problems: list[str] = []
 
     def scalar(text: str, path: str) -> str:
@@ -147,12 +147,12 @@ def _expand(tree: Any, env: Mapping[str, str], mistakes: Mistakes) -> Any:
                 return "${"
             if closed is None:
                 return match[0]
-            found = env.get(name)
+            setting = env.get(name)
             if default is not None:
-                return found or default
-            if found is None:
+                return setting or default
+            if setting is None:
                 problems.append(f"{path}: the variable {name} is not set; a default is written ${{{name}:-default}}")
-            return found or ""
+            return setting or ""
 
         expanded = _EXPANSION.sub(value, text)
         return text if expanded == text else EnvText(expanded, f"the file's {text}")
@@ -173,7 +173,7 @@ def _expand(tree: Any, env: Mapping[str, str], mistakes: Mistakes) -> Any:
 
 
 def _anchor(node: Any, folder: Path) -> None:
-    """Make the relative paths of a file absolute (rule 4)."""
+    """Makes the relative paths of a file absolute (rule 4)."""
     if isinstance(node, dict):
         for key, item in node.items():
             if (
@@ -190,14 +190,14 @@ def _anchor(node: Any, folder: Path) -> None:
 
 
 def _variables(env: Mapping[str, str]) -> Iterator[tuple[str, list[str]]]:
-    """The variables that are settings."""
+    """Yields the environment variables that are settings, with their key paths."""
     top = {f.name for f in dataclasses.fields(GatewayConfig)}
-    found = [(name, name.removeprefix(PREFIX).lower().split("__")) for name in env if name.startswith(PREFIX)]
-    yield from (item for item in found if len(item[1]) > 1 or item[1][0] in top)
+    prefixed = [(name, name.removeprefix(PREFIX).lower().split("__")) for name in env if name.startswith(PREFIX)]
+    yield from (item for item in prefixed if len(item[1]) > 1 or item[1][0] in top)
 
 
 def _variable(name: str, text: str, *, section: bool) -> Any:
-    """The value of a variable: YAML for a whole section, else text whose type is decided where it is wanted."""
+    """Returns the value of a variable: parsed YAML for a whole section, else a text that is converted later."""
     if not section:
         return EnvText(text, name)
     try:
@@ -207,7 +207,7 @@ def _variable(name: str, text: str, *, section: bool) -> Any:
 
 
 def _place(node: Any, segments: list[str], value: Any, source: str) -> None:
-    """Set `value` at the path `segments` below `node`; sections that are missing are made."""
+    """Sets `value` at the path `segments` below `node`, and creates missing sections."""
     first, *rest = segments
     key = _slot(node, first, source)
     if not rest:
@@ -228,7 +228,7 @@ def _place(node: Any, segments: list[str], value: Any, source: str) -> None:
 
 
 def _slot(node: Any, segment: str, source: str) -> str | int:
-    """The key or index in `node` that a part of a path means; it holds None if it was not there."""
+    """Returns the key or index in `node` for a part of a path, and adds it with the value None if it is missing."""
     if isinstance(node, list):
         if not segment.isdecimal() or int(segment) > len(node):
             raise ConfigError(f"{source}: {segment!r} is not an index from 0 to {len(node)}")
@@ -239,7 +239,7 @@ def _slot(node: Any, segment: str, source: str) -> str | int:
     if segment == _ONLY:
         key = next(iter(node)) if len(node) == 1 else "default"
     else:
-        # Variables know neither lower case nor dashes.
+        # Names of variables are case-insensitive and have no dashes.
         key = next((k for k in node if isinstance(k, str) and k.lower().replace("-", "_") == segment), segment)
     node.setdefault(key, None)
     return key
@@ -249,15 +249,15 @@ def _slot(node: Any, segment: str, source: str) -> str | int:
 
 
 def _convert(tree: Mapping[str, Any]) -> tuple[GatewayConfig, list[str]]:
-    """The tree as `GatewayConfig`, and the mistakes. Options of a route start from `defaults`, its backend from the
-    only one there is."""
-    found: list[str] = []
+    """Returns the tree as `GatewayConfig`, and the mistakes. Options of a route start from `defaults`; its backend is
+    the only one by default."""
+    problems: list[str] = []
     defaults = from_mapping(
         RouteOptions, tree.get("defaults"), "defaults", Rules(found=[])
     )  # reported below, with the rest
     backends = tree.get("backends")
     only = next(iter(backends)) if isinstance(backends, dict) and len(backends) == 1 else "default"
-    # A route starts from here, so that it overrides single keys.
+    # A route starts from these values, so that it can override single keys.
     bases: Mapping[type, Any] = {RouteOptions: defaults, RouteConfig: RouteConfig(backend=only, options=defaults)}
-    config = from_mapping(GatewayConfig, tree, rules=Rules(shorthand=SHORTHAND, bases=bases, found=found))
-    return config, found
+    config = from_mapping(GatewayConfig, tree, rules=Rules(shorthand=SHORTHAND, bases=bases, found=problems))
+    return config, problems

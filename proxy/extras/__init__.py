@@ -1,1 +1,1 @@
-"""Tools for people who look at the gateway: the demo and its model, measurements, and captures that are run again."""
+"""Programs for developers and evaluators: the demo and its model, measurements, and replays of captures."""

@@ -11,7 +11,7 @@ from typing import Final
 
 import orjson
 
-from toolwire.config import AuthConfig, KeyConfig, RateLimit
+from toolwire.config import AuthConfig, KeyConfig, RateLimitConfig
 from toolwire.errors import ClientFault, quote
 from toolwire.support.conversion import ConfigError, Rules, from_mapping
 from toolwire.support.plainyaml import parse_yaml
@@ -27,7 +27,7 @@ class ApiKey:
 
     owner: str
     name: str | None
-    limit: RateLimit
+    limit: RateLimitConfig
     routes: frozenset[str] | None
     admin: bool = False
 
@@ -53,7 +53,7 @@ class Keys:
             digest = _digest_of_entry(entry.key)
             if digest in self._by_digest:
                 raise ValueError(f"the same key is there twice{f' ({quote(entry.name)})' if entry.name else ''}")
-            limit = RateLimit(**{f.name: getattr(entry, f.name) for f in fields(RateLimit)})
+            limit = RateLimitConfig(**{f.name: getattr(entry, f.name) for f in fields(RateLimitConfig)})
             routes = None if entry.routes is None else frozenset(entry.routes)
             self._by_digest[digest] = ApiKey(digest.hex(), entry.name, limit, routes, entry.admin)
 
@@ -167,7 +167,7 @@ def read_keys(path: Path) -> list[KeyConfig]:
     problems = [
         f"{path.name}: keys[{index}].{f.name}: expected at least 0"
         for index, key in enumerate(read.keys)
-        for f in fields(RateLimit)
+        for f in fields(RateLimitConfig)
         if (getattr(key, f.name) or 0) < 0
     ]
     if problems:

@@ -1,1 +1,1 @@
-"""What the gateway says about itself: access line, metrics, traces, log."""
+"""The gateway's logs, metrics and traces."""

@@ -1,4 +1,4 @@
-"""What was said, in the form of the semantic conventions for generative AI: attributes with JSON texts."""
+"""Prompts and answers as attributes of the semantic conventions for generative AI, in JSON texts."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from toolwire.model import Image, ModelReply, ModelRequest, Part, Reasoning, Ref
 
 
 def input_messages(request: ModelRequest) -> dict[str, str]:
-    """`gen_ai.system_instructions` and `gen_ai.input.messages`, as they go to the backend."""
+    """Returns `gen_ai.system_instructions` and `gen_ai.input.messages`, as they are sent to the backend."""
     system = [part for message in request.messages if message.role in ("system", "developer") for part in message.parts]
     others = [message for message in request.messages if message.role not in ("system", "developer")]
-    found = {
+    attributes = {
         "gen_ai.input.messages": _json(
             [{"role": message.role, "parts": list(_parts(message.parts))} for message in others]
         )
     }
     if system:
-        found["gen_ai.system_instructions"] = _json(list(_parts(system)))
-    return found
+        attributes["gen_ai.system_instructions"] = _json(list(_parts(system)))
+    return attributes
 
 
 def tool_definitions(request: ModelRequest) -> dict[str, str]:
-    """`gen_ai.tool.definitions`, of those that the backend is told as such."""
+    """Returns `gen_ai.tool.definitions`, of the tools that are sent to the backend as such; empty if there are none."""
     tools = [
         {"type": tool.kind, "name": tool.name, "description": tool.description, "parameters": _plain(tool.parameters)}
         for tool in request.tools
@@ -34,7 +34,7 @@ def tool_definitions(request: ModelRequest) -> dict[str, str]:
 
 
 def output_messages(reply: ModelReply) -> dict[str, str]:
-    """`gen_ai.output.messages`, as they came from the backend."""
+    """Returns `gen_ai.output.messages`, as they came from the backend."""
     messages = [
         {"role": "assistant", "parts": list(_parts(choice.parts)), "finish_reason": choice.reason}
         for choice in reply.choices

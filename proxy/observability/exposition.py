@@ -1,7 +1,7 @@
-"""The metrics page: what all workers have counted, in the forms that Prometheus reads.
+"""The metrics page: the numbers of all workers, in the formats that Prometheus reads.
 
-The forms are `prometheus_client`'s: its text form, and OpenMetrics for whoever asks for it. The numbers are our own
-(docs/adr/0015). Imported at the first scrape, because that library takes 50 ms to import.
+The formats come from `prometheus_client`: its text format, and OpenMetrics for clients that request it. The numbers are
+our own (docs/adr/0015). Imported at the first scrape, because that library takes 50 ms to import.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _Merged = Mapping[str, Mapping[tuple[str, ...], tuple[float, ...]]]
 
 
 def page(families: Sequence[Family], cells: SharedCounters, accept: str) -> tuple[bytes, str]:
-    """The page and its content type, for a client that sent this `Accept` header."""
+    """Returns the page and its content type, for a client that sent this `Accept` header."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(Snapshot(families, cells))
     encode, content_type = choose_encoder(accept)
@@ -31,20 +31,20 @@ def page(families: Sequence[Family], cells: SharedCounters, accept: str) -> tupl
 
 
 class Snapshot(Collector):
-    """The numbers of `cells` and of the files beside it, added up."""
+    """Collects the numbers of `cells` and of the files beside it, and adds them up."""
 
     def __init__(self, families: Sequence[Family], cells: SharedCounters) -> None:
         self._families = families
         self._cells = cells
 
     def collect(self) -> Iterator[Metric]:
-        """The families with their samples."""
+        """Yields the families with their samples."""
         merged = merge(self._families, self._read())
         for family in self._families:
             yield _metric(family, merged[family.name])
 
     def _read(self) -> Iterator[tuple[bool, Sequence[Series]]]:
-        """Of each process: whether it lives, and what it has counted."""
+        """Yields for each process whether it is alive, and its numbers."""
         yield True, self._cells.read()
         own = self._cells.path
         if own is None:
@@ -56,7 +56,7 @@ class Snapshot(Collector):
 
 
 def merge(families: Iterable[Family], read: Iterable[tuple[bool, Sequence[Series]]]) -> _Merged:
-    """The cells of every series over all processes. Gauges of those that are gone do not count."""
+    """Returns the cells of every series, added up over all processes. Gauges of dead processes are ignored."""
     known = {family.name: family for family in families}
     out: dict[str, dict[tuple[str, ...], tuple[float, ...]]] = {name: {} for name in known}
     for lives, all_series in read:
@@ -85,7 +85,7 @@ def _metric(family: Family, series: Mapping[tuple[str, ...], tuple[float, ...]])
         case Gauge():
             gauge = GaugeMetricFamily(family.name, family.documentation, labels=family.labels)
             for values, cells in series.items():
-                if family.merge == "sum" or cells[1]:  # of the latter, what nobody alive has said is unknown
+                if family.merge == "sum" or cells[1]:  # for the latter, no living process has set a value
                     gauge.add_metric(values, cells[0])
             return gauge
         case Histogram():

@@ -1,7 +1,7 @@
-"""Forms of log lines: `key=value` for people who search, JSON for machines. The one for a terminal is in
+"""Formats of log lines: `key=value` for searching, JSON for programs. The format for a terminal is in
 `toolwire.observability.terminal`.
 
-A record may carry `extra={"fields": {...}}`: they become keys of the JSON object, or `key=value` at the end of the
+A record may carry `extra={"fields": {...}}`: these become keys of the JSON object, or `key=value` at the end of the
 text.
 """
 
@@ -20,23 +20,24 @@ import orjson
 from toolwire.support.legible import visible_json, visible_lines
 
 Entry = tuple[float, str, str, str, Mapping[str, Any], str]
-"""What a line says: Unix time in seconds, level, logger, message, fields, traceback."""
+"""The content of a line: Unix time in seconds, level, logger, message, fields, traceback."""
 
 _PLAIN: Final = re.compile(r"[!#-<>-~]+")
-"""A word that needs no quotes: printable ASCII without space, quote and equals sign."""
+"""A word without quotes: printable ASCII without space, quote and equals sign."""
 
 
 def fields_of(record: logging.LogRecord) -> Mapping[str, Any]:
-    """The fields that a record carries."""
+    """Returns the fields that a record carries; empty if there are none."""
     fields = getattr(record, "fields", None)
     return fields if isinstance(fields, Mapping) else {}
 
 
 class LineFormatter(logging.Formatter):
-    """A form of lines. The text of a second is kept: most lines share it with the line before."""
+    """The base of all formats. Caches the text of the current second, because most lines share it with the
+    line before."""
 
     worker: int | None = None
-    """The number of the worker that writes, if there are several; a field of every line."""
+    """The number of this worker, if there are several; added to every line."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,13 +45,13 @@ class LineFormatter(logging.Formatter):
         self._text = ""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line, with the traceback if there is one."""
+        """Returns the line of a record, with the traceback if there is one."""
         trace = self.formatException(record.exc_info) if record.exc_info else ""
         said = record.getMessage()
         return self.lines([(record.created, record.levelname, record.name, said, fields_of(record), trace)])
 
     def lines(self, entries: Iterable[Entry]) -> str:
-        """The lines that say this."""
+        """Returns the lines of several entries, joined by line ends."""
         out = []
         for created, level, logger, message, fields, trace in entries:
             second = int(created)
@@ -63,37 +64,37 @@ class LineFormatter(logging.Formatter):
         return "\n".join(out)
 
     def shows(self, logger: str, fields: Mapping[str, Any]) -> bool:
-        """Whether this form has a line for such an event: all do, but where people only look on."""
+        """Returns True if this format writes a line for such an event. Only the terminal format leaves some out."""
         return True
 
     def _line(self, at: str, level: str, logger: str, message: str, fields: Mapping[str, Any], trace: str) -> str:
-        """The line; `at` is the time in words."""
+        """Returns the line; `at` is the time as text."""
         raise NotImplementedError
 
 
 class TextFormatter(LineFormatter):
-    """`2026-01-31T12:00:00.000Z INFO toolwire: message key=value`. A value that is no plain word is JSON. A traceback
-    follows."""
+    """`2026-01-31T12:00:00.000Z INFO toolwire: message key=value`. Values that are not plain words are JSON. A
+    traceback follows."""
 
     def _line(self, at: str, level: str, logger: str, message: str, fields: Mapping[str, Any], trace: str) -> str:
         parts = [f"{at} {level} {logger}: {message}"]
         for key, value in fields.items():
             kind = type(value)
-            if kind is str:  # most are words, which is seen faster without the pattern
+            if kind is str:  # the common case, decided without the slower pattern
                 plain = (value.isascii() and value.isidentifier()) or _PLAIN.fullmatch(value) is not None
             else:
                 plain = kind is int
             try:
                 parts.append(f"{key}={value if plain else orjson.dumps(value, default=str).decode()}")
-            except TypeError:  # half a character
+            except TypeError:  # a lone surrogate
                 parts.append(f"{key}={json.dumps(value, default=str)}")
         line = " ".join(parts)
         line = f"{line}\n{trace}" if trace else line
-        return line if line.isprintable() else visible_lines(line)  # asked here, since a call costs as much again
+        return line if line.isprintable() else visible_lines(line)  # checked here, because a call costs as much again
 
 
 class JsonFormatter(LineFormatter):
-    """One JSON object a line: `time`, `level`, `logger`, `message`, `pid`, the fields, and `traceback` after an
+    """One JSON object per line: `time`, `level`, `logger`, `message`, `pid`, the fields, and `traceback` after an
     error."""
 
     def _line(self, at: str, level: str, logger: str, message: str, fields: Mapping[str, Any], trace: str) -> str:
@@ -106,10 +107,10 @@ class JsonFormatter(LineFormatter):
         }
         if trace:
             own["traceback"] = trace
-        # Twice: once for the order, once because a field must not take the place of what is always there.
+        # `own` comes first for the order, and last because a field must not replace one of its keys.
         entry = {**own, **fields, **own}
         try:
             line = orjson.dumps(entry, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
-        except TypeError:  # half a character
+        except TypeError:  # a lone surrogate
             line = json.dumps(entry, default=str)
         return line if line.isprintable() else visible_json(line)

@@ -1,4 +1,4 @@
-"""Where log lines go, in which form, and when. Set up by the command line only, never on import."""
+"""Sets up logging: the stream, format and time of log lines. Called by the command line only, never on import."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from toolwire.observability.log_forms import Entry, JsonFormatter, LineFormatter
 from toolwire.observability.terminal import TerminalFormatter, takes_colours
 
 LogFormat = Literal["auto", "text", "json"]
-"""`auto`: lines for people where the stream is a terminal, else `text`."""
+"""`auto`: lines for people if the stream is a terminal, else `text`."""
 
 DELAY_S: Final = 0.05
 MOST_WAITING: Final = 32
 
 
 class LineHandler(logging.StreamHandler[TextIO]):
-    """Writes lines of one form. Those of `log_fields` are written together, after at most `DELAY_S`, before any other
-    line, and whenever the handler is flushed, so no line is lost and each stands in its place."""
+    """Writes lines of one format. Lines of `log_fields` are collected and written after at most `DELAY_S`, before any
+    other line, and at each flush, so no line is lost and the order stays."""
 
     def __init__(self, stream: TextIO, form: LineFormatter) -> None:
         super().__init__(stream)
@@ -32,7 +32,8 @@ class LineHandler(logging.StreamHandler[TextIO]):
         self._waiting: list[Entry] = []
 
     def later(self, logger: str, message: str, fields: Mapping[str, Any]) -> None:
-        """Write an `INFO` line soon. Called in a running event loop; `fields` are not changed afterwards."""
+        """Writes an `INFO` line after at most `DELAY_S`. Call it in a running event loop; do not change `fields`
+        afterwards."""
         if not self.form.shows(logger, fields):
             return
         self._waiting.append((time.time(), "INFO", logger, message, fields, ""))
@@ -42,7 +43,7 @@ class LineHandler(logging.StreamHandler[TextIO]):
             self.flush()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a record, after the lines that came before it."""
+        """Writes a record, after the lines that came before it."""
         if not self.form.shows(record.name, fields_of(record)):
             return
         if self._waiting:
@@ -50,7 +51,7 @@ class LineHandler(logging.StreamHandler[TextIO]):
         super().emit(record)
 
     def flush(self) -> None:
-        """Write what waits."""
+        """Writes the collected lines."""
         self.acquire()
         try:
             waiting, self._waiting = self._waiting, []
@@ -59,14 +60,14 @@ class LineHandler(logging.StreamHandler[TextIO]):
             super().flush()
         except Exception:
             if sys.stderr and logging.raiseExceptions:
-                traceback.print_exc()  # as logging does with errors of its handlers
+                traceback.print_exc()  # as `logging` does with errors of its handlers
         finally:
             self.release()
 
 
 def log_fields(logger: logging.Logger, message: str, fields: Mapping[str, Any]) -> None:
-    """The same as `logger.info(message, extra={"fields": fields})`; without a record, and a little later, where
-    `set_up_logging` has been called and nobody has added handlers or filters."""
+    """Logs like `logger.info(message, extra={"fields": fields})`. After `set_up_logging`, and without other handlers or
+    filters, it skips the record and writes the line a little later, which is faster."""
     if not logger.isEnabledFor(logging.INFO):
         return
     handler = _only_handler(logger)
@@ -77,7 +78,7 @@ def log_fields(logger: logging.Logger, message: str, fields: Mapping[str, Any]) 
 
 
 def _only_handler(logger: logging.Logger) -> LineHandler | None:
-    """The handler of `set_up_logging`, if it is the only thing between `logger` and the stream."""
+    """Returns the handler of `set_up_logging` if no other handler or filter applies to `logger`; else None."""
     if logger.filters:
         return None
     at: logging.Logger | None = logger
@@ -92,19 +93,19 @@ def _only_handler(logger: logging.Logger) -> LineHandler | None:
 
 
 def flush_logs() -> None:
-    """Write what waits in the handlers of the root logger."""
+    """Writes the collected lines of the root logger's handlers."""
     for handler in logging.getLogger().handlers:
         handler.flush()
 
 
 def number_lines(worker: int) -> None:
-    """From now on every line carries the number of this worker."""
+    """Adds the number of this worker to all further lines."""
     for handler in _line_handlers():
         handler.form.worker = worker
 
 
 def change_logging(form: LogFormat, level: str) -> None:
-    """Go on in another form or from another level, where `set_up_logging` has been called."""
+    """Changes format and level of the logging that `set_up_logging` has set up."""
     for handler in _line_handlers():
         handler.flush()
         worker, handler.form = handler.form.worker, _formatter(form, handler.stream)
@@ -124,9 +125,9 @@ def _formatter(form: LogFormat, stream: TextIO) -> LineFormatter:
 
 
 def set_up_logging(form: LogFormat, level: str, stream: TextIO | None = None) -> None:
-    """Send all log records from `level` up to `stream` (default: standard error), replacing earlier handlers."""
+    """Sends all log records from `level` up to `stream` (default: standard error), and replaces earlier handlers."""
     stream = stream or sys.stderr
     handler = LineHandler(stream, _formatter(form, stream))
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
-    # It says again and again that a collector is away. `toolwire.extras.otel.otlp` says it once.
+    # It repeats that a collector is unavailable. `toolwire.extras.otel.otlp` logs that once.
     logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)

@@ -1,15 +1,15 @@
-"""Counters, gauges and histograms whose numbers outlive the worker that counted.
+"""Counters, gauges and histograms whose numbers survive the worker that counted them.
 
-Rules of this module:
+Rules:
 
 1. Counting is one look-up and one addition in a memory-mapped array of doubles (docs/adr/0015). With several workers
-   the array is a file of a folder that they share: the system keeps what was written, also if the worker is killed.
-2. A file belongs to a place among the workers, not to a process: whoever takes the place of a dead worker goes on with
-   its counters and histograms, and sets its gauges to zero. So there are never more files than workers.
-3. One process writes a file, any may read it. A series is written before the header says that it is there.
-4. Not for threads: one event loop counts.
+   the array is a file in a folder that they share, so the system keeps the numbers even if the worker is killed.
+2. A file belongs to a worker's slot, not to a process: the successor of a dead worker continues its counters and
+   histograms, and sets its gauges to zero. So there are never more files than workers.
+3. One process writes a file, any process may read it. A series is written before the header includes it.
+4. Not thread-safe: one event loop counts.
 
-What is read from here becomes a page in `toolwire.observability.exposition`.
+`toolwire.observability.exposition` turns the numbers into a page.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from typing import Final, Literal
 import orjson
 
 SERIES_PER_FAMILY: Final = 4000
-"""Further combinations of label values are counted together, every label being `OTHER`."""
+"""Further combinations of label values are counted together, with `OTHER` for every label."""
 
 OTHER: Final = "other"
 
 NONE: Final = "none"
-"""The label value of what there is none of."""
+"""The label value if there is no value."""
 
 CELLS: Final = ".cells"
-"""How the name of a file of cells ends."""
+"""The suffix of files of cells."""
 
 _HEAD: Final = struct.Struct("=QQ")
-"""Bytes that are in use, and the process that writes."""
+"""The number of bytes in use, and the process that writes."""
 _SERIES: Final = struct.Struct("=II")
-"""Length of the key and number of cells. The key follows, filled up to a multiple of 8, then the cells: doubles."""
+"""Length of the key and number of cells. The key follows, padded to a multiple of 8, then the cells: doubles."""
 _FIRST_BYTES: Final = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """The cells of one combination of label values, as they were when they were read."""
+    """The cells of one combination of label values, at the time they were read."""
 
     name: str
     values: tuple[str, ...]
@@ -54,9 +54,9 @@ class Series:
 
 
 class SharedCounters:
-    """The numbers of one process: in the file at `path`, with what was counted there before, or in memory.
+    """The numbers of one process: in the file at `path`, continuing earlier ones, or in memory.
 
-    `numbers` is indexed by the places that `place` gives. It is another object after each call of `place`.
+    `numbers` is indexed by the results of `place`. It may be a new object after a call of `place`.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -73,7 +73,7 @@ class SharedCounters:
         self._note()
 
     def place(self, name: str, values: Sequence[str], size: int) -> int:
-        """The index of the first of the `size` cells of a series; they are zero if it is new."""
+        """Returns the index of the first of the `size` cells of a series, and creates them with zeros if needed."""
         key = orjson.dumps([name, *values])
         known = self._places.get(key)
         if known is not None:
@@ -90,11 +90,11 @@ class SharedCounters:
         return start // 8
 
     def read(self) -> list[Series]:
-        """All series."""
+        """Returns all series."""
         return _series(self._map, self._used)
 
     def close(self) -> None:
-        """Give the memory back. What is in a file stays there."""
+        """Releases the memory. The content of a file stays."""
         self.numbers.release()
         self._map.close()
         if self._file >= 0:
@@ -105,7 +105,7 @@ class SharedCounters:
         if self._file < 0:
             return mmap.mmap(-1, size)
         if hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(self._file, 0, size)  # of a sparse file on a full disk a mere addition would be a SIGBUS
+            os.posix_fallocate(self._file, 0, size)  # in a sparse file on a full disk an addition would raise SIGBUS
         else:
             os.ftruncate(self._file, size)
         return mmap.mmap(self._file, size)
@@ -124,17 +124,17 @@ class SharedCounters:
 
 
 def read_file(path: Path) -> tuple[int, list[Series]]:
-    """What another process has written so far: its id and all its series."""
+    """Returns the process id and the series that another process has written so far."""
     with path.open("rb") as file:
         head = file.read(_HEAD.size)
         if len(head) < _HEAD.size:
-            return 0, []  # it has just been made
+            return 0, []  # the file was just created
         used, pid = _HEAD.unpack(head)
         return pid, _series(head + file.read(max(0, used - _HEAD.size)), used)
 
 
 def _walk(content: bytes | mmap.mmap, used: int) -> Iterator[tuple[bytes, int, int]]:
-    """Key, place of the first cell in bytes, and number of cells of each series."""
+    """Yields for each series its key, the position of its first cell in bytes, and its number of cells."""
     at = _HEAD.size
     while at < used:
         length, size = _SERIES.unpack_from(content, at)
@@ -153,19 +153,19 @@ def _series(content: bytes | mmap.mmap, used: int) -> list[Series]:
 
 
 class BoundedNames:
-    """Values of a label that others than we make up: the first `most` that came, and `OTHER` for the rest."""
+    """Label values that come from outside: the first `most` names are kept, further ones become `OTHER`."""
 
     def __init__(self, most: int) -> None:
         self.most = most
         self._known: set[str] = set()
 
     def know(self, name: str) -> None:
-        """It has been counted under this name before."""
+        """Keeps a name that was counted before."""
         if name not in (OTHER, NONE):
             self._known.add(name)
 
     def of(self, name: str) -> str:
-        """Under what it is counted."""
+        """Returns the label value for a name: the name itself, or `OTHER`."""
         if name in self._known or name == NONE:
             return name
         if len(self._known) >= self.most:
@@ -175,7 +175,7 @@ class BoundedNames:
 
 
 class Family:
-    """All series of one name. `size` is the number of cells of each. Counts nothing before `bind`."""
+    """All series of one name. `size` is the number of cells of each. Call `bind` before counting."""
 
     size = 1
 
@@ -187,19 +187,20 @@ class Family:
         self._places: dict[tuple[str, ...], int] = {}
 
     def bind(self, cells: SharedCounters) -> None:
-        """Count in these cells. A family without labels has its series from now on, at zero."""
+        """Sets the cells to count in. A family without labels gets its series at once, with zero."""
         self._cells = cells
         self._places.clear()
         if not self.labels:
             self._place(())
 
     def at(self, *values: str) -> int:
-        """The index of the first cell of the series with these label values, for who counts often: it stays."""
+        """Returns the index of the first cell of the series with these label values. It stays valid, so callers may
+        store it."""
         place = self._places.get(values)
         return self._place(values) if place is None else place
 
     def _place(self, values: tuple[str, ...]) -> int:
-        """The place of a series that is not known yet."""
+        """Returns the index for a series that is not cached yet. Raises `ValueError` for a wrong number of labels."""
         if len(values) != len(self.labels):
             raise ValueError(f"{self.name} has the labels {self.labels}, not {len(values)} of them")
         full = len(self._places) >= SERIES_PER_FAMILY
@@ -211,10 +212,10 @@ class Family:
 
 
 class Counter(Family):
-    """A number that only grows, for each combination of label values that occurred. Its name ends with `_total`."""
+    """A number that only grows, for each combination of label values. Its name ends with `_total`."""
 
     def inc(self, *values: str, by: float = 1) -> None:
-        """Count, under these label values."""
+        """Adds `by` under these label values."""
         place = self._places.get(values)
         if place is None:
             place = self._place(values)
@@ -222,7 +223,8 @@ class Counter(Family):
 
 
 class Gauge(Family):
-    """A number that goes up and down. What several workers say is added up, or (`merge="last"`) the youngest counts."""
+    """A number that goes up and down. Over several workers the values are added up, or with `merge="last"` the latest
+    counts."""
 
     def __init__(self, name: str, documentation: str, *labels: str, merge: Literal["sum", "last"] = "sum") -> None:
         super().__init__(name, documentation, *labels)
@@ -230,7 +232,7 @@ class Gauge(Family):
         self.size = 1 if merge == "sum" else 2
 
     def bind(self, cells: SharedCounters) -> None:
-        """See `Family`. What a process that is gone said is forgotten."""
+        """Sets the cells to count in, and resets the gauge's values of an earlier process to zero."""
         super().bind(cells)
         for series in cells.read():
             if series.name == self.name:
@@ -240,7 +242,7 @@ class Gauge(Family):
                     cells.numbers[place + 1] = 0.0
 
     def inc(self, *values: str, by: float = 1) -> None:
-        """Add to it."""
+        """Adds `by` to the value."""
         place = self._places.get(values)
         if place is None:
             place = self._place(values)
@@ -249,18 +251,18 @@ class Gauge(Family):
             self._cells.numbers[place + 1] = time.monotonic()
 
     def set(self, number: float, *values: str) -> None:
-        """Say what it is now."""
+        """Sets the value."""
         place = self._places.get(values)
         if place is None:
             place = self._place(values)
         self._cells.numbers[place] = number
         if self.size == 2:
-            self._cells.numbers[place + 1] = time.monotonic()  # the same clock in all processes of a machine
+            self._cells.numbers[place + 1] = time.monotonic()  # this clock is shared by all processes of a machine
 
 
 class Histogram(Family):
-    """How many values were at most as large as each of the `bounds`, for each combination of label values. The last two
-    cells: above all bounds, sum."""
+    """The number of values up to each of the `bounds`, for each combination of label values. The last two cells: values
+    above all bounds, and the sum."""
 
     def __init__(self, name: str, documentation: str, *labels: str, bounds: Sequence[float]) -> None:
         super().__init__(name, documentation, *labels)
@@ -268,7 +270,7 @@ class Histogram(Family):
         self.size = len(self.bounds) + 2
 
     def observe(self, value: float, *values: str) -> None:
-        """Count one value under these label values."""
+        """Counts one value under these label values."""
         place = self._places.get(values)
         if place is None:
             place = self._place(values)

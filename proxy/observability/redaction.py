@@ -1,10 +1,10 @@
-"""Secrets out of what is kept or logged: stars in their place, as many as there were bytes.
+"""Replaces secrets by stars in data that is stored or logged; the length stays the same.
 
-Covered are words that are known to be secret, texts that look like a key, and matches of an operator's patterns. They
-are found as they stand and behind escapes (`toolwire.support.escapes`). For data that operators look at; the middleware
-`redact` keeps things from models and clients.
+Replaced are known secret words, texts that look like keys, and matches of an operator's patterns, also if they are
+escaped (`toolwire.support.escapes`). This is for data that operators look at; the middleware `redact` hides texts from
+models and clients.
 
-Every search is linear, and looks at a piece of bounded length at once (`toolwire.support.pieces`).
+Every search is linear and looks at pieces of limited length (`toolwire.support.pieces`).
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from toolwire.support.pieces import matches, places_of
 from toolwire.upstream.servers.private import forms, private_of
 
 LEAST: Final = 8
-"""A shorter word is not taken for a secret: it would be found in every text."""
+"""Shorter words are not treated as secrets, because they would match in ordinary texts."""
 
 _KEY: Final = re.compile(rb"(?:sk|pk|rk|tw|xai|gsk|hf|gh[oprsu]|github_pat|glpat|xox[abeoprs])[-_][A-Za-z0-9_\-]{16,}+")
-"""A key if it has a digit. A word with hyphens has none."""
+"""A key, if it contains a digit; words with hyphens contain none."""
 _DIGIT: Final = re.compile(rb"[0-9]")
 
 _LOOKS_SECRET: Final = tuple(
@@ -37,35 +37,35 @@ _LOOKS_SECRET: Final = tuple(
         rb"[Bb][Ee][Aa][Rr][Ee][Rr] ++[A-Za-z0-9._~+/\-]{12,}+",
     )
 )
-"""One after the other, most of them beginning with letters: that is several times as fast as all in one. None asks
-for the edge of a word: in JSON the letter of an escaped line end may stand before."""
+"""Separate patterns that mostly begin with letters are several times as fast as one combined pattern. None requires a
+word boundary: in JSON, the letter of an escaped line end may come before the key."""
 
 _WEB_TOKEN: Final = re.compile(
     rb"eyJ(?:[A-Za-z0-9_\-]{10,}+(\.[A-Za-z0-9_\-]{10,}+\.[A-Za-z0-9_\-]++)?+|[A-Za-z0-9_\-]*+)"
 )
-"""A JSON web token, if the group has matched. Else a run of characters in which none begins: it is read as a whole, so
-that no `eyJ` in it is tried as well."""
+"""A JSON web token if the group matched. Else a run of characters without a token, matched as a whole so that no `eyJ`
+inside of it is tried again."""
 
 _BASIC: Final = re.compile(rb"[Bb][Aa][Ss][Ii][Cc] ++([A-Za-z0-9+/_\-]{8,}+)={0,2}+")
-"""Perhaps user and password (RFC 7617)."""
+"""A possible user and password (RFC 7617)."""
 
 _REST: Final = re.compile(rb"[A-Za-z0-9._~+/=\-]*+")
 _WORD: Final = re.compile(rb"[A-Za-z0-9_\-]*+")
-"""The run of characters to whose end a very long match is covered."""
+"""A very long match is extended to the end of this run of characters."""
 
 Place = tuple[int, int]
 
 
 class Redaction:
-    """Covers these words, and what matches these patterns or looks like a key. `patterns` are RE2's, whose searches are
-    linear. Raises `ValueError` for one that cannot be used."""
+    """Replaces these words, matches of these patterns, and texts that look like keys. `patterns` are in RE2's syntax,
+    whose searches are linear. Raises `ValueError` for a pattern that cannot be used."""
 
     def __init__(self, words: Iterable[str] = (), patterns: Iterable[str] = ()) -> None:
         self._words = tuple(word.encode() for word in words if len(word) >= LEAST)
         self._patterns = (*map(linear, patterns), *_LOOKS_SECRET)
 
     def data(self, data: bytes, *keys: bytes) -> bytes:
-        """The same with stars, of the same length. `keys` are more words."""
+        """Returns the data with secrets replaced by stars, of the same length. `keys` are additional words."""
         covered: bytearray | None = None
         for view in views(data):
             for place in self._places(view.text, keys):
@@ -76,7 +76,7 @@ class Redaction:
         return data if covered is None else bytes(covered)
 
     def _places(self, text: bytes, keys: tuple[bytes, ...]) -> Iterator[Place]:
-        """Where secrets stand. They may overlap."""
+        """Yields begin and end of each secret; they may overlap."""
         for word in (*self._words, *keys):
             if len(word) >= LEAST:
                 yield from places_of(word, text)
@@ -93,11 +93,11 @@ class Redaction:
                 yield found.start(), end
 
     def text(self, text: str, *keys: bytes) -> str:
-        """As `data`."""
+        """Returns the text with secrets replaced. See `data`."""
         return self.data(text.encode(errors="surrogatepass"), *keys).decode(errors="surrogatepass")
 
     def value(self, value: Any, *keys: bytes) -> Any:
-        """A value of JSON with every text in it covered."""
+        """Returns a JSON value with secrets replaced in every text, also in member names."""
         match value:
             case str():
                 return self.text(value, *keys)
@@ -110,23 +110,23 @@ class Redaction:
 
 
 def _names_a_user(encoded: bytes) -> bool:
-    """Whether this is the base64 of `user:password`."""
+    """Returns True if this is the base64 of `user:password`."""
     plain = encoded.translate(bytes.maketrans(b"-_", b"+/")) + b"=" * (-len(encoded) % 4)
     try:
-        said = base64.b64decode(plain).decode()
-    except ValueError:  # no base64, or no text
+        decoded = base64.b64decode(plain).decode()
+    except ValueError:  # not base64, or not text
         return False
-    return ":" in said and said.isprintable()
+    return ":" in decoded and decoded.isprintable()
 
 
 def words_of(secrets: Iterable[str]) -> tuple[bytes, ...]:
-    """The words by which secrets of a request are found: each in every form
+    """Returns the words for secrets of a request, each in every encoding
     (`toolwire.upstream.servers.private.forms`)."""
     return tuple(form.encode() for secret in secrets for form in forms(secret))
 
 
 def known_secrets(config: GatewayConfig) -> Iterator[str]:
-    """The words of a configuration that nobody else may know."""
+    """Yields the secret words of a configuration."""
     for key in config.auth.keys:
         if not key.key.startswith("sha256:"):
             yield key.key

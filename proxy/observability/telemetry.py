@@ -1,10 +1,9 @@
-"""What the gateway says about itself: one access record per request, and counters for Prometheus.
+"""The access line of each request, and the gateway's metrics for Prometheus.
 
-Here stands what the gateway itself counts and notes; what a middleware counts it says itself
-(`Middleware.access_fields`).
+This module counts what the gateway itself does; a middleware declares its own fields (`Middleware.access_fields`).
 
-Rules: label sets are bounded (no tool names, no keys, no bodies, no names that clients make up); one `Metrics` per
-application; nothing is written at import. Source of the fields: R18.1, of the metrics: R18.2.
+Rules: labels have few values (no tool names, no keys, no bodies, no names chosen by clients); one `Metrics` per
+application; nothing is registered at import. Source of the fields: R18.1, of the metrics: R18.2.
 """
 
 from __future__ import annotations
@@ -37,55 +36,55 @@ _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
 _OVERHEAD = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.5)
 
 BY_MODEL: Final = ("route", "model")
-"""Labels of what is counted for each model: the route's pattern, and the name that was asked for, if the configuration
-or a server knows it (`AccessRecord.model`). Of each there are at most `limits.metric_labels`."""
+"""Labels of metrics per model: the route's pattern, and the requested name if the configuration or a server knows it
+(`AccessRecord.model`). Each has at most `limits.metric_labels` values."""
 
 _Kind = tuple[str, bool, int, bool, str, str]
-"""Of an exchange: endpoint, streamed, status, whether a stream began, route, model."""
+"""The kind of an exchange: endpoint, streamed, status, whether a stream began, route, model."""
 
 REFUSED: Final = ("connections", "head_timeout", "head_too_large", "malformed", "write_stall")
 """Values of the label `cause` of `clients_refused_total`."""
 
 FIELDS: Final = {
-    "request_id": "The `X-Request-Id` of the answer; the model server got it too.",
-    "client_request_id": "What the client calls it: its `x-client-request-id`, which the model server got too.",
-    "endpoint": "The wire format of the client: `chat` or `responses`.",
-    "stream": "The client reads a stream.",
-    "status": "HTTP status; that of a stream that failed later stays 200. 499: the client went away.",
-    "code": "The error, as in the answer.",
-    "client_disconnected": "`true` if the client went away before the end.",
-    "total_ms": "From the request's head to the last byte of the answer.",
-    "backend_ms": "Of that, time spent waiting for backends.",
-    "overhead_ms": "All other time.",
-    "queue_ms": "Of `backend_ms`, time spent waiting for a free connection (`pool.connections`).",
-    "prepare_ms": "Until the first backend was asked: reading the body, validation, the prompt.",
-    "first_byte_ms": "Until the first byte of the answer.",
+    "request_id": "The `X-Request-Id` of the response, which is also sent to the model server.",
+    "client_request_id": "The client's `x-client-request-id`, which is also sent to the model server.",
+    "endpoint": "The protocol of the request: `chat`, `responses`, `messages`, a plug-in's, or the path of a request that is forwarded unchanged.",
+    "stream": "`true` if the client requested a stream.",
+    "status": "HTTP status; a stream that fails later keeps 200. 499: the client disconnected.",
+    "code": "The error code, as in the response.",
+    "client_disconnected": "`true` if the client disconnected before the end.",
+    "total_ms": "Time from the request's head to the last byte of the response.",
+    "backend_ms": "The part of `total_ms` spent waiting for backends.",
+    "overhead_ms": "The rest of `total_ms`.",
+    "queue_ms": "The part of `backend_ms` spent waiting for a free connection (`pool.connections`).",
+    "prepare_ms": "Time until the first backend request: reading the body, validation, the prompt.",
+    "first_byte_ms": "Time until the first byte of the response.",
     "key": "The name of the client's key, if it has one (`auth.keys[].name`).",
-    "model": "The model that the client asked for: the first 128 characters of its name.",
+    "model": "The model that the client requested: the first 128 characters of its name.",
     "route": "The route's `model`.",
-    "trace_id": "Of OpenTelemetry, if that is on.",
-    "backend": "The name of the backend that was asked last.",
+    "trace_id": "The trace of OpenTelemetry, if that is on.",
+    "backend": "The name of the last backend that got the request.",
     "tools": "Number of tools on offer.",
-    "tool_names": "Their names, at most 32.",
-    "input_tokens": "Absent when an answer went through unread in which the server does not say.",
-    "output_tokens": "The same.",
-    "usage_source": "`backend` or `estimate`, also where half is one.",
-    "usage_tokenizer": "With what was estimated: an encoding, or `bytes`.",
-    "backend_errors": "Calls of backends that failed, those that were repeated among them.",
+    "tool_names": "Names of the tools on offer, at most 32.",
+    "input_tokens": "Tokens of the prompt. Absent if a response was forwarded unread and the server reports no usage.",
+    "output_tokens": "Tokens of the answer; absent in the same case.",
+    "usage_source": "`backend`, or `estimate` if any of the counts is estimated.",
+    "usage_tokenizer": "How tokens were estimated: an encoding, or `bytes`.",
+    "backend_errors": "Failed backend calls, including those that were retried.",
 }
-"""The fields of the access line that are the gateway's own, and what they mean (R18.1). What has no value, and a count
-of zero, is left out."""
+"""The gateway's own fields of the access line, with descriptions (R18.1). Fields without a value and counts of zero are
+left out."""
 
 _TOKENS: Final = ("input_tokens", "output_tokens")
-"""Notes that are counted."""
+"""Notes of an access record that are also counted."""
 
 
 class Metrics:
-    """What a gateway counts (R18.2), as part of `cells`; default: in the memory of this process.
+    """The metrics of a gateway (R18.2), stored in `cells`; by default in the memory of this process.
 
-    One object lasts as long as the process: `create_app` takes it, so that a new configuration goes on counting where
-    the old one stopped, and declares what the middlewares count. Labels have few values: never a tool, a key, or a
-    model that only a client knows of.
+    One object lasts as long as the process: `create_app` takes it, so that a reloaded configuration continues the
+    numbers, and declares the metrics of the middlewares. Labels have few values: never a tool, a key, or a model name
+    that only a client knows.
     """
 
     def __init__(self, cells: SharedCounters | None = None) -> None:
@@ -98,7 +97,7 @@ class Metrics:
         )
         self.first_token = Histogram(
             "toolwire_time_to_first_token_seconds",
-            "To the first byte of a stream",
+            "Time to the first byte of a stream",
             "endpoint",
             *BY_MODEL,
             bounds=_SECONDS,
@@ -106,26 +105,26 @@ class Metrics:
         self.inflight = Gauge("toolwire_inflight_requests", "Requests being served")
         self.body_bytes = Gauge(
             "toolwire_request_body_bytes",
-            "Bytes of request bodies held: those that arrive, and of requests being served",
+            "Bytes of request bodies in memory, of requests that arrive or are being served",
         )
         self.connections = Gauge("toolwire_client_connections", "Open connections of clients")
-        self.refused = Counter("toolwire_clients_refused_total", "Connections that overstepped a limit", "cause")
+        self.refused = Counter("toolwire_clients_refused_total", "Connections closed because of a limit", "cause")
         self.backend_errors = Counter("toolwire_backend_errors_total", "Failed backend calls", "backend", "code")
         self.backend_up = Gauge(
             "toolwire_backend_up",
-            "1 if it answers, as far as is known: health checks, `/ready`, breakers",
+            "1 if the backend is up, by health checks, `/ready` and circuit breakers",
             "backend",
             merge="last",
         )
         self.tools_native = Gauge(
             "toolwire_tools_native",
-            "1 if the server does tools itself, 0 if the gateway has to, by the last verdict (`mode: hybrid`, `auto`)",
+            "1 if the server handles tools itself, 0 if the gateway does, by the last test (`mode: hybrid`, `auto`)",
             "backend",
             merge="last",
         )
         self.tools_templated = Gauge(
             "toolwire_tools_templated",
-            "1 if the model's own chat template can teach tools, 0 if not, by the last probe (`mode: template`, `text`, `auto`)",
+            "1 if the model's chat template can describe tools, 0 if not, by the last test (`mode: template`, `text`, `auto`)",
             "backend",
             merge="last",
         )
@@ -138,7 +137,7 @@ class Metrics:
             "toolwire_limit_store_up", "1 if the shared counts of the limits can be reached", merge="last"
         )
         self.cache_bytes = Gauge(
-            "toolwire_cache_bytes", "Bytes that caches keep, at most (`limits.cache_bytes`)", "contents"
+            "toolwire_cache_bytes", "Bytes in caches, an upper estimate (`limits.cache_bytes`)", "contents"
         )
         self.cache_entries = Gauge("toolwire_cache_entries", "Entries of caches", "contents")
         self.cache_evictions = Counter("toolwire_cache_evictions_total", "Entries evicted from caches", "contents")
@@ -148,7 +147,7 @@ class Metrics:
             family.bind(self.cells)
         most = LimitsConfig().metric_labels
         self.routes, self.models = BoundedNames(most), BoundedNames(most)
-        for series in self.cells.read():  # of the worker in whose place this one is
+        for series in self.cells.read():  # of the predecessor of this worker
             if series.name == self.requests.name:
                 *_, route, model = series.values
                 self.routes.know(route)
@@ -163,8 +162,8 @@ class Metrics:
         self._labelled: dict[str, Counter] = {}
 
     def declare(self, fields: Iterable[AccessField]) -> None:
-        """Count these fields from now on, those that have a counter. What is known already stays as it is. Raises
-        `ConfigError` if two say different things of one counter."""
+        """Counts these fields from now on, if they have a counter. Fields that are already declared stay. Raises
+        `ConfigError` if two fields define the same counter differently."""
         for field in fields:
             spec = field.counter
             if spec is None:
@@ -179,30 +178,30 @@ class Metrics:
                 self._labelled[field.name] = counter
 
     def bound(self, names: int) -> None:
-        """Tell so many routes, and so many models, apart from now on. What is known already stays as it is."""
+        """Sets the number of routes, and of models, with their own label. Names that are already known stay."""
         self.routes.most = self.models.most = names
         self._places.clear()
         self._counted_at.clear()
 
     def cached(self, name: str, use: CacheUse) -> None:
-        """Say what the caches of this name hold now. It may be called from any thread, one call at a time."""
+        """Reports the current use of the caches of this name. May be called from any thread, one call at a time."""
         self.cache_bytes.set(use.bytes, name)
         self.cache_entries.set(use.entries, name)
         self.cache_evictions.inc(name, by=use.evicted)
 
     def page(self, accept: str = "") -> tuple[bytes, str]:
-        """The metrics page of all workers, and its content type, for this `Accept` header."""
+        """Returns the metrics page of all workers and its content type, for this `Accept` header."""
         from toolwire.observability.exposition import page  # not before the first scrape: it takes 50 ms
 
         return page(self.families, self.cells, accept)
 
     def begin(self) -> AccessRecord:
-        """An exchange begins: its record. `finish` must follow."""
+        """Counts the begin of an exchange and returns its record. Call `finish` at the end."""
         self.cells.numbers[self._inflight] += 1
         return AccessRecord()
 
     def finish(self, record: AccessRecord, *, endpoint: str, request_id: str) -> None:
-        """Count a finished exchange and write its access line."""
+        """Counts a finished exchange and writes its access line."""
         total = time.monotonic() - record.started
         overhead = max(0.0, total - record.waited)
         first_byte = None if record.first_byte is None else record.first_byte - record.started
@@ -240,29 +239,30 @@ class Metrics:
         if first_byte is not None:
             times["first_byte_ms"] = first_byte
         for name, seconds in times.items():
-            fields[name] = int(seconds * 100_000 + 0.5) / 100  # a third of what `round` takes
+            fields[name] = int(seconds * 100_000 + 0.5) / 100  # takes a third of the time of `round`
         log_fields(ACCESS, "exchange", {**fields, **record.fields})
 
     def _place(self, kind: _Kind) -> tuple[int, int, int, int | None]:
-        """Where exchanges of a kind are counted: in `requests`, `duration`, `overhead` and `first_token`."""
+        """Returns the indexes of the cells for a kind of exchange: in `requests`, `duration`, `overhead` and
+        `first_token`."""
         endpoint, stream, status, began, route, model = kind
-        whose = self.routes.of(route), self.models.of(model)
-        requests = self.requests.at(endpoint, "true" if stream else "false", str(status), *whose)
-        duration, overhead = self.duration.at(endpoint, *whose), self.overhead.at(endpoint)
-        places = (requests, duration, overhead, self.first_token.at(endpoint, *whose) if began else None)
+        labels = self.routes.of(route), self.models.of(model)
+        requests = self.requests.at(endpoint, "true" if stream else "false", str(status), *labels)
+        duration, overhead = self.duration.at(endpoint, *labels), self.overhead.at(endpoint)
+        places = (requests, duration, overhead, self.first_token.at(endpoint, *labels) if began else None)
         if len(self._places) >= SERIES_PER_FAMILY:
             self._places.clear()
         self._places[kind] = places
         return places
 
     def _count(self, record: AccessRecord) -> None:
-        """Add what was counted to the counters of the fields that have one."""
-        whose = (record.route, record.model)
-        places = self._counted_at.get(whose)
+        """Adds the record's counts to the counters of their fields."""
+        labels = (record.route, record.model)
+        places = self._counted_at.get(labels)
         if places is None:
             if len(self._counted_at) >= SERIES_PER_FAMILY:
                 self._counted_at.clear()
-            places = self._counted_at[whose] = {}
+            places = self._counted_at[labels] = {}
         tokens = [(name, record.notes.get(name)) for name in _TOKENS]
         for name, number in (*record.counts.items(), *tokens):
             if not number:
@@ -273,21 +273,22 @@ class Metrics:
                 if counted is None:
                     continue
                 counter, values = counted
-                place = places[name] = counter.at(*values, *self._whose(counter, record))
+                place = places[name] = counter.at(*values, *self._model_labels(counter, record))
             self.cells.numbers[place] += number
         for (name, label), number in record.labelled.items():
             by_label = self._labelled.get(name)
             if by_label is not None:
-                by_label.inc(label, *self._whose(by_label, record), by=number)
+                by_label.inc(label, *self._model_labels(by_label, record), by=number)
 
-    def _whose(self, counter: Counter, record: AccessRecord) -> tuple[str, ...]:
-        """The values of `BY_MODEL`, if the counter has these labels."""
+    def _model_labels(self, counter: Counter, record: AccessRecord) -> tuple[str, ...]:
+        """Returns the values of `BY_MODEL` if the counter has these labels, else none."""
         if counter.labels[-2:] != BY_MODEL:
             return ()
         return self.routes.of(record.route), self.models.of(record.model)
 
     def _counter(self, spec: CounterSpec) -> Counter:
-        """The counter of which this is said. Raises `ConfigError` if something else was said of its name."""
+        """Returns the counter of this definition, creating it if needed. Raises `ConfigError` if the name is defined
+        differently."""
         known = next((family for family in self.families if family.name == spec.name), None)
         labels = (*(() if spec.label is None else (spec.label,)), *(BY_MODEL if spec.by_model else ()))
         if known is None:
@@ -296,7 +297,5 @@ class Metrics:
             self.families = (*self.families, counter)
             return counter
         if not isinstance(known, Counter) or (known.documentation, known.labels) != (spec.meaning, labels):
-            raise ConfigError(
-                f"two middlewares say different things of the counter {spec.name}: give one of them another name"
-            )
+            raise ConfigError(f"two middlewares define the counter {spec.name} differently: rename one of them")
         return known

@@ -1,13 +1,13 @@
-"""The log on a terminal: a line that is read at a glance, for whoever sits in front of it.
+"""The log format for a terminal: short lines for people.
 
     POST chat smollm2 200 1 call 5.6 s
-    POST responses gpt-oss 200 stream 2 calls 3 tries (spare) 12.4 s
+    POST responses gpt-oss 200 stream 2 calls 3 attempts (spare) 12.4 s
     POST chat nosuch 404 model_not_found 2 ms
     tool get_time completed
 
-An exchange shows what it was and what became of it, nothing that is only counted; a call that the gateway ran, how it
-ended, and no state on the way (R15.4): the other forms have all fields and all states.
-Whatever comes from outside is shown and never obeyed: what cannot be printed is written as an escape.
+An exchange is shown with its request and its outcome, without numbers that are only counted. A call that the gateway
+runs is shown once, at its end, without its earlier states (R15.4). The other formats contain all fields and states.
+Names from outside cannot control the terminal: unprintable characters are escaped.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ ACCESS: Final = "toolwire.access"
 """The logger of the access line."""
 
 TOOLS: Final = "toolwire.tools"
-"""The logger of calls that the gateway runs: what has a `state` there is a change of one."""
+"""The logger of tool calls that the gateway runs; a `state` field marks a change of state."""
 
 NAME_CHARS: Final = 60
-"""So much of a name is shown."""
+"""The most characters shown of a name."""
 
 _RED, _GREEN, _YELLOW, _DIM = "31", "32", "33", "2"
 _LEVELS: Final = {"DEBUG": _DIM, "WARNING": _YELLOW, "ERROR": _RED, "CRITICAL": _RED}
@@ -38,27 +38,26 @@ _COUNTED: Final = (
     ("reasks", "bad answer", "bad answers"),
     ("parse_failures", "bad call", "bad calls"),
 )
-"""Of the access line: a field, and how one and several of it are called."""
+"""Fields of the access line, with their singular and plural names."""
 
 
 def takes_colours(environment: Mapping[str, str]) -> bool:
-    """Whether a terminal shows colours, by what the environment says of it: `NO_COLOR` (no-color.org), `TERM`, and on
-    Windows only where a terminal that knows them says so."""
+    """Returns True if a terminal shows colours, from `NO_COLOR` (no-color.org), `TERM`, and on Windows `WT_SESSION`."""
     if environment.get("NO_COLOR") or environment.get("TERM") == "dumb":
         return False
     return sys.platform != "win32" or "WT_SESSION" in environment or "TERM" in environment
 
 
 class TerminalFormatter(TextFormatter):
-    """An exchange, and the end of a call that the gateway ran, in a line without time and level; `LEVEL logger: message
-    key=value` for all others. A traceback follows."""
+    """Writes an exchange, and the end of a call that the gateway ran, as one line without time and level; other records
+    as `LEVEL logger: message key=value`. A traceback follows."""
 
     def __init__(self, *, colours: bool) -> None:
         super().__init__()
         self._colours = colours
 
     def shows(self, logger: str, fields: Mapping[str, Any]) -> bool:
-        """All but the states of a call before and after its end."""
+        """Returns False for changes of a call's state before its end."""
         return logger != TOOLS or "state" not in fields or fields["state"] in _ENDS
 
     def _line(self, at: str, level: str, logger: str, message: str, fields: Mapping[str, Any], trace: str) -> str:
@@ -67,8 +66,8 @@ class TerminalFormatter(TextFormatter):
         if logger == TOOLS and "state" in fields:
             ended, colour = _ENDS[fields["state"]]
             return f"tool {word(str(fields['tool']))} {self._coloured(ended, colour)}"
-        said = super()._line(at, level, logger, message, fields, trace)[len(f"{at} {level}") :]
-        return self._coloured(level, _LEVELS.get(level)) + visible_lines(said)
+        text = super()._line(at, level, logger, message, fields, trace)[len(f"{at} {level}") :]
+        return self._coloured(level, _LEVELS.get(level)) + visible_lines(text)
 
     def _exchange(self, fields: Mapping[str, Any]) -> Iterator[str]:
         status, code = fields["status"], fields.get("code")
@@ -85,7 +84,7 @@ class TerminalFormatter(TextFormatter):
             if number := fields.get(name):
                 yield f"{number} {one if number == 1 else several}"
         if (tries := fields.get("attempts", 1)) > 1:
-            yield f"{tries} tries ({word(str(fields.get('backend', '-')))})"
+            yield f"{tries} attempts ({word(str(fields.get('backend', '-')))})"
         yield self._coloured(duration(fields["total_ms"]), _DIM)
 
     def _coloured(self, text: str, colour: str | None) -> str:
@@ -93,13 +92,14 @@ class TerminalFormatter(TextFormatter):
 
 
 def word(text: str) -> str:
-    """A name as one word of the line: in quotes if it would look like several."""
+    """Returns a name as one word of the line: in quotes if it contains blanks or quotes."""
     text = visible(text if len(text) <= NAME_CHARS else text[: NAME_CHARS - 1] + "…")
     return text if _WORD.fullmatch(text) else '"' + text.replace('"', '\\"') + '"'
 
 
 def duration(ms: float) -> str:
-    """Milliseconds below a second, tenths of seconds below 100, then whole seconds."""
+    """Returns a duration as text: milliseconds below a second, tenths of seconds below 100 seconds, else whole
+    seconds."""
     if ms < 999.5:
         return f"{ms:.0f} ms"
     return f"{ms / 1000:.1f} s" if ms < 99_950 else f"{ms / 1000:.0f} s"

@@ -16,7 +16,7 @@ from typing import Final, Literal
 
 from aiohttp import web
 
-from toolwire.config import GatewayConfig, RateLimit, RouteConfig
+from toolwire.config import GatewayConfig, RateLimitConfig, RouteConfig
 from toolwire.errors import ClientFault, GatewayError, Unavailable, quote, retry_after
 from toolwire.ingress.auth import ApiKey
 from toolwire.ingress.liveness import LivenessMonitor
@@ -72,8 +72,8 @@ class Admission:
             limit = effective_limit(key, self._config.per_key)
             known = self._slots[owner] = (
                 # First, so that a key that has no place left is told so, and nothing gives way to it.
-                *_bounds("key", f"key:{owner}", RateLimit(concurrent=limit.concurrent)),
-                *_bounds("gateway", "gateway", RateLimit(concurrent=self._config.in_flight)),
+                *_bounds("key", f"key:{owner}", RateLimitConfig(concurrent=limit.concurrent)),
+                *_bounds("gateway", "gateway", RateLimitConfig(concurrent=self._config.in_flight)),
             )
         return known
 
@@ -111,7 +111,7 @@ class Admission:
         owner = ANONYMOUS if key is None else key.owner
         if counted:
             limit = effective_limit(key, self._config.per_key)
-            bounds += _bounds("key", f"key:{owner}", RateLimit(requests_per_min=limit.requests_per_min))
+            bounds += _bounds("key", f"key:{owner}", RateLimitConfig(requests_per_min=limit.requests_per_min))
         if not bounds:
             return None
         slot = Slot(bounds, owner, self.ledger, self.later, self._arrivals)
@@ -162,7 +162,7 @@ SLOT: Final = web.RequestKey("toolwire.slot", Slot)
 """The slot of a request; not there if requests at the same time are not limited."""
 
 
-def effective_limit(key: ApiKey | None, default: RateLimit) -> RateLimit:
+def effective_limit(key: ApiKey | None, default: RateLimitConfig) -> RateLimitConfig:
     """The limits of a key: its own, and the default for what it does not say."""
     if key is None:
         return default
@@ -189,7 +189,7 @@ def allowances(bounds: Sequence[Bound], verdict: Verdict) -> list[Allowance]:
     return found
 
 
-def _bounds(scope: Scope, account: str, limit: RateLimit) -> tuple[Bound, ...]:
+def _bounds(scope: Scope, account: str, limit: RateLimitConfig) -> tuple[Bound, ...]:
     amounts: tuple[tuple[Kind, int | None], ...] = (
         ("requests", limit.requests_per_min),
         ("tokens", limit.tokens_per_min),

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from toolwire.config import RateLimit, RateLimitsConfig
+from toolwire.config import RateLimitConfig, RateLimitsConfig
 from toolwire.ratelimit.base import Ledger
 from toolwire.ratelimit.failover import FailoverLedger
 from toolwire.ratelimit.memory import MemoryLedger
@@ -15,7 +15,7 @@ from toolwire.ratelimit.memory import MemoryLedger
 def counting(config: RateLimitsConfig) -> RateLimitsConfig:
     """What of the section says where the counts are: as long as that is the same, a new configuration goes on
     counting."""
-    return replace(config, per_key=RateLimit(), in_flight=None, expected_output_tokens=0)
+    return replace(config, per_key=RateLimitConfig(), in_flight=None, expected_output_tokens=0)
 
 
 def make_ledger(

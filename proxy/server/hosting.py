@@ -32,8 +32,8 @@ from toolwire.registry import registries
 from toolwire.server.clients import ClientServer, usual
 from toolwire.server.descriptors import log_room
 from toolwire.server.dispatch import Dispatch
+from toolwire.startup.backend_loops import loop_mistakes
 from toolwire.startup.chains import told
-from toolwire.startup.circles import leading_back
 from toolwire.support.conversion import ConfigError
 from toolwire.upstream.pool.health import HEALTH
 
@@ -229,7 +229,7 @@ def reread(load: Callable[[], GatewayConfig], running: GatewayConfig) -> Gateway
         kept: dict[str, Any] = {name: getattr(running.server, name) for name in changed}
         config = replace(config, server=replace(config.server, **kept))
         check_values(config)  # whether keys are needed depends on the address
-    if problems := leading_back(config, config.server.port):
+    if problems := loop_mistakes(config, config.server.port):
         raise ConfigError(*problems)
     if config.limits.connections != running.limits.connections:
         log_room(config.limits.connections)

@@ -41,7 +41,7 @@ from toolwire.server.descriptors import ACCEPTED_AT_ONCE, Shortage, allow_files,
 from toolwire.server.hosting import AppFactory, Host, reread, settle_memory
 from toolwire.server.notify import READY, STOPPING, notify, reloading
 from toolwire.server.starting import tell
-from toolwire.startup.circles import leading_back
+from toolwire.startup.backend_loops import loop_mistakes
 from toolwire.support.conversion import ConfigError
 from toolwire.support.legible import visible_lines
 
@@ -128,7 +128,7 @@ def serve(
 
 
 def _leads_back(config: GatewayConfig, port: int) -> bool:
-    problems = leading_back(config, port)
+    problems = loop_mistakes(config, port)
     if problems:
         LOG.error("cannot start:\n%s", "\n".join(problems))
     return bool(problems)

@@ -11,7 +11,7 @@ from toolwire.configuration.mistakes import Mistakes
 from toolwire.fastparse import IMPLEMENTATION
 from toolwire.registry import registries
 from toolwire.startup.chains import told
-from toolwire.startup.useless import useless
+from toolwire.startup.ineffective import ineffective_parts
 
 LOG: Final = logging.getLogger("toolwire.serving")
 
@@ -23,7 +23,7 @@ def tell(config: GatewayConfig) -> None:
     plugins = registries()
     for line in told(config, plugins):
         LOG.info("%s", line)
-    for line in useless(config, plugins, Mistakes()):
+    for line in ineffective_parts(config, plugins, Mistakes()):
         LOG.warning("this cannot work: %s", line)
 
 

@@ -1,20 +1,21 @@
-"""Server-side tools, which the gateway itself runs: a folder of Python modules (R15), and MCP servers (R26).
+"""Server-side tools: tools that the gateway itself runs. They come from a folder of Python modules (R15) and from MCP
+servers (R26).
 
-| module | reason to change |
+| module | content |
 | --- | --- |
-| `parameters` | how arguments are read and checked |
-| `shape` | what a schema says besides: defaults, integers, known members |
-| `definition` | what a module may declare, and the errors that say what is wrong |
-| `process`, `pool` | worker processes: one of them, and all of a folder |
-| `worker` | what runs a module and its handlers there: a package that needs the standard library only |
-| `printed` | what handlers print, in the log |
-| `loading` | how one file becomes tools |
-| `calls` | what becomes of one call: states, results |
-| `source` | what a source of tools is, whatever it is: what is on offer, and who runs its calls |
-| `folder` | which tools there are now: loading all modules, watching for changes, swapping |
+| `parameters` | reading and checking the arguments of a call |
+| `shape` | defaults, integers and known members, from the JSON Schema |
+| `definition` | the checks of a module's `TOOLS`, and their error messages |
+| `process`, `pool` | one worker process; all worker processes of a folder |
+| `worker` | the code inside a worker process; needs the standard library only |
+| `output_log` | output of handlers, written to the log |
+| `loading` | loads the tools of one file |
+| `calls` | states and result of one call |
+| `source` | the protocol `ToolSource`: the tools on offer, and how their calls are run |
+| `folder` | loads all modules, watches for changes, replaces the tools |
 | `mcp` | servers of the Model Context Protocol |
-| `joined` | several sources as one: who has a name |
+| `joined` | several sources combined into one |
 
-The folder's tools are trusted code: they have the rights of the gateway's user (docs/explanation/security.md). What is
-done here about handlers that block, crash or return junk keeps mistakes small; it is no sandbox.
+The folder's tools are trusted code: they have the rights of the gateway's user (docs/explanation/security.md). The
+limits here contain mistakes of handlers that block, crash or return invalid values; they are not a sandbox.
 """

@@ -1,7 +1,7 @@
-"""What becomes of one call: its states (R15.4) and its result (R15.5).
+"""Runs one call of a tool of the folder: its states (R15.4) and its result (R15.5).
 
-A result is always a text for the model: what goes wrong with a call is said to the model and never becomes an HTTP
-error. Whatever a handler gives or raises is turned into that text where the handler runs (`worker.answers`).
+A result is always a text for the model: a failed call is reported to the model and never becomes an HTTP error. The
+return value or exception of a handler becomes that text in the worker (`worker.answers`).
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ from toolwire.servertools.worker.answers import MAX_RESULT_CHARS
 LOG: Final = logging.getLogger("toolwire.tools")
 
 
-class Trail:
-    """The states of one call, each change a line in the log. `count` is called with the name of each state that is
-    entered."""
+class CallProgress:
+    """The state of one call. Each change writes a line to the log and calls `count` with the name of the new state."""
 
     def __init__(self, use: ToolUse, request_id: str, count: Callable[[str], object]) -> None:
         self.state = CallState.IDLE
@@ -31,24 +30,23 @@ class Trail:
         self._count = count
 
     def enter(self, state: CallState) -> None:
-        """The call is in this state now."""
+        """Changes the state: calls `count` and writes the log line."""
         self._count(state.value)
         log_fields(LOG, "tool call", {**self._fields, "from": self.state.value, "state": state.value})
         self.state = state
 
 
 class Calls:
-    """Runs calls. `limit_s` bounds each handler."""
+    """Runs calls. `limit_s` limits the run time of each handler."""
 
     def __init__(self, limit_s: float) -> None:
         self._limit_s = limit_s
 
     async def run(self, tools: Mapping[str, ServerTool], use: ToolUse, left_s: float, enter: Enter) -> Result:
-        """The result of a call of one of `tools`, after at most `left_s`. `enter` is told of each state up to the
-        result's.
+        """Runs the call if its tool is one of `tools`; returns its result, or an error result after at most `left_s`
+        seconds. Calls `enter` with each state up to the final one. A cancellation aborts the handler.
 
-        The one place where every execution passes: what wants to see them (a span, say) goes around it. A cancellation
-        gives up the handler.
+        Every execution passes through this method, so wrap it to observe executions (with a span, for example).
         """
         tool = tools.get(use.name)
         if tool is None:
@@ -69,5 +67,5 @@ class Calls:
 
 
 def _bounded(text: str) -> str:
-    """At most so many characters, and whole ones: half a character cannot be sent to a model."""
+    """Cuts a text to `MAX_RESULT_CHARS` characters and drops lone surrogates, which cannot be sent to a model."""
     return whole(text[:MAX_RESULT_CHARS])

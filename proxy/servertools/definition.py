@@ -1,4 +1,4 @@
-"""What a module may declare, and what is wrong with it (R15.3). Pure: nothing is run or read here."""
+"""Checks of what a tool module declares (R15.3). Pure: runs no module and reads no file."""
 
 from __future__ import annotations
 
@@ -25,19 +25,20 @@ _NO_PARAMETERS: Final[Mapping[str, Any]] = {"type": "object", "properties": {}}
 _MOST_SCHEMAS: Final = 1000
 _MOST_VALUES: Final = 20_000
 _MOST_LEVELS: Final = 250
-"""Beyond, writing it as JSON says itself that it is too deep."""
+"""Deeper values are refused by the JSON encoder itself."""
 
 TIMED_OUT: Final = "Error: Tool execution timed out"
 
 Handler = Callable[[str, dict[str, Any], float, float], Awaitable[Result]]
-"""Runs a call: the tool's name, the values, the seconds that the handler may take, and those that are left for all of
-the call. Never raises; a cancellation gives the call up."""
+"""Runs a call. Arguments: the tool's name, the values, the time limit of the handler in seconds, and the seconds left
+for the whole call. Never raises; a cancellation aborts the call."""
 
 ErrorKind = Literal["TypeError", "ValueError", "DuplicateName", "InvalidName", "ValidationError", "MissingMethod"]
 
 
 class ToolModuleError(Exception):
-    """A module that cannot be used. `kind` is one of `ErrorKind`, or the name of what the module's own code raised."""
+    """A module that cannot be used. `kind` is an `ErrorKind`, or the name of the exception class that the module
+    raised."""
 
     def __init__(self, kind: ErrorKind | str, message: str) -> None:
         super().__init__(message)
@@ -45,13 +46,13 @@ class ToolModuleError(Exception):
         self.message = message
 
 
-class NotTried(ToolModuleError):
-    """A module whose code could not be run at all, for lack of what the system gives: later it may be."""
+class NotRun(ToolModuleError):
+    """A module that was not run because the system had no free process. Loading it is retried."""
 
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """What a module has: `TOOLS`, unchecked, and what runs calls of them."""
+    """The contents of a module: its `TOOLS`, not yet checked, and the handler that runs calls of them."""
 
     tools: Any
     handler: Handler | None
@@ -59,7 +60,7 @@ class Declared:
 
 @dataclass(frozen=True, slots=True)
 class ServerTool:
-    """A tool that the gateway runs. `spec` is what models are offered, `module` the name of the file it came from."""
+    """A tool that the gateway runs. `spec` is the definition sent to models, `module` the name of its file."""
 
     spec: ToolSpec
     parameters: Parameters
@@ -73,7 +74,8 @@ class ServerTool:
 
 
 def read_tools(declared: Any, handler: Handler | None, module: str) -> tuple[ServerTool, ...]:
-    """The tools in `TOOLS` (or what `get_tools()` gave). Raises `ToolModuleError` for the first thing that is wrong."""
+    """Returns the tools in `TOOLS` (or in the result of `get_tools()`). Raises `ToolModuleError` for the first
+    mistake."""
     if declared is None:
         return ()
     if not isinstance(declared, list):
@@ -133,7 +135,8 @@ def _read_description(description: Any, where: str) -> str:
 
 
 def _read_parameters(given: Any, where: str) -> tuple[Mapping[str, Any], Parameters]:
-    """The schema, as a copy of its own, and what checks arguments by it. Raises `ToolModuleError` `ValidationError`."""
+    """Returns a private copy of the schema, and the checker of arguments. Raises `ToolModuleError`
+    (`ValidationError`)."""
     if given is None:
         given = _NO_PARAMETERS
     try:
@@ -154,8 +157,8 @@ def _read_parameters(given: Any, where: str) -> tuple[Mapping[str, Any], Paramet
 
 
 def _check_written_size(given: Any) -> None:
-    """Raise `ValueError` for what would be too much as JSON, before it is written: a dict that is used in two places is
-    written twice there, and thirty of them, each within the next, a billion times."""
+    """Raises `ValueError` if a schema would be too large as JSON. Checked before encoding, because JSON repeats a dict
+    each time it is used: thirty dicts, each used twice in the next, give a billion copies."""
     count, level = 0, [given]
     for _ in range(_MOST_LEVELS):
         inner: list[Any] = []
@@ -169,7 +172,7 @@ def _check_written_size(given: Any) -> None:
 
 
 def _check_size(schema: dict[str, Any]) -> None:
-    """Raise `SchemaProblem` for references, and for more properties or enumerated values than allowed, at any level."""
+    """Raises `SchemaProblem` for references, and for too many properties or enumerated values at any level."""
     for node in Graph(schema, most=_MOST_SCHEMAS).nodes:
         part = node.schema
         for keyword in _REFERENCES:

@@ -1,17 +1,15 @@
-"""Which server-side tools there are: all modules of a folder, watched for changes (R15.1, R15.2).
+"""The tools of a folder: all its modules, loaded again when a file changes (R15.1, R15.2).
 
 Rules:
 
-1. A change is a change of the content of a Python file. Then all modules are loaded anew, as a generation: any of them
-   may import what has changed. It takes the place of the one before at once and as a whole; calls that run finish with
-   the generation that they began with.
-2. A module that fails is shown as failed, with its error, and its tools of the generation before stay, with all that
-   they import: a typo takes no tool away from clients. Without an earlier one the module has no tools. A file that is
-   removed takes its tools along.
-3. Names are unique in the folder. Of two modules with one name the first one, by file name, has it, and the other one
-   fails.
-4. A module that could not be tried, because the system had no process for it, is tried again at the next look.
-5. A module that fails never stops the server. Looking and loading happen off the event loop.
+1. When the content of a Python file changes, all modules are loaded again, as a new generation, because each may import
+   the changed file. The new generation replaces the old one as a whole; running calls finish with the old one.
+2. A module that fails to load is shown with its error, and keeps its tools of the previous generation, so that a typo
+   takes no tool away from clients. Without a previous generation it has no tools. Deleting a file removes its tools.
+3. Tool names are unique in the folder. If two modules declare the same name, the first by file name keeps it, and the
+   other one fails.
+4. A module that was not run because the system had no free process is loaded again at the next check.
+5. A module that fails never stops the server. Reading and loading run outside of the event loop.
 """
 
 from __future__ import annotations
@@ -29,40 +27,41 @@ from toolwire.config import ToolsConfig
 from toolwire.errors import quote
 from toolwire.formats.engine.toolset import ToolSet
 from toolwire.servertools.calls import Calls
-from toolwire.servertools.definition import NotTried, ServerTool, ToolModuleError
+from toolwire.servertools.definition import NotRun, ServerTool, ToolModuleError
 from toolwire.servertools.loading import Loaded, LoadState, load
-from toolwire.servertools.pool import Generation, Pool
+from toolwire.servertools.pool import ModuleGeneration, WorkerPool
 from toolwire.servertools.source import Tools
-from toolwire.servertools.worker.sources import MAX_BYTES, MAX_FILES, Snapshot, read
+from toolwire.servertools.worker.sources import MAX_BYTES, MAX_FILES, FolderSnapshot, read
 
 LOG: Final = logging.getLogger("toolwire.tools")
 
 
 @dataclass(slots=True)
 class Module:
-    """One file of the folder. `loaded` is the last version that worked. `failure` is what was wrong with the last one,
-    `conflict` what is wrong with `loaded` beside other modules."""
+    """One file of the folder. `loaded` is the last version that worked, `failure` the error of the latest version,
+    `conflict` the error if another module has a tool of the same name."""
 
     path: Path
     state: LoadState = LoadState.UNLOADED
     loaded: Loaded | None = None
     failure: ToolModuleError | None = None
     conflict: ToolModuleError | None = None
-    told: tuple[str, str] | None = None
-    """The error that is in the log already: kind and message."""
+    logged_error: tuple[str, str] | None = None
+    """Kind and message of the last error that was logged, so that it is logged once."""
 
     @property
     def tools(self) -> tuple[ServerTool, ...]:
-        """Those on offer."""
+        """The tools that this module offers; empty if it has none or is in conflict."""
         return () if self.loaded is None or self.conflict is not None else self.loaded.tools
 
     @property
     def error(self) -> ToolModuleError | None:
-        """Why the state is `FAILED_VALIDATION`."""
+        """The reason for the state `FAILED_VALIDATION`; None if there is no error."""
         return self.failure or self.conflict
 
     def shown(self) -> dict[str, Any]:
-        """For `GET /admin/tools` and `toolwire tools list`. `stale`: the tools are those of an earlier version."""
+        """Returns the entry for `GET /admin/tools` and `toolwire tools list`. `stale`: the tools are of an earlier
+        version."""
         error = self.error
         return {
             "module": self.path.stem,
@@ -78,22 +77,22 @@ class Module:
 
 
 class ToolFolder:
-    """The tools of a folder: a `ToolSource`."""
+    """The tools of a folder, as a `ToolSource`."""
 
     def __init__(self, config: ToolsConfig) -> None:
         assert config.folder is not None
         self.folder = Path(config.folder).absolute()
         self.modules: dict[Path, Module] = {}
         self._config = config
-        self._pool: Pool | None = None
-        self._snapshot: Snapshot | None = None
+        self._pool: WorkerPool | None = None
+        self._snapshot: FolderSnapshot | None = None
         self._calls = Calls(config.timeout_s)
         self.tools = Tools(ToolSet(), partial(self._calls.run, {}))
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[ToolFolder]:
-        """Load all modules, and watch them while the context lasts."""
-        self._pool = pool = Pool(self._config)
+        """Loads all modules, and watches them until the context ends."""
+        self._pool = pool = WorkerPool(self._config)
         watching = None
         try:
             await self.refresh()
@@ -109,7 +108,7 @@ class ToolFolder:
             await pool.close()
 
     def shown(self) -> dict[str, Any]:
-        """The folder as `GET /admin/tools` shows it."""
+        """Returns the folder's entry of `GET /admin/tools`."""
         return {
             "folder": str(self.folder),
             "modules": [self.modules[path].shown() for path in sorted(self.modules)],
@@ -117,13 +116,14 @@ class ToolFolder:
         }
 
     async def refresh(self) -> bool:
-        """Look at the folder, and load all modules if anything has changed, or rule 4 wants it. Says whether it has."""
+        """Loads all modules if a file has changed or a module has to be retried (rule 4). Returns whether it loaded
+        them."""
         try:
             snapshot = await asyncio.to_thread(read, str(self.folder))
         except OSError as error:
             LOG.error("the tools folder cannot be read: %s", error.strerror)
             return False
-        untried = any(isinstance(module.failure, NotTried) for module in self.modules.values())
+        untried = any(isinstance(module.failure, NotRun) for module in self.modules.values())
         if (snapshot == self._snapshot and not untried) or self._pool is None:
             return False
         if not snapshot.complete and (self._snapshot is None or self._snapshot.complete):
@@ -150,11 +150,11 @@ class ToolFolder:
             unused.retire()
         return True
 
-    def _generations(self) -> set[Generation]:
-        """Those whose tools are on offer."""
+    def _generations(self) -> set[ModuleGeneration]:
+        """Returns the generations whose tools are on offer."""
         return {module.loaded.generation for module in self.modules.values() if module.loaded is not None}
 
-    async def _load(self, module: Module, generation: Generation, source: bytes | str) -> None:
+    async def _load(self, module: Module, generation: ModuleGeneration, source: bytes | str) -> None:
         def enter(state: LoadState) -> None:
             module.state = state
 
@@ -167,7 +167,7 @@ class ToolFolder:
             module.failure = error
 
     def _assemble(self) -> None:
-        """Settle the states and put the tools together (rule 3)."""
+        """Sets the state of each module, resolves name conflicts (rule 3) and builds `tools`."""
         owners: dict[str, str] = {}
         for _, module in sorted(self.modules.items()):
             module.conflict = None
@@ -180,14 +180,14 @@ class ToolFolder:
                 owners[tool.name] = module.path.name
             if module.error is not None:
                 module.state = LoadState.FAILED_VALIDATION
-                if module.told != (module.error.kind, module.error.message):
-                    module.told = module.error.kind, module.error.message
-                    stale = ", the version before stays" if module.tools else ""
+                if module.logged_error != (module.error.kind, module.error.message):
+                    module.logged_error = module.error.kind, module.error.message
+                    stale = "; the previous version stays in use" if module.tools else ""
                     LOG.error(
                         "tool module %s: %s: %s%s", module.path.name, module.error.kind, module.error.message, stale
                     )
             else:
-                module.told = None
+                module.logged_error = None
                 module.state = LoadState.LOADED_WITH_TOOLS if module.tools else LoadState.LOADED_NO_TOOLS
         by_name = {tool.name: tool for _, module in sorted(self.modules.items()) for tool in module.tools}
         self.tools = Tools(ToolSet(tool.spec for tool in by_name.values()), partial(self._calls.run, by_name))
@@ -199,4 +199,4 @@ class ToolFolder:
             try:
                 await self.refresh()
             except Exception:
-                LOG.exception("looking for changed tool modules failed; it is tried again")
+                LOG.exception("checking the tools folder for changes failed; it is retried")

@@ -1,11 +1,11 @@
-"""Several sources of tools as one: the folder, and MCP servers in the order of the configuration.
+"""Several sources of tools combined into one: the folder, then the MCP servers in the order of the configuration.
 
 Rules:
 
-1. Names are unique. A tool whose name an earlier source has is not offered; it is shown with its conflict, and the log
-   says so once.
-2. At the start it is waited until each server has said which tools it has, or has failed, but only so long: a server
-   that is slow or away keeps no gateway from serving.
+1. Tool names are unique. If an earlier source has the name, the later tool is not offered; its conflict is shown and
+   logged once.
+2. The start waits until each server has listed its tools or failed, up to a time limit, so that a slow or unreachable
+   server does not keep the gateway from serving.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ LOG: Final = logging.getLogger("toolwire.tools")
 
 
 def source_of(config: ToolsConfig, kinds: Registry[Any] | None = None) -> ToolSource | None:
-    """The tools that a configuration has; None if it has none. `kinds`: the registry of kinds of sources; default: the
-    built-in ones."""
+    """Returns the source of the configured tools, or None if none are configured. `kinds`: the registry of tool
+    sources; default: the built-in ones."""
     folder = None if config.folder is None else ToolFolder(config)
     if not config.mcp:
         return folder
@@ -44,7 +44,7 @@ MakeServer = Callable[[McpServerConfig, Literal["cut", "error"]], RemoteTools]
 
 
 class JoinedTools:
-    """A `ToolSource` of a folder and MCP servers."""
+    """The tools of a folder and of MCP servers, as one `ToolSource`."""
 
     def __init__(self, folder: ToolFolder | None, servers: Sequence[RemoteTools], wait_s: float) -> None:
         self.folder = folder
@@ -58,7 +58,7 @@ class JoinedTools:
 
     @property
     def tools(self) -> Tools:
-        """See `ToolSource`. Made anew when a source has changed."""
+        """The tools of all sources, combined again when a source has changed."""
         parts = [source.tools for _, source in self._sources]
         if len(parts) != len(self._parts) or not all(map(is_, parts, self._parts)):
             self._parts = parts
@@ -69,13 +69,13 @@ class JoinedTools:
         owners: dict[str, str] = {}
         runners: dict[str, Tools] = {}
         specs = []
-        told, self._conflicts = self._conflicts, {}
+        before, self._conflicts = self._conflicts, {}
         for (whose, _), tools in zip(self._sources, self._parts, strict=True):
             for spec in tools.specs:
                 if (owner := owners.setdefault(spec.name, whose)) != whose:
                     why = f"its name is that of a tool of {owner}; give the server a `prefix`"
                     self._conflicts[whose, spec.name] = why
-                    if (whose, spec.name) not in told:
+                    if (whose, spec.name) not in before:
                         LOG.error("the tool %s of %s is not offered: %s", quote(spec.name), whose, why)
                     continue
                 specs.append(spec)
@@ -84,7 +84,7 @@ class JoinedTools:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[JoinedTools]:
-        """See `ToolSource`; rule 2."""
+        """A context in which all sources run. Waits for the servers at its start (rule 2)."""
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self._close_servers)
             for server in self.servers:
@@ -98,12 +98,12 @@ class JoinedTools:
             yield self
 
     async def _close_servers(self) -> None:
-        """All at once: each may need its time."""
+        """Closes all servers at the same time, because each may take some seconds."""
         await asyncio.gather(*(server.close() for server in self.servers))
 
     def shown(self) -> dict[str, Any]:
-        """The folder as it shows itself, and `mcp`, the servers."""
-        _ = self.tools  # whose conflicts are shown
+        """Returns the folder's entry and, under `mcp`, those of the servers."""
+        _ = self.tools  # updates the conflicts
         folder: dict[str, Any] = {"folder": None, "modules": []} if self.folder is None else self.folder.shown()
         return {**folder, "mcp": [self._shown(server) for server in self.servers]}
 
@@ -122,7 +122,7 @@ class JoinedTools:
 
 
 async def _run(runners: Mapping[str, Tools], use: ToolUse, limit_s: float, enter: Enter) -> Result:
-    """See `Run`."""
+    """Runs a call by the source that has its tool. See `Run`."""
     tools = runners.get(use.name)
     if tools is not None:
         return await tools.run(use, limit_s, enter)

@@ -1,4 +1,4 @@
-"""What `toolwire tools list` and `toolwire check` show of server-side tools."""
+"""The list of server-side tools that `toolwire tools list` and `toolwire check` print."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from toolwire.servertools.loading import LoadState
 
 
 def look(config: ToolsConfig) -> dict[str, Any]:
-    """The modules of the folder, loaded once, and the MCP servers, asked once: what `GET /admin/tools` of a gateway
-    that has just started shows. Runs their code."""
+    """Loads the modules of the folder and connects to the MCP servers once. Returns the same object as `GET
+    /admin/tools` of a gateway that has just started. Runs the modules' code."""
     patience = max((server.connect_timeout_s for server in config.mcp), default=0.0)
     source = source_of(replace(config, watch_s=0.0, mcp_wait_s=patience))
 
@@ -27,13 +27,13 @@ def look(config: ToolsConfig) -> dict[str, Any]:
 
 
 def failed(shown: Mapping[str, Any]) -> bool:
-    """Whether a module cannot be used, or a server cannot be reached."""
+    """Returns True if a module cannot be used or a server cannot be reached."""
     bad = any(module["state"] == LoadState.FAILED_VALIDATION.value for module in shown["modules"])
     return bad or any(server["state"] != "up" for server in shown.get("mcp", ()))
 
 
 def lines(shown: Mapping[str, Any]) -> Iterator[str]:
-    """For people."""
+    """Yields the lines of the list, as text for people."""
     if not shown["modules"] and shown["folder"] is not None:
         yield f"no module in {shown['folder']}"
     for module in shown["modules"]:
@@ -42,8 +42,8 @@ def lines(shown: Mapping[str, Any]) -> Iterator[str]:
             yield f"  {module['error']['kind']}: {module['error']['message']}"
         yield from map(_tool, module["tools"])
     for server in shown.get("mcp", ()):
-        told = " ".join(filter(None, (server["server"]["name"], server["server"]["version"])))
-        yield f"MCP server {server['name']}: {server['state']}" + (f" ({told})" if told else "")
+        version = " ".join(filter(None, (server["server"]["name"], server["server"]["version"])))
+        yield f"MCP server {server['name']}: {server['state']}" + (f" ({version})" if version else "")
         if server["error"] is not None:
             yield f"  {server['error']}"
         yield from map(_tool, server["tools"])

@@ -1,6 +1,6 @@
-"""One file to tools: the module's code is run, and what it declares is looked at (R15.1, R15.2).
+"""Loads one file: runs the module and reads its tools (R15.1, R15.2).
 
-Whatever the code does (raise anything, loop for ever) ends in a state that can be shown.
+An exception or an endless loop in the module ends in a state that can be shown.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from enum import Enum
 
 from toolwire.servertools.definition import ServerTool, read_tools
-from toolwire.servertools.pool import Generation
+from toolwire.servertools.pool import ModuleGeneration
 
 
 class LoadState(Enum):
-    """Where a module stands (R15.2)."""
+    """The loading state of a module (R15.2)."""
 
     UNLOADED = "UNLOADED"
     LOADING = "LOADING"
@@ -26,16 +26,16 @@ class LoadState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The tools of a module that was run, and where it was."""
+    """The tools of a loaded module, and the generation that runs them."""
 
-    generation: Generation
+    generation: ModuleGeneration
     tools: tuple[ServerTool, ...]
 
 
-async def load(generation: Generation, name: str, text: bytes, entered: Callable[[LoadState], None]) -> Loaded:
-    """Run `text`, the content of the file `name`, and read its tools. `entered` is told of the states on the way.
+async def load(generation: ModuleGeneration, name: str, text: bytes, entered: Callable[[LoadState], None]) -> Loaded:
+    """Runs `text`, the content of the file `name`, and returns its tools. Calls `entered` with each state on the way.
 
-    Raises `ToolModuleError`; `TimeoutError` is its kind if that took too long.
+    Raises `ToolModuleError`; its kind is `TimeoutError` if loading took too long.
     """
     entered(LoadState.LOADING)
     declared = await generation.declare(name, text)

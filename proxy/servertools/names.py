@@ -1,8 +1,8 @@
-"""The name under which a model knows a tool of an MCP server, and which tools are let through.
+"""Names of MCP tools for models, and the filter of tools by name.
 
-Servers may call a tool anything; models and their servers take letters, digits, `_` and `-`, at most 64. A name that
-fits stays. Another one is spelled with `_` for what does not fit and gets a mark that is made of the whole name, so
-that two names stay two. The server is always asked for the tool by its own name.
+MCP allows any name; models and their servers accept letters, digits, `_` and `-`, at most 64 characters. A name that
+fits stays unchanged. Another one gets `_` for each other character and a suffix with a hash of the whole name, so that
+different names stay different. The server is always called with its own name.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _OTHER: Final = re.compile(r"[^a-zA-Z0-9_-]+")
 
 
 def offered_name(name: str, prefix: str = "", most: int = MAX_CHARS) -> str:
-    """The name for models, of at most `most` characters."""
+    """Returns the name for models, of at most `most` characters."""
     whole = prefix + name
     if _FITS.fullmatch(whole) and len(whole) <= most:
         return whole
@@ -30,5 +30,5 @@ def offered_name(name: str, prefix: str = "", most: int = MAX_CHARS) -> str:
 
 
 def is_allowed(name: str, allow: Iterable[str], deny: Iterable[str]) -> bool:
-    """Whether a tool is offered, by the server's own name for it."""
+    """Returns True if the server's name for a tool matches a pattern of `allow` and none of `deny`."""
     return any(fnmatchcase(name, one) for one in allow) and not any(fnmatchcase(name, one) for one in deny)

@@ -1,4 +1,4 @@
-"""Arguments as a model wrote them, to the values that a handler gets (R15.6). Built once per tool, at load."""
+"""Reads a model's arguments into the values that a handler gets (R15.6). Built once per tool, when it is loaded."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ _JSON_TYPES: Final[Mapping[type, str]] = {
 
 
 class BadArguments(ValueError):
-    """Arguments that no handler may see. The message is for the model."""
+    """Invalid arguments of a call. The message is for the model."""
 
 
 class Parameters:
     """The parameters of one tool.
 
     `schema` is a JSON Schema whose root has the type `object`, private to this object. Raises `SchemaProblem` if it
-    cannot be compiled, and `ValueError` if a `default` does not fit the parameter that has it.
+    cannot be compiled, and `ValueError` if a `default` does not fit its parameter.
     """
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self._checker: ToolSchema = compile_schema(schema)
         self._required: tuple[str, ...] = tuple(schema.get("required") or ())
         self._shape = (Shape(schema, schema.get("$schema")),)
-        # A tool that lists nothing takes nothing: its handler gets what is declared.
+        # The handler of a tool that lists no parameters gets no arguments.
         self._takes_some = known_members(self._shape) != frozenset()
 
     def values(self, arguments: str) -> dict[str, Any]:
-        """The validated values, the handler's own to change (see `shape.py`). No text means no arguments (R9.5).
-        Raises `BadArguments`."""
+        """Returns the validated values, which the handler may change (see `shape`). Empty text means no arguments
+        (R9.5). Raises `BadArguments`."""
         values = read_arguments(arguments)
         arguments = arguments if arguments.strip() else "{}"
         for name in self._required:
@@ -50,14 +50,14 @@ class Parameters:
             raise BadArguments(f"Invalid parameters - {flaw}")
         if not self._takes_some:
             return {}
-        # Only now: what fits is not too deep for it.
+        # After the check, because only valid values are known not to be too deep.
         written = json.loads(arguments, parse_float=str)
-        found: dict[str, Any] = shaped(self._shape, values, written)
-        return found
+        typed: dict[str, Any] = shaped(self._shape, values, written)
+        return typed
 
 
 def read_arguments(arguments: str, most: int = MAX_ARGUMENTS_BYTES) -> dict[str, Any]:
-    """The object that a model wrote, of at most so many bytes. No text means no arguments (R9.5). Raises
+    """Returns the object that a model wrote, of at most `most` bytes. Empty text means no arguments (R9.5). Raises
     `BadArguments`."""
     size = len(arguments.encode("utf-8", "surrogatepass"))
     if size > most:

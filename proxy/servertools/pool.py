@@ -1,15 +1,15 @@
-"""The worker processes of a tools folder: started when they are needed, one kept warm, replaced when they die.
+"""The worker processes of a tools folder: started on demand, one kept ready, replaced when they end.
 
 Rules:
 
-1. A worker runs one module or one call at a time, for one generation of the folder. So killing it costs one call.
-2. At most `tools.processes` live, of all generations together. One that does nothing makes room for another
-   generation's, and comes back when it is needed.
-3. A call waits at most `tools.wait_s` for a worker, its start included; a handler's time begins when the handler does.
-   A call whose handler had not begun when its worker died is made once more.
-4. As long as a generation is in use, and there is room, one worker is kept, with its modules loaded. Those beyond are
-   given back when they have had nothing to do for `IDLE_S`. One that dies while it is made ready is tried again ever
-   later, and the module that did it is loaded only for its own calls from then on.
+1. A worker runs one module or one call at a time, for one generation of the folder, so killing it costs one call.
+2. At most `tools.processes` workers live, over all generations. An idle one is ended when another generation needs its
+   place, and is started again when needed.
+3. A call waits at most `tools.wait_s` for a worker, including its start; the handler's time limit begins with the
+   handler. A call whose worker ended before the handler began is retried once.
+4. While a generation is in use and a place is free, one worker stays ready with its modules loaded. Further workers end
+   after `IDLE_S` without work. If workers end while they are prepared, the pause before the next attempt grows; a
+   module that made one end is afterwards loaded only for its own calls.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from functools import partial
 from typing import Any, Final
 
 from toolwire.config import ToolsConfig
-from toolwire.servertools.definition import TIMED_OUT, Declared, NotTried, ToolModuleError
-from toolwire.servertools.process import Ended, WorkerProcess
+from toolwire.servertools.definition import TIMED_OUT, Declared, NotRun, ToolModuleError
+from toolwire.servertools.process import WorkerEnded, WorkerProcess
 from toolwire.servertools.source import Result
-from toolwire.servertools.worker.sources import Snapshot
+from toolwire.servertools.worker.sources import FolderSnapshot
 from toolwire.servertools.worker.values import NotDeclarable, decode
 from toolwire.support.legible import visible
 
@@ -33,46 +33,46 @@ LOG: Final = logging.getLogger("toolwire.tools")
 
 IDLE_S: Final = 60.0
 RETRY_S: Final = (0.0, 0.1, 0.5, 2.0, 10.0, 60.0)
-"""Before a worker is made ready once more, by the number of those that died of it in a row."""
+"""Pauses before a worker is prepared again, by the number of consecutive failures."""
 
 NO_PROCESS: Final = "Error: Tool cannot be run now, all processes are busy"
 NOT_NOW: Final = "Error: Tool cannot be run now"
 
 
 class NoWorker(Exception):
-    """None is free in time, or can be started. The message is for the model."""
+    """No worker is free in time, or none can be started. The message is for the model."""
 
 
-class Pool:
-    """Runs the modules of a folder in worker processes."""
+class WorkerPool:
+    """The worker processes of a folder."""
 
     def __init__(self, config: ToolsConfig) -> None:
         self.config = config
         self._free = asyncio.Semaphore(config.processes)
-        self._workers: dict[WorkerProcess, Generation] = {}
+        self._workers: dict[WorkerProcess, ModuleGeneration] = {}
         self._idle: dict[WorkerProcess, float] = {}
-        """Since when, on the loop's clock; those that worked last come last."""
+        """The time on the loop's clock since which a worker is idle; the most recently used one is last."""
         self._all: set[WorkerProcess] = set()
-        """Also those of which something is still to be cleaned up."""
+        """All workers, including ended ones that are still being cleaned up."""
         self.warming: set[asyncio.Task[None]] = set()
         self.closed = False
         self._warned = False
         self._tally = {"started": 0, "died": 0, "killed": 0}
 
-    def generation(self, snapshot: Snapshot) -> Generation:
-        """The modules of a folder as it is now, none of which has run yet."""
-        return Generation(self, snapshot)
+    def generation(self, snapshot: FolderSnapshot) -> ModuleGeneration:
+        """Returns a new generation for this state of the folder; runs no module yet."""
+        return ModuleGeneration(self, snapshot)
 
     def shown(self) -> dict[str, Any]:
-        """Bounds and calls that run, for `GET /admin/tools`. `died`: by themselves; `killed`: over a limit, or their
-        caller left."""
+        """Returns limits and running calls for `GET /admin/tools`. `died` counts workers that ended by themselves,
+        `killed` those over a limit or whose caller has gone."""
         running = len(self._workers) - len(self._idle)
         return {
             "processes": {"most": self.config.processes, "running": running, "idle": len(self._idle), **self._tally}
         }
 
     async def close(self) -> None:
-        """End everything."""
+        """Ends all workers."""
         self.closed = True
         for task in self.warming:
             task.cancel()
@@ -81,9 +81,9 @@ class Pool:
     # --- workers ----------------------------------------------------------------------------------------------------
 
     @asynccontextmanager
-    async def worker(self, generation: Generation, wait_s: float | None) -> AsyncIterator[WorkerProcess]:
-        """A worker to use. It is killed if the block is left by an exception. Raises `NoWorker`, after `wait_s` at the
-        latest."""
+    async def worker(self, generation: ModuleGeneration, wait_s: float | None) -> AsyncIterator[WorkerProcess]:
+        """A worker for the time of the block. It is killed if the block raises. Raises `NoWorker`, after `wait_s` at
+        the latest."""
         try:
             async with asyncio.timeout(wait_s):
                 await self._free.acquire()
@@ -94,7 +94,7 @@ class Pool:
                     raise
         except TimeoutError:
             raise NoWorker(NO_PROCESS) from None
-        except (Ended, OSError) as error:
+        except (WorkerEnded, OSError) as error:
             LOG.error("no worker process for tools can be started: %s", error)
             raise NoWorker(NOT_NOW) from None
         try:
@@ -109,14 +109,16 @@ class Pool:
             self._give(worker, generation)
             self._free.release()
 
-    async def _taken(self, generation: Generation) -> WorkerProcess:
+    async def _taken(self, generation: ModuleGeneration) -> WorkerProcess:
         for worker in reversed(self._idle):
             if self._workers[worker] is generation and worker.alive:
                 del self._idle[worker]
                 return worker
         if len(self._workers) >= self.config.processes:
             idle = next(iter(self._idle))
-            del self._workers[idle]  # first: its generation must not ask for the room that is made here
+            del self._workers[
+                idle
+            ]  # before ending it, so that its generation does not ask for the place that becomes free here
             self._end(idle)
         if self.closed:
             raise NoWorker(NOT_NOW)
@@ -135,10 +137,10 @@ class Pool:
     def _warn(self, unbound: tuple[str, ...]) -> None:
         if unbound and not self._warned:
             self._warned = True
-            LOG.warning("the system does not let tools be bounded by %s", " and ".join(unbound))
+            LOG.warning("the system cannot limit tools by %s", " and ".join(unbound))
 
-    def _give(self, worker: WorkerProcess, generation: Generation) -> None:
-        """Somebody has done with it."""
+    def _give(self, worker: WorkerProcess, generation: ModuleGeneration) -> None:
+        """Takes a worker back: ends it, or marks it as idle."""
         if worker.spent or generation.retired or self.closed or not worker.alive:
             self._end(worker)
         elif worker in self._workers:
@@ -165,38 +167,39 @@ class Pool:
 
     def _give_back(self) -> None:
         now = asyncio.get_running_loop().time()
-        kept = set()
+        seen = set()
         for worker, since in reversed(list(self._idle.items())):
             generation = self._workers[worker]
-            if generation in kept and now - since >= IDLE_S:
+            if generation in seen and now - since >= IDLE_S:
                 self._end(worker)
-            kept.add(generation)
+            seen.add(generation)
 
-    def has(self, generation: Generation) -> bool:
-        """Whether there is a worker of it, or one on its way."""
+    def has(self, generation: ModuleGeneration) -> bool:
+        """Returns True if a worker of the generation exists or is being started."""
         return generation in self._workers.values()
 
-    def let_go(self, generation: Generation) -> None:
-        """End the workers of a generation that have nothing to do."""
+    def let_go(self, generation: ModuleGeneration) -> None:
+        """Ends the idle workers of a generation."""
         for worker in [worker for worker in self._idle if self._workers[worker] is generation]:
             self._end(worker)
 
 
-class Generation:
-    """The modules of a folder as it was at one moment. Of several generations each runs its own."""
+class ModuleGeneration:
+    """The modules of a folder as they were at one moment. Each generation runs its own modules in its own workers."""
 
-    def __init__(self, pool: Pool, snapshot: Snapshot) -> None:
+    def __init__(self, pool: WorkerPool, snapshot: FolderSnapshot) -> None:
         self.snapshot = snapshot
         self.retired = False
         self._pool = pool
         self._alone = asyncio.Lock()
         self._ready: dict[str, None] = {}
-        """Modules that are loaded before they are asked for."""
+        """Names of the modules that are loaded in advance."""
         self._is_warming = False
 
     async def declare(self, name: str, text: bytes) -> Declared:
-        """Run the module in the file `name`: one after the other in one worker, which is then the first one for calls.
-        Raises `ToolModuleError` for whatever goes wrong in it, or takes too long; `NotTried` if it could not be run."""
+        """Runs the module in the file `name` and returns its declarations. Modules run one after the other in one
+        worker, which then serves the first calls. Raises `ToolModuleError` if the module fails or takes too long,
+        `NotRun` if no process was free."""
         limit_s = self._pool.config.load_timeout_s
         async with self._alone:
             try:
@@ -204,10 +207,10 @@ class Generation:
                     answer = await worker.load(name, text, limit_s)
             except TimeoutError:
                 raise ToolModuleError("TimeoutError", f"Loading took more than {limit_s:g} s.") from None
-            except Ended as error:
+            except WorkerEnded as error:
                 raise ToolModuleError("ProcessEnded", f"The module's code {error.what}.") from None
             except NoWorker:
-                raise NotTried("OSError", "No process can be started to run it; the log says why.") from None
+                raise NotRun("OSError", "No process can be started to run it; the log says why.") from None
         failed = answer.get("failed")
         if failed is not None:
             kind, message = map(str, failed) if isinstance(failed, list) and len(failed) == 2 else ("", "")
@@ -222,12 +225,12 @@ class Generation:
         return declared
 
     def retire(self) -> None:
-        """None of its tools is on offer any more. Calls that were made before are still run."""
+        """Marks the generation as replaced and ends its idle workers. Calls that have begun are still run."""
         self.retired = True
         self._pool.let_go(self)
 
     def keep_warm(self) -> None:
-        """See to it that there is a worker again (rule 4)."""
+        """Starts a task that prepares a worker, if one is needed (rule 4)."""
         if self._ready and not self.retired and not self._pool.closed and not self._is_warming:
             self._is_warming = True
             task = asyncio.get_running_loop().create_task(self._warm())
@@ -239,7 +242,7 @@ class Generation:
         while not self.retired and not self._pool.closed:
             await asyncio.sleep(RETRY_S[min(failures, len(RETRY_S) - 1)])
             try:
-                async with self._alone:  # behind those that are declared just now: they may leave a worker
+                async with self._alone:  # after modules that are being declared, which may leave a worker
                     if not self._pool.has(self):
                         async with self._pool.worker(self, None) as worker:
                             for name in list(self._ready):
@@ -250,13 +253,13 @@ class Generation:
         self._is_warming = False
 
     async def _load(self, worker: WorkerProcess, name: str) -> None:
-        """Load a module that was loaded before, in another worker. Raises `_NotLoaded`; then the worker must be
+        """Loads a module, which was loaded before, in another worker. Raises `_NotLoaded`; then the worker must be
         killed."""
         text = self.snapshot.modules[name]
         assert isinstance(text, bytes)
         try:
             answer = await worker.load(name, text, self._pool.config.load_timeout_s)
-        except (Ended, TimeoutError) as error:
+        except (WorkerEnded, TimeoutError) as error:
             why = str(error) or "no time left"
         else:
             if "failed" not in answer:
@@ -269,7 +272,7 @@ class Generation:
     # --- calls ------------------------------------------------------------------------------------------------------
 
     async def _call(self, name: str, tool: str, values: dict[str, Any], limit_s: float, left_s: float) -> Result:
-        """A `Handler`, of the module in the file `name`."""
+        """Runs a call of the module in the file `name`. A `Handler`."""
         try:
             async with asyncio.timeout(left_s):
                 for _ in range(2):  # rule 3
@@ -282,7 +285,7 @@ class Generation:
         return Result(NOT_NOW, failed=True)
 
     async def _tried(self, name: str, tool: str, values: dict[str, Any], limit_s: float) -> Result:
-        """Raises `_NotBegun`."""
+        """Runs a call in one worker. Raises `_NotBegun` if the worker is lost before the handler begins."""
         begun = False
 
         def begin() -> None:
@@ -302,7 +305,7 @@ class Generation:
             if begun:
                 return Result(TIMED_OUT, failed=True)
             raise _NotBegun from None
-        except Ended as error:
+        except WorkerEnded as error:
             if begun:
                 return Result(f"Error: Tool {error.what}", failed=True)
             raise _NotBegun from None
@@ -310,8 +313,8 @@ class Generation:
 
 
 class _NotLoaded(Exception):
-    """A module could not be loaded where it was needed; the log says why."""
+    """A module that was loaded before could not be loaded in another worker; the log says why."""
 
 
 class _NotBegun(Exception):
-    """A worker was lost before it ran the handler."""
+    """A worker was lost before the handler began."""

@@ -1,12 +1,12 @@
-"""A worker process, as the gateway has it: started, spoken to, killed, and cleaned up after.
+"""A worker process, as the gateway sees it: start, orders, kill, cleanup.
 
 Rules:
 
-1. It is a fresh interpreter, never a fork of the gateway, with a guardian in front of it (`worker.guardian`), which
-   ends the worker and all that this has started when its line to the gateway (`control`) is cut.
-2. It gets nothing that it is not given: an environment by a list of names, three descriptors, the folder's sources.
-3. Its bytes are not trusted: frames are bounded, and what is no answer to the question costs the worker.
-4. Whatever becomes of it, nothing of it runs on, its guardian is reaped, and its descriptors are closed.
+1. A worker is a new interpreter, never a fork of the gateway. Its parent is a guardian (`worker.guardian`), which ends
+   the worker and all processes it has started when the connection to the gateway (`control`) closes.
+2. It gets only a listed set of environment variables, three descriptors and the folder's sources.
+3. Its bytes are not trusted: frames are limited in size, and an invalid answer costs the worker.
+4. However it ends, no process of it remains, its guardian is reaped, and its descriptors are closed.
 """
 
 from __future__ import annotations
@@ -25,35 +25,36 @@ from pathlib import Path
 from typing import Any, Final
 
 from toolwire.config import ToolsConfig
-from toolwire.servertools.printed import Printed, PrintedPipe
+from toolwire.servertools.output_log import OutputLog, OutputPipe
 from toolwire.servertools.worker import frames, guardian
-from toolwire.servertools.worker.sources import Snapshot, sent
+from toolwire.servertools.worker.sources import FolderSnapshot, encode_snapshot
 from toolwire.support.environment import INHERITED, INTERPRETER
 
 LOG: Final = logging.getLogger("toolwire.tools")
 
 START_S: Final = 60.0
-"""An interpreter that is not there by then does not come."""
+"""The time limit for the start of an interpreter."""
 BEGIN_S: Final = 10.0
-"""Between a call's order and its handler's beginning nothing happens but what an earlier handler left behind."""
+"""The time limit between the order of a call and the begin of its handler. Only leftovers of an earlier handler delay
+that."""
 LAST_S: Final = 5.0
-"""A worker that says nothing more ends within this time; a guardian that is to end does."""
+"""The time limit for the end of a worker that has closed its output, and of a guardian."""
 MORE_CPU_S: Final = 10.0
-"""By so much the default of `tools.cpu_s` is more than the time limit."""
+"""Added to the time limit for the default of `tools.cpu_s`."""
 MAX_WAITING: Final = 16
-"""Frames. A worker never says more than two for one order."""
+"""The limit for queued frames. A worker never sends more than two per order."""
 
 GIVEN: Final = frozenset([*INHERITED, *INTERPRETER, "PYTHONPATH"])
-"""Variables of the gateway's environment that workers have too, besides `LC_*`. Everything else may be a secret."""
+"""Variables of the gateway's environment that workers get, besides `LC_*`. All others may be secrets."""
 
 
 def environment(own: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
-    """What a worker gets of the gateway's environment, and what the configuration gives it."""
+    """Returns a worker's environment: the allowed variables of `own`, and those of the configuration."""
     return {**{name: value for name, value in own.items() if name in GIVEN or name.startswith("LC_")}, **more}
 
 
-class Ended(Exception):
-    """A worker that is gone. `what` says what it did: a part of a sentence whose subject is its code."""
+class WorkerEnded(Exception):
+    """A worker has ended. `what` says how, as the predicate of a sentence whose subject is the tool's code."""
 
     def __init__(self, what: str) -> None:
         super().__init__(what)
@@ -61,12 +62,12 @@ class Ended(Exception):
 
 
 class WorkerProcess:
-    """One worker. Used by one at a time. `gone` is called once, when it has ended for whatever reason."""
+    """One worker, for one user at a time. `gone` is called once, when it has ended for any reason."""
 
-    def __init__(self, snapshot: Snapshot, config: ToolsConfig, gone: Callable[[WorkerProcess], object]) -> None:
+    def __init__(self, snapshot: FolderSnapshot, config: ToolsConfig, gone: Callable[[WorkerProcess], object]) -> None:
         self.loaded: set[str] = set()
         self.spent = False
-        """It must not be used any more."""
+        """True if it must not be used any more."""
         self._snapshot = snapshot
         self._config = config
         self._gone = gone
@@ -77,18 +78,18 @@ class WorkerProcess:
         self._broken: str | None = None
         self._killed = False
         self._guardian, self._control, self._data, log = _launched(config)
-        self._printed = Printed("a tool module", {})
-        self._log = PrintedPipe(log, self._printed)
+        self._output = OutputLog("a tool module", {})
+        self._log = OutputPipe(log, self._output)
         self._reader = self._loop.create_task(self._read())
         self.watcher = self._loop.create_task(self._watch())
 
-    # --- what it is asked -------------------------------------------------------------------------------------------
+    # --- orders ---------------------------------------------------------------------------------------------------
 
     async def start(self) -> tuple[str, ...]:
-        """Wait until it is there. Gives the options of the configuration that the system does not let it keep. Raises
-        `Ended`, or `TimeoutError` if it does not come."""
+        """Waits until the worker is ready. Returns the options of the configuration that the system cannot enforce.
+        Raises `WorkerEnded`, or `TimeoutError` after `START_S`."""
         setup = {
-            "snapshot": sent(self._snapshot),
+            "snapshot": encode_snapshot(self._snapshot),
             "memory": self._config.memory_bytes,
             "path": [str(entry) for entry in sys.path if entry],
             "on_oversize": self._config.on_oversize,
@@ -101,9 +102,9 @@ class WorkerProcess:
         return tuple(answer["unbound"])
 
     async def load(self, name: str, text: bytes, limit_s: float) -> dict[str, Any]:
-        """Run the module in the file `name`, and give its answer: `declared` and `handler`, or `failed`. Raises
-        `Ended`, or `TimeoutError`; then the worker must be killed."""
-        self._printed.begin(name, {"module": name})
+        """Runs the module in the file `name` and returns its answer: `declared` and `handler`, or `failed`. Raises
+        `WorkerEnded`, or `TimeoutError`; then the worker must be killed."""
+        self._output.begin(name, {"module": name})
         async with asyncio.timeout(limit_s):
             answer = await self._asked({"load": name, "text": text.decode("latin-1"), "cpu": limit_s + MORE_CPU_S})
         self._log.drain()
@@ -114,9 +115,10 @@ class WorkerProcess:
     async def call(
         self, name: str, tool: str, values: dict[str, Any], limit_s: float, begun: Callable[[], object]
     ) -> Any:
-        """The answer of a tool of a module that was loaded: `text` and `failed`. `begun` is called when its handler
-        begins, and from then on it has `limit_s`. Raises `Ended`, or `TimeoutError`; then the worker must be killed."""
-        self._printed.begin(tool, {"tool": tool, "module": name})
+        """Runs a call of a loaded module and returns the answer: `text` and `failed`. `begun` is called when the
+        handler begins; `limit_s` counts from then. Raises `WorkerEnded`, or `TimeoutError`; then the worker must be
+        killed."""
+        self._output.begin(tool, {"tool": tool, "module": name})
         cpu = self._config.cpu_s
         order = {"call": name, "tool": tool, "values": values, "cpu": limit_s + MORE_CPU_S if cpu is None else cpu}
         async with asyncio.timeout(BEGIN_S):
@@ -140,45 +142,45 @@ class WorkerProcess:
         return answer
 
     async def _send(self, frame: dict[str, Any]) -> None:
-        with suppress(OSError):  # it is gone: whoever waits for the answer is told
+        with suppress(OSError):  # it has ended: `_received` raises
             await self._loop.sock_sendall(self._data, frames.packed(frame))
 
     async def _received(self) -> dict[str, Any]:
         frame = await self._frames.get()
         if frame is None:
             self._frames.put_nowait(None)
-            raise Ended(await asyncio.shield(self._ended))
+            raise WorkerEnded(await asyncio.shield(self._ended))
         return frame
 
-    def _nonsense(self) -> Ended:
+    def _nonsense(self) -> WorkerEnded:
         self._broken = "wrote into the descriptor of its worker"
         self.kill()
-        return Ended(self._broken)
+        return WorkerEnded(self._broken)
 
     # --- its life ---------------------------------------------------------------------------------------------------
 
     @property
     def alive(self) -> bool:
-        """Nothing is known of its end."""
+        """True while no sign of its end is known."""
         return not self._ended.done() and not self._reader.done()
 
     def kill(self) -> None:
-        """End it, with everything that it has started. The rest is done soon."""
+        """Starts to kill the worker and everything it has started."""
         if self._killed or self._ended.done():
             return
         self._killed = True
         with suppress(OSError):
             self._control.shutdown(socket.SHUT_WR)
         self._guardian.send_signal(signal.SIGCONT)  # it may be stopped
-        self._loop.call_later(LAST_S, self._guardian.kill)  # it cannot: it is of no use then
+        self._loop.call_later(LAST_S, self._guardian.kill)  # a guardian that does not end has failed
 
     async def close(self) -> None:
-        """Kill it, and wait until nothing of it is left."""
+        """Kills the worker, and waits until it is cleaned up."""
         self.kill()
         await asyncio.wait({self.watcher})
 
     async def _read(self) -> None:
-        """Its frames, until there are no more."""
+        """Queues its frames until the end of the connection."""
         buffer = bytearray()
         try:
             while part := await self._loop.sock_recv(self._data, 64 * 1024):
@@ -197,20 +199,20 @@ class WorkerProcess:
             self._nonsense()
         finally:
             self._frames.put_nowait(None)
-        self._guardian.send_signal(signal.SIGCONT)  # a handler may have stopped it, and then ended itself
-        self._loop.call_later(LAST_S, self.kill)  # one that cannot answer is of no use
+        self._guardian.send_signal(signal.SIGCONT)  # a handler may have stopped it before it ended
+        self._loop.call_later(LAST_S, self.kill)  # a worker without a connection cannot answer
 
     async def _watch(self) -> None:
-        """Until its guardian is gone; then nothing of it stays behind (rule 4)."""
-        said = b""
+        """Waits for the end of the guardian, and cleans up (rule 4)."""
+        status_lines = b""
         with suppress(OSError):
             while part := await self._loop.sock_recv(self._control, 100):
-                said = (said + part)[:100]
-        group, _, status = said.decode("ascii", "replace").partition("\n")
+                status_lines = (status_lines + part)[:100]
+        group, _, status = status_lines.decode("ascii", "replace").partition("\n")
         if not status and (number := group.removeprefix("group ")).isdecimal():
             with suppress(OSError):
-                os.killpg(int(number), signal.SIGKILL)  # the guardian was killed, and could not do it
-        await asyncio.wait({self._reader}, timeout=LAST_S)  # what it said last
+                os.killpg(int(number), signal.SIGKILL)  # the guardian was killed before it could do this
+        await asyncio.wait({self._reader}, timeout=LAST_S)  # its last frames
         self._reader.cancel()
         await asyncio.wait({self._reader})
         self._control.close()
@@ -225,7 +227,8 @@ class WorkerProcess:
 
 
 def _launched(config: ToolsConfig) -> tuple[subprocess.Popen[bytes], socket.socket, socket.socket, int]:
-    """The guardian, and this end of its control, of the worker's frames, and of what is printed. Raises `OSError`."""
+    """Starts a guardian. Returns it, and this end of its control socket, of the worker's frames and of the output pipe.
+    Raises `OSError`."""
     with ExitStack() as ours, ExitStack() as theirs:
 
         def pair() -> tuple[socket.socket, socket.socket]:
@@ -237,13 +240,13 @@ def _launched(config: ToolsConfig) -> tuple[subprocess.Popen[bytes], socket.sock
         log, its_log = os.pipe()
         ours.callback(os.close, log)
         theirs.callback(os.close, its_log)
-        passed = its_control.fileno(), its_data.fileno()
+        descriptors = its_control.fileno(), its_data.fileno()
         process = subprocess.Popen(
-            [sys.executable or "python3", "-P", str(Path(guardian.__file__)), *map(str, passed)],
+            [sys.executable or "python3", "-P", str(Path(guardian.__file__)), *map(str, descriptors)],
             stdin=subprocess.DEVNULL,
             stdout=its_log,
             stderr=its_log,
-            pass_fds=passed,
+            pass_fds=descriptors,
             env=environment(os.environ, config.env),
             start_new_session=True,
         )
@@ -254,7 +257,7 @@ def _launched(config: ToolsConfig) -> tuple[subprocess.Popen[bytes], socket.sock
 
 
 def _what(status: str) -> str:
-    """The guardian's word on a worker's end, for people."""
+    """Returns how a worker ended, from the guardian's status line, as the predicate of a sentence."""
     kind, _, number = status.partition(" ")
     if kind == "exit" and number.isdecimal():
         return f"ended its process (exit status {number})"

@@ -1,12 +1,11 @@
-"""Where tools come from that the gateway runs itself, in nobody's words: a folder of modules, and whatever else offers
-tools and runs calls.
+"""The protocol of tool sources: offering tools, and running their calls.
 
 Rules:
 
-1. What is on offer changes as a whole. A request takes `tools` once, and its calls are run by what it took, so that a
-   change meets no call that was made before it.
-2. A call never raises: what goes wrong in one is a result for the model (R15.6).
-3. Whoever asks for calls asks for those of tools on offer; for others there is `unknown_tool`.
+1. The tools of a source change as a whole. A request takes `tools` once, and runs its calls with that object, so a
+   later change does not affect it.
+2. A call never raises: a failure is a result for the model (R15.6).
+3. `Tools.run` is called with tools on offer; for other names there is `unknown_tool`.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ from toolwire.model import Image, Text, ToolSpec, ToolUse
 from toolwire.protocols.shared.wire import whole
 
 MAX_NAME_SHOWN: Final = 1000 - len("Error: Unknown tool: ")
-"""A result has at most 1000 characters (R15.5), and a model may write anything for a name."""
+"""A result has at most 1000 characters (R15.5), and a model may write a name of any length."""
 
 NOT_PERMITTED: Final = "Error: not run, this tool may not be used here. Go on without it."
 
 
 class CallState(Enum):
-    """Where a call stands (R15.4)."""
+    """The state of a call (R15.4)."""
 
     IDLE = "IDLE"
     TOOL_CALL_INITIATED = "TOOL_CALL_INITIATED"
@@ -42,8 +41,8 @@ class CallState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What the model is told. `failed` if that is an error. `parts` where there is more than text: then `text` is what
-    they say to whoever shows nothing else."""
+    """The result of a call, for the model. `failed`: it is an error. `parts` is set if there is more than text; then
+    `text` is the plain version of them."""
 
     text: str
     failed: bool = False
@@ -51,28 +50,28 @@ class Result:
 
     @property
     def content(self) -> tuple[Text | Image, ...]:
-        """What it holds, in order."""
+        """The contents, in order: `parts`, or the text as the only one."""
         return self.parts or (Text(self.text),)
 
 
 Enter = Callable[[CallState], None]
-"""Is told of each state of a call up to the result's."""
+"""Called with each state of a call up to the final one."""
 
 Run = Callable[[ToolUse, float, Enter], Awaitable[Result]]
-"""Runs a call, in at most so many seconds. A cancellation gives it up."""
+"""Runs a call in at most the given seconds. A cancellation cancels it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tools:
-    """The tools of a source at one moment: what models are offered, and who runs their calls. Equal to nothing else, so
-    that it can be a key of notes."""
+    """The tools of a source at one moment, and the function that runs their calls. Compared by identity, so that it can
+    be a dictionary key."""
 
     specs: ToolSet
     run: Run
 
     @property
     def names(self) -> frozenset[str]:
-        """Of the tools."""
+        """The names of the tools."""
         return frozenset([tool.name for tool in self.specs])
 
 
@@ -81,22 +80,21 @@ async def _run_none(use: ToolUse, limit_s: float, enter: Enter) -> Result:
 
 
 NO_TOOLS: Final = Tools(ToolSet(), _run_none)
-"""Those of no source."""
+"""The tools of an empty source."""
 
 
 class ToolSource(Protocol):
-    """Offers tools, and runs them."""
+    """A source of tools that the gateway runs."""
 
     @property
     def tools(self) -> Tools:
-        """Those on offer now."""
+        """The tools on offer now."""
 
     def running(self) -> AbstractAsyncContextManager[object]:
-        """While this lasts tools are on offer, and calls are run."""
+        """A context in which tools are on offer and calls are run."""
 
     def shown(self) -> dict[str, Any]:
-        """The source as `GET /admin/tools` shows it: where the tools come from, their states, and the calls that
-        run."""
+        """Returns the source's entry of `GET /admin/tools`: origin of the tools, states, running calls."""
 
 
 class RemoteTool(Protocol):
@@ -160,12 +158,12 @@ class ClientToolServers(Protocol):
 
 
 def not_permitted(enter: Enter) -> Result:
-    """The result of a call of a tool that the route forbids."""
+    """Returns the result of a call of a tool that the route forbids."""
     return _not_run(NOT_PERMITTED, enter)
 
 
 def unknown_tool(name: str, enter: Enter) -> Result:
-    """The result of a call of a tool that is not on offer (R15.5)."""
+    """Returns the result of a call of a tool that is not on offer (R15.5)."""
     return _not_run(f"Error: Unknown tool: {whole(name[:MAX_NAME_SHOWN])}", enter)
 
 

@@ -1,2 +1,1 @@
-"""What is done once, when an application starts: names are looked up, model servers introduced, first requests
-tried."""
+"""Work that is done once, when an application starts: names are checked, model servers identified and tested."""

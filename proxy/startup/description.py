@@ -1,4 +1,4 @@
-"""What a configuration amounts to, for people: `toolwire check`, and what is said at the start."""
+"""The summary of a configuration for people, for `toolwire check` and the start."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 from urllib.parse import urlsplit
 
-from toolwire.config import EndpointConfig, GatewayConfig, RateLimit, RouteConfig
+from toolwire.config import EndpointConfig, GatewayConfig, RateLimitConfig, RouteConfig
 from toolwire.configuration.checks import effective_routes, has_limits
 from toolwire.formats.model_families import format_for
 from toolwire.ingress.auth import Keys
@@ -15,13 +15,12 @@ from toolwire.registry import Registries
 from toolwire.startup.chains import chain_of, told
 
 CONTROL_TOKEN: Final = re.compile(r"<[|｜]|\[[A-Z_]+\]")
-"""What a format's instructions hold if it is written in control tokens of its model, and not just in words of its
-vocabulary."""
+"""Matches format instructions that use control tokens of the model, and not only words of its vocabulary."""
 
 
 def describe(config: GatewayConfig, plugins: Registries) -> str:
-    """What a configuration without mistakes amounts to: where it listens, the routes and their chains, and what a
-    route's format needs of its servers. No key is in it."""
+    """Returns the summary of a valid configuration: address, backends, routes with their middlewares, and what a
+    route's format requires of its servers. Contains no key."""
     server = config.server
     workers = f"{server.workers} worker{'s' if server.workers > 1 else ''}"
     keys = Keys.load(config.auth)
@@ -49,15 +48,15 @@ def describe(config: GatewayConfig, plugins: Registries) -> str:
 
 
 def _hidden_markers(route: RouteConfig, config: GatewayConfig, plugins: Registries) -> Iterator[str]:
-    """That a llama.cpp server leaves out what the route's format looks for."""
+    """Yields a line if a llama.cpp server hides the markers of the route's format."""
     options = route.options
     name: str | None = options.format
     if options.format == "auto":
         name = (route.upstream_model and format_for(route.upstream_model)) or format_for(route.model)
     if options.mode == "native" or name is None:
         return
-    found = plugins.formats.get(name)
-    if not (found.special_tokens and CONTROL_TOKEN.search(found.instructions)):
+    tool_format = plugins.formats.get(name)
+    if not (tool_format.special_tokens and CONTROL_TOKEN.search(tool_format.instructions)):
         return
     used = {entry.backend for entry in (*route.backends, *route.fallback)} | {route.backend}
     for backend in used & config.backends.keys():
@@ -68,7 +67,7 @@ def _hidden_markers(route: RouteConfig, config: GatewayConfig, plugins: Registri
 def _limits(config: GatewayConfig, keys: Keys) -> Iterator[str]:
     limits = config.rate_limits
     if limits.store == "redis" or (limits.store == "auto" and limits.url is not None):
-        counted = f"in Redis, {limits.on_store_failure} while it is away"
+        counted = f"in Redis, {limits.on_store_failure} while it is unavailable"
     else:
         counted = "shared by the workers" if config.server.workers > 1 else "in memory"
     yield f"limits are counted {counted}"
@@ -81,14 +80,14 @@ def _limits(config: GatewayConfig, keys: Keys) -> Iterator[str]:
             yield f"  key {key.name or key.owner[:8]}: {own}"
 
 
-def _amounts(limit: RateLimit) -> str:
+def _amounts(limit: RateLimitConfig) -> str:
     words = {"requests_per_min": "requests/min", "tokens_per_min": "tokens/min", "concurrent": "at once"}
-    given = {word: getattr(limit, name) for name, word in words.items()}
-    return ", ".join(f"{amount or 'any number of'} {word}" for word, amount in given.items() if amount is not None)
+    amounts = {word: getattr(limit, name) for name, word in words.items()}
+    return ", ".join(f"{amount or 'any number of'} {word}" for word, amount in amounts.items() if amount is not None)
 
 
 def _servers(route: RouteConfig) -> str:
-    """The servers of a route, in words."""
+    """Returns the servers of a route as text."""
     if not route.backends:
         shown = route.backend
     else:

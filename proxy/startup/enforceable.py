@@ -1,4 +1,4 @@
-"""Whether calls can be enforced while a model writes, as far as configuration alone can tell (R10.10)."""
+"""Decides from the configuration whether calls can be enforced by constrained decoding (R10.10)."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from toolwire.upstream.servers.presets import AUTO, GENERIC, GRAMMAR_CONSTRAINTS
 
 
 def why_not(feature: str, tool_format: ToolFormat | None) -> str | None:
-    """Why a server with this feature cannot enforce calls of this format; None: it can. Without a format: whether it
-    can of any."""
+    """Returns why a server with this feature cannot enforce calls of this format; None if it can. Without a format:
+    whether it can enforce calls of any format."""
     if feature == "none":
-        return "of this server no feature for that is known"
+        return "no feature for that is known of this server"
     if tool_format is None:
         return None
     if feature in SCHEMA_CONSTRAINTS and not tool_format.json_answer:
         return "this server can enforce only `format: bare_json`"
     if feature in GRAMMAR_CONSTRAINTS and tool_format.gbnf is None:
-        return "nobody has written a grammar of this format"
+        return "there is no grammar for this format"
     return None
 
 
 def unenforceable(config: GatewayConfig, plugins: Registries, known: Mistakes) -> Iterator[str]:
-    """Routes under `constrain: required` of which it is known that nothing is enforced: there a request that demands a
-    call is refused. Of a server whose preset is found out by asking it, that is not known."""
+    """Yields a mistake for each route with `constrain: required` whose calls cannot be enforced, because requests that
+    require a call would be refused. Skips servers whose preset is detected at run time."""
     for index, route in enumerate(effective_routes(config) if config.backends else ()):
         path = f"routes[{index}].options" if config.routes else "defaults"
         where = f"{path}.decoding.constrain"
         if route.options.decoding.constrain != "required" or known.below(where, f"{path}.format"):
             continue
         if route.options.mode == "native":
-            yield f"{where}: `required` is for calls that the gateway teaches; under `mode: native` the server makes them"
+            yield f"{where}: `required` is for calls in the gateway's formats; with `mode: native` the server makes the calls"
             continue
         for name in dict.fromkeys(_servers(route)):
             if name not in config.backends or known.below(f"backends.{name}"):
@@ -44,7 +44,7 @@ def unenforceable(config: GatewayConfig, plugins: Registries, known: Mistakes) -
             reason = _reason(config, name, route, plugins)
             if reason is not None:
                 yield (
-                    f"{where}: `required`, and calls cannot be enforced on the backend {name!r}: {reason}; requests that demand a call "
+                    f"{where}: `required`, but calls cannot be enforced on the backend {name!r}: {reason}; requests that require a call"
                     "would be refused. Expected `auto`, or a server that can (`preset`, `constrain` of the backend)"
                 )
                 break
@@ -62,7 +62,7 @@ def _reason(config: GatewayConfig, name: str, route: RouteConfig, plugins: Regis
         feature = plugins.backends.get(backend.kind)(name, backend, config.limits).capabilities.constrain
         tool_format = None if route.options.format == "auto" else plugins.formats.get(route.options.format)
     except (ConfigError, ValueError):
-        return None  # another mistake
+        return None  # reported as another mistake
     asked = backend.preset == AUTO and preset_of(backend, None) == GENERIC and backend.identify_s != 0
     if asked and backend.kind in SERVER_PROTOCOLS and backend.constrain is None:
         return None

@@ -1,4 +1,4 @@
-"""Everything that is wrong with a configuration: what `toolwire check` and `toolwire doctor` say of it."""
+"""Finds all mistakes of a configuration, for `toolwire check` and `toolwire doctor`."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from toolwire.config import GatewayConfig
 from toolwire.configuration.mistakes import Mistakes
 from toolwire.configuration.settings import examine
 from toolwire.registry import Registries
-from toolwire.startup.circles import leading_back
+from toolwire.startup.backend_loops import loop_mistakes
+from toolwire.startup.ineffective import idle_parts, ineffective_parts
 from toolwire.startup.names import name_mistakes
-from toolwire.startup.useless import idle_parts, useless
 
 
 def examined(
     file: str | os.PathLike[str] | None, plugins: Registries, overrides: Mapping[str, Any] | None = None
 ) -> tuple[GatewayConfig, Mistakes]:
-    """The configuration, with stand-ins for what cannot be used, and all mistakes in it. Imports the plug-ins that it
-    names and makes them, looks up names of hosts that come with the gateway's own port, opens nothing. Raises
-    `ConfigError` for a file that cannot be read or is no YAML."""
+    """Returns the configuration, with default values in place of invalid ones, and all its mistakes. Imports and
+    creates the plug-ins that it names and looks up host names that are used with the gateway's own port; opens no
+    connection. Raises `ConfigError` if the file cannot be read or is not YAML."""
     config, mistakes = examine(file, overrides=overrides)
     mistakes.add(name_mistakes(config, plugins, mistakes, make_middlewares=True))
-    mistakes.add(leading_back(config, config.server.port))
-    mistakes.add(list(useless(config, plugins, mistakes)))
+    mistakes.add(loop_mistakes(config, config.server.port))
+    mistakes.add(list(ineffective_parts(config, plugins, mistakes)))
     mistakes.warnings += idle_parts(config, mistakes)
     return config, mistakes

@@ -1,7 +1,6 @@
-"""The line with which the log introduces a model server: what it is, what it serves, and what that means for the
-routes.
+"""The log line about a model server: its type, its models, and the effect on the routes.
 
-It holds what the server says, quoted and bounded: nothing in it can look like another line.
+It quotes what the server reports, with limits, so that it cannot look like another line.
 """
 
 from __future__ import annotations
@@ -24,29 +23,29 @@ from toolwire.upstream.servers.identity import ENGINES, Identity, Served
 from toolwire.upstream.servers.presets import AUTO, PROVEN, preset_of
 
 SHOWN: Final = 4
-"""So many models, and routes, are named."""
+"""The most models, and routes, that are named."""
 
 SHOWN_CHARS: Final = 100
-"""So much of a name."""
+"""The most characters shown of a name."""
 
 
 def introduction(routes: Sequence[Route], endpoint: Endpoint) -> str:
-    """The line about a server that has said what it is."""
-    said = endpoint.identity or Identity()
+    """Returns the line about a server that has been identified."""
+    identity = endpoint.identity or Identity()
     config = endpoint.config
-    engine = "an OpenAI-compatible server" if said.engine is None else ENGINES[said.engine]
-    version = f" {said.version}" if said.version else ""
-    preset = preset_of(config, said)
-    words = [f"Backend {quote(endpoint.name)} at {_place(endpoint)} is {engine}{version}; {_models(said)}."]
+    engine = "an OpenAI-compatible server" if identity.engine is None else ENGINES[identity.engine]
+    version = f" {identity.version}" if identity.version else ""
+    preset = preset_of(config, identity)
+    words = [f"Backend {quote(endpoint.name)} at {_place(endpoint)} is {engine}{version}; {_models(identity)}."]
     if config.preset == AUTO:
         words.append(f"Preset: {preset}.")
-    elif preset != said.engine and said.engine is not None:
+    elif preset != identity.engine and identity.engine is not None:
         words.append(f"Preset: {preset}, as configured.")
     using = [route for route in routes if any(member.endpoint is endpoint for member in route.pool.every)]
-    told = list(dict.fromkeys(_calls(route, endpoint, named=len(using) > 1) for route in using))
-    words += told[:SHOWN]
-    if len(told) > SHOWN:
-        words.append(f"And {len(told) - SHOWN} more routes.")
+    lines = list(dict.fromkeys(_calls(route, endpoint, named=len(using) > 1) for route in using))
+    words += lines[:SHOWN]
+    if len(lines) > SHOWN:
+        words.append(f"And {len(lines) - SHOWN} more routes.")
     return " ".join(words)
 
 
@@ -58,20 +57,20 @@ def _place(endpoint: Endpoint) -> str:
     return str(url)
 
 
-def _models(said: Identity) -> str:
-    if not said.models:
-        return "it names no model"
-    sole = said.sole
+def _models(identity: Identity) -> str:
+    if not identity.models:
+        return "it lists no model"
+    sole = identity.sole
     if sole is not None:
-        others = len(said.models) - 1
+        others = len(identity.models) - 1
         more = f", and {others} more by name" if others else ""
         return (
             f"it serves {_model(sole)}{more}, whatever model is asked for"
             if not others
             else f"it serves {_model(sole)}{more}"
         )
-    named = ", ".join(_model(served) for served in said.models[:SHOWN])
-    more = f" and {len(said.models) - SHOWN} more" if len(said.models) > SHOWN else ""
+    named = ", ".join(_model(served) for served in identity.models[:SHOWN])
+    more = f" and {len(identity.models) - SHOWN} more" if len(identity.models) > SHOWN else ""
     return f"it serves {named}{more}"
 
 
@@ -81,16 +80,16 @@ def _model(served: Served) -> str:
 
 
 def _calls(route: Route, endpoint: Endpoint, *, named: bool) -> str:
-    """How calls are made on a route."""
+    """Returns a sentence on how calls are made on a route."""
     where = f"Route {quote(route.config.model)}: calls" if named else "Calls"
     options = route.options
     if options.mode == "native":
-        others = "" if options.calls.recognise == "taught" else ", and those that it leaves in its text"
+        others = "" if options.calls.recognise == "taught" else ", and those that it leaves in the text"
         return f"{where} are the server's own (`mode: native`){others}."
     how = {
         "hybrid": " if the server does not make them itself",
         "auto": " if the server does not make them itself",
-        "template": ", taught by the model's own chat template (`mode: template`)",
+        "template": ", described by the model's chat template (`mode: template`)",
     }.get(options.mode, "")
     name, why = options.format, "the default" if options.format == RouteOptions().format else "as configured"
     tool_format: ToolFormat = route.format
@@ -105,8 +104,8 @@ def _calls(route: Route, endpoint: Endpoint, *, named: bool) -> str:
 
 
 def _default(endpoint: Endpoint) -> str | None:
-    said = endpoint.identity
-    return None if said is None or said.sole is None else said.sole.name
+    identity = endpoint.identity
+    return None if identity is None or identity.sole is None else identity.sole.name
 
 
 def _enforced(route: Route, tool_format: ToolFormat) -> str:
@@ -118,12 +117,12 @@ def _enforced(route: Route, tool_format: ToolFormat) -> str:
     reason = why_not(feature, tool_format)
     if reason is not None:
         return f"not enforced: {reason}"
-    return f"enforced ({feature}) {'in every call' if under_auto else 'where a call is demanded'}"
+    return f"enforced ({feature}) {'in every call' if under_auto else 'where a call is required'}"
 
 
 def _hidden(endpoint: Endpoint, tool_format: ToolFormat) -> str:
-    said = endpoint.identity
-    if said is None or said.engine != "llamacpp":
+    identity = endpoint.identity
+    if identity is None or identity.engine != "llamacpp":
         return ""
     if not (tool_format.special_tokens and CONTROL_TOKEN.search(tool_format.instructions)):
         return ""

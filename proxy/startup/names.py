@@ -1,6 +1,6 @@
-"""The names of a configuration: whether what they stand for is there, and takes the options that it is given.
+"""Checks the names in a configuration: whether their plug-ins exist and accept the given options.
 
-Looking a plug-in up imports it, so this needs the registries. Source: R16.2.
+Looking up a plug-in imports it, so this needs the registries. Source: R16.2.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from toolwire.pipeline.chain.middleware import instantiate
 from toolwire.ratelimit.opening import make_ledger
 from toolwire.registry import Registries
 from toolwire.startup.chains import chain_mistakes
-from toolwire.startup.passed import passed_paths
+from toolwire.startup.pass_through import pass_through_protocols
 from toolwire.store.opening import make_store
 from toolwire.support.conversion import ConfigError, from_mapping
 from toolwire.support.linear import linear
 from toolwire.upstream.pool.pool import Endpoint, pool_of
 
 OTEL_PACKAGES: Final = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
-"""What `telemetry` needs."""
+"""The packages that `telemetry` needs."""
 
 
 def check_names(config: GatewayConfig, plugins: Registries) -> None:
-    """Look up every name that the configuration uses, make its backends, and check the options of its middlewares.
+    """Looks up every name that the configuration uses, creates its backends, and checks the options of its middlewares.
 
-    Imports the plug-ins that are used, opens nothing. Raises `ConfigError` with every mistake.
+    Imports the plug-ins that are used; opens no connection. Raises `ConfigError` with every mistake.
     """
     problems = name_mistakes(config, plugins, Mistakes())
     if problems:
@@ -41,17 +41,17 @@ def check_names(config: GatewayConfig, plugins: Registries) -> None:
 def name_mistakes(
     config: GatewayConfig, plugins: Registries, known: Mistakes, *, make_middlewares: bool = False
 ) -> list[str]:
-    """What is wrong, but for what follows from mistakes that are known. `make_middlewares` makes them as well, for what
-    their constructors and factories have to say."""
+    """Returns the mistakes, except those that follow from mistakes already known. `make_middlewares` also creates the
+    middlewares, to find errors in their constructors and factories."""
     problems: list[str] = []
     stored: list[str] = []
     with _noted(stored):
         make_store(config.store)
-    problems += (said if said.startswith("store.") else f"store: {said}" for said in stored)
+    problems += (line if line.startswith("store.") else f"store: {line}" for line in stored)
     with _noted(problems):
         make_ledger(config.rate_limits)
     with _noted(problems):
-        passed_paths(config, plugins.client_sides())
+        pass_through_protocols(config, plugins.client_sides())
     _servers(config, plugins, known, problems)
     with _noted(problems, "defaults.format"):
         plugins.formats.get(config.defaults.format)
@@ -72,7 +72,8 @@ def name_mistakes(
 
 @contextmanager
 def _noted(problems: list[str], path: str = "") -> Iterator[None]:
-    """Add what is raised inside to `problems`, and go on behind it. Without `path` it says itself where it was."""
+    """Adds the errors raised in the block to `problems`, and continues after the block. Without `path` the errors
+    contain their own key path."""
     before = f"{path}: " if path else ""
     try:
         yield
@@ -98,25 +99,25 @@ def _servers(config: GatewayConfig, plugins: Registries, known: Mistakes, proble
 
 
 def _middleware(entry: MiddlewareConfig, plugins: Registries, where: str, problems: list[str], *, make: bool) -> None:
-    found: Any = None
+    plugin: Any = None
     with _noted(problems, f"{where}.use"):
-        found = plugins.middlewares.get(entry.use)
+        plugin = plugins.middlewares.get(entry.use)
     wrong: list[str] = []
-    kind = getattr(found, "Options", None)
+    kind = getattr(plugin, "Options", None)
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         with _noted(wrong):
             from_mapping(kind, entry.options, f"{where}.options")
     problems += wrong
-    if make and found is not None and not wrong:
+    if make and plugin is not None and not wrong:
         try:
-            instantiate(entry, found, lambda kind, options: read_section(kind, options, f"{where}.options"))
+            instantiate(entry, plugin, lambda kind, options: read_section(kind, options, f"{where}.options"))
         except Exception as error:  # a plug-in may raise anything
-            told = str(error) if isinstance(error, ConfigError | TypeError | ValueError) else repr(error)
-            problems.append(told if told.startswith(where) else f"{where}: {told}")
+            message = str(error) if isinstance(error, ConfigError | TypeError | ValueError) else repr(error)
+            problems.append(message if message.startswith(where) else f"{where}: {message}")
 
 
 def _entries(config: GatewayConfig) -> Iterator[tuple[str, MiddlewareConfig]]:
-    """Every entry of every chain, with its path."""
+    """Yields every entry of every chain, with its key path."""
     for index, entry in enumerate(config.chain):
         yield f"chain[{index}]", entry
     for number, route in enumerate(config.routes):

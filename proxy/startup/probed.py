@@ -1,4 +1,4 @@
-"""What probes say of the servers of a configuration: `toolwire check --probe` (R24.1)."""
+"""The results of test requests to the servers of a configuration, for `toolwire check --probe` (R24.1)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ WORDS: Final = {
 
 
 def probed(config: GatewayConfig, plugins: Registries) -> Iterator[str]:
-    """A line for each model of each server that a route asks: who has to do tools. Asks the servers."""
+    """Yields a line for each model of each server that a route uses: whether the server or the gateway handles tools.
+    Sends requests to the servers."""
     yield from asyncio.run(_lines(config, plugins))
 
 
@@ -47,17 +48,18 @@ async def _lines(config: GatewayConfig, plugins: Registries) -> list[str]:
                 try:
                     wanted[member.name, await asked_model(member, route)] = member
                 except GatewayError as error:
-                    lines.append(f"probe {member.name}: nothing is known: {error.message}")
+                    lines.append(f"probe {member.name}: no result: {error.message}")
         several = (_probes(member.endpoint, model, plugins) for (_, model), member in wanted.items())
-        found = await asyncio.gather(*several)
-        return [*dict.fromkeys(lines), *(line for each in found for line in each)]
+        results = await asyncio.gather(*several)
+        return [*dict.fromkeys(lines), *(line for each in results for line in each)]
     finally:
         for backend in started:
             await backend.close()
 
 
 async def asked_model(member: WeightedEndpoint, route: RouteConfig) -> str:
-    """A name under which the server knows the model of a route. Raises `GatewayError` if it cannot say one."""
+    """Returns a name under which the server knows the model of a route. Raises `GatewayError` if its models cannot be
+    listed."""
     named = member.upstream_model or route.upstream_model
     if named is not None or not any(sign in route.model for sign in "*?["):
         return named or route.model
@@ -65,19 +67,19 @@ async def asked_model(member: WeightedEndpoint, route: RouteConfig) -> str:
 
 
 async def _probes(endpoint: Endpoint, model: str, plugins: Registries) -> list[str]:
-    """The line about a model: whether it calls by itself, and, where its family is known, whether its chat template
-    can teach tools."""
+    """Returns the lines about a model: whether it calls a tool by itself, and, if its family is known, whether its chat
+    template can describe tools."""
     if endpoint.asks:
         with contextlib.suppress(GatewayError):
             endpoint.learn(await endpoint.identify())
     lines = [_line(endpoint.name, model, await probe(endpoint, model), WORDS)]
     tool_format = format_of_served(endpoint, model, plugins)
     if tool_format is not None:
-        found = await probe_template(endpoint, model, special_tokens=tool_format.special_tokens)
-        lines.append(_line(endpoint.name, model, found, TEMPLATE_WORDS))
+        probed = await probe_template(endpoint, model, special_tokens=tool_format.special_tokens)
+        lines.append(_line(endpoint.name, model, probed, TEMPLATE_WORDS))
     return lines
 
 
-def _line(name: str, model: str, found: Probed, words: Mapping[Any, str]) -> str:
-    said = words.get(found.cause, "nothing is known")
-    return f"probe {name} {quote(model)}: {said}{': ' + found.said if found.said else ''}"
+def _line(name: str, model: str, probed: Probed, words: Mapping[Any, str]) -> str:
+    result = words.get(probed.cause, "no result")
+    return f"probe {name} {quote(model)}: {result}{': ' + probed.said if probed.said else ''}"

@@ -1,5 +1,4 @@
-"""Which models' chat templates may teach tools on the routes of an application, and what is said of that at the start
-(R31.2)."""
+"""Tests at the start whether models' chat templates can describe tools, for the routes that use that (R31.2)."""
 
 from __future__ import annotations
 
@@ -13,41 +12,40 @@ from toolwire.upstream.pool.pool import Endpoint
 from toolwire.upstream.pool.template_probing import WORDS
 
 MODES = ("template", "text", "auto")
-"""Under these a chat template may teach tools."""
+"""The modes in which a chat template may describe tools."""
 
 
 def begin_template_probes(routes: Sequence[Route], endpoint: Endpoint) -> None:
-    """Begin to probe the model of a server, which has said what it is, on behalf of the routes that want to know.
-    Models of which only a client's request tells the name are probed when that comes."""
+    """Starts to test the chat template of an identified server's model, for the routes that need it. A model whose name
+    comes only from clients is tested at its first request."""
     for model, tool_format in _probed(routes, endpoint):
         if endpoint.templates.known(endpoint, model) is None:
             endpoint.templates.begin(endpoint, model, special_tokens=tool_format.special_tokens)
 
 
 def use_of_template(route: Route, endpoint: Endpoint) -> str:
-    """The verdict on the model's chat template on a route: the sentence for the start-up line; empty if the route does
-    not want to know."""
-    found = next(_probed([route], endpoint), None)
-    if found is None:
+    """Returns the sentence of the start-up line about the model's chat template; empty if the route does not use it."""
+    probed = next(_probed([route], endpoint), None)
+    if probed is None:
         return ""
-    verdict = endpoint.templates.known(endpoint, found[0])
+    verdict = endpoint.templates.known(endpoint, probed[0])
     if verdict is not None:
-        return f" The probe of the model: {WORDS[verdict.cause]}."
-    return " A probe finds out whether the model's own chat template can teach the tools."
+        return f" Test of its chat template: {WORDS[verdict.cause]}."
+    return " A test request shows whether the model's chat template can describe tools."
 
 
 def format_of_served(endpoint: Endpoint, model: str, plugins: Registries) -> ToolFormat | None:
-    """The format of the family of a server's model, by the names that the server has for it; None if they do not tell
-    the family."""
+    """Returns the format of the model's family, from the server's names for the model; None if they do not show the
+    family."""
     served = None if endpoint.identity is None else endpoint.identity.find(model)
     names = (model,) if served is None else (model, served.name, *served.names)
-    found = next(filter(None, map(format_for, names)), None)
-    return None if found is None else plugins.formats.get(found)
+    family = next(filter(None, map(format_for, names)), None)
+    return None if family is None else plugins.formats.get(family)
 
 
 def _probed(routes: Sequence[Route], endpoint: Endpoint) -> Iterator[tuple[str, ToolFormat]]:
-    """The models of a server that routes want to know of: the name that the server has for each, and the format of its
-    calls. Without a format, nothing is left to find out."""
+    """Yields the models of a server whose chat templates the routes may use: the server's name for each, and its
+    format. Skips models without a known format, because their templates would not be used."""
     for route in routes:
         wire, mode = route.pool.protocol, route.options.mode
         if mode not in MODES or wire is None or not wire.takes_tools:
@@ -55,8 +53,8 @@ def _probed(routes: Sequence[Route], endpoint: Endpoint) -> Iterator[tuple[str, 
         for member in route.pool.every:
             if member.endpoint is not endpoint:
                 continue
-            said = endpoint.identity
-            sole = None if said is None or said.sole is None else said.sole.name
+            identity = endpoint.identity
+            sole = None if identity is None or identity.sole is None else identity.sole.name
             model = member.upstream_model or route.config.upstream_model or sole or next(iter(route.names), None)
             known = None
             if model is not None:

@@ -11,8 +11,8 @@ import pytest
 from toolwire.config import ToolsConfig
 from toolwire.servertools.definition import Declared
 from toolwire.servertools.source import Result
-from toolwire.servertools.worker.answers import raised, said
-from toolwire.servertools.worker.sources import Snapshot
+from toolwire.servertools.worker.answers import raised, returned
+from toolwire.servertools.worker.sources import FolderSnapshot
 
 
 class Here:
@@ -21,7 +21,7 @@ class Here:
     def __init__(self, config: ToolsConfig) -> None:
         self._config = config
 
-    def generation(self, snapshot: Snapshot) -> Here:
+    def generation(self, snapshot: FolderSnapshot) -> Here:
         self._folder = Path(snapshot.folder)
         return self
 
@@ -38,7 +38,7 @@ class Here:
 
     async def _call(self, handler: Any, tool: str, values: dict[str, Any], limit_s: float, left_s: float) -> Result:
         try:
-            answer = said(handler(tool, values), self._config.on_oversize)
+            answer = returned(handler(tool, values), self._config.on_oversize)
         except Exception as error:
             answer = raised(error)
         return Result(answer.text, failed=answer.failed)
@@ -46,4 +46,4 @@ class Here:
 
 @pytest.fixture(autouse=True)
 def tools_run_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolwire.servertools.folder.Pool", Here)
+    monkeypatch.setattr("toolwire.servertools.folder.WorkerPool", Here)

@@ -142,7 +142,7 @@ def test_what_an_operator_should_know(plugins: Registries) -> None:
 
 
 def test_a_counter_means_one_thing(plugins: Registries) -> None:
-    with pytest.raises(ConfigError, match=f"two middlewares say different things of the counter {SHOUTED}"):
+    with pytest.raises(ConfigError, match=f"two middlewares define the counter {SHOUTED}"):
         create_app(config(loud("hey"), "other", *DEFAULT_CHAIN), plugins=plugins)
     taken = CounterSpec("toolwire_requests_total", "Requests", "endpoint")
     mine: Any = type("Mine", (Middleware,), {"access_fields": (AccessField("x", "X.", taken),)})

@@ -192,7 +192,7 @@ async def test_the_command_shows_it_and_says_that_it_is_the_same(tmp_path: Path)
     done = await asyncio.to_thread(CliRunner().invoke, main, ["replay", str(file)])
     assert done.exit_code == 0, done.output
     assert "call weather" in done.output
-    assert "the answer to the client: the same again" in done.output
+    assert "the answer to the client is the same again" in done.output
     lines = (await asyncio.to_thread(CliRunner().invoke, main, ["replay", "--json", str(file)])).output.splitlines()
     assert json.loads(lines[-1])["reproduced"] is True
     # A gateway that did something else: the recorded answer is not what comes out now.

@@ -293,7 +293,7 @@ def test_a_template_changes_no_messages() -> None:
     [
         ("chatlm", "openai_completions", "unknown template 'chatlm'"),
         ("nothing.jinja", "openai_completions", "cannot read nothing.jinja"),
-        ("chatml", "openai_chat", "a server of the kind 'openai_chat' has one of its own"),
+        ("chatml", "openai_chat", "a server of the kind 'openai_chat' uses its own template"),
     ],
 )
 def test_mistakes(template: str, kind: str, said: str) -> None:

@@ -236,7 +236,7 @@ async def test_which_paths_is_an_option() -> None:
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/responses", "/v1/models", "/v1/messages"])
 def test_a_path_that_is_taken_is_a_mistake(path: str) -> None:
-    with pytest.raises(ConfigError, match="something else is served"):
+    with pytest.raises(ConfigError, match="the gateway serves"):
         create_app(read_config({"backends": {"m": {"kind": "mock"}}, "server": {"pass_through": [path]}}))
 
 

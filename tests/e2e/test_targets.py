@@ -288,7 +288,7 @@ def test_check_shows_the_servers() -> None:
                 "options": {"bad_answers": {"choice_miss": "reask"}},
                 "chain": ["arguments", "reask", "forwarding"],
             },
-            "routes[0].chain[1]: `reask` needs `arguments` further in, which says what a bad answer is",
+            "routes[0].chain[1]: `reask` needs `arguments` further in, which detects bad answers",
         ),
     ],
 )

@@ -373,5 +373,5 @@ async def test_the_choice_is_a_fact_about_the_server(choice: str) -> None:
 
 
 def test_a_backend_without_a_place_for_tools_has_no_template_mode() -> None:
-    with pytest.raises(ConfigError, match="'template' gives tools to the server"):
+    with pytest.raises(ConfigError, match="'template' sends tools to the server"):
         upstream_config("http://127.0.0.1:9", backend={"kind": "openai_completions"}, defaults={"mode": "template"})

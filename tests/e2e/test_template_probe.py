@@ -287,8 +287,8 @@ async def test_a_count_of_tokens_probes_nothing() -> None:
 @pytest.mark.parametrize(
     ("mode", "words"),
     [
-        ("template", "taught by the model's own chat template (`mode: template`)"),
-        ("text", "A probe finds out whether the model's own chat template can teach the tools."),
+        ("template", "described by the model's chat template (`mode: template`)"),
+        ("text", "A test request shows whether the model's chat template can describe tools."),
     ],
 )
 async def test_the_start_up_line_says_who_teaches(mode: str, words: str, caplog: pytest.LogCaptureFixture) -> None:

@@ -491,7 +491,7 @@ async def test_a_server_whose_protocol_has_no_tools_is_not_asked_for_them(mode: 
 
 def test_tools_cannot_be_left_to_a_server_that_has_no_place_for_them() -> None:
     up = {"kind": "openai_completions", "url": "http://127.0.0.1:9"}
-    with pytest.raises(ConfigError, match=r"defaults\.mode: 'native' gives tools to the server, and the kind"):
+    with pytest.raises(ConfigError, match=r"defaults\.mode: 'native' sends tools to the server, but the kind"):
         read_config({"backends": {"up": up}, "defaults": {"mode": "native"}})
     routes = [{"model": "m", "backend": "chat"}, {"model": "n", "backend": "up", "options": {"mode": "native"}}]
     with pytest.raises(ConfigError, match=r"routes\[1\].options.mode"):

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
-import aiohttp
 import orjson
 from aiohttp import web
 
+from bench.relay import Recorded, Relay
 from toolwire.testing import read_frames
 
 
 @dataclass(slots=True)
-class Tapped:
-    """One exchange with the engine. `data`: the bytes of its answer."""
+class Tapped(Recorded):
+    """One exchange with the engine: the path and the body of the request, and the response."""
 
     path: str
     body: dict[str, Any]
-    status: int = 0
-    streamed: bool = False
-    data: bytes = b""
-    ended: bool = False
 
     @property
     def error(self) -> str | None:
@@ -79,42 +75,25 @@ def constraint(body: dict[str, Any]) -> tuple[str, Any] | None:
     return next(((name, body[name]) for name in CONSTRAINTS if body.get(name)), None)
 
 
-@dataclass(slots=True)
-class Tap:
-    """A server that passes everything on to an engine. `spoil` changes the bodies that it is sent."""
+class Tap(Relay):
+    """A relay between the gateway and an engine that records all exchanges. `spoil` changes the bodies of requests."""
 
-    engine: str
-    url: str = ""
-    exchanges: list[Tapped] = field(default_factory=list)
-    spoil: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+    def __init__(self, engine: str) -> None:
+        super().__init__(engine)
+        self.exchanges: list[Tapped] = []
+        self.spoil: Callable[[dict[str, Any]], dict[str, Any]] | None = None
 
     @contextmanager
     def spoiling(self, spoil: Callable[[dict[str, Any]], dict[str, Any]]) -> Iterator[None]:
-        """Change what is sent on."""
+        """Changes the bodies of requests by `spoil` while the context lasts."""
         self.spoil = spoil
         try:
             yield
         finally:
             self.spoil = None
 
-    @asynccontextmanager
-    async def serving(self) -> AsyncIterator[Tap]:
-        """Serve at `url`."""
-        app = web.Application(client_max_size=64 << 20)
-        app.router.add_route("*", "/{path:.*}", self._pass)
-        runner = web.AppRunner(app, access_log=None, handler_cancellation=True)
-        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None)) as self._client:
-            await runner.setup()
-            try:
-                await web.TCPSite(runner, "127.0.0.1", 0).start()
-                self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-                yield self
-            finally:
-                await runner.cleanup()
-
-    _client: aiohttp.ClientSession = field(init=False, repr=False)
-
-    async def _pass(self, request: web.Request) -> web.StreamResponse:
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        """See `Relay`."""
         data = await request.read()
         body = orjson.loads(data) if data else {}
         if self.spoil is not None and request.method == "POST":
@@ -123,30 +102,4 @@ class Tap:
         exchange = Tapped(request.path, body)
         if request.method == "POST":
             self.exchanges.append(exchange)
-        headers = {"Content-Type": request.content_type} if data else {}
-        try:
-            async with self._client.request(
-                request.method, self.engine + request.path_qs, data=data or None, headers=headers
-            ) as answer:
-                exchange.status = answer.status
-                exchange.streamed = answer.content_type == "text/event-stream"
-                out = web.StreamResponse(
-                    status=answer.status, headers={"Content-Type": answer.headers.get("Content-Type", "")}
-                )
-                if not exchange.streamed:
-                    exchange.data = await answer.read()
-                    out.content_length = len(exchange.data)
-                await out.prepare(request)
-                if exchange.streamed:
-                    async for chunk in answer.content.iter_any():
-                        exchange.data += chunk
-                        await out.write(chunk)
-                else:
-                    await out.write(exchange.data)
-                exchange.ended = True
-                await out.write_eof()
-                return out
-        except aiohttp.ClientError:  # as the engine did it
-            if request.transport is not None:
-                request.transport.abort()
-            return web.Response(status=502)  # which nobody gets
+        return await self.forward(request, data, exchange)

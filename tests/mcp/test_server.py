@@ -43,7 +43,7 @@ async def test_a_call_goes_through_its_states(double: McpServer) -> None:
     assert not result.failed
     names = ["TOOL_CALL_INITIATED", "VALIDATING_PARAMETERS", "EXECUTING_TOOL", "TOOL_COMPLETED"]
     assert [state.value for state in states] == names
-    assert (double.told.name, double.told.version, double.told.protocol) == ("raw", "1", "2025-06-18")
+    assert (double.info.name, double.info.version, double.info.protocol) == ("raw", "1", "2025-06-18")
 
 
 @pytest.mark.parametrize(
@@ -252,7 +252,7 @@ async def test_tools_of_a_server_that_is_away_stay_and_say_so(monkeypatch: pytes
     [
         ({"mode": "exit"}, {}, "it has ended with status 7"),
         ({"protocol": "1999-01-01"}, {}, "RuntimeError: Unsupported protocol version from the server: 1999-01-01"),
-        ({"mode": "silent"}, {"connect_timeout_s": 6.0}, "it has not said within 6 s which tools it has"),
+        ({"mode": "silent"}, {"connect_timeout_s": 6.0}, "it has not listed its tools within 6 s"),
     ],
 )
 async def test_servers_that_never_come(options: dict[str, str], more: dict[str, float], why: str) -> None:
@@ -411,7 +411,7 @@ async def address() -> AsyncIterator[str]:
 async def test_a_server_made_with_the_sdk(way: str, address: str) -> None:
     config = settings((sys.executable, str(SDK))) if way == "pipes" else settings(url=address)
     async with connected(config) as server:
-        assert server.told.protocol == "2026-07-28"
+        assert server.info.protocol == "2026-07-28"
         assert (await call(server, "add", a=2)).text == "3"
         assert json.loads((await call(server, "place")).text) == {"name": "Tür", "floors": [1, 2]}
         failed = await call(server, "fail")

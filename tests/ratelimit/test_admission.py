@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.protocols.messages_wires import MESSAGES
 from tests.protocols.wires import CHAT
 from tests.ratelimit.conftest import Clock
-from toolwire.config import GatewayConfig, KeyConfig, RateLimit, RateLimitsConfig, RouteConfig
+from toolwire.config import GatewayConfig, KeyConfig, RateLimitConfig, RateLimitsConfig, RouteConfig
 from toolwire.errors import GatewayError
 from toolwire.ingress.auth import ApiKey, Keys
 from toolwire.model import Image, Message, ModelRequest, Sampling, Text, ToolResult
@@ -21,7 +21,9 @@ from toolwire.ratelimit.base import Bound, Verdict
 from toolwire.ratelimit.memory import MemoryLedger
 
 ROUTE = RouteConfig(
-    model="small", rate_limit=RateLimit(requests_per_min=100), rate_limit_per_key=RateLimit(tokens_per_min=50)
+    model="small",
+    rate_limit=RateLimitConfig(requests_per_min=100),
+    rate_limit_per_key=RateLimitConfig(tokens_per_min=50),
 )
 
 
@@ -66,15 +68,15 @@ def test_a_duration_is_never_too_short(seconds: float) -> None:
 
 
 def test_a_key_has_its_own_limits_and_the_default_for_the_rest() -> None:
-    default = RateLimit(requests_per_min=60, tokens_per_min=1000)
+    default = RateLimitConfig(requests_per_min=60, tokens_per_min=1000)
     assert effective_limit(None, default) == default
     own = api_key(requests_per_min=5, tokens_per_min=0, concurrent=2)
-    assert effective_limit(own, default) == RateLimit(requests_per_min=5, tokens_per_min=0, concurrent=2)
+    assert effective_limit(own, default) == RateLimitConfig(requests_per_min=5, tokens_per_min=0, concurrent=2)
     assert effective_limit(api_key(), default) == default
 
 
 def test_the_limits_of_an_exchange() -> None:
-    limits, _ = admission(in_flight=9, per_key=RateLimit(requests_per_min=60))
+    limits, _ = admission(in_flight=9, per_key=RateLimitConfig(requests_per_min=60))
     key = api_key(tokens_per_min=7, concurrent=4)
     assert [(bound.scope, bound.kind, bound.most) for bound in limits.slot_bounds(key)] == [
         ("key", "concurrent", 4),
@@ -137,7 +139,7 @@ async def test_a_refusal_says_which_limit_what_was_used_and_when_to_come_back(cl
 
 
 async def test_of_several_refusals_the_longest_wait_is_told() -> None:
-    limits, refused = admission(per_key=RateLimit(requests_per_min=1, tokens_per_min=10, concurrent=1))
+    limits, refused = admission(per_key=RateLimitConfig(requests_per_min=1, tokens_per_min=10, concurrent=1))
     bounds = limits.bounds(None, RouteConfig())
     await limits.book(bounds, 2, "x", "m", CHAT)
     with pytest.raises(GatewayError, match=r"^Rate limit reached for clients without an API key on requests") as caught:
@@ -149,8 +151,8 @@ async def test_of_several_refusals_the_longest_wait_is_told() -> None:
 @pytest.mark.parametrize(
     ("limit", "who"),
     [
-        (RouteConfig(rate_limit=RateLimit(concurrent=1)), 'the model "small"'),
-        (RouteConfig(rate_limit_per_key=RateLimit(concurrent=1)), 'this API key on the model "small"'),
+        (RouteConfig(rate_limit=RateLimitConfig(concurrent=1)), 'the model "small"'),
+        (RouteConfig(rate_limit_per_key=RateLimitConfig(concurrent=1)), 'this API key on the model "small"'),
     ],
 )
 async def test_concurrent_requests(limit: RouteConfig, who: str) -> None:
@@ -167,7 +169,7 @@ async def test_concurrent_requests(limit: RouteConfig, who: str) -> None:
 
 
 async def test_too_many_in_flight_is_an_overload() -> None:
-    limits, refused = admission(in_flight=1, per_key=RateLimit(requests_per_min=60))
+    limits, refused = admission(in_flight=1, per_key=RateLimitConfig(requests_per_min=60))
     slot = await limits.enter(None, CHAT)
     assert slot is not None
     with pytest.raises(GatewayError) as caught:
@@ -180,7 +182,7 @@ async def test_too_many_in_flight_is_an_overload() -> None:
 
 
 async def test_a_request_that_is_counted_uses_one_of_its_key() -> None:
-    limits, _ = admission(per_key=RateLimit(requests_per_min=1))
+    limits, _ = admission(per_key=RateLimitConfig(requests_per_min=1))
     assert await limits.enter(api_key(), CHAT) is None
     assert await limits.enter(api_key(), CHAT, counted=True) is not None
     with pytest.raises(GatewayError, match="requests per min"):

@@ -12,7 +12,7 @@ import pytest
 from tests.e2e.conftest import read_config
 from tests.ratelimit.test_ledgers import REQUESTS, granted
 from tests.waiting import GUARD_S
-from toolwire.config import RateLimit, RateLimitsConfig
+from toolwire.config import RateLimitConfig, RateLimitsConfig
 from toolwire.ratelimit.base import LedgerUnavailable
 from toolwire.ratelimit.failover import FailoverLedger
 from toolwire.ratelimit.memory import MemoryLedger
@@ -121,7 +121,7 @@ def test_where_the_counts_are(tmp_path: Path) -> None:
 
 def test_other_limits_leave_the_counts_where_they_are() -> None:
     one = RateLimitsConfig(url=REDIS)
-    other = dataclasses.replace(one, per_key=RateLimit(concurrent=1), in_flight=5, expected_output_tokens=7)
+    other = dataclasses.replace(one, per_key=RateLimitConfig(concurrent=1), in_flight=5, expected_output_tokens=7)
     assert counting(one) == counting(other)
     assert counting(one) != counting(dataclasses.replace(one, on_store_failure="closed"))
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.servertools.conftest import Start, call, module, tool
 from toolwire.model import ToolUse
-from toolwire.servertools.calls import Trail
+from toolwire.servertools.calls import CallProgress
 from toolwire.servertools.parameters import BadArguments, Parameters
 
 SEARCH = tool(
@@ -133,7 +133,7 @@ async def test_states_are_counted_and_logged(start: Start, caplog: pytest.LogCap
 
     async def run(arguments: str) -> None:
         use = ToolUse("call_1", "one", arguments)
-        await tools.tools.run(use, 60, Trail(use, "req_1", counted.append).enter)
+        await tools.tools.run(use, 60, CallProgress(use, "req_1", counted.append).enter)
 
     with caplog.at_level(logging.INFO, "toolwire.tools"):
         await run('{"query":"x"}')

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.servertools.test_definition import BAD, GOOD
 from toolwire.servertools.definition import ToolModuleError, read_tools
-from toolwire.servertools.printed import MAX_CHARS, MAX_LINE, MAX_LINES, Printed
+from toolwire.servertools.output_log import MAX_CHARS, MAX_LINE, MAX_LINES, OutputLog
 from toolwire.servertools.worker.frames import HEAD, BadFrame, packed, unpacked
 from toolwire.servertools.worker.values import MAX_NODES, MAX_TEXT, NotDeclarable, decode, encode
 from toolwire.support.legible import visible
@@ -156,7 +156,7 @@ def printed(parts: list[bytes]) -> list[str]:
     log.addHandler(seen)
     log.setLevel(logging.INFO)
     try:
-        lines = Printed("one", {"tool": "one"})
+        lines = OutputLog("one", {"tool": "one"})
         for part in parts:
             lines.feed(part)
         lines.end()

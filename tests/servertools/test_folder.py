@@ -110,7 +110,7 @@ async def test_a_broken_version_leaves_the_tools_of_the_one_before(
     assert (shown["state"], shown["error"]["kind"], shown["stale"]) == ("FAILED_VALIDATION", "TypeError", True)
     assert await call(tools) == "('one', {})"
     assert [record.getMessage() for record in caplog.records] == [
-        "tool module a.py: TypeError: TOOLS must be a list or None, not int., the version before stays"
+        "tool module a.py: TypeError: TOOLS must be a list or None, not int.; the previous version stays in use"
     ]
     (tmp_path / "a.py").write_text(module(tool("two")))
     assert await tools.refresh()

@@ -123,9 +123,9 @@ async def test_many_that_start_others_end_with_the_worker_at_the_latest(start: S
 
 
 async def test_where_children_are_not_listed_the_worker_ends_with_them(start: Start, tmp_path: Path) -> None:
-    hidden = "__import__('toolwire.servertools.worker.leftovers', fromlist=['x']).Leftovers._found"
+    hidden = "__import__('toolwire.servertools.worker.leftovers', fromlist=['x']).Leftovers._running"
     tools = await start({"a.py": HELPERS})
-    hide = f"setattr({hidden.rpartition('.')[0]}, '_found', lambda self: None)"
+    hide = f"setattr({hidden.rpartition('.')[0]}, '_running', lambda self: None)"
     await do(tools, hide)
     assert await do(tools, "session()") == "said"
     pid = await begun(tmp_path)

@@ -269,7 +269,7 @@ async def test_with_one_process_two_generations_take_turns(start: Start, tmp_pat
     ]
     # And then it is quiet: the one that made room does not take it back.
     pool_ = tools._pool
-    assert isinstance(pool_, pool.Pool)
+    assert isinstance(pool_, pool.WorkerPool)
     await until(lambda: not pool_.warming)
     assert counts(tools)["started"] == 6
     assert counts(tools)["idle"] == 1
@@ -407,7 +407,7 @@ async def test_bounds_that_cannot_be_held_are_told_of(
     tools = await start({"a.py": MODULE}, env={"PYTHONPATH": str(tmp_path / "site")})
     assert await do(tools, "'fine'") == "fine"
     assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
-        "the system does not let tools be bounded by tools.memory_bytes and tools.cpu_s"
+        "the system cannot limit tools by tools.memory_bytes and tools.cpu_s"
     ]
 
 

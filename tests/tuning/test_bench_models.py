@@ -127,4 +127,4 @@ def test_wrong_use_is_told(arguments: list[str], capsys: pytest.CaptureFixture[s
     with pytest.raises(SystemExit) as error:
         main(arguments)
     assert error.value.code == 2
-    assert "is none of" in capsys.readouterr().err
+    assert "is not one of" in capsys.readouterr().err

@@ -12,7 +12,7 @@ import pytest
 
 import toolwire.extras.tune
 from toolwire.extras.tune.cases import load_cases, own_cases, read_cases, spread
-from toolwire.extras.tune.scoring import Answer, Made, mark
+from toolwire.extras.tune.scoring import ClientAnswer, Made, mark
 from toolwire.support.conversion import ConfigError
 
 FOLDER = Path(toolwire.extras.tune.__file__).parent
@@ -93,13 +93,13 @@ def test_a_perfect_answer_gets_all_points_and_silence_does_not(case: Any) -> Non
         jsonschema.validate(arguments, schema)
         made.append(Made(call.names[0], json.dumps(arguments)))
     text = {"answer-sum": "1,887,357", "answer-weather": "Snow, at -4 degrees.", "answer-order": "On Friday."}
-    assert mark(case, Answer(tuple(reversed(made)), text.get(case.id, ""))).points == 1
+    assert mark(case, ClientAnswer(tuple(reversed(made)), text.get(case.id, ""))).points == 1
     if case.calls:
-        assert mark(case, Answer(text="I would call a tool.")).points == 0
-        assert mark(case, Answer(tuple(made) * 2)).points < 1
+        assert mark(case, ClientAnswer(text="I would call a tool.")).points == 0
+        assert mark(case, ClientAnswer(tuple(made) * 2)).points < 1
     else:
         name = next(iter(case.schemas))
-        assert mark(case, Answer((Made(name, "{}"),))).points == 0
+        assert mark(case, ClientAnswer((Made(name, "{}"),))).points == 0
 
 
 def test_the_shipped_file_fits_the_shipped_schema_by_another_judge() -> None:

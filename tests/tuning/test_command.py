@@ -221,7 +221,7 @@ def test_a_model_that_never_calls_is_told_so(run: Run, model_server: Start) -> N
     result = run("--backend", model_server(lambda body: "Hello.").url, "--format", "hermes")
     assert result.exit_code == 0, result.output
     assert f"Best: {DEFAULT}, which is the default." in result.output
-    assert "No call that was wanted came with the right values." in result.output
+    assert "No expected call had the right values." in result.output
 
 
 def test_a_call_that_stays_text_is_counted(run: Run, model_server: Start) -> None:
@@ -244,7 +244,7 @@ def test_a_call_that_stays_text_is_counted(run: Run, model_server: Start) -> Non
         (("--backend", "{url}", "--template", "bad.txt"), 1, "bad.txt: the template lacks {tools}, {policy}, {format}"),
         (("--backend", "{url}", "--cases", "none.json"), 1, "none.json: No such file"),
         (("--backend", "{url}", "--cases", "bad.txt"), 1, "bad.txt: the document: "),
-        (("--backend", "{url}", "--write", "cases.json"), 1, "cases.json exists and is left alone"),
+        (("--backend", "{url}", "--write", "cases.json"), 1, "cases.json exists and is not overwritten"),
         (("--backend", "{url}", "--write", "none/best.yaml"), 1, "cannot write none/best.yaml: there is no such folder"),
         (("--backend", "{url}", "--preset", "vlm"), 1, "unknown preset 'vlm'"),
         (("--backend", "{url}", "--choice", "none"), 2, "--choice"),
@@ -267,7 +267,7 @@ def test_a_model_has_to_be_named_where_there_are_several(run: Run, model_server:
     server = model_server(only_pythonic)
     result = CliRunner().invoke(main, ["tune", "--backend", server.url])
     assert result.exit_code == 1
-    assert "several models: say which with --model: m, n" in result.output
+    assert "several models: choose one with --model: m, n" in result.output
 
 
 def test_a_server_that_is_away_is_told_so() -> None:
@@ -280,7 +280,7 @@ def test_an_address_that_the_client_cannot_use_is_told_so(model_server: Start) -
     url = model_server(only_pythonic).url.replace("http://", "http://user:hunter2@")
     result = CliRunner().invoke(main, ["tune", "--backend", url, "--backend-key", "sesame"])
     assert result.exit_code == 1
-    assert "the model server cannot be asked: " in result.output
+    assert "the model server cannot be reached: " in result.output
     assert "hunter2" not in result.output
 
 
@@ -327,7 +327,7 @@ def test_ctrl_c_keeps_what_was_measured(model_server: Start, tmp_path: Path) -> 
         hold.set()
     assert process.returncode == 130, err
     assert "Traceback" not in err
-    assert "It was stopped early: the order may still change." in out
+    assert "It was stopped early: the order is not final." in out
     document = json.loads((tmp_path / "all.json").read_text("utf-8"))
     assert document["stopped"]
     assert sum(candidate["asked"] for candidate in document["candidates"]) == 12

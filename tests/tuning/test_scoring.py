@@ -1,4 +1,4 @@
-"""Marks and figures."""
+"""Score and figures."""
 
 from __future__ import annotations
 
@@ -8,7 +8,18 @@ from typing import Any
 import pytest
 
 from toolwire.extras.tune.cases import Case, read_cases
-from toolwire.extras.tune.scoring import CALLED, FITS, RIGHT_TOOL, SILENT, Answer, Figures, Made, Marks, added_up, mark
+from toolwire.extras.tune.scoring import (
+    CALLED,
+    FITS,
+    RIGHT_TOOL,
+    SILENT,
+    ClientAnswer,
+    Figures,
+    Made,
+    Score,
+    added_up,
+    mark,
+)
 
 WEATHER = {
     "name": "get_weather",
@@ -42,27 +53,27 @@ SAYS = case(says={"$contains": "four"})
 @pytest.mark.parametrize(
     ("asked", "answer", "marks"),
     [
-        (ONE, Answer((made("get_weather", {"city": "oslo"}),)), Marks(True, True, True, True, True, points=1)),
-        (ONE, Answer((made("get_weather", {"city": "Rome"}),)), Marks(True, True, True, True, points=CALLED + RIGHT_TOOL + FITS)),
-        (ONE, Answer((made("get_weather", {"town": "Oslo"}),)), Marks(True, True, True, points=CALLED + RIGHT_TOOL)),
-        (ONE, Answer((made("get_time", {}),)), Marks(True, True, fits=True, points=CALLED + FITS)),
-        (ONE, Answer((made("get_weather", "not JSON"),)), Marks(True, True, True, points=CALLED + RIGHT_TOOL)),
-        (ONE, Answer((made("rm", {}),)), Marks(True, True, points=CALLED)),
-        (ONE, Answer((made("get_weather", {"city": "Oslo"}), made("get_time", {}))), Marks(True, True, fits=True, points=CALLED + FITS)),
-        (ONE, Answer(text="Sunny."), Marks(True)),
-        (ONE, Answer(text=json.dumps(OSLO)), Marks(True, printed=1)),
-        (ONE, Answer(failed="malformed_tool_arguments"), Marks(True)),
-        (TWO, Answer((made("get_time", {}), made("get_weather", {"city": "Oslo"}))), Marks(True, True, True, True, True, points=1)),
-        (TWO, Answer((made("get_weather", {"city": "Oslo"}),)), Marks(True, True, fits=True, points=CALLED + FITS)),
-        (EITHER, Answer((made("get_time", {}),)), Marks(True, True, True, True, True, points=1)),
-        (NONE, Answer(text="Hello!"), Marks(False, right=True, points=1)),
-        (NONE, Answer((made("get_time", {}),)), Marks(False, True, fits=True)),
-        (NONE, Answer(failed="unknown_tool_call"), Marks(False)),
-        (SAYS, Answer(text="It is four."), Marks(False, right=True, points=1)),
-        (SAYS, Answer(text="It is five."), Marks(False, points=SILENT)),
+        (ONE, ClientAnswer((made("get_weather", {"city": "oslo"}),)), Score(True, True, True, True, True, points=1)),
+        (ONE, ClientAnswer((made("get_weather", {"city": "Rome"}),)), Score(True, True, True, True, points=CALLED + RIGHT_TOOL + FITS)),
+        (ONE, ClientAnswer((made("get_weather", {"town": "Oslo"}),)), Score(True, True, True, points=CALLED + RIGHT_TOOL)),
+        (ONE, ClientAnswer((made("get_time", {}),)), Score(True, True, fits=True, points=CALLED + FITS)),
+        (ONE, ClientAnswer((made("get_weather", "not JSON"),)), Score(True, True, True, points=CALLED + RIGHT_TOOL)),
+        (ONE, ClientAnswer((made("rm", {}),)), Score(True, True, points=CALLED)),
+        (ONE, ClientAnswer((made("get_weather", {"city": "Oslo"}), made("get_time", {}))), Score(True, True, fits=True, points=CALLED + FITS)),
+        (ONE, ClientAnswer(text="Sunny."), Score(True)),
+        (ONE, ClientAnswer(text=json.dumps(OSLO)), Score(True, printed=1)),
+        (ONE, ClientAnswer(failed="malformed_tool_arguments"), Score(True)),
+        (TWO, ClientAnswer((made("get_time", {}), made("get_weather", {"city": "Oslo"}))), Score(True, True, True, True, True, points=1)),
+        (TWO, ClientAnswer((made("get_weather", {"city": "Oslo"}),)), Score(True, True, fits=True, points=CALLED + FITS)),
+        (EITHER, ClientAnswer((made("get_time", {}),)), Score(True, True, True, True, True, points=1)),
+        (NONE, ClientAnswer(text="Hello!"), Score(False, right=True, points=1)),
+        (NONE, ClientAnswer((made("get_time", {}),)), Score(False, True, fits=True)),
+        (NONE, ClientAnswer(failed="unknown_tool_call"), Score(False)),
+        (SAYS, ClientAnswer(text="It is four."), Score(False, right=True, points=1)),
+        (SAYS, ClientAnswer(text="It is five."), Score(False, points=SILENT)),
     ],
 )  # fmt: skip
-def test_marks(asked: Case, answer: Answer, marks: Marks) -> None:
+def test_marks(asked: Case, answer: ClientAnswer, marks: Score) -> None:
     assert mark(asked, answer) == marks
     assert marks.false_call == (marks.called and not marks.wanted)
 
@@ -73,13 +84,13 @@ def test_points_grow_with_how_far_an_answer_came() -> None:
 
 
 def test_figures_count_faults_apart() -> None:
-    right = Answer((made("get_weather", {"city": "Oslo"}),), output_tokens=10, input_tokens=100, seconds=2)
+    right = ClientAnswer((made("get_weather", {"city": "Oslo"}),), output_tokens=10, input_tokens=100, seconds=2)
     results = [
         (right, mark(ONE, right)),
-        (Answer(text=json.dumps(OSLO), output_tokens=20), mark(ONE, Answer(text=json.dumps(OSLO)))),
-        (Answer((made("get_time", {}),)), mark(NONE, Answer((made("get_time", {}),)))),
-        (Answer(fault="502 upstream_error: it burns"), None),
-        (Answer(fault="502 upstream_error: it burns"), None),
+        (ClientAnswer(text=json.dumps(OSLO), output_tokens=20), mark(ONE, ClientAnswer(text=json.dumps(OSLO)))),
+        (ClientAnswer((made("get_time", {}),)), mark(NONE, ClientAnswer((made("get_time", {}),)))),
+        (ClientAnswer(fault="502 upstream_error: it burns"), None),
+        (ClientAnswer(fault="502 upstream_error: it burns"), None),
     ]
     figures = added_up(results)
     assert (figures.asked, figures.faults, figures.answered) == (5, 2, 3)
@@ -87,5 +98,5 @@ def test_figures_count_faults_apart() -> None:
     assert (figures.unwanted, figures.false_calls, figures.printed) == (1, 1, 1)
     assert (figures.output_tokens, figures.input_tokens, figures.seconds) == (30, 100, 2)
     assert figures.score == pytest.approx(1 / 3)
-    assert figures.faults_said == ["502 upstream_error: it burns"]
+    assert figures.fault_texts == ["502 upstream_error: it burns"]
     assert Figures().score is None

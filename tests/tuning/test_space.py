@@ -9,7 +9,7 @@ import pytest
 
 import toolwire.extras.tune.space
 from toolwire.config import GatewayConfig, RouteOptions
-from toolwire.extras.tune.space import Candidate, Space, build_space, neighbours, thinned
+from toolwire.extras.tune.space import Space, TuningCandidate, build_space, neighbours, thinned
 from toolwire.extras.tune.wordings import WORDINGS
 from toolwire.prompting.prompt import check_template
 from toolwire.registry import registries
@@ -118,10 +118,10 @@ def test_constraints_and_reminders_are_tried_together() -> None:
 # --- fewer ------------------------------------------------------------------------------------------------------------
 
 
-def grid(*sizes: int) -> list[Candidate]:
+def grid(*sizes: int) -> list[TuningCandidate]:
     """Candidates with every combination of levels."""
     named = [{f"d{d}": f"l{level}" for d, level in enumerate(levels)} for levels in product(*map(range, sizes))]
-    return [Candidate(number, levels, {}, RouteOptions()) for number, levels in enumerate(named)]
+    return [TuningCandidate(number, levels, {}, RouteOptions()) for number, levels in enumerate(named)]
 
 
 def pairs(candidates: Any) -> set[Any]:

@@ -11,8 +11,8 @@ import pytest
 from tests.waiting import GUARD_S
 from toolwire.config import RouteOptions
 from toolwire.extras.tune.cases import Case, read_cases
-from toolwire.extras.tune.scoring import Answer, Made
-from toolwire.extras.tune.space import Candidate, thinned
+from toolwire.extras.tune.scoring import ClientAnswer, Made
+from toolwire.extras.tune.space import TuningCandidate, thinned
 from toolwire.extras.tune.tuner import FAULTS_IN_A_ROW, Progress, Tuner, common_cases
 from toolwire.support.conversion import ConfigError
 
@@ -26,26 +26,26 @@ CASES = read_cases(
     },
     "x",
 )
-RIGHT = {case.id: Answer((Made("f", f'{{"n": {case.id[1:]}}}'),), output_tokens=7, seconds=0.5) for case in CASES}
-SILENT = Answer(text="Hello.")
+RIGHT = {case.id: ClientAnswer((Made("f", f'{{"n": {case.id[1:]}}}'),), output_tokens=7, seconds=0.5) for case in CASES}
+SILENT = ClientAnswer(text="Hello.")
 
 
-def grid(*sizes: int) -> list[Candidate]:
+def grid(*sizes: int) -> list[TuningCandidate]:
     found: list[dict[str, str]] = [{}]
     for dimension, size in enumerate(sizes):
         found = [{**levels, f"d{dimension}": f"l{level}"} for levels in found for level in range(size)]
-    return [Candidate(number, levels, {"n": number}, RouteOptions()) for number, levels in enumerate(found)]
+    return [TuningCandidate(number, levels, {"n": number}, RouteOptions()) for number, levels in enumerate(found)]
 
 
 class Model:
     """Answers by rule, and remembers what it was asked."""
 
-    def __init__(self, rule: Callable[[int, Case], Answer]) -> None:
+    def __init__(self, rule: Callable[[int, Case], ClientAnswer]) -> None:
         self.rule = rule
         self.asked: list[tuple[int, str]] = []
         self.running = self.most = 0
 
-    async def ask(self, route: int, case: Case) -> Answer:
+    async def ask(self, route: int, case: Case) -> ClientAnswer:
         self.asked.append((route, case.id))
         self.running += 1
         self.most = max(self.most, self.running)
@@ -65,7 +65,7 @@ class Watcher:
         self.last = progress
 
 
-async def tune(model: Any, candidates: list[Candidate], **more: Any) -> Progress:
+async def tune(model: Any, candidates: list[TuningCandidate], **more: Any) -> Progress:
     return await Tuner(model, candidates, CASES, Watcher(), **{"most": 24, **more}).run()
 
 
@@ -92,7 +92,7 @@ async def test_a_combination_that_was_thinned_out_is_found_beside_the_best() -> 
     target = next(c for c in candidates if c.number not in there and c.levels["d0"] == "l0")
     levels = target.levels
 
-    def rule(route: int, case: Case) -> Answer:
+    def rule(route: int, case: Case) -> ClientAnswer:
         """The nearer to the target, the more is right."""
         near = sum(candidates[route].levels[key] == value for key, value in levels.items())
         return RIGHT[case.id] if int(case.id[1:]) % 3 < near + (near == 2) else SILENT
@@ -109,9 +109,9 @@ async def test_nobody_is_asked_the_same_twice_in_a_second_race() -> None:
 
 
 async def test_faults_are_counted_apart_and_do_not_stop_it() -> None:
-    def rule(route: int, case: Case) -> Answer:
+    def rule(route: int, case: Case) -> ClientAnswer:
         if route == 1 and int(case.id[1:]) % 4 == 0:
-            return Answer(fault="503 overloaded: busy")
+            return ClientAnswer(fault="503 overloaded: busy")
         return RIGHT[case.id] if route == 1 else SILENT
 
     progress = await tune(Model(rule), grid(3))
@@ -123,7 +123,7 @@ async def test_faults_are_counted_apart_and_do_not_stop_it() -> None:
 
 
 async def test_a_server_that_only_fails_is_a_mistake() -> None:
-    model = Model(lambda route, case: Answer(fault="502 upstream_error: it burns"))
+    model = Model(lambda route, case: ClientAnswer(fault="502 upstream_error: it burns"))
     with pytest.raises(ConfigError, match="the model server fails: 502 upstream_error: it burns"):
         await tune(model, grid(8))
     assert len(model.asked) == FAULTS_IN_A_ROW
@@ -132,10 +132,10 @@ async def test_a_server_that_only_fails_is_a_mistake() -> None:
 async def test_a_server_that_goes_away_ends_it_and_what_was_measured_stays() -> None:
     count = 0
 
-    def rule(route: int, case: Case) -> Answer:
+    def rule(route: int, case: Case) -> ClientAnswer:
         nonlocal count
         count += 1
-        return Answer(fault="gone") if count > 30 else RIGHT[case.id] if route == 2 else SILENT
+        return ClientAnswer(fault="gone") if count > 30 else RIGHT[case.id] if route == 2 else SILENT
 
     progress = await tune(Model(rule), grid(8))
     assert progress.trouble == "gone"
@@ -148,7 +148,7 @@ async def test_stopping_keeps_what_was_measured_and_gives_up_the_rest() -> None:
     cancelled = 0
 
     class Hangs(Model):
-        async def ask(self, route: int, case: Case) -> Answer:
+        async def ask(self, route: int, case: Case) -> ClientAnswer:
             nonlocal cancelled
             if len(self.asked) >= 10:
                 hanging.set()
@@ -171,7 +171,7 @@ async def test_stopping_keeps_what_was_measured_and_gives_up_the_rest() -> None:
 
 
 async def test_a_mistake_in_a_case_ends_it() -> None:
-    def rule(route: int, case: Case) -> Answer:
+    def rule(route: int, case: Case) -> ClientAnswer:
         raise ConfigError("the case 'c0' cannot be asked")
 
     with pytest.raises(ConfigError, match="c0"):

@@ -120,10 +120,10 @@ def _texts(budget: CacheBudget, name: str) -> Fill:
 def cached_answers(budget: CacheBudget) -> Fill:
     """Answers, as the middleware `cache` keeps them."""
     middleware = answers.Cache()
-    middleware._kept = budget.cache("answers")
+    middleware._answers = budget.cache("answers")
 
     def fill(number: int) -> object:
-        keeping = answers._Keeping(middleware, number.to_bytes(16, "big"))
+        keeping = answers._Recording(middleware, number.to_bytes(16, "big"))
         start = Start("", "m", 0, {"chat": {"x": [f"{number}y{at}" for at in range(2_000)]}})
         keeping.see(start)
         keeping.see(Finish("stop"))

@@ -128,24 +128,24 @@ MISTAKES: dict[str, tuple[Change, str]] = {
         at("capture", value={"keep": 1, "folder": "file.txt/captures"}),
         "capture.folder: ",
     ),
-    "nobody asks a server": (at("chain", value=["validation"]), "chain: nothing in it asks a model server"),
-    "never run": (at("chain", 5, value="cache"), "chain: `cache` is never run: `forwarding`, which stands before it"),
+    "nobody asks a server": (at("chain", value=["validation"]), "chain: no middleware in it calls a model server"),
+    "never run": (at("chain", 5, value="cache"), "chain: `cache` is never run: `forwarding` before it"),
     "twice": (at("chain", 1, value="validation"), "chain: `validation` is there twice"),
     "no injection": (
         at("chain", value=["validation", "transformation", "forwarding"]),
-        "chain[1]: `transformation` is of no use without `injection`",
+        "chain[1]: `transformation` has no effect without `injection`",
     ),
     "no transformation": (
         at("routes", 1, "chain", value=["validation", "injection", "forwarding"]),
-        "routes[1].chain[1]: `injection` is of no use without `transformation`",
+        "routes[1].chain[1]: `injection` has no effect without `transformation`",
     ),
     "a wrong order": (
         at("chain", value=["validation", "transformation", "arguments", "injection", "forwarding"]),
-        "chain[1]: `transformation` must stand behind `arguments`",
+        "chain[1]: `transformation` must come after `arguments`",
     ),
     "text before its turns": (
         at("chain", value=["transformation", "injection", "conversation", "forwarding"]),
-        "chain[1]: `injection` must stand behind `conversation`",
+        "chain[1]: `injection` must come after `conversation`",
     ),
     "a form that nobody checks": (
         at("routes", 0, "options", value={"bad_answers": {"format_miss": "error"}}),
@@ -157,11 +157,11 @@ MISTAKES: dict[str, tuple[Change, str]] = {
     ),
     "a constraint that no server knows": (
         at("routes", 2, "options", value={"decoding": {"constrain": "required"}}),
-        "routes[2].options.decoding.constrain: `required`, and calls cannot be enforced on the backend 'm'",
+        "routes[2].options.decoding.constrain: `required`, but calls cannot be enforced on the backend 'm'",
     ),
     "a constraint of the server's own calls": (
         at("routes", 0, "options", value={"mode": "native", "decoding": {"constrain": "required"}}),
-        "routes[0].options.decoding.constrain: `required` is for calls that the gateway teaches",
+        "routes[0].options.decoding.constrain: `required` is for calls in the gateway",
     ),
     "the gateway itself": (
         at("backends", "b", "url", value="http://localhost:8080/v1"),
@@ -171,7 +171,7 @@ MISTAKES: dict[str, tuple[Change, str]] = {
         lambda tree: tree["routes"].__setitem__(
             slice(None), [{"model": "*", "backend": "a"}, {"model": "q-*", "backend": "b"}]
         ),
-        "routes[1].model: 'q-*' is never asked for: '*' of routes[0].model comes first",
+        "routes[1].model: 'q-*' never matches: '*' of routes[0].model comes first",
     ),
     "a name that is empty": (
         at("routes", 0, "upstream_model", value=""),
@@ -182,22 +182,22 @@ MISTAKES: dict[str, tuple[Change, str]] = {
     "a key with a line end": (at("backends", "a", "api_key", value="x\n"), "backends.a.api_key: not an HTTP header"),
     "two keys": (
         lambda tree: tree["backends"]["b"].update(url="http://ada:pw@127.0.0.1:8", api_key="k"),
-        "backends.b.url: it holds a user, and a key is set as well",
+        "backends.b.url: it contains a user, and a key is set as well",
     ),
-    "no bytes": (at("limits", "body_bytes", value=0), "limits.body_bytes: 0 lets nothing through"),
+    "no bytes": (at("limits", "body_bytes", value=0), "limits.body_bytes: 0 refuses everything"),
     "no round": (
         at("routes", 0, "options", value={"tool_loop": {"max_iterations": 0}}),
         "routes[0].options.tool_loop.max_iterations: the first answer counts",
     ),
     "no room": (at("store", "max_responses", value=0), "store: the bounds of a store must be at least 1"),
-    "no time": (at("backends", "a", "timeouts", value={"idle_s": 0}), "backends.a.timeouts.idle_s: 0 leaves no time"),
+    "no time": (at("backends", "a", "timeouts", value={"idle_s": 0}), "backends.a.timeouts.idle_s: 0 allows no time"),
     "a program": (
         at("backends", "c", value={"kind": "codex_app_server", "command": ["no-such-program"]}),
         "backends.c.command: there is no program 'no-such-program'",
     ),
     "a path that is served": (
         at("server", "pass_through", value=["/v1/models"]),
-        "server.pass_through[0]: something else is served at /models",
+        "server.pass_through[0]: the gateway serves /models itself",
     ),
     "a collector": (at("telemetry", "otlp_endpoint", value="there"), "telemetry.otlp_endpoint: expected an address"),
     "a tag": (

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from toolwire.cli import main
-from toolwire.config import AuthConfig, KeyConfig, RateLimit
+from toolwire.config import AuthConfig, KeyConfig, RateLimitConfig
 from toolwire.errors import GatewayError
 from toolwire.ingress.auth import Keys, hash_key, new_key
 from toolwire.support.conversion import ConfigError
@@ -83,8 +83,8 @@ def test_a_key_file_with_limits(tmp_path: Path, suffix: str, wrapped: bool) -> N
     one, two = found.check("Bearer one", None), found.check("Bearer two", None)
     assert one is not None
     assert two is not None
-    assert (one.name, one.limit, one.routes) == (None, RateLimit(), None)
-    assert (two.name, two.limit) == ("two", RateLimit(tokens_per_min=50))
+    assert (one.name, one.limit, one.routes) == (None, RateLimitConfig(), None)
+    assert (two.name, two.limit) == ("two", RateLimitConfig(tokens_per_min=50))
     assert one.may_use("large")
     assert two.may_use("small")
     with pytest.raises(GatewayError) as caught:

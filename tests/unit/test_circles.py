@@ -6,13 +6,13 @@ import pytest
 
 from tests.waiting import GUARD_S
 from toolwire.config import BackendConfig, GatewayConfig, ServerConfig
-from toolwire.startup import circles
-from toolwire.startup.circles import leading_back
+from toolwire.startup import backend_loops
+from toolwire.startup.backend_loops import loop_mistakes
 
 
 def refused(host: str, url: str | None, port: int = 8080) -> bool:
     config = GatewayConfig(server=ServerConfig(host=host), backends={"b": BackendConfig(url=url)})
-    return bool(leading_back(config, port))
+    return bool(loop_mistakes(config, port))
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "[::1]", "0.0.0.0", "::", ""])
@@ -76,7 +76,7 @@ def test_a_resolver_that_hangs_holds_up_nothing(monkeypatch: pytest.MonkeyPatch)
         return []
 
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
-    monkeypatch.setattr(circles, "LOOKUP_S", 0.01)
+    monkeypatch.setattr(backend_loops, "LOOKUP_S", 0.01)
     try:
         assert not refused("127.0.0.1", "http://slow.example:8080")
         assert not ended.is_set()
@@ -86,7 +86,7 @@ def test_a_resolver_that_hangs_holds_up_nothing(monkeypatch: pytest.MonkeyPatch)
 
 def test_the_mistake_says_where_and_what_to_do() -> None:
     config = GatewayConfig(backends={"gpu": BackendConfig(url="http://me:secret@localhost:8080")})
-    (problem,) = leading_back(config, 8080)
+    (problem,) = loop_mistakes(config, 8080)
     assert problem.startswith(
         "backends.gpu.url: leads back to the gateway itself, which listens on 127.0.0.1 port 8080"
     )

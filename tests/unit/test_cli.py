@@ -220,7 +220,7 @@ def test_init_tells_editors_where_the_schema_is(run: Run, tmp_path: Path) -> Non
     (tmp_path / "toolwire.schema.json").write_text("{}")
     result = run("init")
     assert (result.exit_code, (tmp_path / "toolwire.schema.json").read_text()) == (1, "{}")
-    assert "toolwire.schema.json: is there, and is not the schema" in result.output
+    assert "toolwire.schema.json: exists and is not the schema" in result.output
     assert not (tmp_path / "toolwire.yaml").exists()
 
 
@@ -282,7 +282,7 @@ def test_the_start_warns_of_what_cannot_work(caplog: pytest.LogCaptureFixture) -
     with caplog.at_level("WARNING", "toolwire.serving"):
         tell(GatewayConfig(backends={"m": BackendConfig(kind="mock")}, chain=chain))
     (line,) = [record.getMessage() for record in caplog.records if "cannot work" in record.getMessage()]
-    assert line.startswith("this cannot work: chain[1]: `transformation` is of no use without `injection`")
+    assert line.startswith("this cannot work: chain[1]: `transformation` has no effect without `injection`")
 
 
 def test_the_module_is_the_command() -> None:

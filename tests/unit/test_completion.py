@@ -79,7 +79,7 @@ def test_what_is_written_is_said_and_taken_away_again(run: Run, home: Path, shel
     gone = run("uninstall", "--shell", shell)
     assert f"removed {home / SCRIPTS[shell]}" in gone.output
     assert files(home) == before
-    assert "is not there" in run("uninstall", "--shell", shell).output
+    assert "does not exist" in run("uninstall", "--shell", shell).output
 
 
 def test_a_start_file_that_was_made_is_taken_away_with_its_line(run: Run, home: Path) -> None:
@@ -110,7 +110,7 @@ def test_what_is_of_somebody_else_is_left_alone(run: Run, home: Path) -> None:
     done = run("install", "--shell", "fish")
     assert (done.exit_code, path.read_text()) == (1, "mine")
     assert "move it away" in done.output
-    assert "was left alone" in run("uninstall", "--shell", "fish").output
+    assert "was not changed" in run("uninstall", "--shell", "fish").output
     assert path.read_text() == "mine"
 
 

@@ -38,9 +38,9 @@ def test_a_call_is_put_together_from_its_chunks() -> None:
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        ([], "nothing came"),
-        (frames(*call_deltas("{}"), end='{"error":{"message":"x"}}'), "broke off"),
-        (frames({"content": "It is sunny."}, reason="stop"), "Not one call"),
+        ([], "no frames"),
+        (frames(*call_deltas("{}"), end='{"error":{"message":"x"}}'), "ended early"),
+        (frames({"content": "It is sunny."}, reason="stop"), "Expected one call"),
         (frames(*call_deltas('{"city":"Paris","unit":"cel')), "do not fit"),
         (frames(*call_deltas('{"city":"Paris"}')), "do not fit"),
         (frames(*call_deltas('{"city":"Paris","unit":"kelvin"}')), "do not fit"),
@@ -55,10 +55,10 @@ def test_anything_else_is_a_failure_with_its_reason(answer: list[str], reason: s
     ("answer", "results", "reason"),
     [
         (frames({"content": "2 kg"}, reason="stop"), ["2 kg"], None),
-        ([], ["2 kg"], "nothing came"),
+        ([], ["2 kg"], "no frames"),
         (frames({"content": "2 kg"}, reason="stop"), [], "called none"),
         (frames({"content": "2 kg"}, reason="stop"), ["Error: Tool execution timed out"], "timed out"),
-        (frames(*call_deltas("{}")), ["2 kg"], "none of its business"),
+        (frames(*call_deltas("{}")), ["2 kg"], "should have hidden"),
     ],
 )
 def test_a_tool_of_the_gateway_was_run_and_the_client_saw_nothing_of_it(

@@ -147,10 +147,10 @@ def test_a_good_server(run: Run, serve: Serve) -> None:
     assert result.exit_code == 0, result.output
     found = findings(result, "backend gpu")
     assert {one["level"] for one in found.values()} == {"ok"}
-    assert f"It answers at {url}, as vLLM 0.11.2 (preset vllm, by what it says)." in found
+    assert f"It answers at {url}, as vLLM 0.11.2 (preset vllm, detected)." in found
     assert 'It serves "qwen".' in found
     assert "It counts a prompt's tokens." in found
-    assert 'Route "*": demanded calls are enforced while decoding (guided).' in found
+    assert 'Route "*": required calls are enforced while decoding (guided).' in found
     assert "Its clock and that of this machine agree." in found
     assert '"qwen", asked for a call of a tool: it called the tool by itself (`mode: native`).' in found
     assert "k-4711" not in result.output
@@ -159,7 +159,7 @@ def test_a_good_server(run: Run, serve: Serve) -> None:
 def test_without_a_file(run: Run, serve: Serve) -> None:
     result = run("--backend", serve(VLLM), "--no-probe", "--json", env={"TOOLWIRE_SERVER__PORT": "0"})
     assert result.exit_code == 0, result.output
-    assert level(findings(result, "configuration"), "There is no file") == "ok"
+    assert level(findings(result, "configuration"), "There is no configuration file") == "ok"
     assert level(findings(result, "backend default"), "as vLLM 0.11.2") == "ok"
     assert "asked for a call" not in result.output
 
@@ -212,7 +212,7 @@ def test_a_server_that_repeats_secrets(run: Run, serve: Serve) -> None:
         }
     )
     result = run("--json", config={"backends": {"gpu": {"url": url, "headers": {"X-Token": "secret-key"}}}})
-    assert level(findings(result, "backend gpu"), "nothing is known") == "warning"
+    assert level(findings(result, "backend gpu"), "no result") == "warning"
     assert "secret-key" not in result.output
 
 
@@ -232,16 +232,16 @@ def test_a_model_that_is_not_there_and_a_constraint_that_cannot_be(run: Run, ser
     route = {"model": "m", "upstream_model": "quen", "options": {"decoding": {"constrain": "required"}}}
     result = run("--json", config={"backends": {"gpu": {"url": url}}, "routes": [route]})
     found = findings(result, "backend gpu")
-    assert level(found, 'asks it for "quen", which it does not list') == "warning"
-    assert level(found, "`constrain: required`, and of this server no feature") == "problem"
+    assert level(found, 'requests "quen" from it, which it does not list') == "warning"
+    assert level(found, "`constrain: required`, but no feature for that is known") == "problem"
     assert result.exit_code == 1
 
 
-@pytest.mark.parametrize(("hours", "said"), [(2, "before"), (-2, "behind")])
+@pytest.mark.parametrize(("hours", "said"), [(2, "ahead of"), (-2, "behind")])
 def test_a_clock_that_is_wrong(run: Run, serve: Serve, hours: int, said: str) -> None:
     url = serve(VLLM, clock=timedelta(hours=hours))
     found = findings(run("--json", "--no-probe", config={"backends": {"gpu": {"url": url}}}), "backend gpu")
-    assert level(found, f"s {said} the one of this machine") == "warning"
+    assert level(found, f"s {said} the clock of this machine") == "warning"
 
 
 def signed(folder: Path, days: int) -> tuple[ssl.SSLContext, str]:
@@ -274,8 +274,8 @@ def signed(folder: Path, days: int) -> tuple[ssl.SSLContext, str]:
 @pytest.mark.parametrize(
     ("days", "trusted", "said", "how"),
     [
-        (400, True, "good for 400 more days", "ok"),
-        (3, True, "ends in 3 days", "warning"),
+        (400, True, "valid for 400 more days", "ok"),
+        (3, True, "expires in 3 days", "warning"),
         (-3, True, "is not trusted: certificate has expired", "problem"),
         (400, False, "is not trusted: self-signed certificate", "problem"),
     ],
@@ -323,7 +323,7 @@ def test_a_redis_that_is_away(run: Run) -> None:
         result = run("--json", config=config)
     found = findings(result, "stores")
     assert level(found, f"Redis at {address}, with the conversations, cannot be used") == "problem"
-    assert level(found, f"Redis at {address}, with the limits on use, cannot be used") == "problem"
+    assert level(found, f"Redis at {address}, with the rate limits, cannot be used") == "problem"
     assert "secret-pw" not in result.output
 
 
@@ -346,7 +346,7 @@ def test_mistakes_are_problems_and_the_rest_is_looked_at(run: Run, serve: Serve)
     assert level(found, "serverr: unknown key") == "problem"
     assert level(found, "backends.bad.url: expected an address") == "problem"
     assert level(findings(result, "backend gpu"), "as vLLM") == "ok"
-    assert level(findings(result, "backend bad"), "was not looked at") == "warning"
+    assert level(findings(result, "backend bad"), "was not checked") == "warning"
 
 
 def test_the_gateway_itself(run: Run) -> None:
@@ -369,7 +369,7 @@ def test_a_port_that_is_taken(run: Run, serve: Serve) -> None:
     assert level(findings(result, "machine"), f"Cannot listen on 127.0.0.1 port {other}") == "problem"
     itself = int(serve({"/version": {"version": "9.9", "scanner": "compiled"}}).rpartition(":")[2])
     result = run("--json", config={**config, "server": {"port": itself}})
-    assert level(findings(result, "machine"), "by a gateway that runs, toolwire 9.9") == "ok"
+    assert level(findings(result, "machine"), "by a running gateway, toolwire 9.9") == "ok"
     result = run(
         "--json", config={**config, "server": {"host": "203.0.113.9", "insecure_public": True, "port": itself}}
     )
@@ -386,7 +386,7 @@ def test_what_the_machine_has_too_little_of(run: Run, monkeypatch: pytest.Monkey
     }
     found = findings(run("--json", config=config), "machine")
     assert level(found, "workers for") == "warning"
-    assert level(found, "of memory are free, and 1000 busy worker(s) may take") == "warning"
+    assert level(found, "of memory are free, and 1000 busy worker(s) may use") == "warning"
     if "Any number of" not in str(found):
         assert level(found, "files may be open at once: room for about") == "warning"
         config["limits"] = {"connections": 1}
@@ -398,10 +398,10 @@ def test_proxies_that_nobody_asks(run: Run) -> None:
     here = {"backends": {"gpu": {"url": "http://127.0.0.1:9", "trust_env": True}}}
     env = {"HTTP_PROXY": "http://ada:secret@127.0.0.1:9"}
     result = run("--json", "--no-probe", config=elsewhere, env=env)
-    assert level(findings(result, "machine"), "HTTP_PROXY is set, and not used for the backend(s) gpu") == "warning"
+    assert level(findings(result, "machine"), "HTTP_PROXY is set, but not used for the backend(s) gpu") == "warning"
     assert "secret" not in result.output
     result = run("--json", "--no-probe", config=here, env=env)
-    assert level(findings(result, "machine"), "asked through the proxy of HTTP_PROXY") == "warning"
+    assert level(findings(result, "machine"), "reached through the proxy of HTTP_PROXY") == "warning"
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs permissions of POSIX")
@@ -474,7 +474,7 @@ def test_what_people_see(run: Run) -> None:
     lines = result.stdout.splitlines()
     at = lines.index("backend gpu")
     assert lines[at + 1].startswith(
-        '  problem  Backend "gpu": The model server cannot be reached. It is asked at http://'
+        '  problem  Backend "gpu": The model server cannot be reached. It was contacted at http://'
     )
     assert lines[at + 2].startswith("           Why it matters: ")
     assert lines[at + 3].startswith("           What to do: ")

@@ -166,7 +166,7 @@ def test_own_weights_need_the_right_hash(tmp_path: Path) -> None:
     assert find_weights(str(file), right.upper()) == Weights(file, "bigger-1b")
     with pytest.raises(EngineError, match="need their SHA-256"):
         find_weights(str(file))
-    with pytest.raises(EngineError, match="is not what was asked for"):
+    with pytest.raises(EngineError, match="does not have the expected content"):
         find_weights(str(file), "0" * 64)
     with pytest.raises(EngineError, match="cannot be read"):
         find_weights(str(tmp_path / "absent.gguf"), right)

@@ -21,9 +21,9 @@ import toolwire.extras.bench.parse
 from toolwire.cli import main
 from toolwire.events import Event
 from toolwire.extras.bench import corpus, libraries, timing
-from toolwire.extras.bench.contestants import CONTESTANTS, Contestant, found
-from toolwire.extras.bench.corpus import CASES, TOOLS, Call
-from toolwire.extras.bench.parse import Growth, Plan, measure
+from toolwire.extras.bench.contestants import CONTESTANTS, Contestant, parse_result
+from toolwire.extras.bench.corpus import CASES, TOOLS, CorpusCall
+from toolwire.extras.bench.parse import Growth, MeasurePlan, measure
 from toolwire.extras.bench.plot import svg
 from toolwire.extras.bench.report import as_json, as_text
 from toolwire.extras.capture.recording import RecordingError, cut_text
@@ -69,7 +69,7 @@ def validate() -> Callable[[Any], None]:
 )
 def test_the_scanner_finds_what_the_corpus_says(format: str, chunks: Any) -> None:
     cases = [name for name in CASES if name != "100 KB"]  # the same as 10 KB, and most of the time
-    plan = Plan(
+    plan = MeasurePlan(
         formats=[format], chunks=chunks, contestants=[IMPLEMENTATION], cases=cases, repeat=1, growth=0, budget_s=60
     )
     report = measure(plan)
@@ -138,7 +138,7 @@ def test_a_run_ends_when_its_time_is_over() -> None:
 @pytest.fixture(scope="module")
 def report() -> Any:
     """A whole report of two formats."""
-    plan = Plan(
+    plan = MeasurePlan(
         formats=["sentinel", "bare_json"],
         contestants=COMPARED,
         repeat=2,
@@ -210,7 +210,9 @@ def test_the_picture_holds_one_series_for_each_contestant(report: Any) -> None:
 
 
 def test_who_was_too_slow_is_not_drawn() -> None:
-    slow = measure(Plan(formats=["sentinel"], cases=["calls"], contestants=["python"], repeat=1, growth=0, budget_s=-1))
+    slow = measure(
+        MeasurePlan(formats=["sentinel"], cases=["calls"], contestants=["python"], repeat=1, growth=0, budget_s=-1)
+    )
     growth = Growth(format="sentinel", kind="call", contestant="python", sizes=((1_000, None),))
     assert "python" not in svg(dataclasses.replace(slow, growth=(growth,)))
 
@@ -275,8 +277,8 @@ def test_a_recording(run: Run, tmp_path: Path, source: bytes, chunks: str | None
         (["--chunks", "recorded"], b"", 2, "--input FILE"),
         (["--chunks", "words"], b"", 2, "--chunks"),
         (["--case", "calls", "--input", "-"], b"a", 2, "--case"),
-        (["--case", "novel"], b"", 2, "'novel' is none of prose, calls"),
-        (["--implementation", "magic"], b"", 2, "'magic' is none of compiled, python"),
+        (["--case", "novel"], b"", 2, "'novel' is not one of prose, calls"),
+        (["--implementation", "magic"], b"", 2, "'magic' is not one of compiled, python"),
         (["--repeat", "0"], b"", 2, "--repeat"),
         (["--budget", "0"], b"", 2, "--budget"),
         (["--plot", "no/such/folder.svg"], b"", 2, "no/such/folder.svg"),
@@ -337,7 +339,9 @@ def test_who_cannot_do_it_is_not_timed(
 ) -> None:
     monkeypatch.setitem(CONTESTANTS, name, Contestant(name, "", texts))  # type: ignore[arg-type]
     report = measure(
-        Plan(formats=["sentinel"], cases=["calls"], contestants=[name, "buffering"], repeat=1, growth=0, budget_s=60)
+        MeasurePlan(
+            formats=["sentinel"], cases=["calls"], contestants=[name, "buffering"], repeat=1, growth=0, budget_s=60
+        )
     )
     entries = {entry.contestant: entry for entry in report.groups[0].entries}
     assert (entries[name].status, entries[name].note, entries[name].best) == (status, note, None)
@@ -347,18 +351,20 @@ def test_who_cannot_do_it_is_not_timed(
 
 
 def test_another_call_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = corpus.rendered(registries().formats.get("sentinel"), [Call("search", {"query": "x"})])
+    text = corpus.rendered(registries().formats.get("sentinel"), [CorpusCall("search", {"query": "x"})])
     monkeypatch.setattr(
         toolwire.extras.bench.parse.corpus,
         "build",
-        lambda name, format, seed: corpus.Case(name, text, (Call("search", {"query": "y"}),)),
+        lambda name, format, seed: corpus.CorpusCase(name, text, (CorpusCall("search", {"query": "y"}),)),
     )
-    plan = Plan(formats=["sentinel"], cases=["calls"], contestants=["python"], repeat=1, growth=0)
-    assert measure(plan).groups[0].entries[0].note == "call 1 of 1 is another one"
+    plan = MeasurePlan(formats=["sentinel"], cases=["calls"], contestants=["python"], repeat=1, growth=0)
+    assert measure(plan).groups[0].entries[0].note == "call 1 of 1 is different"
 
 
 def test_who_is_too_slow_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = Plan(formats=["sentinel"], cases=["calls"], contestants=["buffering"], repeat=1, growth=0, budget_s=-1)
+    plan = MeasurePlan(
+        formats=["sentinel"], cases=["calls"], contestants=["buffering"], repeat=1, growth=0, budget_s=-1
+    )
     (entry,) = measure(plan).groups[0].entries
     assert entry.status == "too slow"
     assert re.fullmatch(r"stopped after -1 s and 0 of [\d,]+ deltas", entry.note)
@@ -366,7 +372,7 @@ def test_who_is_too_slow_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_empty_recording_has_nothing_to_measure() -> None:
     with pytest.raises(RecordingError, match="is empty"):
-        measure(Plan(formats=["sentinel"], recording=b"", growth=0))
+        measure(MeasurePlan(formats=["sentinel"], recording=b"", growth=0))
 
 
 # --- the simple parsers and the libraries -----------------------------------------------------------------------------
@@ -380,14 +386,17 @@ def test_simple_parsers_find_what_they_read(name: str, format: str, chunks: Any)
     make = CONTESTANTS[name].texts(format, TOOLS)
     assert make is not None
     written = registries().formats.get(format)
-    calls = [Call("get_weather", {"city": "Łódź", "days": 3}), Call("search", {"query": 'a "b" \\ c\n', "limit": 2.5})]
+    calls = [
+        CorpusCall("get_weather", {"city": "Łódź", "days": 3}),
+        CorpusCall("search", {"query": 'a "b" \\ c\n', "limit": 2.5}),
+    ]
     text = f"Well <tool.\n{corpus.rendered(written, calls)}\nand so on"
     pieces = cut_text(text, chunks)
     maker = make if isinstance(pieces[0], str) else toolwire.extras.bench.parse.for_bytes(CONTESTANTS[name], make)
     events, fed = timing.fed(maker, pieces, 60)
     assert fed == len(pieces)
-    assert found(events).calls == tuple(calls)
-    assert found(events).text == "Well<tool.andsoon"
+    assert parse_result(events).calls == tuple(calls)
+    assert parse_result(events).text == "Well<tool.andsoon"
 
 
 class Chunked:
@@ -415,6 +424,9 @@ def test_sglangs_pieces_become_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(libraries, "import_module", modules.__getitem__)
     make = CONTESTANTS["sglang"].texts("hermes", TOOLS)
     assert make is not None
-    result = found(timing.fed(make, ["Hi", "a", "b", "c", "d"], 60)[0])
-    assert (result.text, result.calls) == ("Hi", (Call("get_weather", {"city": "Oslo"}), Call("search", {})))
+    result = parse_result(timing.fed(make, ["Hi", "a", "b", "c", "d"], 60)[0])
+    assert (result.text, result.calls) == (
+        "Hi",
+        (CorpusCall("get_weather", {"city": "Oslo"}), CorpusCall("search", {})),
+    )
     assert CONTESTANTS["sglang"].texts("sentinel", TOOLS) is None

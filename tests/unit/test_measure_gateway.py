@@ -63,7 +63,7 @@ def test_a_configuration_is_measured_without_its_backends_and_keys(run: Run, tmp
         (
             "backends: {m: {url: 'http://127.0.0.1:9'}}\nchain: [forwarding]",
             1,
-            "the gateway answers wrong (whole answer, a call): 200",
+            "the gateway gives a wrong answer (whole answer, a call): 200",
         ),
         ("backends: {m: {url: 'http://127.0.0.1:9'}}\ndefaults: {format: hermse}", 1, "did you mean 'hermes'?"),
         ("nonsense: 1", 1, "nonsense"),

@@ -49,7 +49,7 @@ def test_the_same_is_found_however_it_is_cut(run: Run, tmp_path: Path, source: b
     assert result.output.splitlines()[-3:] == [
         'call f {"a":1}',
         "1 call",
-        "the same, cut otherwise: recorded, whole, tokens, bytes, 3, 7",
+        "same result when split as: recorded, whole, tokens, bytes, 3, 7",
     ]
 
 
@@ -130,7 +130,7 @@ def test_a_difference_between_chunkings_is_told(run: Run, monkeypatch: pytest.Mo
     monkeypatch.setattr(toolwire.extras.replay.replay, "open_scanner", careless)
     result = run("-", input=b"ab")
     assert result.exit_code == 1
-    assert "DIFFERENT, cut otherwise: bytes\n" in result.output
+    assert "DIFFERENT result when split as: bytes\n" in result.output
     as_json = run("-", "--json", input=b"ab")
     assert (as_json.exit_code, json.loads(as_json.output.splitlines()[-1])["different_when_cut"]) == (1, ["bytes"])
 

@@ -1,6 +1,6 @@
-"""What the gateway costs on this machine: `toolwire bench`.
+"""Measures the speed of the gateway on this machine: `toolwire bench`.
 
-`bench parse`: `corpus` makes texts, `contestants` names what is compared (`naive` and `libraries` beside the scanner's
-twins), `timing` takes times, `parse` runs it all, `report` and `plot` show it. `bench gateway` is `gateway`. `command`
-is behind the flags of both. Nothing of this is imported by the gateway itself.
+`bench parse`: `corpus` creates texts, `contestants` lists the compared parsers (`naive` and `libraries` besides the two
+scanners), `timing` measures times, `parse` runs everything, `report` and `plot` present it. `bench gateway` is in
+`gateway`. `command` implements the flags of both. The gateway itself imports none of this.
 """

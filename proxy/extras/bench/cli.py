@@ -1,4 +1,4 @@
-"""`toolwire bench`."""
+"""The command `toolwire bench`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _known(values: tuple[str, ...], mistake: str | None) -> tuple[str, ...]:
 
 @click.group("bench")
 def command() -> None:
-    """Measure on this machine."""
+    """Measure speed on this machine."""
 
 
 @command.command()
@@ -71,7 +71,7 @@ def command() -> None:
     multiple=True,
     callback=_case,
     metavar="NAME",
-    help="Only this of the built-in texts: prose, calls, mixed, 10 KB, 100 KB, unfinished; may be repeated.",
+    help="Measure only this built-in text: prose, calls, mixed, 10 KB, 100 KB, unfinished; may be repeated.",
 )
 @click.option(
     "--implementation",
@@ -80,11 +80,16 @@ def command() -> None:
     callback=_contestant,
     shell_complete=_contestants,
     metavar="NAME",
-    help="Only this parser: compiled, python, buffering, rescanning, jiter, partial-json-parser, json-repair, sglang; may be"
+    help="Measure only this parser: compiled, python, buffering, rescanning, jiter, partial-json-parser, json-repair, sglang; may be"
     " repeated.  [default: all that are installed]",
 )
 @click.option(
-    "--seed", type=int, default=20, show_default=True, metavar="N", help="Of the built-in texts and the chunks."
+    "--seed",
+    type=int,
+    default=20,
+    show_default=True,
+    metavar="N",
+    help="Random seed for the built-in texts and the chunks.",
 )
 @click.option(
     "--repeat", type=click.IntRange(1), default=5, show_default=True, metavar="N", help="Runs of each parser."
@@ -95,7 +100,7 @@ def command() -> None:
     default=2.0,
     show_default=True,
     metavar="SECONDS",
-    help="Time that one parser may take for one text; beyond, it is reported as too slow.",
+    help="Time limit of one parser for one text; slower ones are reported as too slow.",
 )
 @click.option(
     "--growth",
@@ -103,7 +108,7 @@ def command() -> None:
     default=100_000,
     show_default=True,
     metavar="N",
-    help="Compare 1,000 deltas with 10,000 and so on up to N; 0: do not.",
+    help="Compare the time for 1,000 deltas, 10,000 and so on up to N; 0 skips this.",
 )
 @click.option(
     "--json",
@@ -117,7 +122,7 @@ def command() -> None:
     "plot_file",
     metavar="FILE",
     type=click.File("w", encoding="utf-8", lazy=False),
-    help="Write a picture (SVG).",
+    help="Write a chart (SVG).",
 )
 def parse(
     formats_: tuple[str, ...],
@@ -132,14 +137,14 @@ def parse(
     json_file: TextIO | None,
     plot_file: TextIO | None,
 ) -> None:
-    """Measure how long it takes to find calls, delta by delta: the scanner, its Python twin, naive parsers, other
-    libraries.
+    """Measure the time to find calls in streamed deltas, for the compiled scanner, its Python twin, naive parsers and
+    other libraries.
 
-    Each is measured only after it has found the right calls. Prints tables; the exit status is 1 if nobody could be
-    measured or one of the scanner's twins found something else.
+    A parser is measured only if it finds the right calls. Prints tables. The exit status is 1 if no parser could be
+    measured, or if the two scanners disagree.
     """
     from toolwire.extras.bench.command import formats_of, run
-    from toolwire.extras.bench.parse import Plan
+    from toolwire.extras.bench.parse import MeasurePlan
     from toolwire.extras.capture.recording import RecordingError
 
     if chunks == "recorded" and file is None:
@@ -147,7 +152,7 @@ def parse(
     if cases and file is not None:
         raise click.UsageError("--case is for the built-in texts, --input for a recording: give one of them.")
     with reported(RecordingError):
-        plan = Plan(
+        plan = MeasurePlan(
             formats=formats_of(formats_),
             recording=None if file is None else file.read(),
             chunks=chunks,
@@ -165,7 +170,9 @@ def parse(
 @command.command()
 @click.option("--config", "file", metavar="FILE", type=click.Path(dir_okay=False), help="Configuration to measure.")
 @click.option("--format", "format_", metavar="NAME", shell_complete=formats, help=f"How calls are written: {FORMATS}.")
-@click.option("--requests", type=click.IntRange(1), default=400, show_default=True, metavar="N", help="Of each kind.")
+@click.option(
+    "--requests", type=click.IntRange(1), default=400, show_default=True, metavar="N", help="Requests of each kind."
+)
 @click.option(
     "--json",
     "json_file",
@@ -174,10 +181,10 @@ def parse(
     help="Write all figures; - prints them.",
 )
 def gateway(file: str | None, format_: str | None, requests: int, json_file: TextIO | None) -> None:
-    """Measure what the gateway adds to a request and to a streamed frame.
+    """Measure the time that the gateway adds to a request and to a streamed frame.
 
-    The gateway as it is configured stands in front of a model server that answers by script; requests go directly and
-    through it in turns. A configuration's first route is measured; no backend of it is contacted.
+    The configured gateway runs in front of a scripted model server. Requests go alternately directly and through the
+    gateway. Only the first route of the configuration is measured; its backends are not contacted.
     """
     from toolwire.configuration.settings import load
     from toolwire.extras.bench.command import run_gateway

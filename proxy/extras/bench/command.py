@@ -1,4 +1,4 @@
-"""`toolwire bench` behind its flags: measure, print, write."""
+"""The implementation of `toolwire bench`: measures, prints, writes files."""
 
 from __future__ import annotations
 
@@ -10,44 +10,43 @@ from toolwire.config import GatewayConfig
 from toolwire.extras.bench import gateway
 from toolwire.extras.bench.contestants import CONTESTANTS
 from toolwire.extras.bench.corpus import CASES
-from toolwire.extras.bench.parse import Plan, Report, measure, names_of_formats
+from toolwire.extras.bench.parse import MeasurePlan, Report, measure, names_of_formats
 from toolwire.extras.bench.plot import svg
 from toolwire.extras.bench.report import as_json, as_text
 from toolwire.support.legible import visible_json
 
 OWN: Final = ("compiled", "python")
-"""The scanner's twins: they must find the right calls."""
+"""The two scanners, which must find the right calls."""
 
 
 def unknown(names: Sequence[str], known: Sequence[str]) -> str | None:
-    """What to say of the first name that is not known; None if all are."""
+    """Returns an error message for the first unknown name; None if all are known."""
     wrong = next((name for name in names if name not in known), None)
-    return None if wrong is None else f"{wrong!r} is none of {', '.join(known)}"
+    return None if wrong is None else f"{wrong!r} is not one of {', '.join(known)}"
 
 
 def unknown_case(names: Sequence[str]) -> str | None:
-    """See `unknown`, for `corpus.CASES`."""
+    """Returns an error message for the first unknown case. See `unknown`."""
     return unknown(names, tuple(CASES))
 
 
 def unknown_contestant(names: Sequence[str]) -> str | None:
-    """See `unknown`, for `contestants.CONTESTANTS`."""
+    """Returns an error message for the first unknown contestant. See `unknown`."""
     return unknown(names, tuple(CONTESTANTS))
 
 
 def run(
-    plan: Plan,
+    plan: MeasurePlan,
     *,
     say: Callable[[str], object],
     tell: Callable[[str], object],
     json_file: TextIO | None,
     plot_file: TextIO | None,
 ) -> int:
-    """Measure; `say` prints the tables, `tell` what is being done. JSON that goes to standard output replaces the
-    tables.
+    """Measures; `say` prints the tables, `tell` progress messages. JSON for standard output replaces the tables.
 
-    Gives the exit status: 1 if nobody could be measured or a twin of the scanner found something else. Raises
-    `ConfigError` and `RecordingError` as `measure` does.
+    Returns the exit status: 1 if no parser could be measured or a scanner found wrong calls. Raises `ConfigError` and
+    `RecordingError` like `measure`.
     """
     report = measure(plan, tell)
     _show(as_text(report), as_json(report), say, json_file)
@@ -59,7 +58,7 @@ def run(
 def run_gateway(
     config: GatewayConfig, requests: int, *, say: Callable[[str], object], json_file: TextIO | None
 ) -> None:
-    """Measure a gateway and show it. Raises `ConfigError` as `gateway.measure` does."""
+    """Measures a gateway and prints the result. Raises `ConfigError` like `gateway.measure`."""
     results = gateway.measure(config, requests)
     _show(gateway.as_text(results), gateway.as_json(results), say, json_file)
 
@@ -67,7 +66,7 @@ def run_gateway(
 def _show(
     lines: Iterable[str], document: Mapping[str, Any], say: Callable[[str], object], json_file: TextIO | None
 ) -> None:
-    """Tables, and JSON into a file; or JSON alone to standard output."""
+    """Prints tables and writes JSON to the file, or prints only JSON if the file is standard output."""
     if json_file is None or json_file.name != "<stdout>":
         for line in lines:
             say(line)
@@ -83,5 +82,5 @@ def _status(report: Report) -> int:
 
 
 def formats_of(names: Sequence[str]) -> list[str]:
-    """The formats that are meant; `all` is every known one."""
+    """Returns the names of the formats; `all` becomes every known one."""
     return list(dict.fromkeys(known for name in names for known in (names_of_formats() if name == "all" else [name])))

@@ -1,6 +1,7 @@
-"""Who is measured: the scanner's twins, the naive parsers, and other people's libraries where they are installed.
+"""The compared parsers: the two scanners, the naive parsers, and other libraries if they are installed.
 
-A contestant makes a parser for a format. `feed` and `finish` of the parser give events, so that all do the same work.
+A contestant creates a parser for a format. `feed` and `finish` of all parsers return events, so that all do the same
+work.
 """
 
 from __future__ import annotations
@@ -16,35 +17,36 @@ from typing import Any, Final, Protocol
 from toolwire.config import LimitsConfig
 from toolwire.events import BlockKind, Close, Delta, Event, Open
 from toolwire.extras.bench import libraries
-from toolwire.extras.bench.corpus import Call, value_of
+from toolwire.extras.bench.corpus import CorpusCall, value_of
 from toolwire.extras.bench.naive import TAGS, BufferingScanner, RescanningScanner, Tags
 from toolwire.extras.replay.replay import FrameScanner
 from toolwire.fastparse import IMPLEMENTATION
 from toolwire.scanner import open_scanner
 
 LIMITS: Final = LimitsConfig(block_bytes=1 << 30, calls_per_response=1 << 30)
-"""No limit is reached while measuring, however long the text is: what is beyond one would not be parsed."""
+"""No limit is reached during a measurement, however long the text: text beyond a limit would not be parsed."""
 
 
 class Parser(Protocol):
     """A parser that is measured."""
 
     def feed(self, data: Any, /) -> Sequence[Event]:
-        """Take the next piece."""
+        """Returns the events in the next piece."""
 
     def finish(self) -> Sequence[Event]:
-        """The answer is over."""
+        """Returns the events at the end of the answer."""
 
 
 Make = Callable[[], Parser]
 OfferedTools = Sequence[Mapping[str, Any]] | None
-"""The tools on offer; None: any name is a call."""
+"""The tools on offer; None accepts any name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contestant:
-    """`texts` gives what makes parsers of text for a format, `frames` parsers of server-sent events: None where the
-    contestant cannot read that. Both raise `ImportError` if something is not installed."""
+    """A compared parser. `texts` returns a factory of parsers of text for a format, `frames` a factory of parsers of
+    server-sent events; None if the contestant does not support it. Both raise `ImportError` if a library is not
+    installed."""
 
     name: str
     about: str
@@ -53,29 +55,30 @@ class Contestant:
 
 
 def _scanner(module: str, format: str, offer: OfferedTools) -> Make:
-    """One of the twins, with the tools on offer and the call policy that the gateway has."""
+    """Returns a factory of one of the scanners, with the tools on offer and the gateway's call policy."""
     scanner = import_module(module).CallScanner
     return partial(open_scanner, format, offer, limits=LIMITS, scanner=scanner)
 
 
 def _frames(module: str, name: str, format: str, offer: OfferedTools) -> Make | None:
-    """The whole path of a frame. The reader has the framing that `toolwire.fastparse` chose, so only that twin can."""
+    """Returns a factory for the whole path of a frame; None for the scanner that is not in use, because the reader uses
+    the framing that `toolwire.fastparse` chose."""
     if name != IMPLEMENTATION:
         return None
     make = _scanner(module, format, offer)
-    # A `Parser` for who only measures; of this twin it is the scanner itself.
-    return lambda: FrameScanner(make())  # type: ignore[arg-type]
+    # The scanner satisfies `Parser` at run time, but its own protocol has more methods.
+    return lambda: FrameScanner(make())  # type: ignore[arg-type]  # `Parser` covers the part that is measured
 
 
 class NaiveFrames:
-    """Splits at empty lines, loads each frame, and gives what stands in the first choice to a naive parser."""
+    """Splits at empty lines, parses each frame's JSON, and feeds the text of the first choice to a naive parser."""
 
     def __init__(self, parser: Parser) -> None:
         self._parser = parser
         self._rest = b""
 
     def feed(self, data: bytes) -> list[Event]:
-        """The events in these bytes."""
+        """Returns the events in these bytes."""
         out: list[Event] = []
         *frames, self._rest = (self._rest + data).split(b"\n\n")
         for frame in frames:
@@ -85,7 +88,7 @@ class NaiveFrames:
         return out
 
     def finish(self) -> Sequence[Event]:
-        """What was held back."""
+        """Returns the events for the text that was held back."""
         return self._parser.finish()
 
 
@@ -116,22 +119,22 @@ CONTESTANTS: Final[Mapping[str, Contestant]] = {
         ),
         Contestant(
             "buffering",
-            "naive: keeps a buffer and looks for the next tag in it",
+            "naive: searches the next tag in a buffer",
             partial(_naive, BufferingScanner),
             partial(_naive_frames, BufferingScanner),
         ),
         Contestant(
             "rescanning",
-            "naive: a regular expression over the whole answer with every delta",
+            "naive: a regular expression over the whole answer at every delta",
             partial(_naive, RescanningScanner),
             partial(_naive_frames, RescanningScanner),
         ),
         *(
             Contestant(
                 library,
-                f"tags by hand, unfinished JSON by {library}",
+                f"hand-written tag search, unfinished JSON by {library}",
                 # mypy infers no type for a lambda with a default.
-                lambda format, offer, library=library: libraries.partial_json(library, format),  # type: ignore[misc]
+                lambda format, offer, library=library: libraries.partial_json(library, format),  # type: ignore[misc]  # mypy infers no type
             )
             for library in libraries.PARTIAL_JSON
         ),
@@ -142,11 +145,11 @@ CONTESTANTS: Final[Mapping[str, Contestant]] = {
         ),
     )
 }
-"""All contestants by name; the first one is what ratios are made to."""
+"""All contestants by name; ratios refer to the first one."""
 
 
 class Decoding:
-    """Gives text to a parser that takes no bytes."""
+    """Decodes bytes for a parser that accepts only text."""
 
     def __init__(self, parser: Parser) -> None:
         self._feed = parser.feed
@@ -154,27 +157,27 @@ class Decoding:
         self._decode = codecs.getincrementaldecoder("utf-8")().decode
 
     def feed(self, data: bytes) -> Sequence[Event]:
-        """Take the next bytes of UTF-8, cut anywhere."""
+        """Returns the events in the next bytes of UTF-8, split anywhere."""
         text = self._decode(data)
         return self._feed(text) if text else ()
 
 
 def for_bytes(contestant: Contestant, make: Make) -> Make:
-    """What makes parsers that take pieces of bytes: the twins do by themselves."""
+    """Returns a factory of parsers that accept bytes: the scanners do so themselves."""
     return make if contestant.name in ("compiled", "python") else lambda: Decoding(make())
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What a parser made of a text: whole calls, and the visible text without white space, since the gateway trims
+class ParseResult:
+    """The result of a parser: complete calls, and the visible text without white space, because the gateway trims
     around calls and others do not."""
 
-    calls: tuple[Call, ...]
+    calls: tuple[CorpusCall, ...]
     text: str
 
 
-def found(events: Sequence[Event]) -> Found:
-    """What events amount to."""
+def parse_result(events: Sequence[Event]) -> ParseResult:
+    """Returns the result that events represent."""
     opened: dict[int, Open] = {}
     texts: dict[int, list[str]] = {}
     whole: set[int] = set()
@@ -188,4 +191,6 @@ def found(events: Sequence[Event]) -> Found:
             whole.add(event.block)
     calls = [(edge.name or "", "".join(texts[n])) for n, edge in opened.items() if edge.name is not None and n in whole]
     visible = ["".join(texts[n]) for n, edge in opened.items() if edge.kind is BlockKind.TEXT]
-    return Found(tuple(Call(name, value_of(text)) for name, text in calls), "".join("".join(visible).split()))
+    return ParseResult(
+        tuple(CorpusCall(name, value_of(text)) for name, text in calls), "".join("".join(visible).split())
+    )

@@ -1,13 +1,13 @@
-"""What is measured with: texts made by the formats' own rendering, with a seed. Each case knows the calls that are in
-it.
+"""The built-in texts, created from the formats' own rendering with a random seed. Each case contains its expected
+calls.
 
-| case | what it is |
+| case | content |
 | --- | --- |
-| prose | ordinary text without an opener |
-| calls | nothing but calls with small arguments, as an answer with several calls has them |
+| prose | ordinary text without a call |
+| calls | only calls with small arguments |
 | mixed | prose before, between and after calls; accents, emoji, escapes, nested values |
 | 10 KB, 100 KB | one call that writes a file of that size |
-| unfinished | text that begins a call again and again and never makes one: the worst case of holding text back |
+| unfinished | many beginnings of calls, none complete: the worst case for text that is held back |
 """
 
 from __future__ import annotations
@@ -72,24 +72,24 @@ _LINES: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """A call by what it means: arguments as a value, so that spaces and escapes do not count."""
+class CorpusCall:
+    """A call with parsed arguments, so that spaces and escapes do not matter."""
 
     name: str
     arguments: Any
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class CorpusCase:
     """A text and the calls in it."""
 
     name: str
     text: str
-    calls: tuple[Call, ...]
+    calls: tuple[CorpusCall, ...]
 
 
 def prose(rng: random.Random, chars: int) -> str:
-    """Ordinary text of at least so many characters."""
+    """Returns ordinary text of at least this many characters."""
     sentences: list[str] = []
     size = 0
     while size < chars:
@@ -99,35 +99,37 @@ def prose(rng: random.Random, chars: int) -> str:
     return "".join(sentences)
 
 
-def small_call(rng: random.Random) -> Call:
-    """A call with arguments of up to about 100 characters."""
+def small_call(rng: random.Random) -> CorpusCall:
+    """Returns a call with arguments of up to about 100 characters."""
     match rng.randrange(3):
         case 0:
-            return Call(
+            return CorpusCall(
                 "get_weather", {"city": rng.choice(_CITIES), "days": rng.randint(1, 9), "hourly": rng.random() < 0.5}
             )
         case 1:
-            return Call(
+            return CorpusCall(
                 "write_file", {"path": f"src/{rng.choice(WORDS)}.py", "content": "".join(rng.choices(_LINES, k=3))}
             )
         case _:
             tags = rng.sample(("new", "größte", "x/y", "a b"), k=2)
-            return Call("search", {"query": " ".join(rng.choices(WORDS, k=3)), "filters": {"tags": tags}, "limit": 2.5})
+            return CorpusCall(
+                "search", {"query": " ".join(rng.choices(WORDS, k=3)), "filters": {"tags": tags}, "limit": 2.5}
+            )
 
 
-def large_call(rng: random.Random, size: int) -> Call:
-    """A call whose arguments are about so many bytes of JSON."""
+def large_call(rng: random.Random, size: int) -> CorpusCall:
+    """Returns a call with arguments of about this many bytes of JSON."""
     lines: list[str] = []
     left = size
     while left > 0:
         line = rng.choice(_LINES)
         lines.append(line)
         left -= len(compact(line).encode()) - 2
-    return Call("write_file", {"path": "src/main.py", "content": "".join(lines)})
+    return CorpusCall("write_file", {"path": "src/main.py", "content": "".join(lines)})
 
 
-def rendered(format: ToolFormat, calls: Sequence[Call]) -> str:
-    """The calls as one answer of a model that writes this format."""
+def rendered(format: ToolFormat, calls: Sequence[CorpusCall]) -> str:
+    """Returns the calls as one answer of a model in this format."""
     uses = [ToolUse(f"call_{n}", call.name, compact(call.arguments)) for n, call in enumerate(calls)]
     if format.render_calls is not None:
         return format.render_calls(uses)
@@ -135,8 +137,8 @@ def rendered(format: ToolFormat, calls: Sequence[Call]) -> str:
 
 
 def unfinished(format: ToolFormat, rng: random.Random, chars: int) -> str:
-    """At least so many characters of beginnings of calls, none of which goes on."""
-    one, other = (rendered(format, [Call(name, {})]) for name in ("a", "b"))
+    """Returns at least this many characters of unfinished calls."""
+    one, other = (rendered(format, [CorpusCall(name, {})]) for name in ("a", "b"))
     opener = "".join(a for a, _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
     pieces: list[str] = []
     size = 0
@@ -147,20 +149,20 @@ def unfinished(format: ToolFormat, rng: random.Random, chars: int) -> str:
     return "".join(["So: ", *pieces])
 
 
-Build = Callable[[ToolFormat, random.Random], tuple[str, Sequence[Call]]]
+Build = Callable[[ToolFormat, random.Random], tuple[str, Sequence[CorpusCall]]]
 
 
-def _prose(format: ToolFormat, rng: random.Random) -> tuple[str, Sequence[Call]]:
+def _prose(format: ToolFormat, rng: random.Random) -> tuple[str, Sequence[CorpusCall]]:
     return prose(rng, 18_000), ()
 
 
-def _calls(format: ToolFormat, rng: random.Random) -> tuple[str, Sequence[Call]]:
+def _calls(format: ToolFormat, rng: random.Random) -> tuple[str, Sequence[CorpusCall]]:
     calls = [small_call(rng) for _ in range(40)]
     return rendered(format, calls), calls
 
 
-def _mixed(format: ToolFormat, rng: random.Random) -> tuple[str, Sequence[Call]]:
-    calls: list[Call] = []
+def _mixed(format: ToolFormat, rng: random.Random) -> tuple[str, Sequence[CorpusCall]]:
+    calls: list[CorpusCall] = []
     texts: list[str] = []
     for _ in range(12):
         call = small_call(rng)
@@ -169,12 +171,12 @@ def _mixed(format: ToolFormat, rng: random.Random) -> tuple[str, Sequence[Call]]
     return "".join([*texts, prose(rng, 200)]), calls
 
 
-def _large(size: int, format: ToolFormat, rng: random.Random) -> tuple[str, Sequence[Call]]:
+def _large(size: int, format: ToolFormat, rng: random.Random) -> tuple[str, Sequence[CorpusCall]]:
     call = large_call(rng, size)
     return rendered(format, [call]), [call]
 
 
-def _unfinished(format: ToolFormat, rng: random.Random) -> tuple[str, Sequence[Call]]:
+def _unfinished(format: ToolFormat, rng: random.Random) -> tuple[str, Sequence[CorpusCall]]:
     return unfinished(format, rng, 18_000), ()
 
 
@@ -188,20 +190,20 @@ CASES: Final[Mapping[str, Build]] = {
 }
 
 
-def build(name: str, format: ToolFormat, seed: int) -> Case:
-    """The case of that name in a format. The same seed gives the same text."""
+def build(name: str, format: ToolFormat, seed: int) -> CorpusCase:
+    """Returns the case of this name in a format. The same seed gives the same text."""
     text, calls = CASES[name](format, random.Random(seed))
-    return Case(name, text, tuple(calls))
+    return CorpusCase(name, text, tuple(calls))
 
 
 def growing(kind: str, format: ToolFormat, chars: int, seed: int) -> str:
-    """A text of about so many characters: `prose`, or one call (`call`)."""
+    """Returns a text of about this many characters: `prose`, or one call (`call`)."""
     rng = random.Random(seed)
     return prose(rng, chars) if kind == "prose" else rendered(format, [large_call(rng, chars)])
 
 
 def value_of(arguments: str) -> Any:
-    """Arguments as a value; text that is no JSON stays text."""
+    """Returns the parsed arguments; text that is not JSON is returned unchanged."""
     try:
         return json.loads(arguments)
     except ValueError:

@@ -1,10 +1,10 @@
-"""`toolwire bench gateway`: what the gateway adds to a request and to a streamed frame (R17.1).
+"""`toolwire bench gateway`: measures the time that the gateway adds to a request and to a streamed frame (R17.1).
 
-Everything runs in this process on the loopback interface: a model server that answers by script, the gateway in front
-of it as it is configured, and a client that asks both in turns, one request at a time. How much longer the answer takes
-through the gateway than the one asked for directly beside it is the overhead, a sample of differences. Whatever
-disturbed one of the two is in there, so a figure is shown with its confidence interval, and as an upper bound where it
-cannot be told from nothing. Under load, in processes of their own, against other programs: see `bench/`.
+Everything runs in this process on the loopback interface: a scripted model server, the configured gateway in front of
+it, and a client that sends requests alternately to both, one at a time. The overhead is the difference between the
+times of two neighbouring requests, one through the gateway and one direct. Disturbances of either are included, so
+figures are shown with a confidence interval, and only as an upper bound if they cannot be distinguished from zero.
+`bench/` measures separate processes under load, and compares with other programs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from toolwire.registry import registries
 from toolwire.support.conversion import ConfigError
 
 TEXT_CHARS: Final = 2_000
-"""Length of each answer: about 500 frames."""
+"""The length of each answer: about 500 frames."""
 
 FRAME_CHARS: Final = 4
 WARM_UP: Final = 5
@@ -39,7 +39,7 @@ _CALL: Final = "write a file"
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One kind of request. With `tools`, three are on offer and the answer is a call of one."""
+    """One kind of request. With `tools`, three tools are on offer and the answer calls one of them."""
 
     title: str
     tools: bool
@@ -56,7 +56,8 @@ WORKS: Final = (
 
 @dataclass(slots=True)
 class Side:
-    """What was seen on one way: nanoseconds of wall time and of CPU (of the whole process) for each request."""
+    """The measurements of one path: nanoseconds of wall time and of CPU time (of the whole process) for each
+    request."""
 
     wall: list[int] = field(default_factory=list)
     cpu: list[int] = field(default_factory=list)
@@ -64,8 +65,8 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One kind of request, asked directly and through the gateway. `frames`: of one answer as the model server sends
-    it."""
+    """The measurements of one kind of request, direct and through the gateway. `frames`: the number of frames of one
+    answer of the model server."""
 
     work: Work
     frames: int
@@ -73,14 +74,14 @@ class Measured:
     gateway: Side
 
     def overhead(self, percent: float) -> Estimate:
-        """Nanoseconds that so many percent of the requests take longer at most than the one beside it. Not the
-        difference of two percentiles: those are of different moments, and what disturbed one side would count for the
+        """Returns the overhead in nanoseconds, as a percentile of the differences between neighbouring requests. A
+        difference of two percentiles would compare different moments, and count disturbances of one side for the
         other."""
         return estimate(_differences(self.gateway.wall, self.direct.wall), percent)
 
     @property
     def cpu(self) -> Estimate:
-        """Nanoseconds of CPU that the gateway adds to a request: the median of the differences."""
+        """The CPU time in nanoseconds that the gateway adds to a request: the median of the differences."""
         return estimate(_differences(self.gateway.cpu, self.direct.cpu), 50)
 
 
@@ -89,10 +90,10 @@ def _differences(through: Sequence[int], directly: Sequence[int]) -> list[int]:
 
 
 def measure(config: GatewayConfig, requests: int) -> list[Measured]:
-    """Measure the first route of a configuration with so many requests of each kind. Its backends are replaced by the
-    scripted model server and its store by memory; keys are not asked for.
+    """Measures the first route of a configuration with this many requests of each kind. Its backends are replaced by
+    the scripted model server and its store by memory; no key is required.
 
-    Raises `ConfigError` for a configuration that cannot be used or whose gateway answers wrong.
+    Raises `ConfigError` for an invalid configuration, and if the gateway's answer is wrong.
     """
     return asyncio.run(_measure(config, requests))
 
@@ -108,7 +109,7 @@ async def _measure(config: GatewayConfig, requests: int) -> list[Measured]:
 
 
 def _model_server(route: RouteConfig) -> Mapping[str, Any]:
-    """The configuration of a gateway that is nothing but a model server by script."""
+    """Returns the configuration of a gateway that only serves as a scripted model server."""
     rng = random.Random(SEED)
     call = large_call(rng, TEXT_CHARS)
     if route.options.mode == "native":
@@ -132,13 +133,13 @@ def _pointed_at(config: GatewayConfig, url: str) -> GatewayConfig:
 
 
 def _model(route: RouteConfig) -> str:
-    """A model name that the route takes."""
+    """Returns a model name that matches the route."""
     return route.model.replace("*", "bench").replace("?", "x")
 
 
 @contextlib.asynccontextmanager
 async def _serving(app: web.Application) -> AsyncIterator[str]:
-    """Serve an application on a free port of the loopback interface; its base URL."""
+    """Serves an application on a free port of the loopback interface, and yields its base URL."""
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     try:
@@ -149,7 +150,7 @@ async def _serving(app: web.Application) -> AsyncIterator[str]:
 
 
 async def _ask(client: ClientSession, work: Work, ways: tuple[str, str], model: str, requests: int) -> Measured:
-    """Ask both in turns; who is first alternates as well."""
+    """Sends requests to both alternately; which is first alternates too."""
     sides = (Side(), Side())
     frames = 0
     for number in range(WARM_UP + requests):
@@ -169,7 +170,7 @@ async def _ask(client: ClientSession, work: Work, ways: tuple[str, str], model: 
 
 
 def _body(work: Work, model: str, *, through_gateway: bool) -> dict[str, Any]:
-    """The request. The model server is asked without tools: what it answers is settled by the message."""
+    """Returns the request body. The model server gets no tools: its script depends on the message only."""
     body: dict[str, Any] = {
         "model": model,
         "messages": [{"role": "user", "content": _CALL if work.tools else "tell me"}],
@@ -183,17 +184,17 @@ def _check(work: Work, status: int, data: bytes, *, through_gateway: bool) -> No
     if good and through_gateway and work.tools:
         good = b'"tool_calls":[{' in data and b'"name":"write_file"' in data
     if not good:
-        told = data[:300].decode(errors="replace")
+        shown_data = data[:300].decode(errors="replace")
         raise ConfigError(
-            f"the {'gateway' if through_gateway else 'model server'} answers wrong ({work.title}): {status} {told}"
+            f"the {'gateway' if through_gateway else 'model server'} gives a wrong answer ({work.title}): {status} {shown_data}"
         )
 
 
-# --- what is shown ----------------------------------------------------------------------------------------------------
+# --- output ----------------------------------------------------------------------------------------------------------
 
 
 def as_text(results: Sequence[Measured]) -> Iterator[str]:
-    """Lines of Markdown, aligned."""
+    """Yields the results as aligned Markdown."""
     yield described(environment())
     yield "Microseconds; one request at a time, client, gateway and model server in one process on the loopback interface."
     yield ""
@@ -201,8 +202,8 @@ def as_text(results: Sequence[Measured]) -> Iterator[str]:
     yield from table(head, [_row(each) for each in results])
     yield ""
     yield (
-        "added: how much longer a request takes through the gateway than the one directly beside it, and how much more CPU; in brackets the"
-        " interval that holds the true figure 95 times of 100. `< x` cannot be told from nothing, and is less than x."
+        "added: time and CPU time that the gateway adds to a request, compared with a direct one next to it; in brackets the"
+        " 95 % confidence interval. `< x`: less than x, and not distinguishable from zero."
         " `?`: too few requests (p99 needs 368)."
     )
 
@@ -224,8 +225,8 @@ def _row(each: Measured) -> list[str]:
 
 
 def shown(time: Estimate, parts: int = 0) -> str:
-    """Microseconds, of one of so many `parts`: a figure if it is known to be above zero, else the bound that it is
-    below."""
+    """Returns a time in microseconds, divided by `parts` if given: the figure if it is surely above zero, else its
+    upper bound."""
 
     def text(value: int) -> str:
         return f"{value / 1e3 / parts:,.2f}" if parts else f"{value / 1e3:,.0f}"
@@ -238,8 +239,8 @@ def shown(time: Estimate, parts: int = 0) -> str:
 
 
 def as_json(results: Sequence[Measured]) -> dict[str, Any]:
-    """All figures, in nanoseconds. Those of the overhead may be below zero where noise is larger; then `low` says
-    so."""
+    """Returns all figures in nanoseconds. An overhead may be negative if noise is larger; then `low` is
+    negative too."""
     return {
         "environment": environment(),
         "requests": len(results[0].direct.wall),

@@ -1,9 +1,9 @@
-"""Other people's parsers, each measured only where it is installed.
+"""Parsers of other projects, each measured only if it is installed.
 
-Libraries that read *unfinished JSON* know nothing of calls, so the usual construction is built around them: find the
-opener, then give the whole body so far to the library with every delta and look at what is known of the call. Inference
-servers use them in this way. What is timed includes that construction; it leaves out comparing values to find the new
-part of the arguments, which a server that streams them has to do as well.
+Libraries that parse unfinished JSON know no calls, so the usual code is built around them: find the opener, then parse
+the whole body so far at every delta and look at the known parts of the call. Inference servers use them so. The time
+includes this code; it excludes the comparison that finds new parts of the arguments, which a server that streams them
+also needs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Load = Callable[[str], Any]
 
 
 class PartialJsonScanner:
-    """Tags by hand, bodies by a library that reads unfinished JSON."""
+    """Hand-written tag search; bodies are parsed by a library for unfinished JSON."""
 
     def __init__(self, tags: Tags, load: Load) -> None:
         self._tags = tags
@@ -28,10 +28,10 @@ class PartialJsonScanner:
         self._inside = False
         self._blocks = Blocks()
         self.seen: Any = None
-        """What the library knows of the body so far."""
+        """The library's value of the body so far."""
 
     def feed(self, delta: str) -> list[Event]:
-        """The events that the delta adds."""
+        """Returns the events that the delta adds."""
         out: list[Event] = []
         opener, closer = self._tags.opener, self._tags.closer
         self._buffer += delta
@@ -57,11 +57,11 @@ class PartialJsonScanner:
     def _look(self, body: str) -> None:
         try:
             self.seen = self._load(body)
-        except ValueError:  # too little yet, as an unfinished escape; all of them say so in this way
+        except ValueError:  # not enough text yet, such as an unfinished escape; all libraries raise it
             pass
 
     def finish(self) -> list[Event]:
-        """What was held back, and a call that the end of the answer ends."""
+        """Returns the events for held-back text, and for a call that ends with the answer."""
         out: list[Event] = []
         if self._inside and not self._tags.closer:
             self._blocks.calls(self._tags.calls(self._buffer), out)
@@ -91,12 +91,11 @@ PARTIAL_JSON: Final[Mapping[str, Callable[[], Load]]] = {
     "partial-json-parser": _partial_json_parser,
     "json-repair": _json_repair,
 }
-"""Libraries that read unfinished JSON, by the names of their distributions. Each raises `ImportError` if it is
-missing."""
+"""Libraries that parse unfinished JSON, by distribution name. Each raises `ImportError` if it is missing."""
 
 
 def partial_json(library: str, format: str) -> Callable[[], PartialJsonScanner] | None:
-    """How to make the scanner of a library; None if the format has no JSON between tags.
+    """Returns a factory of the scanner for a library; None if the format has no JSON between tags.
 
     Raises `ImportError` if the library is not installed.
     """
@@ -114,11 +113,11 @@ SGLANG: Final[Mapping[str, str]] = {
     "glm47": "glm47",
     "llama3_json": "llama3",
 }
-"""Our formats and SGLang's names for them: those in which SGLang 0.5.23 found the calls of the corpus."""
+"""Formats, with SGLang's names: those in which SGLang 0.5.23 found the calls of the corpus."""
 
 
 class SglangScanner:
-    """SGLang's streaming parser. It gives names and pieces of arguments by the number of the call."""
+    """SGLang's streaming parser. It returns names and pieces of arguments by the number of the call."""
 
     def __init__(self, parser: Any) -> None:
         self._parse = parser.parse_stream_chunk
@@ -126,8 +125,8 @@ class SglangScanner:
         self._calls: dict[int, tuple[str, list[str]]] = {}
 
     def feed(self, delta: str) -> list[Event]:
-        """The events that the delta adds; calls come when the answer is over, since SGLang does not say when one
-        ends."""
+        """Returns the events that the delta adds. Calls are returned at the end, because SGLang does not report the end
+        of a call."""
         out: list[Event] = []
         text, items = self._parse(delta)
         self._blocks.text(text, out)
@@ -139,14 +138,14 @@ class SglangScanner:
         return out
 
     def finish(self) -> list[Event]:
-        """The calls."""
+        """Returns the events of the calls."""
         out: list[Event] = []
         self._blocks.calls([(name, "".join(pieces)) for name, pieces in self._calls.values()], out)
         return out
 
 
 def sglang(format: str, tools: Sequence[Mapping[str, Any]]) -> Callable[[], SglangScanner] | None:
-    """How to make SGLang's parser for these tools; None if it has none for the format.
+    """Returns a factory of SGLang's parser for these tools; None if it has none for the format.
 
     Raises `ImportError` if SGLang is not installed.
     """

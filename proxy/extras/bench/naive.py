@@ -1,7 +1,7 @@
-"""What the scanner is compared with: the two ways in which text-based tool calls are usually parsed.
+"""Naive parsers for comparison: the two usual ways to parse tool calls in text.
 
-Both take well-formed calls only, and know nothing of limits, repair, reasoning, schemas, strictness, or markers inside
-strings. Both give the events of `toolwire.events`, so that what they cost is comparable.
+Both accept only well-formed calls, and have no limits, repair, reasoning, schemas, strictness, or support for markers
+in strings. Both return the events of `toolwire.events`, so that their speed is comparable.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Written = tuple[str, str]
 
 
 def json_calls(body: str) -> list[Written]:
-    """The calls of a JSON body: one object or a list of them, with the keys that models use."""
+    """Returns the calls of a JSON body: one object or a list, with the keys that models use."""
     loaded = json.loads(body)
     if isinstance(loaded, dict):
         loaded = loaded.get("tool_calls", [loaded])
@@ -28,7 +28,7 @@ def json_calls(body: str) -> list[Written]:
 
 
 def arguments_of(call: Mapping[str, Any]) -> str:
-    """The arguments as JSON text, whether they were written as a string or as an object."""
+    """Returns the arguments as JSON text, whether they were written as a string or as an object."""
     arguments = call["arguments"] if "arguments" in call else call["parameters"]
     return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
 
@@ -39,12 +39,12 @@ _PAIR: Final = re.compile(r"<arg_key>(.*?)</arg_key>\s*<arg_value>(.*?)</arg_val
 
 
 def parameter_calls(body: str) -> list[Written]:
-    """`<function=NAME><parameter=KEY>VALUE</parameter></function>`."""
+    """Returns the calls in `<function=NAME><parameter=KEY>VALUE</parameter></function>`."""
     return [(name, _typed(_PARAMETER.findall(inner))) for name, inner in _FUNCTION.findall(body)]
 
 
 def pair_calls(body: str) -> list[Written]:
-    """`NAME<arg_key>KEY</arg_key><arg_value>VALUE</arg_value>`."""
+    """Returns the call in `NAME<arg_key>KEY</arg_key><arg_value>VALUE</arg_value>`."""
     return [(body.partition("<arg_key>")[0].strip(), _typed(_PAIR.findall(body)))]
 
 
@@ -55,7 +55,7 @@ _KIMI: Final = re.compile(
 
 
 def _typed(pairs: list[tuple[str, str]]) -> str:
-    """Values as JSON where they are JSON, else as strings: without a schema nobody knows better."""
+    """Returns the values as a JSON object; values that are not JSON become strings, because there is no schema."""
     arguments: dict[str, Any] = {}
     for key, value in pairs:
         try:
@@ -67,8 +67,8 @@ def _typed(pairs: list[tuple[str, str]]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Tags:
-    """A block as simple parsers see it: a literal before, a literal behind (empty: the end of the answer), and how to
-    read what is between them."""
+    """A call block for simple parsers: the text before, the text after (empty: the end of the answer), and a parser of
+    the text between."""
 
     opener: str
     closer: str
@@ -96,18 +96,18 @@ TAGS: Final[Mapping[str, Tags]] = {
     "glm45": Tags("<tool_call>", "</tool_call>", pair_calls),
     "glm47": Tags("<tool_call>", "</tool_call>", pair_calls),
 }
-"""The formats that can be read in this way."""
+"""The formats that can be parsed so."""
 
 
 class Blocks:
-    """Numbers blocks and makes their events."""
+    """Numbers blocks and creates their events."""
 
     def __init__(self) -> None:
         self._count = 0
         self._text: int | None = None
 
     def text(self, text: str, out: list[Event]) -> None:
-        """More visible text."""
+        """Adds visible text."""
         if not text:
             return
         if self._text is None:
@@ -117,7 +117,7 @@ class Blocks:
         out.append(Delta(self._text, text))
 
     def calls(self, calls: list[Written], out: list[Event]) -> None:
-        """Whole calls."""
+        """Adds complete calls."""
         self.close(out)
         for name, arguments in calls:
             block = self._count
@@ -127,17 +127,16 @@ class Blocks:
             out.append(Close(block))
 
     def close(self, out: list[Event]) -> None:
-        """The text is over."""
+        """Closes an open text block."""
         if self._text is not None:
             out.append(Close(self._text))
             self._text = None
 
 
 class RescanningScanner:
-    """Keeps the whole answer and runs a regular expression over all of it with every delta: quadratic.
+    """Stores the whole answer and runs a regular expression over it at every delta: quadratic time.
 
-    So do many parsers that inference servers ship: they are given the text so far and compare it with what it was
-    before.
+    Many parsers of inference servers work so: they get the text so far and compare it with the previous one.
     """
 
     def __init__(self, tags: Tags = TAGS["sentinel"]) -> None:
@@ -149,18 +148,18 @@ class RescanningScanner:
         self._blocks = Blocks()
 
     def feed(self, delta: str) -> list[Event]:
-        """The events that the delta adds."""
+        """Returns the events that the delta adds."""
         self._all += delta
         return self._look(self._tags.closer != "")
 
     def _look(self, closed: bool) -> list[Event]:
         out: list[Event] = []
-        found = list(self._pattern.finditer(self._all)) if closed else []
-        for match in found[self._calls :]:
+        matches = list(self._pattern.finditer(self._all)) if closed else []
+        for match in matches[self._calls :]:
             self._blocks.text(self._all[self._shown : match.start()], out)
             self._blocks.calls(self._tags.calls(match[1]), out)
             self._shown = match.end()
-        self._calls = max(self._calls, len(found))
+        self._calls = max(self._calls, len(matches))
         rest = self._all[self._shown :]
         opened = rest.find(self._tags.opener)
         safe = len(rest) - partial_opener(rest, self._tags.opener) if opened < 0 else opened
@@ -169,7 +168,7 @@ class RescanningScanner:
         return out
 
     def finish(self) -> list[Event]:
-        """What was held back, and a call that the end of the answer ends."""
+        """Returns the events for held-back text, and for a call that ends with the answer."""
         out = [] if self._tags.closer else self._look(True)
         self._blocks.text(self._all[self._shown :], out)
         self._blocks.close(out)
@@ -177,10 +176,9 @@ class RescanningScanner:
 
 
 class BufferingScanner:
-    """Keeps only what is undecided, and looks for the tag of the moment in all of that: what a careful author writes by
-    hand.
+    """Stores only undecided text, and searches it for the next tag, as a careful author would write it by hand.
 
-    Linear in prose; in a call the buffer is searched again with every delta.
+    Linear in prose; in a call the buffer is searched again at every delta.
     """
 
     def __init__(self, tags: Tags = TAGS["sentinel"]) -> None:
@@ -190,7 +188,7 @@ class BufferingScanner:
         self._blocks = Blocks()
 
     def feed(self, delta: str) -> list[Event]:
-        """The events that the delta adds."""
+        """Returns the events that the delta adds."""
         out: list[Event] = []
         tags = self._tags
         self._buffer += delta
@@ -214,7 +212,7 @@ class BufferingScanner:
             self._inside = not self._inside
 
     def finish(self) -> list[Event]:
-        """What was held back, and a call that the end of the answer ends."""
+        """Returns the events for held-back text, and for a call that ends with the answer."""
         out: list[Event] = []
         if self._inside and not self._tags.closer:
             self._blocks.calls(self._tags.calls(self._buffer), out)
@@ -225,7 +223,7 @@ class BufferingScanner:
 
 
 def partial_opener(text: str, opener: str) -> int:
-    """How many characters at the end of `text` may yet become an opener."""
+    """Returns the number of characters at the end of `text` that may be the begin of an opener."""
     for size in range(min(len(opener) - 1, len(text)), 0, -1):
         if opener.startswith(text[-size:]):
             return size

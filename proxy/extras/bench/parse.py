@@ -1,7 +1,7 @@
-"""`toolwire bench parse`: how long parsers need for each delta, over the built-in corpus or a recording.
+"""`toolwire bench parse`: measures the time of parsers per delta, with the built-in texts or a recording.
 
-A contestant is timed only after it has found what there is to find; otherwise the report says what became of it.
-Repeats of the contestants alternate, so that a machine that slows down slows all of them.
+A contestant is measured only after it has found the expected calls; otherwise the report gives the reason. Repeats of
+the contestants alternate, so that a slower machine affects all of them.
 """
 
 from __future__ import annotations
@@ -15,8 +15,16 @@ from time import perf_counter_ns
 from typing import Final, Literal
 
 from toolwire.extras.bench import corpus, timing
-from toolwire.extras.bench.contestants import CONTESTANTS, Contestant, Found, Make, OfferedTools, for_bytes, found
-from toolwire.extras.bench.corpus import CASES, TOOLS, Call
+from toolwire.extras.bench.contestants import (
+    CONTESTANTS,
+    Contestant,
+    Make,
+    OfferedTools,
+    ParseResult,
+    for_bytes,
+    parse_result,
+)
+from toolwire.extras.bench.corpus import CASES, TOOLS, CorpusCall
 from toolwire.extras.capture import recording
 from toolwire.extras.capture.recording import SEED, Chunks, cut_text, is_sse
 from toolwire.fastparse import IMPLEMENTATION
@@ -28,16 +36,16 @@ Pieces = Sequence[str] | Sequence[bytes]
 GROWTH_KINDS: Final = ("prose", "call")
 GROWTH_LEAST: Final = 1_000
 ENOUGH_S: Final = 0.2
-"""A size is repeated no more once it has taken so long."""
+"""A size is not repeated after this much time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What to measure.
+class MeasurePlan:
+    """The settings of a measurement.
 
-    `formats` and `contestants` are names (no contestants: all), `cases` names of `corpus.CASES` (none: all). With a
-    `recording` that is measured in place of the corpus. `chunks` None: as recorded, or like tokens. `budget_s` is the
-    time that one contestant may take for one text. `growth` is the largest number of deltas; 0: leave that out.
+    `formats` and `contestants` are names (no contestants: all), `cases` names of `corpus.CASES` (none: all). A
+    `recording` replaces the built-in texts. `chunks` None: as recorded, or like tokens. `budget_s` is the time limit of
+    one contestant for one text. `growth` is the largest number of deltas; 0 skips that part.
     """
 
     formats: Sequence[str]
@@ -52,16 +60,16 @@ class Plan:
 
     @property
     def cut(self) -> Chunks:
-        """The chunks that are meant."""
+        """The chunks in use, with the default applied."""
         return self.chunks or ("tokens" if self.recording is None else "recorded")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """What became of one contestant with one text. Nanoseconds; times are None unless it was measured.
+class ContestantResult:
+    """The result of one contestant with one text. Times are nanoseconds, and None if it was not measured.
 
-    `best` is of the best time of each delta, `raw` of all times. `finish` is the end of the answer, `mean` a delta's
-    part of the CPU time of a whole run, finish included, without a clock at each delta.
+    `best` uses the best time of each delta, `raw` all times. `finish` is the time at the end of the answer, `mean` the
+    CPU time of a whole run per delta, finish included, without reading the clock at each delta.
     """
 
     contestant: str
@@ -77,14 +85,14 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """One text in one format, and all contestants."""
+    """The results of all contestants with one text in one format."""
 
     format: str
     case: str
     deltas: int
     octets: int
     calls: int
-    entries: tuple[Entry, ...]
+    entries: tuple[ContestantResult, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,9 +107,9 @@ class Growth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """All that was measured. `left_out`: cases that a format cannot have, and why."""
+    """All results. `left_out`: cases that a format cannot express, with the reason."""
 
-    plan: Plan
+    plan: MeasurePlan
     clock: int
     groups: tuple[Group, ...]
     growth: tuple[Growth, ...]
@@ -110,23 +118,22 @@ class Report:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Text:
-    """Something to measure with. `calls` None: whatever the reference finds. `frames`: pieces are server-sent
-    events."""
+    """A text to measure. `calls` None: the calls that the reference finds. `frames`: pieces are server-sent events."""
 
     case: str
     pieces: Pieces
-    calls: tuple[Call, ...] | None
+    calls: tuple[CorpusCall, ...] | None
     offer: OfferedTools
     frames: bool = False
 
 
 def names_of_formats() -> list[str]:
-    """All formats that calls can be written in."""
+    """Returns the names of all formats."""
     return registries().formats.names()
 
 
-def measure(plan: Plan, tell: Callable[[str], object] = lambda line: None) -> Report:
-    """Measure; `tell` is called with what is being done.
+def measure(plan: MeasurePlan, tell: Callable[[str], object] = lambda line: None) -> Report:
+    """Measures; `tell` is called with progress messages.
 
     Raises `ConfigError` for an unknown format and `RecordingError` for a recording without text.
     """
@@ -151,19 +158,19 @@ def measure(plan: Plan, tell: Callable[[str], object] = lambda line: None) -> Re
     return Report(plan=plan, clock=clock, groups=tuple(groups), growth=tuple(growth), left_out=tuple(left_out))
 
 
-def _chosen(plan: Plan) -> list[str]:
+def _chosen(plan: MeasurePlan) -> list[str]:
     return [name for name in CONTESTANTS if name in plan.contestants or not plan.contestants]
 
 
 # --- texts ------------------------------------------------------------------------------------------------------------
 
 
-def _texts(plan: Plan, format: str, left_out: list[str]) -> Iterator[_Text]:
+def _texts(plan: MeasurePlan, format: str, left_out: list[str]) -> Iterator[_Text]:
     if plan.recording is not None:
         yield from _recorded(plan, format, plan.recording)
         return
     written = registries().formats.get(format)
-    small = Call("get_weather", {"city": "Oslo"})
+    small = CorpusCall("get_weather", {"city": "Oslo"})
     rendered = corpus.rendered(written, [small])
     needs = {
         "calls": (corpus.rendered(written, [small, small]), "the format has one call in an answer"),
@@ -179,19 +186,19 @@ def _texts(plan: Plan, format: str, left_out: list[str]) -> Iterator[_Text]:
         yield _Text(case=name, pieces=cut_text(case.text, plan.cut, plan.seed), calls=case.calls, offer=TOOLS)
 
 
-def _holds_two(format: str, text: str, call: Call) -> bool:
-    """Whether a small text counts as two calls: a question to the format's grammar, before anybody is measured."""
+def _holds_two(format: str, text: str, call: CorpusCall) -> bool:
+    """Returns True if a small text counts as two calls by the format's grammar."""
     return _scanned(format, [text], TOOLS).calls == (call, call)
 
 
-def _scanned(format: str, pieces: Pieces, offer: OfferedTools) -> Found:
-    """What the scanner of this process finds."""
+def _scanned(format: str, pieces: Pieces, offer: OfferedTools) -> ParseResult:
+    """Returns the result of the scanner in use."""
     make = CONTESTANTS[IMPLEMENTATION].texts(format, offer)
     assert make is not None
-    return found(timing.fed(make, pieces, inf)[0])
+    return parse_result(timing.fed(make, pieces, inf)[0])
 
 
-def _recorded(plan: Plan, format: str, recorded: bytes) -> Iterator[_Text]:
+def _recorded(plan: MeasurePlan, format: str, recorded: bytes) -> Iterator[_Text]:
     texts = recording.deltas(recorded)
     names = {call.name for call in _scanned(format, texts, None).calls}
     offer = [
@@ -207,11 +214,11 @@ def _recorded(plan: Plan, format: str, recorded: bytes) -> Iterator[_Text]:
 # --- one text ---------------------------------------------------------------------------------------------------------
 
 
-def _group(plan: Plan, format: str, text: _Text, clock: int) -> Group:
+def _group(plan: MeasurePlan, format: str, text: _Text, clock: int) -> Group:
     pieces = text.pieces
     reference = _reference(format, text)
     expected = reference if text.calls is None else replace(reference, calls=text.calls)
-    entries: dict[str, Entry] = {}
+    entries: dict[str, ContestantResult] = {}
     runs: dict[str, tuple[Make, timing.Times, float, str]] = {}
     for name in _chosen(plan):
         entry, make, seconds = _checked(plan, format, text, CONTESTANTS[name], expected)
@@ -224,7 +231,7 @@ def _group(plan: Plan, format: str, text: _Text, clock: int) -> Group:
                 times.repeat(make, pieces, clock)
     octets = sum(len(piece.encode() if isinstance(piece, str) else piece) for piece in pieces)
     for name, (_, times, _, note) in runs.items():
-        entries[name] = Entry(
+        entries[name] = ContestantResult(
             contestant=name,
             status="measured",
             note=note,
@@ -252,52 +259,53 @@ def _maker(format: str, text: _Text, contestant: Contestant) -> Make | None:
     return make if make is None or isinstance(text.pieces[0], str) else for_bytes(contestant, make)
 
 
-def _reference(format: str, text: _Text) -> Found:
-    """What the scanner of this process finds."""
+def _reference(format: str, text: _Text) -> ParseResult:
+    """Returns the result of the scanner in use."""
     make = _maker(format, text, CONTESTANTS[IMPLEMENTATION])
     assert make is not None
-    return found(timing.fed(make, text.pieces, inf)[0])
+    return parse_result(timing.fed(make, text.pieces, inf)[0])
 
 
 def _checked(
-    plan: Plan, format: str, text: _Text, contestant: Contestant, expected: Found
-) -> tuple[Entry, Make | None, float]:
-    """Whether a contestant finds what is there; if so, how to make it and the seconds that it took."""
-    entry = partial(Entry, contestant=contestant.name)
+    plan: MeasurePlan, format: str, text: _Text, contestant: Contestant, expected: ParseResult
+) -> tuple[ContestantResult, Make | None, float]:
+    """Runs a contestant once. Returns its entry, and if it found the expected calls its factory and the seconds it
+    took."""
+    entry = partial(ContestantResult, contestant=contestant.name)
     try:
         make = _maker(format, text, contestant)
     except ImportError as error:
         return entry(status="missing", note=f"not installed: {error.name or error}"), None, 0
-    except Exception as error:  # as of a library whose interface has changed
+    except Exception as error:  # for example a library whose interface has changed
         return entry(status="failed", note=f"{type(error).__name__}: {error}"[:120]), None, 0
     if make is None:
         return entry(status="unreadable", note=f"does not read {'frames' if text.frames else 'this format'}"), None, 0
     start = perf_counter_ns()
     try:
         events, fed = timing.fed(make, text.pieces, plan.budget_s)
-    except Exception as error:  # somebody else's parser may raise anything
+    except Exception as error:  # a parser of another project may raise anything
         return entry(status="failed", note=f"{type(error).__name__}: {error}"[:120]), None, 0
     seconds = (perf_counter_ns() - start) / 1e9
     if fed < len(text.pieces):
         note = f"stopped after {plan.budget_s:g} s and {fed:,} of {len(text.pieces):,} deltas"
         return entry(status="too slow", note=note), None, 0
-    result = found(events)
+    result = parse_result(events)
     if result.calls != expected.calls:
         return entry(status="different", note=_difference(result.calls, expected.calls)), None, 0
     return entry(status="measured", note="" if result.text == expected.text else "visible text differs"), make, seconds
 
 
-def _difference(calls: Sequence[Call], expected: Sequence[Call]) -> str:
+def _difference(calls: Sequence[CorpusCall], expected: Sequence[CorpusCall]) -> str:
     if len(calls) != len(expected):
         return f"finds {len(calls)} of {len(expected)} calls"
     wrong = next(n for n, (a, b) in enumerate(zip(calls, expected, strict=True)) if a != b)
-    return f"call {wrong + 1} of {len(expected)} is another one"
+    return f"call {wrong + 1} of {len(expected)} is different"
 
 
 # --- growth -----------------------------------------------------------------------------------------------------------
 
 
-def _growth(plan: Plan, format: str, contestant: Contestant) -> Iterator[Growth]:
+def _growth(plan: MeasurePlan, format: str, contestant: Contestant) -> Iterator[Growth]:
     kinds = GROWTH_KINDS if plan.recording is None else ("recording, repeated",)
     for kind in kinds:
         sizes: list[tuple[int, float | None]] = []
@@ -311,8 +319,8 @@ def _growth(plan: Plan, format: str, contestant: Contestant) -> Iterator[Growth]
         yield Growth(format=format, kind=kind, contestant=contestant.name, sizes=tuple(sizes))
 
 
-def _grown(plan: Plan, format: str, contestant: Contestant, kind: str, size: int) -> tuple[int, float | None]:
-    """Number of deltas, and nanoseconds for each."""
+def _grown(plan: MeasurePlan, format: str, contestant: Contestant, kind: str, size: int) -> tuple[int, float | None]:
+    """Returns the number of deltas, and nanoseconds per delta."""
     text = _grown_text(plan, format, kind, size)
     make = _maker(format, text, contestant)
     assert make is not None
@@ -329,12 +337,12 @@ def _grown(plan: Plan, format: str, contestant: Contestant, kind: str, size: int
     return size, None if best is None else best / len(text.pieces)
 
 
-def _grown_text(plan: Plan, format: str, kind: str, size: int) -> _Text:
-    """A text of about so many pieces."""
+def _grown_text(plan: MeasurePlan, format: str, kind: str, size: int) -> _Text:
+    """Returns a text of about this many pieces."""
     if plan.recording is not None:
         recorded = next(_recorded(plan, format, plan.recording))
-        # As before all text or all bytes: `cycle` forgets which.
-        return replace(recorded, pieces=list(islice(cycle(recorded.pieces), size)))  # type: ignore[arg-type]
+        # All pieces are of one type as before, which `cycle` loses for mypy.
+        return replace(recorded, pieces=list(islice(cycle(recorded.pieces), size)))  # type: ignore[arg-type]  # see above
     wide = {"tokens": 4.5, "bytes": 1.0}.get(str(plan.cut)) or float(plan.cut)
     text = corpus.growing(kind, registries().formats.get(format), int(size * wide), plan.seed)
     return _Text(case=kind, pieces=cut_text(text, plan.cut, plan.seed), calls=None, offer=TOOLS)

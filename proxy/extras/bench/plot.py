@@ -1,7 +1,8 @@
-"""A report as a picture (SVG): a row of panels for each format, and a legend.
+"""A report as an SVG chart: a row of panels for each format, and a legend.
 
-One panel for each text (latency by percentile) and for each kind of growth (latency by number of deltas). Latency is
-the height, on the same logarithmic scale in all panels, so a line half as high is not half, but many times as fast.
+There is one panel for each text (latency by percentile) and for each kind of growth (latency by number of deltas). The
+height is the latency, on the same logarithmic scale in all panels: a line at half the height is many times as fast, not
+twice.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ STYLE: Final = f"{TEXT_STYLE}.series polyline{{fill:none;stroke-width:2;stroke-l
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class PlotSeries:
     """A line: its contestant, and nanoseconds at positions on the horizontal axis."""
 
     contestant: str
@@ -36,21 +37,21 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """A small diagram. `ticks` are the names of the positions 0, 1, 2, ..."""
+    """A small diagram. `ticks` are the labels of the positions 0, 1, 2, ..."""
 
     title: str
     ticks: tuple[str, ...]
     axis: str
-    series: tuple[Series, ...]
+    series: tuple[PlotSeries, ...]
 
 
 def panels(report: Report, format: str) -> list[Panel]:
-    """The diagrams of a format."""
+    """Returns the diagrams of a format."""
     out: list[Panel] = []
     for group in report.groups:
         if group.format == format:
             lines = [
-                Series(entry.contestant, tuple(enumerate([*entry.best.percentiles, entry.best.max])))
+                PlotSeries(entry.contestant, tuple(enumerate([*entry.best.percentiles, entry.best.max])))
                 for entry in group.entries
                 if entry.best is not None
             ]
@@ -60,7 +61,7 @@ def panels(report: Report, format: str) -> list[Panel]:
         mine = [growth for growth in rows if growth.kind == kind]
         powers = sorted({floor(log10(deltas)) for growth in mine for deltas, _ in growth.sizes})
         lines = [
-            Series(
+            PlotSeries(
                 growth.contestant,
                 tuple((powers.index(floor(log10(n))), mean) for n, mean in growth.sizes if mean is not None),
             )
@@ -73,7 +74,7 @@ def panels(report: Report, format: str) -> list[Panel]:
 
 
 def svg(report: Report) -> str:
-    """The picture."""
+    """Returns the chart as SVG text."""
     rows = [(format, panels(report, format)) for format in report.plan.formats]
     shown = [series for _, row in rows for panel in row for series in panel.series]
     values = [max(value, 1.0) for series in shown for _, value in series.points]
@@ -124,7 +125,7 @@ def _panel(panel: Panel, x: int, y: int, low: int, high: int, colours: dict[str,
     for position, tick in enumerate(panel.ticks):
         yield _text(across(position), TOP + tall + 15, tick, "small", "middle")
     yield _text(LEFT + wide / 2, TOP + tall + 30, panel.axis, "small", "middle")
-    for series in reversed(panel.series):  # the first contestant on top
+    for series in reversed(panel.series):  # the first contestant is drawn last, on top
         points = [(across(position), down(value)) for position, value in series.points]
         yield f'<g class="series" data-contestant={quoteattr(series.contestant)} stroke="{colours[series.contestant]}">'
         yield f"<title>{escape(series.contestant)}</title>"
@@ -137,6 +138,6 @@ def _panel(panel: Panel, x: int, y: int, low: int, high: int, colours: dict[str,
 
 
 def _unit(power: int) -> str:
-    """A power of ten nanoseconds."""
+    """Returns a power of ten nanoseconds as text with its unit."""
     unit = ("ns", "µs", "ms", "s")[min(power // 3, 3)]
     return f"{10 ** (power - 3 * min(power // 3, 3))} {unit}"

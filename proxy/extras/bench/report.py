@@ -1,4 +1,4 @@
-"""What was measured, as tables to read and as JSON to compute with (its schema: `report.schema.json`)."""
+"""The results as tables, and as JSON (its schema: `report.schema.json`)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from toolwire._version import __version__
 from toolwire.extras.bench import libraries
-from toolwire.extras.bench.parse import Entry, Group, Growth, Report
+from toolwire.extras.bench.parse import ContestantResult, Group, Growth, Report
 from toolwire.extras.bench.timing import PERCENTILES, Spread
 from toolwire.fastparse import IMPLEMENTATION
 
@@ -20,7 +20,7 @@ NAMES: Final = tuple(f"p{percent:g}" for percent in PERCENTILES)
 
 
 def environment() -> dict[str, Any]:
-    """Where it was measured."""
+    """Returns the versions and the machine of the measurement."""
     return {
         "toolwire": __version__,
         "implementation": IMPLEMENTATION,
@@ -35,7 +35,7 @@ def environment() -> dict[str, Any]:
 
 
 def described(where: Mapping[str, Any]) -> str:
-    """An environment as one line."""
+    """Returns an environment as one line."""
     return (
         f"toolwire {where['toolwire']} ({where['implementation']}), {where['python']}, {where['system']} {where['machine']},"
         f" {where['processor'] or 'unknown processor'}, {where['cpus']} CPUs, load {where['load']}"
@@ -64,7 +64,7 @@ def _versions() -> Iterator[tuple[str, str]]:
 
 
 def as_json(report: Report) -> dict[str, Any]:
-    """All figures. Times are nanoseconds."""
+    """Returns all figures. Times are nanoseconds."""
     plan = report.plan
     return {
         "schema": SCHEMA_VERSION,
@@ -103,7 +103,7 @@ def as_json(report: Report) -> dict[str, Any]:
     }
 
 
-def _entry(entry: Entry) -> dict[str, Any]:
+def _entry(entry: ContestantResult) -> dict[str, Any]:
     out: dict[str, Any] = {"name": entry.contestant, "status": entry.status, "note": entry.note}
     if entry.best is not None and entry.raw is not None:
         out |= {
@@ -129,7 +129,7 @@ def _spread(spread: Spread) -> dict[str, Any]:
 
 
 def as_text(report: Report) -> Iterator[str]:
-    """Lines of Markdown, aligned, so that they can be read as they are."""
+    """Yields the tables as aligned Markdown."""
     yield described(environment())
     yield (
         f"Nanoseconds per delta. Percentiles: wall time, {report.clock} ns for reading the clock subtracted; of the best of up"
@@ -158,14 +158,14 @@ def _group(group: Group) -> Iterator[str]:
     rows = [row for entry in group.entries for row in _row(entry, first)]
     if rows:
         yield from table(head, rows)
-    said = [entry for entry in group.entries if entry.note and entry.status != "missing"]
-    if rows and said:
+    noted = [entry for entry in group.entries if entry.note and entry.status != "missing"]
+    if rows and noted:
         yield ""
-    for entry in said:
+    for entry in noted:
         yield f"- {entry.contestant}: {entry.note if entry.status == 'measured' else f'{entry.status}: {entry.note}'}"
 
 
-def _row(entry: Entry, first: float) -> Iterator[list[str]]:
+def _row(entry: ContestantResult, first: float) -> Iterator[list[str]]:
     if entry.best is None or entry.raw is None or entry.mean is None or entry.mb_per_s is None:
         return
     times = [*entry.best.percentiles, entry.best.max, entry.raw.percentiles[-1], entry.raw.max, entry.mean]
@@ -192,7 +192,7 @@ def _growth(title: tuple[str, str], rows: Sequence[Growth]) -> Iterator[str]:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """A table: names to the left, numbers to the right."""
+    """Yields a table: names aligned to the left, numbers to the right."""
     widths = [max(3, *(len(row[column]) for row in [head, *rows])) for column in range(len(head))]
     rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
     for first, *rest in [head, rule, *rows]:

@@ -1,10 +1,10 @@
-"""Takes times, in nanoseconds; the garbage collector stays on, since it does in a gateway.
+"""Measures times in nanoseconds. The garbage collector stays on, as in a gateway.
 
-Single deltas are timed by the wall clock, because the clock of CPU time is a system call and costs more than a delta.
-Whole runs are timed in CPU time of the thread, which other programs disturb little.
+Single deltas are measured by the wall clock, because reading CPU time is a system call and takes longer than a delta.
+Whole runs are measured in CPU time of the thread, which other programs affect little.
 
-For each position in the text the best of all repeats is kept: what the parser needs when nothing disturbs it. What did
-disturb it (the machine, the collector, memory) is in the raw times, all of them, which are reported beside it.
+For each position in the text the best time of all repeats is kept: the time without disturbances. Disturbances (by the
+machine, the collector, memory) are in the raw times, which are reported too.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ from toolwire.extras.bench.contestants import Make
 PERCENTILES: Final = (50.0, 90.0, 99.0, 99.9)
 CONFIDENCE: Final = 0.95
 BATCH: Final = 16
-"""Pieces between two looks at the clock where single pieces are not timed."""
+"""Pieces between two readings of the clock if single pieces are not timed."""
 
 BOUNDS: Final = tuple(round(10 ** (1 + step / 8)) for step in range(8 * 9 + 1))
-"""Upper bounds of the histogram's buckets in nanoseconds: 8 to a power of ten, from 10 ns to 10 s."""
+"""Upper bounds of the histogram's buckets in nanoseconds: 8 per power of ten, from 10 ns to 10 s."""
 
 
 def clock_ns() -> int:
-    """What taking one time costs: the median of many readings with nothing between them. It is subtracted from each."""
+    """Returns the time that one reading of the clock takes: the median of many. It is subtracted from each
+    measurement."""
     spans = []
     for _ in range(20_000):
         start = perf_counter_ns()
@@ -39,7 +40,7 @@ def clock_ns() -> int:
 
 
 def fed(make: Make, pieces: Sequence[str | bytes], budget_s: float) -> tuple[list[Event], int]:
-    """The events of a run, and how many pieces were fed before the time was over."""
+    """Returns the events of a run, and the number of pieces that were fed within the time limit."""
     parser = make()
     deadline = perf_counter_ns() + budget_s * 1e9
     events: list[Event] = []
@@ -52,7 +53,7 @@ def fed(make: Make, pieces: Sequence[str | bytes], budget_s: float) -> tuple[lis
 
 
 def latencies(make: Make, pieces: Sequence[str | bytes], clock: int) -> tuple[array[int], int]:
-    """Nanoseconds of each `feed`, and of `finish`."""
+    """Returns the nanoseconds of each `feed`, and of `finish`."""
     parser = make()
     feed, now = parser.feed, perf_counter_ns
     times = array("q", bytes(8 * len(pieces)))
@@ -69,7 +70,8 @@ def latencies(make: Make, pieces: Sequence[str | bytes], clock: int) -> tuple[ar
 
 
 def whole_run(make: Make, pieces: Sequence[str | bytes], budget_s: float = inf) -> int | None:
-    """CPU time of a run without a clock at each piece; None if the time (by the wall clock) was over first."""
+    """Returns the CPU time of a run without reading the clock at each piece; None if it exceeds the limit in
+    wall time."""
     parser = make()
     feed = parser.feed
     deadline = perf_counter_ns() + budget_s * 1e9
@@ -84,14 +86,14 @@ def whole_run(make: Make, pieces: Sequence[str | bytes], budget_s: float = inf) 
 
 
 def percentile(ordered: Sequence[int], percent: float) -> int:
-    """The smallest value that so many percent of the values do not exceed (nearest rank)."""
+    """Returns the smallest value that is at least as large as this percentage of the values (nearest rank)."""
     return ordered[max(ceil(len(ordered) * percent / 100), 1) - 1]
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A percentile of what was sampled, and the interval that holds the true one 95 times of 100. None: the sample is
-    too small to bound it on that side."""
+    """A percentile of a sample, and its 95 % confidence interval. None: the sample is too small for a bound on that
+    side."""
 
     value: int
     low: int | None
@@ -99,8 +101,8 @@ class Estimate:
 
 
 def estimate(values: Sequence[int], percent: float) -> Estimate:
-    """A percentile with its confidence interval, which assumes nothing of how the values are spread: its bounds are
-    values themselves, by the binomial distribution of how many lie below the true percentile."""
+    """Returns a percentile with its confidence interval. It assumes no distribution: the bounds are values of the
+    sample, chosen by the binomial distribution of the number of values below the true percentile."""
     ordered = sorted(values)
     low, high = _ranks(len(ordered), percent / 100)
     return Estimate(
@@ -111,9 +113,9 @@ def estimate(values: Sequence[int], percent: float) -> Estimate:
 
 
 def _ranks(number: int, share: float) -> tuple[int, int]:
-    """The ranks of the bounds, from 1; 0 and `number` + 1 stand for none."""
+    """Returns the ranks of the bounds, counted from 1; 0 and `number` + 1 mean no bound."""
     low, high = 0, number + 1
-    below = 0.0  # the probability that fewer than `rank` values lie below
+    below = 0.0  # the probability that fewer than `rank` values are below
     for rank in range(1, number + 1):
         below += exp(
             lgamma(number + 1)
@@ -132,17 +134,17 @@ def _ranks(number: int, share: float) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """How times are spread: nanoseconds."""
+    """The distribution of times, in nanoseconds."""
 
     percentiles: tuple[int, ...]
-    """Those of `PERCENTILES`."""
+    """The percentiles of `PERCENTILES`."""
     max: int
     histogram: tuple[tuple[int, int], ...]
     """Upper bound and count of each bucket that is not empty."""
 
 
 def spread(times: Sequence[int]) -> Spread:
-    """How times are spread."""
+    """Returns the distribution of times."""
     ordered = sorted(times)
     counts: dict[int, int] = {}
     for time in ordered:
@@ -162,7 +164,7 @@ class Times:
         self.repeats = 0
 
     def repeat(self, make: Make, pieces: Sequence[str | bytes], clock: int) -> None:
-        """Take the times of one more run, and of one without a clock at each piece."""
+        """Measures one more run, and one without reading the clock at each piece."""
         times, finish = latencies(make, pieces, clock)
         self.best = array("q", map(min, self.best, times))
         self.raw += times

@@ -1,1 +1,1 @@
-"""Exchanges on record: kept by the gateway, read, shown and run again."""
+"""Captures: recorded exchanges, which can be downloaded, shown in the inspector and run again."""

@@ -1,8 +1,8 @@
-"""The form of a capture: one exchange as it went, in lines of JSON (R18.4).
+"""The file format of a capture: one recorded exchange as lines of JSON (R18.4).
 
-The first line is the head: `toolwire_capture` (the version of this form), when, what, and the part of the configuration
-that decides what becomes of an answer. The others are `Entry`s in order. Bytes are kept as they were read and written,
-cut where they were cut, with the seconds since the begin. `toolwire.extras.capture.recorder` writes captures,
+The first line is the head: `toolwire_capture` (the version of the format), time, request, and the part of the
+configuration that affects the answer. The other lines are `Entry`s in order. Bytes are stored as they were read and
+written, in the same pieces, with the seconds since the start. `toolwire.extras.capture.recorder` writes captures,
 `toolwire.extras.replay.reproduction` runs them again.
 """
 
@@ -24,13 +24,14 @@ VERSION: Final = 1
 MARK: Final = "toolwire_capture"
 
 Kind = Literal["request", "sent", "prompt", "answered", "received", "failed", "output", "tool", "end"]
-"""`request`: the client's body. `sent`, `answered`, `received`, `failed`: a call of a backend, numbered from 1.
-`output`: the body of the answer to the client. `tool`: a server-side execution. `end`: what became of it."""
+"""`request`: the client's body. `sent`, `prompt`, `answered`, `received`, `failed`: parts of a backend call; calls are
+numbered from 1. `output`: the body sent to the client. `tool`: an execution of a server-side tool. `end`: the
+outcome."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One line. `at` is in seconds since the begin, `call` 0 where it concerns none."""
+    """One line. `at` is in seconds since the start; `call` is the number of the backend call, or 0."""
 
     kind: Kind
     at: float
@@ -40,9 +41,9 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """One call of a backend. `status` is 0 if no answer came; `reads` are the pieces of its body; `failed` is the code
-    and the message of what went wrong on the way."""
+class RecordedCall:
+    """One call of a backend. `status` is 0 if no response came; `reads` are the pieces of its body; `failed` is code
+    and message of an error on the way."""
 
     sent: bytes = b""
     status: int = 0
@@ -59,30 +60,31 @@ class Captured:
     entries: tuple[Entry, ...]
 
     def bytes_of(self, kind: Kind) -> bytes:
-        """All the bytes of one kind."""
+        """Returns the bytes of all entries of one kind, joined."""
         return b"".join(entry.data for entry in self.entries if entry.kind == kind)
 
     @property
     def complete(self) -> bool:
-        """Nothing was left out for its size."""
+        """True if nothing was left out because of its size."""
         return not self.head.get("left_out_bytes")
 
     @property
     def end(self) -> Mapping[str, Any]:
-        """What became of it: `status`, `code` if it failed, and the fields of the access line."""
+        """The outcome: `status`, `code` if the exchange failed, and the fields of the access line. Empty if the
+        exchange has not ended."""
         return next((entry.fields for entry in self.entries if entry.kind == "end"), {})
 
     @property
-    def calls(self) -> tuple[Call, ...]:
+    def calls(self) -> tuple[RecordedCall, ...]:
         """The calls of backends, in order."""
         numbers = sorted({entry.call for entry in self.entries if entry.call})
         return tuple(map(self._call, numbers))
 
-    def _call(self, number: int) -> Call:
+    def _call(self, number: int) -> RecordedCall:
         mine = [entry for entry in self.entries if entry.call == number]
         head = next((entry.fields for entry in mine if entry.kind == "answered"), {})
         failed = next((entry.fields for entry in mine if entry.kind == "failed"), None)
-        return Call(
+        return RecordedCall(
             sent=b"".join(entry.data for entry in mine if entry.kind == "sent"),
             status=head.get("status", 0),
             headers=head.get("headers", {}),
@@ -92,7 +94,7 @@ class Captured:
 
 
 def write_capture(head: Mapping[str, Any], entries: Iterable[Entry]) -> bytes:
-    """The file."""
+    """Returns the content of the file."""
     lines = [orjson.dumps({MARK: VERSION, **head}, default=str)]
     for entry in entries:
         line: dict[str, Any] = {"kind": entry.kind, "at": round(entry.at, 6)}
@@ -108,7 +110,7 @@ def write_capture(head: Mapping[str, Any], entries: Iterable[Entry]) -> bytes:
 
 
 def is_capture(content: bytes) -> bool:
-    """Whether this is the begin of a capture."""
+    """Returns True if the content begins like a capture."""
     return content.lstrip()[: len(MARK) + 10].startswith((f'{{"{MARK}"'.encode(), f'{{ "{MARK}"'.encode()))
 
 
@@ -126,15 +128,15 @@ _OF_KIND: Final[Mapping[str, Mapping[str, type]]] = {
     "failed": {"code": str, "message": str},
     "tool": {"name": str, "call_id": str, "arguments": str, "state": str},
 }
-"""The types of fields. Others are of any type."""
+"""The types of fields; other fields may have any type."""
 _WORDS: Final[Mapping[type, str]] = {str: "text", dict: "a mapping", int: "a whole number"}
 
 
 def read_capture(content: bytes, load: Callable[[bytes], Any] | None = None) -> Captured:
-    """The capture that `write_capture` wrote. `load` parses a line, and raises `ValueError`; by default each may hold
-    as many values as an answer of a server.
+    """Returns the capture in a file. `load` parses a line and raises `ValueError`; by default a line may hold as many
+    values as a response of a model server.
 
-    Raises `RecordingError`, with the line, for another version, and for a line that cannot have been written so.
+    Raises `RecordingError` with the line number, for another version of the format and for invalid lines.
     """
     head: Mapping[str, Any] = {}
     entries: list[Entry] = []
@@ -149,8 +151,8 @@ def read_capture(content: bytes, load: Callable[[bytes], Any] | None = None) -> 
             else:
                 entries.append(_entry(value))
     except (ValueError, KeyError, TypeError) as error:
-        said = f"{error} is missing" if isinstance(error, KeyError) else error
-        raise RecordingError(f"line {number} of the capture cannot be read: {said}") from error
+        problem = f"{error} is missing" if isinstance(error, KeyError) else error
+        raise RecordingError(f"line {number} of the capture cannot be read: {problem}") from error
     except RecursionError as error:
         raise RecordingError(f"line {number} of the capture cannot be read: nested too deeply") from error
     return Captured(head, tuple(entries))

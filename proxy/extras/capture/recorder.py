@@ -1,16 +1,17 @@
-"""Debug captures: the last exchanges as they went, for a bug report (R18.4).
+"""Debug captures: records the latest exchanges, for bug reports (R18.4).
 
-Rules of this module:
+Rules:
 
-1. Off unless `capture.keep` is above 0; then the bytes are kept where they are read and written, so that every stream
-   path is the same.
-2. Secrets are covered before anything is written: the keys of the configuration and of the client, and what looks like
-   one. Of headers only harmless ones are kept. What was said is kept: that is what a capture is for.
-3. Memory is bounded by `capture.exchange_bytes` and `MOST_ENTRIES` for one exchange and `MEMORY_BYTES` for all that
-   run; what is beyond is left out, and the capture says so.
-4. Where exchanges are kept says a `Keeper`: each as one file, written by a thread, in a folder that the workers share
-   (`CaptureFolder`), or the last ones in memory (`toolwire.extras.inspector.ring`). A key sees what it has asked
-   itself; one with `admin` sees all.
+1. Recording is off unless `capture.keep` is above 0. Bytes are recorded where they are read and written, so recording
+   changes no path of a stream.
+2. Secrets are replaced by stars before anything is written: the keys of the configuration and of the client, and texts
+   that look like keys. Only harmless headers are recorded. The conversation itself is recorded, because that is the
+   purpose.
+3. Memory is limited by `capture.exchange_bytes` and `MOST_ENTRIES` for one exchange and by `MEMORY_BYTES` for all
+   running ones. Data beyond the limits is left out, and the capture says so.
+4. A `CaptureStorage` stores the exchanges: as files written by a thread in a folder that the workers share
+   (`CaptureFolder`), or the latest in memory (`toolwire.extras.inspector.ring`). A client key sees its own exchanges; a
+   key with `admin` sees all.
 """
 
 from __future__ import annotations
@@ -51,84 +52,87 @@ from toolwire.upstream.servers.private import NOTHING, Private, private_of
 LOG: Final = logging.getLogger("toolwire.capture")
 
 MEMORY_BYTES: Final = 64 * 1024 * 1024
-"""Of one worker, for exchanges that run."""
+"""The limit of one worker for running exchanges."""
 
 ENTRY_BYTES: Final = 320
-"""What Python needs for an entry besides its data."""
+"""The memory that Python needs for an entry, besides its data."""
 
 MOST_ENTRIES: Final = 65_536
-"""Of one exchange: a server that writes byte by byte fills the memory with entries."""
+"""The limit for one exchange, because a server that writes single bytes would fill the memory with entries."""
 
 MODEL_CHARS: Final = 1000
-"""Characters of a model's name that are kept."""
+"""The limit for the recorded name of a model."""
 
 SUFFIX: Final = ".capture.jsonl"
 _NAME: Final = re.compile(rf"[0-9]{{20}}-[0-9a-z]+-[0-9a-f]{{24}}-[\w.-]{{1,128}}{re.escape(SUFFIX)}", re.ASCII)
-"""What is called otherwise in a chosen folder is not ours."""
+"""Files with other names in a chosen folder are ignored."""
 EXCHANGE_ID: Final = web.RequestKey("toolwire.exchange_id", str)
-"""Of an exchange that is recorded: the same for all keepers."""
+"""The id of a recorded exchange; the same for all storages."""
 HEADERS: Final = frozenset(
     (
         *("accept", "content-type", "content-encoding", "transfer-encoding", "user-agent"),
         *("x-request-id", "x-client-request-id", "server", "date"),
     )
 )
-"""Kept of requests and answers."""
+"""The headers that are recorded, of requests and responses."""
 
 
-class Keeper(Protocol):
-    """Where exchanges go that are recorded."""
+class CaptureStorage(Protocol):
+    """Stores recorded exchanges."""
 
     def begun(self, capture: Capture) -> None:
-        """The request was read, and is recorded from now on."""
+        """Called when the request has been read and is recorded."""
 
     def ended(self, capture: Capture) -> None:
-        """It is over, and nothing more is recorded. Called also for a request that was refused before it was read."""
+        """Called when the exchange is over and nothing more is recorded; also for a request that was refused before it
+        was read."""
 
 
 class CaptureFolder:
-    """A `Keeper`: the files of captures. `shared` is a folder of all workers, for those without `capture.folder`."""
+    """A `CaptureStorage` that writes each capture to a file. `shared` is the folder of all workers if `capture.folder`
+    is not set."""
 
     def __init__(self, config: CaptureConfig, shared: Path | None) -> None:
         self.keeps = config.keep
         self._chosen = Path(config.folder) if config.folder is not None else shared
         self._own: Path | None = None
-        self._choosing = threading.Lock()  # threads that write at once must not make a folder each
+        self._choosing = threading.Lock()  # keeps two threads that write at the same time from creating a folder each
         self._writing: set[asyncio.Task[None]] = set()
         self._numbers = itertools.count()
 
     def begun(self, capture: Capture) -> None:
-        """See `Keeper`. Files are of what has ended."""
+        """Does nothing: files are written at the end of an exchange."""
 
     def ended(self, capture: Capture) -> None:
-        """See `Keeper`. Write it, soon: in a thread. It makes room for itself."""
+        """Writes the capture in a thread, and deletes the oldest ones."""
         name = f"{time.time_ns():020d}-{short(capture.owner)}-{capture.exchange_id}-{capture.request_id}"
         task = asyncio.get_running_loop().create_task(self._write(name, capture.file))
         self._writing.add(task)
         task.add_done_callback(self._writing.discard)
 
     async def written(self) -> None:
-        """Wait until what has ended is written."""
+        """Waits until all ended captures are written."""
         await asyncio.gather(*self._writing)
 
     async def close(self) -> None:
-        """Write what waits. A folder that nobody chose is removed."""
+        """Waits for pending writes. Removes the folder if it is a temporary one."""
         await self.written()
         if self._own is not None:
             await asyncio.to_thread(shutil.rmtree, self._own, ignore_errors=True)
 
-    # These read and write files: called in threads.
+    # These methods read and write files, and are called in threads.
 
     def files(self, owner: str | None) -> list[Path]:
-        """The captures, oldest first: those of this owner, or all."""
-        found = sorted(path for path in self._folder().glob(f"*{SUFFIX}") if _NAME.fullmatch(path.name))
-        return found if owner is None else [path for path in found if named(path).owner == short(owner)]
+        """Returns the captures of this owner, or all if None; oldest first."""
+        paths = sorted(path for path in self._folder().glob(f"*{SUFFIX}") if _NAME.fullmatch(path.name))
+        return paths if owner is None else [path for path in paths if named(path).owner == short(owner)]
 
     def file(self, ident: str, owner: str | None) -> Path | None:
-        """The capture with this exchange id, or the youngest one with this request id, which clients choose."""
-        found = self.files(owner)
-        same = [path for path in found if named(path).exchange_id == ident]
-        return next((path for path in reversed(same or found) if ident in named(path)[2:]), None)
+        """Returns the capture with this exchange id, else the latest with this request id (which clients choose), else
+        None."""
+        paths = self.files(owner)
+        same = [path for path in paths if named(path).exchange_id == ident]
+        return next((path for path in reversed(same or paths) if ident in named(path)[2:]), None)
 
     def _folder(self) -> Path:
         with self._choosing:
@@ -140,7 +144,7 @@ class CaptureFolder:
     async def _write(self, name: str, make: Callable[[], bytes]) -> None:
         try:
             await asyncio.to_thread(self._write_file, name, make)
-        except Exception as error:  # nothing that happens to a capture may happen to anybody else
+        except Exception as error:  # a failed capture must not affect the exchange
             LOG.error("a capture could not be written: %s", error)
 
     def _write_file(self, name: str, make: Callable[[], bytes]) -> None:
@@ -150,13 +154,13 @@ class CaptureFolder:
             file.write(make())
         unfinished.rename(folder / f"{name}{SUFFIX}")
         for path in self.files(None)[: -self.keeps]:
-            path.unlink(missing_ok=True)  # another worker may have been faster
+            path.unlink(missing_ok=True)  # another worker may have deleted it
 
 
 class Captures:
-    """Records the exchanges of an application for `keeper`."""
+    """Records the exchanges of an application and hands them to `keeper`."""
 
-    def __init__(self, config: GatewayConfig, keeper: Keeper) -> None:
+    def __init__(self, config: GatewayConfig, keeper: CaptureStorage) -> None:
         self.exchange_bytes = config.capture.exchange_bytes
         self.keeper = keeper
         self.held_bytes = 0
@@ -167,13 +171,13 @@ class Captures:
         self._backends: dict[str, dict[str, Any]] = {}
 
     def begin(self, request: web.Request, request_id: str) -> Capture:
-        """An `Observe`."""
+        """Starts to record a request. An `Observe`."""
         return Capture(self, request, request_id)
 
     def settings_of(self, route: RouteConfig, options: RouteOptions) -> dict[str, Any]:
-        """What of the configuration decides about an answer, in the form of the file: the same for all exchanges of a
-        route, so never changed."""
-        key = id(route), id(options)  # of which there are no more than routes, each in as many formats as there are
+        """Returns the configuration that affects answers of a route, as the file stores it. It is shared by all
+        exchanges of the route: do not change it."""
+        key = id(route), id(options)  # bounded: there are as many keys as routes and formats
         known = self._settings.get(key)
         if known is None:
             known = self._settings[key] = route, options, self._made_settings(route, options)
@@ -182,7 +186,7 @@ class Captures:
     def _made_settings(self, route: RouteConfig, options: RouteOptions) -> dict[str, Any]:
         chain = self._config.chain if route.chain is None else route.chain
         defaults = to_mapping(options)
-        defaults.pop("prompt", None)  # it decides what the model is asked, not what becomes of its answer
+        defaults.pop("prompt", None)  # affects the prompt, not how an answer is read
         return {
             "limits": to_mapping(self._config.limits),
             "defaults": defaults,
@@ -191,15 +195,15 @@ class Captures:
         }
 
     def backend(self, name: str) -> dict[str, Any]:
-        """What a backend is, without where it is and how to get in. Never changed."""
-        found = self._backends.get(name)
-        if found is None:
+        """Returns a backend's configuration without its address and credentials; empty if unknown. Do not change it."""
+        settings = self._backends.get(name)
+        if settings is None:
             config = self._config.backends.get(name)
-            found = {} if config is None else to_mapping(config)
+            settings = {} if config is None else to_mapping(config)
             for key in ("url", "api_key", "headers", "script", "options", "template", "pool", "timeouts"):
-                found.pop(key, None)
-            self._backends[name] = found
-        return found
+                settings.pop(key, None)
+            self._backends[name] = settings
+        return settings
 
 
 def _private(path: str, flags: int) -> int:
@@ -207,12 +211,12 @@ def _private(path: str, flags: int) -> int:
 
 
 def short(owner: str) -> str:
-    """An owner in the name of a file."""
+    """Returns an owner as it is written in file names."""
     return owner[:16] or "nobody"
 
 
 class FileName(NamedTuple):
-    """The content of a file name. `when` is Unix time in nanoseconds."""
+    """The parts of a file name. `when` is Unix time in nanoseconds."""
 
     when: str
     owner: str
@@ -221,14 +225,14 @@ class FileName(NamedTuple):
 
 
 def named(path: Path) -> FileName:
-    """Reads the name of a file."""
+    """Returns the parts of a capture's file name."""
     return FileName(*path.name.removesuffix(SUFFIX).split("-", 3))
 
 
 class Capture:
-    """One exchange while it is recorded: an `ExchangeObserver`. `exchange_id` is its own; clients choose the
-    `request_id`, and several exchanges may have the same one. `head` is that of the file, `record` what happened (None
-    until the request was read), `bytes` what it holds of bodies, `began` Unix time in seconds."""
+    """One exchange while it is recorded. An `ExchangeObserver`. `exchange_id` is unique; `request_id` is chosen by the
+    client, and several exchanges may share it. `head` is the head of the file, `record` the access record (None
+    until the request was read), `bytes` the size of the recorded bodies, `began` Unix time in seconds."""
 
     def __init__(self, captures: Captures, request: web.Request, request_id: str) -> None:
         self.output: Callable[[bytes], None] | None = self._output
@@ -258,7 +262,7 @@ class Capture:
         }
 
     def read(self, read: ReadRequest, record: AccessRecord) -> None:
-        """See `ExchangeObserver`."""
+        """Records the request body and its settings, after it was read."""
         self.owner, self.record = read.owner, record
         self._secrets += words_of(read.secrets)
         self.head |= {"endpoint": read.endpoint, "route": read.route.model}
@@ -270,22 +274,22 @@ class Capture:
         self._captures.keeper.begun(self)
 
     def backend_call(self, backend: str, request: ModelRequest) -> CaptureOfCall:
-        """See `ExchangeObserver`."""
+        """Returns the recorder of a new backend call."""
         self._calls += 1
         self.head.setdefault("backend", self._captures.backend(backend))
         return CaptureOfCall(self, self._calls, backend, request)
 
     def tool(self, name: str, call_id: str, arguments: str) -> CaptureOfTool:
-        """See `ExchangeObserver`."""
+        """Returns the recorder of an execution of a server-side tool."""
         return CaptureOfTool(self, name, call_id, arguments)
 
     def ended(self, record: AccessRecord) -> None:
-        """See `ExchangeObserver`."""
+        """Records the outcome, and hands the capture to the storage."""
         self.record = record
         self._captures.held_bytes -= self.bytes
-        done = record.notes.get("tool_mode")
-        if done is not None and "config" in self.head:  # run again, it knows nothing of what was known of the model
-            config, mode = self.head["config"], "hybrid" if record.counts["mode_switches"] else done
+        mode_used = record.notes.get("tool_mode")
+        if mode_used is not None and "config" in self.head:  # a replay does not know the model, so the mode is stored
+            config, mode = self.head["config"], "hybrid" if record.counts["mode_switches"] else mode_used
             self.head["config"] = {**config, "defaults": {**config["defaults"], "mode": mode}}
         times = {"total_ms": round(self.seconds * 1000, 2), "backend_ms": round(record.waited * 1000, 2)}
         end = {"status": record.status, "code": record.code, **times, **record.fields}
@@ -295,11 +299,11 @@ class Capture:
 
     @property
     def size(self) -> int:
-        """The memory that it holds, in bytes, about."""
+        """The memory in use, in bytes (an estimate)."""
         return self.bytes + ENTRY_BYTES * len(self._entries)
 
     def file(self) -> bytes:
-        """All that is recorded by now, in the form of a file, with secrets covered."""
+        """Returns everything recorded so far as the content of a file, with secrets replaced."""
         head = {**self.head, "left_out_bytes": self._left_out} if self._left_out else self.head
         if self.running and self.record is not None:
             head = {**head, "so_far": self.covered(self.record.fields)}
@@ -307,7 +311,7 @@ class Capture:
         return write_capture(head, cover(tuple(self._entries), captures.redaction, self._secrets, captures.private))
 
     def add(self, kind: Kind, call: int = 0, data: bytes = b"", fields: Mapping[str, Any] = EMPTY) -> None:
-        """Record it, unless it is too much."""
+        """Records an entry, unless a limit is reached."""
         captures, size = self._captures, len(data)
         if self._ended is not None:
             return
@@ -321,16 +325,16 @@ class Capture:
 
     @property
     def running(self) -> bool:
-        """It goes on."""
+        """True until the exchange has ended."""
         return self._ended is None
 
     @property
     def seconds(self) -> float:
-        """Since it began; of one that has ended, how long it took."""
+        """The seconds since the start; for an ended exchange its duration."""
         return (time.monotonic() if self._ended is None else self._ended) - self._started
 
     def covered(self, value: Any) -> Any:
-        """A value of JSON without secrets."""
+        """Returns a JSON value with secrets replaced."""
         return self._captures.redaction.value(value, *self._secrets)
 
     def _output(self, data: bytes) -> None:
@@ -338,7 +342,8 @@ class Capture:
 
 
 class CaptureOfCall(BackendObserver):
-    """A call of a backend while it is recorded. One of a backend without bytes, in the words of the usual protocol."""
+    """Records one call of a backend. For a backend without HTTP bodies (a mock, for example) it writes the events in
+    the usual protocol."""
 
     def __init__(self, capture: Capture, number: int, backend: str, request: ModelRequest) -> None:
         self._capture = capture
@@ -349,24 +354,24 @@ class CaptureOfCall(BackendObserver):
         self._writer: StreamWriter | None = None
 
     def sent(self, body: bytes) -> None:
-        """See `BackendObserver`."""
+        """Records the body sent to the server."""
         self._has_bytes = True
         self._capture.add("sent", self._number, body, {"backend": self._backend})
 
     def rendered(self, prompt: str) -> None:
-        """See `BackendObserver`."""
+        """Records the prompt of a text-only model."""
         self._capture.add("prompt", self._number, prompt.encode(errors="replace"))
 
     def answered(self, status: int, headers: Mapping[str, str]) -> None:
-        """See `BackendObserver`."""
+        """Records status and headers of the response."""
         self._capture.add("answered", self._number, fields={"status": status, "headers": harmless(headers)})
 
     def received(self, data: bytes) -> None:
-        """See `BackendObserver`."""
+        """Records bytes of the response."""
         self._capture.add("received", self._number, bytes(data))
 
     def event(self, event: Event) -> None:
-        """See `BackendObserver`."""
+        """Records an event of a backend without HTTP bodies, in the usual protocol."""
         if self._has_bytes:
             return
         if self._writer is None:
@@ -376,28 +381,28 @@ class CaptureOfCall(BackendObserver):
             self._capture.add("received", self._number, data)
 
     def _without_bytes(self) -> StreamWriter:
-        """Record what a server with bytes would have been sent, and the head of its answer."""
-        server = self._ask()
+        """Records the request and the response head in the usual protocol. Returns a writer for the events."""
+        server = self._record_request()
         head = {"status": 200, "headers": {"content-type": "text/event-stream"}}
         self._capture.add("answered", self._number, fields=head)
         return server.writer(WriteOptions(request=self._request, created=int(self._capture.began)))
 
-    def _ask(self) -> ServerSide:
+    def _record_request(self) -> ServerSide:
         server = usual_server()
-        asked = orjson.dumps(server.write_request(self._request), default=dict)
-        self._capture.add("sent", self._number, asked, {"backend": self._backend})
+        body = orjson.dumps(server.write_request(self._request), default=dict)
+        self._capture.add("sent", self._number, body, {"backend": self._backend})
         return server
 
     def failed(self, error: BaseException) -> None:
-        """See `BackendObserver`."""
+        """Records the error of a failed call."""
         if not self._has_bytes and self._writer is None:
-            self._ask()
+            self._record_request()
         code = error.code if isinstance(error, GatewayError) else type(error).__name__
         self._capture.add("failed", self._number, fields={"code": code, "message": str(error)})
 
 
 class CaptureOfTool(ToolRun):
-    """A server-side execution while it is recorded."""
+    """Records one execution of a server-side tool."""
 
     def __init__(self, capture: Capture, name: str, call_id: str, arguments: str) -> None:
         self._capture = capture
@@ -405,7 +410,7 @@ class CaptureOfTool(ToolRun):
         self._fields = {"name": name, "call_id": call_id, "arguments": arguments}
 
     def ended(self, state: str, result: str) -> None:
-        """See `ToolRun`."""
+        """Records the end of the execution: its state and its result."""
         took = {"seconds": round(self._capture.seconds - self._began, 6)}
         self._capture.add("tool", fields={**self._fields, **took, "state": state, "result": result})
 
@@ -414,21 +419,21 @@ class CaptureOfTool(ToolRun):
 
 
 def harmless(headers: Mapping[str, str]) -> dict[str, str]:
-    """The headers that are kept."""
+    """Returns the headers that are recorded, with lower-case names."""
     return {name.lower(): value for name, value in headers.items() if name.lower() in HEADERS}
 
 
 def presented_key(request: web.Request) -> bytes:
-    """The key that the client sent, if it sent one."""
-    found = request.headers.get("x-api-key") or request.headers.get("Authorization", "").rpartition(" ")[2]
-    return found.encode(errors="backslashreplace")
+    """Returns the key that the client sent; empty if it sent none."""
+    key = request.headers.get("x-api-key") or request.headers.get("Authorization", "").rpartition(" ")[2]
+    return key.encode(errors="backslashreplace")
 
 
 def cover(
     entries: Sequence[Entry], redaction: Redaction, keys: Sequence[bytes], private: Private = NOTHING
 ) -> Iterator[Entry]:
-    """The entries with secrets covered, among them `keys`. A secret that is cut by the end of a read is found too; and
-    where a model server spells out one of `private`, piece by piece, all that it says from there on is covered, as it
+    """Yields the entries with secrets replaced, among them `keys`. Finds secrets that are split between reads. If a
+    model server sends one of the secrets in `private`, piece by piece, everything after its begin is replaced, as it
     was withheld from the client."""
     streams: dict[tuple[Kind, int], list[int]] = {}
     for index, entry in enumerate(entries):

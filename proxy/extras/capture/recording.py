@@ -1,7 +1,7 @@
-"""Recorded answers of models: which kind one is, how it is cut, and the texts in it.
+"""Recorded model answers: their type, their pieces, and the texts in them.
 
-A recording is either a stream of server-sent events with Chat chunks, as a backend sends it, or plain text as a model
-wrote it. `toolwire replay` and `toolwire bench parse` read them here.
+A recording is a stream of server-sent events with Chat chunks, as a model server sends it, or plain text as a model
+wrote it. `toolwire replay` and `toolwire bench parse` read recordings here.
 """
 
 from __future__ import annotations
@@ -17,36 +17,36 @@ from toolwire.protocols.streams import StreamReader
 from toolwire.registry import usual_server
 
 Chunks = Literal["recorded", "tokens", "bytes", "whole"] | int
-"""How something is cut: as it was recorded (frame by frame; text: line by line), into pieces like tokens, byte by byte,
-not at all, or into pieces of so many bytes."""
+"""How a recording is split: as recorded (by frame, text by line), into pieces like tokens, by byte, not at all, or into
+pieces of this number of bytes."""
 
 SEED: Final = 20
 TOKEN_CHARS: Final = (3, 6)
-"""A piece like a token: 4.5 characters on average, which is what common tokenizers make of English. Cuts ignore words
-and tags, so that a tag is nearly always cut."""
+"""The length of a piece like a token: 4.5 characters on average, as with common tokenizers in English. Pieces ignore
+the borders of words and tags, so nearly every tag is split."""
 
 _SSE: Final = re.compile(rb"\s*(data|event|id|retry)?:")
 _FRAME_END: Final = re.compile(rb"(?<=\n\n)|(?<=\r\r)|(?<=\n\r\n)")
 
 
 class RecordingError(Exception):
-    """A recording cannot be used. The message says why."""
+    """A recording that cannot be used. The message says why."""
 
 
 def pieces_of(recording: bytes | Sequence[bytes], chunks: Chunks) -> list[bytes]:
-    """The pieces of a recording. One that is given in pieces was read so: that is how it was `recorded`."""
+    """Returns the pieces of a recording. If it is given in pieces, these are the pieces as `recorded`."""
     if isinstance(recording, bytes):
         return cut(recording, chunks)
     return [piece for piece in recording if piece] if chunks == "recorded" else cut(b"".join(recording), chunks)
 
 
 def is_sse(recording: bytes) -> bool:
-    """Whether a recording is a stream of server-sent events; else it is text."""
+    """Returns True for a stream of server-sent events, False for text."""
     return _SSE.match(recording) is not None
 
 
 def cut(recording: bytes, chunks: Chunks, seed: int = SEED) -> list[bytes]:
-    """The pieces of a recording; joined they are the recording."""
+    """Returns the pieces of a recording; joined they give the recording."""
     match chunks:
         case "recorded":
             pieces = _FRAME_END.split(recording) if is_sse(recording) else recording.splitlines(keepends=True)
@@ -62,7 +62,7 @@ def cut(recording: bytes, chunks: Chunks, seed: int = SEED) -> list[bytes]:
 
 
 def cut_text(text: str, chunks: Chunks, seed: int = SEED) -> list[str] | list[bytes]:
-    """The pieces of a text (its lines for `recorded`): text, or bytes if it is cut by bytes."""
+    """Returns the pieces of a text (its lines for `recorded`): `str`, or `bytes` if it is split by bytes."""
     match chunks:
         case "recorded":
             return text.splitlines(keepends=True)
@@ -84,34 +84,33 @@ def _tokens(text: str, seed: int) -> Iterator[str]:
 
 
 def reader_of(kind: str | None = None) -> StreamReader:
-    """A reader, with the usual limits, of what backends of this kind send; None: of the usual kind."""
+    """Returns a reader with the default limits for responses of this kind of backend; None means the default kind."""
     return usual_server(kind).reader(frame_bytes=LimitsConfig().frame_bytes)
 
 
 def deltas(recording: bytes) -> list[str]:
-    """The texts that a model wrote for the first choice, piece by piece as they were recorded (plain text: line by
-    line).
+    """Returns the texts that a model wrote for the first choice, in the recorded pieces (plain text: by line).
 
-    Of a stream that broke off, those that came. Raises `RecordingError` if there are none.
+    From an incomplete stream it returns the texts that arrived. Raises `RecordingError` if there are none.
     """
     if not is_sse(recording):
         try:
-            found = recording.decode().splitlines(keepends=True)
+            texts = recording.decode().splitlines(keepends=True)
         except UnicodeDecodeError as error:
             raise RecordingError(
                 f"the recording is no UTF-8: byte {error.start} is {recording[error.start]:#04x}"
             ) from error
-        if not found:
+        if not texts:
             raise RecordingError("the recording is empty")
-        return found
+        return texts
     reader = reader_of()
     events: list[Event] = []
     for piece in cut(recording, "recorded"):
         events += reader.feed(piece)
     events += reader.finish()
-    texts = {e.block for e in events if isinstance(e, Open) and e.kind is BlockKind.TEXT and e.choice == 0}
-    found = [event.text for event in events if isinstance(event, Delta) and event.block in texts]
-    if not found:
+    blocks = {e.block for e in events if isinstance(e, Open) and e.kind is BlockKind.TEXT and e.choice == 0}
+    texts = [event.text for event in events if isinstance(event, Delta) and event.block in blocks]
+    if not texts:
         fault = next((f": {event.error}" for event in events if isinstance(event, Fault)), "")
         raise RecordingError(f"the recording holds no text in Chat chunks, so there is nothing to find calls in{fault}")
-    return found
+    return texts

@@ -1,4 +1,5 @@
-"""`GET /admin/captures` and `GET /admin/captures/{request id or exchange id}` (R18.4). Only where captures are kept."""
+"""`GET /admin/captures` and `GET /admin/captures/{request id or exchange id}` (R18.4). Served only if captures are
+stored."""
 
 from __future__ import annotations
 
@@ -17,13 +18,13 @@ CAPTURES: Final = web.AppKey("toolwire.captures", CaptureFolder)
 
 
 def add_routes(router: web.UrlDispatcher) -> None:
-    """Serve the captures of `app[CAPTURES]`."""
+    """Adds the paths that serve the captures of `app[CAPTURES]`."""
     router.add_get("/admin/captures", _list)
     router.add_get("/admin/captures/{id}", _get)
 
 
 def _owner(request: web.Request) -> str | None:
-    """Whose captures may be seen; None: all."""
+    """Returns the owner whose captures the client may see; None for all."""
     key = request.get(API_KEY)
     return None if key is None or key.admin else request[OWNER]
 
@@ -36,7 +37,7 @@ async def _list(request: web.Request) -> web.Response:
 
 
 def _rows(captures: CaptureFolder, owner: str | None) -> list[dict[str, object]]:
-    """Youngest first."""
+    """Returns the list entries, latest first."""
     rows: list[dict[str, object]] = []
     for path in reversed(captures.files(owner)):
         name = named(path)
@@ -45,7 +46,7 @@ def _rows(captures: CaptureFolder, owner: str | None) -> list[dict[str, object]]
             created = int(name.when) // 10**9
             rows.append({"id": name.request_id, "exchange_id": name.exchange_id, "created": created, "bytes": size})
         except FileNotFoundError:
-            pass  # another worker has made room
+            pass  # another worker has deleted it
     return rows
 
 

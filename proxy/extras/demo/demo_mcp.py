@@ -1,5 +1,5 @@
-"""The demo's MCP server, `python -m toolwire.extras.demo.demo_mcp`: one tool, over its pipes. Needs the extra `mcp`, as
-the demo has it."""
+"""The demo's MCP server, `python -m toolwire.extras.demo.demo_mcp`: one tool, over its pipes. Needs the extra `mcp`,
+which the demo includes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def convert(value: float, unit: Unit, to: Unit) -> str:
 
 
 def main() -> None:
-    """Serve until the pipe closes."""
+    """Serves until the input pipe closes."""
     server = MCPServer("toolwire-demo", log_level="ERROR")
     server.tool(structured_output=False)(convert)
     server.run()

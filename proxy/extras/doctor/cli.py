@@ -1,4 +1,4 @@
-"""`toolwire doctor`."""
+"""The command `toolwire doctor`."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from toolwire.cli.common import USUAL_FILE, say, say_json, usual_file
 
 @click.command("doctor")
 @click.argument("file", type=click.Path(dir_okay=False), required=False, envvar="TOOLWIRE_CONFIG")
-@click.option("--backend", metavar="URL", help="Model server, with or without /v1; as of `toolwire serve`.")
-@click.option("--backend-key", metavar="KEY", help="Key sent to it. Better: TOOLWIRE_BACKENDS__DEFAULT__API_KEY.")
+@click.option("--backend", metavar="URL", help="URL of the model server, with or without /v1; as for `toolwire serve`.")
+@click.option("--backend-key", metavar="KEY", help="Key sent to it. Safer: set TOOLWIRE_BACKENDS__DEFAULT__API_KEY.")
 @click.option(
-    "--probe/--no-probe", default=True, help="Ask each model for a small tool call, or do not.  [default: --probe]"
+    "--probe/--no-probe", default=True, help="Ask each model for a small tool call, or skip that.  [default: --probe]"
 )
 @click.option(
     "--timeout",
@@ -24,16 +24,16 @@ from toolwire.cli.common import USUAL_FILE, say, say_json, usual_file
     default=30.0,
     show_default=True,
     metavar="SECONDS",
-    help="For such a call. What else is asked has limits of a few seconds.",
+    help="Time limit for such a call; other checks have limits of a few seconds.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
     file: str | None, backend: str | None, backend_key: str | None, probe: bool, timeout: float, as_json: bool
 ) -> None:
-    """Say what is wrong with a set-up, why it matters and what to do.
+    """Find problems of an installation, and say why they matter and what to do.
 
-    Looked at are the configuration FILE (default: toolwire.yaml), the installed package, the machine, files, the tools
-    that the gateway runs (their modules are run), and each model server, which is asked. Nothing is changed.
+    Examines the configuration FILE (default: toolwire.yaml), the installed package, the machine, files, the server-side
+    tools (their modules are run), and each model server, which gets requests. Changes nothing.
 
     Each finding is ok, a warning or a problem. The exit status is 1 if there is a problem.
     """
@@ -44,9 +44,9 @@ def command(
     from toolwire.registry import registries
 
     if not (file or backend or has_backends()):
-        file = usual_file("looking at")
+        file = usual_file("examining")
         if file is None:
-            raise click.UsageError(f"Say which FILE, or --backend URL. There is no {USUAL_FILE} here.")
+            raise click.UsageError(f"Name a FILE, or a --backend URL. There is no {USUAL_FILE} here.")
     overrides = {"backends.*.url": backend, "backends.*.api_key": backend_key}
     found = examine_all(file, overrides, registries(), os.environ, probe_s=timeout if probe else None)
     if as_json:

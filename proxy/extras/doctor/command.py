@@ -1,4 +1,4 @@
-"""All that the doctor looks at, in order."""
+"""Runs all checks of the doctor, in order."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from toolwire.support.conversion import ConfigError
 AREA: Final = "configuration"
 COVER: Final = "***"
 SHORT: Final = 4
-"""A secret of fewer characters is a word that may stand anywhere."""
+"""Shorter secrets are not hidden, because they may be ordinary words."""
 
 
 def examine_all(
@@ -37,12 +37,13 @@ def examine_all(
     *,
     probe_s: float | None,
 ) -> list[Finding]:
-    """What is right and wrong with the set-up that `file` and `overrides` describe. `probe_s`: see `servers`."""
+    """Returns the findings for the installation that `file` and `overrides` describe, with secrets hidden. `probe_s`:
+    see `servers`."""
     try:
         config, mistakes = examined(file, plugins, overrides)
     except ConfigError as error:
-        found = [_mistake(line) for line in error.problems]
-        return cleaned([*found, *installation(GatewayConfig())], str)
+        mistakes_found = [_mistake(line) for line in error.problems]
+        return cleaned([*mistakes_found, *installation(GatewayConfig())], str)
     with _quiet():
         findings = [
             *_configuration(config, mistakes, file),
@@ -66,7 +67,7 @@ def examine_all(
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """What the gateway's parts log does not stand among the findings, which say it."""
+    """Suppresses log lines of the gateway's code during the checks: the findings report the same."""
     logger, handler = logging.getLogger("toolwire"), logging.NullHandler()
     logger.addHandler(handler)
     try:
@@ -78,17 +79,15 @@ def _quiet() -> Iterator[None]:
 def _configuration(config: GatewayConfig, mistakes: Mistakes, file: str | None) -> Iterator[Finding]:
     yield from map(_mistake, mistakes.lines)
     for line in mistakes.warnings:
-        yield warning(AREA, line, "It does nothing, or will mean nothing one day.", "Change it as it says.")
+        yield warning(AREA, line, "The option has no effect, or will be removed.", "Change it as the message says.")
     if not mistakes.lines:
         routes = len(effective_routes(config))
-        where = f"{file} is valid" if file is not None else "There is no file, and none is needed"
+        where = f"{file} is valid" if file is not None else "There is no configuration file, and none is needed"
         yield ok(AREA, f"{where}; backends: {len(config.backends)}, routes: {routes}.")
 
 
 def _mistake(line: str) -> Finding:
-    return problem(
-        AREA, line, "With a mistake in it the gateway does not start, or does not do what it says.", "Mend it."
-    )
+    return problem(AREA, line, "With this mistake the gateway does not start, or ignores the option.", "Correct it.")
 
 
 def _tools(config: GatewayConfig, mistakes: Mistakes) -> Iterator[Finding]:
@@ -99,7 +98,7 @@ def _tools(config: GatewayConfig, mistakes: Mistakes) -> Iterator[Finding]:
     bad = [module for module in shown["modules"] if module["state"] == LoadState.FAILED_VALIDATION.value]
     for module in bad:
         error = f"{module['error']['kind']}: {module['error']['message']}"
-        yield problem("tools", f"{module['file']}: {error}", "Its tools are not offered.", "Mend the module.")
+        yield problem("tools", f"{module['file']}: {error}", "Its tools are not offered.", "Correct the module.")
     if tools.folder is not None and not bad:
         yield _folder(tools.folder, shown["modules"])
     for server in shown.get("mcp", ()):
@@ -111,30 +110,30 @@ def _tools(config: GatewayConfig, mistakes: Mistakes) -> Iterator[Finding]:
                 "tools",
                 f"{name}: {server['error']}",
                 "Its tools are not offered.",
-                f"Mend `tools.mcp` {server['name']}; where it is a command, run it by hand to see what it says.",
+                f"Correct `tools.mcp` {server['name']}; if it is a command, run it by hand to see its output.",
             )
 
 
 def _folder(folder: str, modules: Sequence[Mapping[str, Any]]) -> Finding:
-    """Of a folder whose modules can all be loaded."""
+    """Returns the finding for a folder whose modules could all be loaded."""
     tools = sum(len(module["tools"]) for module in modules)
-    found = f"{folder}: {len(modules)} module(s), {tools} tool(s)."
+    summary = f"{folder}: {len(modules)} module(s), {tools} tool(s)."
     if tools:
-        return ok("tools", found)
-    todo = "Give a module `TOOLS`, or `get_tools()`, and a `handle_tool_call`; or leave `tools.folder` out."
-    return warning("tools", found, "Nothing of it is offered to models.", todo)
+        return ok("tools", summary)
+    todo = "Add `TOOLS` or `get_tools()`, and `handle_tool_call`, to a module; or remove `tools.folder`."
+    return warning("tools", summary, "No tool of this folder is offered to models.", todo)
 
 
 def _secrets(config: GatewayConfig) -> set[str]:
-    """What must not be shown, whoever repeats it."""
-    found: set[str | None] = {key.key for key in config.auth.keys}
+    """Returns the secrets of the configuration that are hidden in all findings."""
+    secrets: set[str | None] = {key.key for key in config.auth.keys}
     for backend in config.backends.values():
-        found |= {backend.api_key, *backend.headers.values(), *backend.codex.env.values()}
+        secrets |= {backend.api_key, *backend.headers.values(), *backend.codex.env.values()}
     for url in (*(backend.url for backend in config.backends.values()), config.store.url, config.rate_limits.url):
         try:
             password = urlsplit(url or "").password
         except ValueError:
             continue
         if password:
-            found |= {password, unquote(password)}
-    return {secret for secret in found if secret and len(secret) >= SHORT}
+            secrets |= {password, unquote(password)}
+    return {secret for secret in secrets if secret and len(secret) >= SHORT}

@@ -1,4 +1,4 @@
-"""Files and folders: who can read and write them, and whether there is room."""
+"""Checks of files and folders: permissions and free disk space."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from toolwire.support.plainyaml import read_yaml
 AREA: Final = "files"
 
 LITTLE: Final = 1024**3
-"""Less room on a disk than this is little."""
+"""Less free disk space than this is a warning."""
 
 NONE: Final = 50 * 1024**2
-"""With less than this hardly anything can be written."""
+"""Less free disk space than this is a problem."""
 
 
 def files(config: GatewayConfig, file: str | None) -> Iterator[Finding]:
-    """What there is to say of those that the configuration names, and of itself, at `file`."""
-    found = [*_secrets(config, file), *_tools(config), *_kept(config)]
-    yield from found
-    if all(finding.level == "ok" for finding in found):
-        yield ok(AREA, "Nobody else can write to, or read, what he should not.")
+    """Yields findings for the configuration file itself (`file`) and the files and folders that it names."""
+    findings = [*_secrets(config, file), *_tools(config), *_kept(config)]
+    yield from findings
+    if all(finding.level == "ok" for finding in findings):
+        yield ok(AREA, "File permissions are safe.")
 
 
 def _secrets(config: GatewayConfig, file: str | None) -> Iterator[Finding]:
-    """Files with keys in them."""
+    """Yields a warning for each file with keys that everybody can read."""
     if os.name != "posix":
         return
     texts = {} if file is None or not _holds_secrets(Path(file)) else {file: "the configuration"}
@@ -45,13 +45,13 @@ def _secrets(config: GatewayConfig, file: str | None) -> Iterator[Finding]:
             yield warning(
                 AREA,
                 f"Everybody on this machine can read {path}, {what}.",
-                "There are keys in it.",
+                "It contains keys.",
                 f"chmod o-r {path}, or take the keys from variables (`${{NAME}}`).",
             )
 
 
 def _holds_secrets(file: Path) -> bool:
-    """Whether keys stand in the file itself, and not in variables that it names, or as hashes."""
+    """Returns True if the file contains keys in plain text, not as variables or hashes."""
 
     def walk(node: Any, secret: bool) -> bool:
         if isinstance(node, dict):
@@ -78,11 +78,11 @@ def _tools(config: GatewayConfig) -> Iterator[Finding]:
         if mode & (stat.S_IWOTH | stat.S_IWGRP):
             who = "Everybody on this machine" if mode & stat.S_IWOTH else "The group"
             say = problem if mode & stat.S_IWOTH else warning
-            yield say(AREA, f"{who} can write to {path}.", "The gateway runs the code in it.", f"chmod go-w {path}")
+            yield say(AREA, f"{who} can write to {path}.", "The gateway runs its code.", f"chmod go-w {path}")
 
 
 def _kept(config: GatewayConfig) -> Iterator[Finding]:
-    """What the gateway itself writes."""
+    """Yields findings for the files and folders that the gateway writes."""
     places: dict[str, Path] = {}
     if config.store.kind == "sqlite":
         places["conversations (`store`)"] = sqlite_path(config.store)
@@ -93,7 +93,7 @@ def _kept(config: GatewayConfig) -> Iterator[Finding]:
             yield warning(
                 AREA,
                 f"Everybody on this machine can read {path}, the {what}.",
-                "What clients and models said is in it.",
+                "It contains conversations of clients and models.",
                 f"chmod o-rwx {path}",
             )
         there = next((place for place in (path, *path.absolute().parents) if place.exists()), None)
@@ -102,9 +102,9 @@ def _kept(config: GatewayConfig) -> Iterator[Finding]:
         if not os.access(there, os.W_OK):
             yield problem(
                 AREA,
-                f"{there} cannot be written to: the place of the {what}.",
-                "Nothing can be kept.",
-                "Give the user that runs the gateway the right to, or name another place.",
+                f"{there} is not writable, and the {what} are stored there.",
+                "Nothing can be stored.",
+                "Give the user that runs the gateway write permission, or configure another folder.",
             )
             continue
         try:
@@ -115,12 +115,12 @@ def _kept(config: GatewayConfig) -> Iterator[Finding]:
             say = problem if free < NONE else warning
             yield say(
                 AREA,
-                f"{free // 1024**2:,} MiB are free where the {what} are, at {there}.",
-                "When the disk is full, nothing is kept any more.",
-                "Make room, or name another place.",
+                f"Only {free // 1024**2:,} MiB of disk space are free for the {what}, at {there}.",
+                "When the disk is full, nothing more is stored.",
+                "Free disk space, or configure another folder.",
             )
         else:
-            yield ok(AREA, f"{free // 1024**3:,} GiB are free where the {what} are, at {path}.")
+            yield ok(AREA, f"{free // 1024**3:,} GiB of disk space are free for the {what}, at {path}.")
 
 
 def _mode(path: Path) -> int:

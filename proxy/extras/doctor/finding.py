@@ -1,4 +1,4 @@
-"""What the doctor has to say."""
+"""The findings of the doctor, and their output as text and JSON."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _WIDTH: Final = len("problem  ")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at. `area` is what it belongs to (`backend main`), `what` was found, `why` it matters,
-    `todo` is what to do about it; the last two are empty where all is well."""
+    """The result of one check. `area` groups findings (`backend main`), `what` is the finding, `why` its importance,
+    `todo` the action to take; the last two are empty if all is well."""
 
     area: str
     level: Level
@@ -27,23 +27,23 @@ class Finding:
 
 
 def ok(area: str, what: str) -> Finding:
-    """All is well."""
+    """Returns a finding for a check that passed."""
     return Finding(area, "ok", what)
 
 
 def warning(area: str, what: str, why: str, todo: str) -> Finding:
-    """It works, but not as well or as safely as it could."""
+    """Returns a finding for something that works, but less well or less safely than it could."""
     return Finding(area, "warning", what, why, todo)
 
 
 def problem(area: str, what: str, why: str, todo: str) -> Finding:
-    """It does not work."""
+    """Returns a finding for something that does not work."""
     return Finding(area, "problem", what, why, todo)
 
 
 def as_text(findings: Sequence[Finding]) -> Iterator[str]:
-    """For people: by area, and at the end how many there are. What several in a row have in common, why they matter
-    and what to do, stands once behind them."""
+    """Yields the findings as lines for people, grouped by area, then their numbers. Consecutive findings with the same
+    reason and action show these once, after the last one."""
     indent = " " * (2 + _WIDTH)
     for area, group in groupby(findings, lambda finding: finding.area):
         yield area
@@ -58,18 +58,18 @@ def as_text(findings: Sequence[Finding]) -> Iterator[str]:
 
 
 def as_json(findings: Sequence[Finding]) -> dict[str, Any]:
-    """For programs."""
+    """Returns the findings as JSON: the numbers of problems and warnings, and the list."""
     return {**{f"{word}s": n for word, n in count(findings).items()}, "findings": [asdict(one) for one in findings]}
 
 
 def count(findings: Iterable[Finding]) -> dict[str, int]:
-    """How many problems and warnings there are."""
+    """Returns the numbers of problems and warnings, by level."""
     levels = [finding.level for finding in findings]
     return {"problem": levels.count("problem"), "warning": levels.count("warning")}
 
 
 def cleaned(findings: Iterable[Finding], clean: Callable[[str], str]) -> list[Finding]:
-    """The same with `clean` texts, each in one printable line."""
+    """Returns the findings with `clean` applied to each text, and each text as one printable line."""
 
     def line(text: str) -> str:
         return visible(clean(text))

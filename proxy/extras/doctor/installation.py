@@ -1,5 +1,5 @@
-"""The installed package: the scanner, and optional packages that the configuration has a use for. What is required and
-missing is a mistake of the configuration."""
+"""Checks of the installed package: the scanner, and optional packages that the configuration uses. A missing required
+package is a mistake of the configuration."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ AREA: Final = "installation"
 
 
 def installation(config: GatewayConfig) -> Iterator[Finding]:
-    """What there is to say of it."""
+    """Yields the findings for the package."""
     yield ok(AREA, f"toolwire {__version__} on Python {platform.python_version()}")
     if IMPLEMENTATION == "python":
         off = bool(os.environ.get("TOOLWIRE_NO_EXTENSIONS"))
         yield warning(
             AREA,
             "The compiled scanner is not in use.",
-            "The one in Python looks for calls, and costs many times the CPU.",
+            "The scanner in Python is used, which needs many times the CPU.",
             SWITCHED_OFF if off else NOT_BUILT,
         )
     else:
@@ -43,7 +43,7 @@ def _counting(config: GatewayConfig) -> Iterator[Finding]:
         if any("estimate" in (route.options.usage.source, route.options.usage.count) for route in routes):
             yield warning(
                 AREA,
-                "tiktoken is not installed, and a route has `usage` estimated.",
+                "tiktoken is not installed, and a route estimates `usage`.",
                 "Tokens are estimated from bytes.",
                 "Install it: pip install 'toolwire[tokens]'",
             )
@@ -56,7 +56,7 @@ def _counting(config: GatewayConfig) -> Iterator[Finding]:
             yield warning(
                 AREA,
                 f"tiktoken has no encoding {encoding!r} (`usage.encoding`).",
-                "Where a server gives no counts, tokens are estimated from bytes.",
+                "If a server reports no token counts, they are estimated from bytes.",
                 f"Use one of {', '.join(known)}.",
             )
 

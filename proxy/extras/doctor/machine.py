@@ -1,4 +1,4 @@
-"""The machine: open files, memory, cores, the port, and proxy variables."""
+"""Checks of the machine: open files, memory, cores, the port, and proxy variables."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from toolwire.server.serving import bind, close
 AREA: Final = "machine"
 
 WORKER_BYTES: Final = 150 * 1024 * 1024
-"""What a worker takes that is busy, besides what the configuration lets it keep."""
+"""The memory of a busy worker, besides the caches that the configuration allows."""
 
 PORT_S: Final = 2.0
-"""Limit for asking who has the port."""
+"""The time limit for identifying the program at the port."""
 
 _PROXIES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 
 
 def machine(config: GatewayConfig, env: Mapping[str, str]) -> Iterator[Finding]:
-    """What there is to say of it."""
+    """Yields the findings for the machine."""
     yield from _files(config)
     yield from _memory(config)
     yield from _cores(config)
@@ -42,7 +42,7 @@ def _files(config: GatewayConfig) -> Iterator[Finding]:
         import resource
     except ImportError:  # Windows has no such limit
         return
-    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]  # serving raises it to that
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]  # the server raises its limit to this at the start
     files = None if hard == resource.RLIM_INFINITY else hard
     wanted = config.limits.connections
     clients = room(files, wanted, 0).clients
@@ -50,10 +50,10 @@ def _files(config: GatewayConfig) -> Iterator[Finding]:
     if clients < wanted / 2:
         yield warning(
             AREA,
-            f"Only {files} files may be open at once: room for about {clients} connections of each worker, not {wanted} "
+            f"Only {files} files may be open at once: room for about {clients} connections per worker, not {wanted} "
             "(`limits.connections`).",
-            "Beyond that connections wait, or are refused.",
-            "Allow more (ulimit -n, LimitNOFILE), or lower `limits.connections`.",
+            "Further connections wait, or are refused.",
+            "Raise the limit (ulimit -n, LimitNOFILE), or lower `limits.connections`.",
         )
     elif files is not None and sum(pools) > files:
         yield warning(
@@ -61,7 +61,7 @@ def _files(config: GatewayConfig) -> Iterator[Finding]:
             f"Only {files} files may be open at once, fewer than the {sum(pools)} connections to all backends together "
             "(`pool.connections`).",
             "When all backends are busy, connections fail.",
-            "Allow more (ulimit -n, LimitNOFILE), or lower `pool.connections`.",
+            "Raise the limit (ulimit -n, LimitNOFILE), or lower `pool.connections`.",
         )
     else:
         yield ok(AREA, f"{'Any number of' if files is None else files} files may be open at once.")
@@ -77,27 +77,27 @@ def _memory(config: GatewayConfig) -> Iterator[Finding]:
     if wanted > there:
         yield warning(
             AREA,
-            f"{_mib(there)} of memory are free, and {config.server.workers} busy worker(s) may take {_mib(wanted)}.",
+            f"{_mib(there)} of memory are free, and {config.server.workers} busy worker(s) may use {_mib(wanted)}.",
             "The system ends processes when memory runs out.",
-            "Lower `server.workers`, `limits.total_body_bytes` or `inspect.bytes`, or give it more memory.",
+            "Lower `server.workers`, `limits.total_body_bytes` or `inspect.bytes`, or add memory.",
         )
     else:
         yield ok(AREA, f"{_mib(there)} of memory are free.")
 
 
 def _memory_there() -> int | None:
-    """Bytes that this process could take; None if the system does not say."""
-    found = []
+    """Returns the bytes of memory available to this process; None if the system does not report them."""
+    limits = []
     for path, read in (
         ("/proc/meminfo", lambda text: int(text.partition("MemAvailable:")[2].split()[0]) * 1024),
         ("/sys/fs/cgroup/memory.max", int),
         ("/sys/fs/cgroup/memory/memory.limit_in_bytes", int),
     ):
         try:
-            found.append(read(Path(path).read_text("ascii")))
+            limits.append(read(Path(path).read_text("ascii")))
         except (OSError, ValueError, IndexError):
             continue
-    return min(found, default=None)
+    return min(limits, default=None)
 
 
 def _cores(config: GatewayConfig) -> Iterator[Finding]:
@@ -107,7 +107,7 @@ def _cores(config: GatewayConfig) -> Iterator[Finding]:
         yield warning(
             AREA,
             f"There are {workers} workers for {cores} core(s).",
-            "More workers than cores take memory and wait for each other.",
+            "More workers than cores use more memory without more speed.",
             f"Set `server.workers` to {cores}.",
         )
     else:
@@ -124,32 +124,35 @@ def _port(config: GatewayConfig) -> Iterator[Finding]:
         if error.errno == errno.EADDRINUSE:
             version = _gateway_at(host, port)
             if version is not None:
-                yield ok(AREA, f"Port {port} of {host} is taken by a gateway that runs, toolwire {version}.")
+                yield ok(AREA, f"Port {port} of {host} is used by a running gateway, toolwire {version}.")
                 return
-            why, todo = "Another program has it.", "End that, or use another port (`server.port`, --port)."
+            why, todo = "Another program uses it.", "Stop that program, or use another port (`server.port`, --port)."
         elif error.errno == errno.EACCES:
-            why = "Ports below 1024 need a right of their own."
+            why = "Ports below 1024 need a special permission."
             todo = "Use another port, or allow it (CAP_NET_BIND_SERVICE)."
         else:
-            why, todo = "The gateway cannot start.", "Give an address of this machine in `server.host`."
+            why, todo = "The gateway cannot start.", "Set `server.host` to an address of this machine."
         yield problem(AREA, f"Cannot listen on {host} port {port}: {error.strerror or error}.", why, todo)
     except UnicodeError:
         yield problem(
-            AREA, f"Cannot listen on {host!r}.", "It is no address.", "Give one of this machine in `server.host`."
+            AREA,
+            f"Cannot listen on {host!r}.",
+            "It is not an address.",
+            "Set `server.host` to an address of this machine.",
         )
     else:
         yield ok(AREA, f"Port {port} of {host} is free.")
 
 
 def _gateway_at(host: str, port: int) -> str | None:
-    """The version of the gateway that has the port; None if it is something else."""
+    """Returns the version of the gateway at the port; None if another program uses it."""
     place = host.strip("[]")
     place = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "*": "127.0.0.1", "::": "::1"}.get(place, place)
     connection = HTTPConnection(place, port, timeout=PORT_S)
     try:
         connection.request("GET", "/version")
-        said = json.loads(connection.getresponse().read(4096))
-        return str(said["version"]) if isinstance(said, dict) and {"version", "scanner"} <= said.keys() else None
+        answer = json.loads(connection.getresponse().read(4096))
+        return str(answer["version"]) if isinstance(answer, dict) and {"version", "scanner"} <= answer.keys() else None
     except (OSError, HTTPException, ValueError):
         return None
     finally:
@@ -157,16 +160,16 @@ def _gateway_at(host: str, port: int) -> str | None:
 
 
 def _proxies(config: GatewayConfig, env: Mapping[str, str]) -> Iterator[Finding]:
-    given = [name for name in (*_PROXIES, *map(str.lower, _PROXIES)) if env.get(name)]
-    if not given:
+    proxies = [name for name in (*_PROXIES, *map(str.lower, _PROXIES)) if env.get(name)]
+    if not proxies:
         return
     direct = [name for name, backend in config.backends.items() if not backend.trust_env and _is_elsewhere(backend.url)]
     if direct:
         yield warning(
             AREA,
-            f"{', '.join(given)} is set, and not used for the backend(s) {', '.join(direct)}.",
+            f"{', '.join(proxies)} is set, but not used for the backend(s) {', '.join(direct)}.",
             "If they can be reached only through that proxy, requests fail.",
-            "Set `trust_env: true` for them; else nothing.",
+            "If they need the proxy, set `trust_env: true` for them.",
         )
     for name, backend in config.backends.items():
         if (
@@ -177,14 +180,14 @@ def _proxies(config: GatewayConfig, env: Mapping[str, str]) -> Iterator[Finding]
         ):
             yield warning(
                 AREA,
-                f"The backend {name} is on this machine, and asked through the proxy of {given[0]} (`trust_env`).",
+                f"The backend {name} is on this machine, but reached through the proxy of {proxies[0]} (`trust_env`).",
                 "Most proxies cannot reach it there.",
                 "Set NO_PROXY, or `trust_env: false`.",
             )
 
 
 def _is_elsewhere(url: str | None) -> bool:
-    """Whether an address is not plainly this machine."""
+    """Returns True if the URL's host is not clearly this machine."""
     try:
         host = urlsplit(url or "").hostname or ""
     except ValueError:

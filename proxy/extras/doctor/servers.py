@@ -1,7 +1,7 @@
-"""The model servers: whether they can be reached, what they are and can do, their clocks and their certificates.
+"""Checks of the model servers: connection, type and abilities, clocks and certificates.
 
-Each is asked what `/ready`, the start and `toolwire check --probe` ask as well, all of them at once, and each within
-limits of its own: one that is dead holds up nobody.
+Each server gets the same requests as from `/ready`, the start of the gateway and `toolwire check --probe`. All servers
+are checked at the same time, each with its own time limits, so a dead server delays no other.
 """
 
 from __future__ import annotations
@@ -39,33 +39,33 @@ from toolwire.upstream.servers.identity import ENGINES, Identity
 from toolwire.upstream.servers.presets import AUTO, preset_of
 
 LOOK_S: Final = 5.0
-"""Limit for a look at a clock, and for one at a certificate."""
+"""The time limit for reading a clock or a certificate."""
 
 START_S: Final = 10.0
-"""Limit for a backend to start: one runs a program."""
+"""The time limit for the start of a backend, which may run a program."""
 
 SKEW_S: Final = 60.0
-"""Clocks that differ by more than this are wrong."""
+"""A larger difference between two clocks is a warning."""
 
 SOON_DAYS: Final = 21
-"""A certificate that is good for fewer days ends soon."""
+"""A certificate that expires in fewer days is a warning."""
 
 SHOWN: Final = 5
-"""So many models are named."""
+"""The number of models that are named."""
 
 _CURE: Final[Mapping[str, str]] = {
-    "upstream_auth": "Set `api_key` of the backend to a key that the server takes.",
-    "upstream_disconnected": "Start the server, or mend `url`; a firewall, a proxy or a container's network may stand in between.",
-    "upstream_invalid_response": "Mend `url`, `kind`: it should be a model server. `health_path` is for one without /v1/models.",
-    "backend_loop": "Point `url` at the model server, not at a gateway that asks this one.",
+    "upstream_auth": "Set `api_key` of the backend to a key that the server accepts.",
+    "upstream_disconnected": "Start the server, or correct `url`; a firewall, a proxy or a container's network may block the connection.",
+    "upstream_invalid_response": "Correct `url` or `kind`: they must name a model server. Set `health_path` for a server without /v1/models.",
+    "backend_loop": "Point `url` at the model server, not at a gateway that leads back to this one.",
 }
 
 
 def servers(
     config: GatewayConfig, plugins: Registries, broken: Mapping[str, bool], probe_s: float | None
 ) -> list[Finding]:
-    """What there is to say of each backend but those that are `broken` by a mistake in the configuration. `probe_s`: so
-    long a model may take for a small call; None: it is not asked."""
+    """Returns the findings for each backend, except those marked as `broken` by mistakes of the configuration.
+    `probe_s` is the time limit for a small tool call of a model; None skips the call."""
     return asyncio.run(_servers(config, plugins, broken, probe_s))
 
 
@@ -73,7 +73,7 @@ async def _servers(
     config: GatewayConfig, plugins: Registries, broken: Mapping[str, bool], probe_s: float | None
 ) -> list[Finding]:
     endpoints: dict[str, Endpoint] = {}
-    found: dict[str, list[Finding]] = {}
+    findings: dict[str, list[Finding]] = {}
     for name, backend in config.backends.items():
         area = f"backend {name}"
         try:
@@ -81,12 +81,12 @@ async def _servers(
                 raise ConfigError("see the mistakes of the configuration")
             endpoints[name] = Endpoint(name, plugins.backends.get(backend.kind)(name, backend, config.limits), backend)
         except (ConfigError, ValueError) as error:
-            found[name] = [
-                warning(area, f"It was not looked at: {error}.", "Nothing is known of it.", "Mend that first.")
+            findings[name] = [
+                warning(area, f"It was not checked: {error}.", "Its state is unknown.", "Correct that first.")
             ]
     looks = {name: _look(config, endpoint, endpoints, plugins, probe_s) for name, endpoint in endpoints.items()}
-    found |= dict(zip(looks, await asyncio.gather(*looks.values()), strict=True))
-    return [finding for name in config.backends for finding in found[name]]
+    findings |= dict(zip(looks, await asyncio.gather(*looks.values()), strict=True))
+    return [finding for name in config.backends for finding in findings[name]]
 
 
 async def _look(
@@ -102,11 +102,17 @@ async def _look(
         try:
             async with asyncio.timeout(START_S):
                 await backend.start()
-        except Exception as error:  # a program that is not there, a plug-in's own
-            said = str(error) or type(error).__name__
-            return [problem(area, f"It does not start: {said}", "Requests for it fail.", "Mend what is named there.")]
-        found = [finding async for finding in _from_outside(area, endpoint)]
-        return found + [finding async for finding in _from_inside(area, config, endpoint, endpoints, plugins, probe_s)]
+        except Exception as error:  # a missing program, or an error of a plug-in
+            message = str(error) or type(error).__name__
+            return [
+                problem(
+                    area, f"It does not start: {message}", "Requests to it fail.", "Correct what the message names."
+                )
+            ]
+        findings = [finding async for finding in _from_outside(area, endpoint)]
+        return findings + [
+            finding async for finding in _from_inside(area, config, endpoint, endpoints, plugins, probe_s)
+        ]
     finally:
         await _closed(backend)
 
@@ -115,11 +121,11 @@ async def _closed(backend: Backend) -> None:
     try:
         async with asyncio.timeout(START_S):
             await backend.close()
-    except Exception:  # it has said all that is wanted of it
+    except Exception:  # all findings are complete by now
         return
 
 
-# --- seen from outside ----------------------------------------------------------------------------------------------
+# --- connection ----------------------------------------------------------------------------------------------------
 
 
 async def _from_outside(area: str, endpoint: Endpoint) -> AsyncIterator[Finding]:
@@ -135,8 +141,8 @@ async def _from_outside(area: str, endpoint: Endpoint) -> AsyncIterator[Finding]
     if abs(skew) > SKEW_S:
         yield warning(
             area,
-            f"Its clock is {abs(skew):,.0f} s {'before' if skew > 0 else 'behind'} the one of this machine.",
-            "Times in logs and answers do not fit together; with a wrong clock certificates are refused.",
+            f"Its clock is {abs(skew):,.0f} s {'ahead of' if skew > 0 else 'behind'} the clock of this machine.",
+            "Times in logs do not match, and with a wrong clock certificates are refused.",
             "Set both by NTP.",
         )
     else:
@@ -144,8 +150,8 @@ async def _from_outside(area: str, endpoint: Endpoint) -> AsyncIterator[Finding]
 
 
 async def _skew(url: URL, config: BackendConfig) -> float | None:
-    """Seconds by which the server's clock is before that of this machine; None if it does not say. Asked without the
-    key: any answer has the date."""
+    """Returns the seconds by which the server's clock is ahead of this machine's; None if its response has no date.
+    Sent without the key, because every response has a date."""
     verify: ssl.SSLContext | bool = tls_context(verify=config.verify_tls) if url.scheme == "https" else True
     try:
         async with (
@@ -153,21 +159,21 @@ async def _skew(url: URL, config: BackendConfig) -> float | None:
             aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=verify), trust_env=config.trust_env) as session,
             session.get(url.with_user(None).joinpath("models"), allow_redirects=False) as response,
         ):
-            said = parsedate_to_datetime(response.headers.get("Date", ""))
+            date = parsedate_to_datetime(response.headers.get("Date", ""))
     except (aiohttp.ClientError, OSError, ValueError):
         return None
-    said = said if said.tzinfo else said.replace(tzinfo=UTC)
-    return (said - datetime.now(UTC)).total_seconds()
+    date = date if date.tzinfo else date.replace(tzinfo=UTC)
+    return (date - datetime.now(UTC)).total_seconds()
 
 
 async def _certificate(area: str, url: URL, config: BackendConfig) -> Finding | None:
-    """What is to be said of the certificate of a server; None if there is no connection, which is said elsewhere."""
+    """Returns the finding for a server's certificate; None if there is no connection, which another check reports."""
     if not config.verify_tls:
         return warning(
             area,
             "Its certificate is not checked (`verify_tls: false`).",
-            "Whoever stands in between can read the key and all that is said.",
-            "Have it checked; a certificate authority of your own goes into SSL_CERT_FILE.",
+            "Anyone on the network path can read the key and all conversations.",
+            "Set `verify_tls: true`; name your own certificate authority in SSL_CERT_FILE.",
         )
     try:
         async with asyncio.timeout(LOOK_S):
@@ -176,8 +182,8 @@ async def _certificate(area: str, url: URL, config: BackendConfig) -> Finding | 
         return problem(
             area,
             f"Its certificate is not trusted: {error.verify_message}.",
-            "Requests for it fail.",
-            "Renew it; a certificate authority of your own goes into SSL_CERT_FILE. Names count that stand in its subjectAltName.",
+            "Requests to it fail.",
+            "Renew it, or name your own certificate authority in SSL_CERT_FILE. The host name must be in its subjectAltName.",
         )
     except (OSError, ssl.SSLError):
         return None
@@ -190,11 +196,11 @@ async def _certificate(area: str, url: URL, config: BackendConfig) -> Finding | 
         return None
     days = int((ssl.cert_time_to_seconds(ends) - datetime.now(UTC).timestamp()) // 86400)
     if days < SOON_DAYS:
-        return warning(area, f"Its certificate ends in {days} days.", "Then requests for it fail.", "Renew it.")
-    return ok(area, f"Its certificate is trusted, and good for {days} more days.")
+        return warning(area, f"Its certificate expires in {days} days.", "Then requests to it fail.", "Renew it.")
+    return ok(area, f"Its certificate is trusted, and valid for {days} more days.")
 
 
-# --- what it says itself --------------------------------------------------------------------------------------------
+# --- its own reports -----------------------------------------------------------------------------------------------
 
 
 async def _from_inside(
@@ -205,12 +211,12 @@ async def _from_inside(
     plugins: Registries,
     probe_s: float | None,
 ) -> AsyncIterator[Finding]:
-    said = Identity()
+    identity = Identity()
     try:
         if hasattr(endpoint.backend, "identify"):
-            said = await endpoint.identify()
-            endpoint.learn(said)
-            models = [served.name for served in said.models]
+            identity = await endpoint.identify()
+            endpoint.learn(identity)
+            models = [served.name for served in identity.models]
         elif await _ready(endpoint.backend):
             models = await endpoint.models()
         else:
@@ -219,11 +225,13 @@ async def _from_inside(
         if endpoint.config.health_path is None or not await _ready(endpoint.backend):
             code = "upstream_invalid_response" if error.upstream_status == 404 else error.code
             todo = _CURE.get(code, "Look at the server's log.")
-            yield problem(area, f"{error.message} It is asked{_at(endpoint.config)}.", "Requests for it fail.", todo)
+            yield problem(
+                area, f"{error.message} It was contacted{_at(endpoint.config)}.", "Requests to it fail.", todo
+            )
             return
         models = []
-    yield ok(area, f"It answers{_at(endpoint.config)}, as {_named(endpoint, said)}.")
-    for finding in _serving(area, config, endpoint.name, said, models):
+    yield ok(area, f"It answers{_at(endpoint.config)}, as {_named(endpoint, identity)}.")
+    for finding in _serving(area, config, endpoint.name, identity, models):
         yield finding
     model = None
     for route, member in _members(config, endpoint, endpoints):
@@ -235,7 +243,7 @@ async def _from_inside(
         if probe_s is not None:
             called = await _calling(area, config, endpoint, model, probe_s)
             yield called
-            if called.level != "warning":  # a server that did not answer that will not answer this
+            if called.level != "warning":  # a server that did not answer that request will not answer this one
                 async for finding in _template(area, config, endpoint, model, plugins, probe_s):
                     yield finding
 
@@ -244,22 +252,22 @@ async def _ready(backend: Backend) -> bool:
     try:
         async with asyncio.timeout(LOOK_S):
             return await backend.ready()
-    except Exception:  # a plug-in's own
+    except Exception:  # an error of a plug-in
         return False
 
 
-def _named(endpoint: Endpoint, said: Identity) -> str:
+def _named(endpoint: Endpoint, identity: Identity) -> str:
     config = endpoint.config
     if not isinstance(endpoint.backend, HttpBackend):
         return f"a backend of the kind {config.kind!r}"
-    if said.engine is not None:
-        what = f"{ENGINES[said.engine]}{f' {said.version}' if said.version else ''}"
+    if identity.engine is not None:
+        what = f"{ENGINES[identity.engine]}{f' {identity.version}' if identity.version else ''}"
     else:
-        what = "a server of no known engine"
-    return f"{what} (preset {preset_of(config, said)}{', by what it says' if config.preset == AUTO else ''})"
+        what = "a server of an unknown engine"
+    return f"{what} (preset {preset_of(config, identity)}{', detected' if config.preset == AUTO else ''})"
 
 
-def _serving(area: str, config: GatewayConfig, name: str, said: Identity, models: list[str]) -> Iterator[Finding]:
+def _serving(area: str, config: GatewayConfig, name: str, identity: Identity, models: list[str]) -> Iterator[Finding]:
     if not models:
         yield ok(area, "It lists no models.")
         return
@@ -274,10 +282,10 @@ def _serving(area: str, config: GatewayConfig, name: str, said: Identity, models
         if not route.backends and route.backend == name:
             named.add(route.upstream_model)
         for wanted in filter(None, named):
-            if wanted not in models and not said.any_name:
+            if wanted not in models and not identity.any_name:
                 yield warning(
                     area,
-                    f"The route {quote(route.model)} asks it for {quote(wanted)}, which it does not list.",
+                    f"The route {quote(route.model)} requests {quote(wanted)} from it, which it does not list.",
                     "Servers refuse models that they do not have.",
                     "Set `upstream_model` to one that it serves.",
                 )
@@ -286,7 +294,7 @@ def _serving(area: str, config: GatewayConfig, name: str, said: Identity, models
 def _members(
     config: GatewayConfig, endpoint: Endpoint, endpoints: Mapping[str, Endpoint]
 ) -> Iterator[tuple[RouteConfig, WeightedEndpoint]]:
-    """The routes that ask this server, each with it as their member."""
+    """Yields the routes that use this server, each with the server as a member."""
     for route in effective_routes(config):
         named = {entry.backend for entry in (*route.backends, *route.fallback)}
         named |= set() if route.backends else {route.backend}
@@ -295,7 +303,7 @@ def _members(
         try:
             yield from ((route, one) for one in pool_of(route, endpoints).every if one.endpoint is endpoint)
         except ValueError:
-            continue  # a mistake of the configuration
+            continue  # a mistake of the configuration, which is reported elsewhere
 
 
 def _enforcing(area: str, endpoint: Endpoint, route: RouteConfig) -> Iterator[Finding]:
@@ -305,16 +313,16 @@ def _enforcing(area: str, endpoint: Endpoint, route: RouteConfig) -> Iterator[Fi
     feature = endpoint.backend.capabilities.constrain
     reason = why_not(feature, None)
     if reason is None:
-        yield ok(area, f"Route {quote(route.model)}: demanded calls are enforced while decoding ({feature}).")
+        yield ok(area, f"Route {quote(route.model)}: required calls are enforced while decoding ({feature}).")
     elif options.decoding.constrain == "required":
         yield problem(
             area,
-            f"Route {quote(route.model)}: `constrain: required`, and {reason}.",
-            "Requests that demand a call are refused.",
+            f"Route {quote(route.model)}: `constrain: required`, but {reason}.",
+            "Requests that require a call are refused.",
             "Use `constrain: auto`, or name the server's feature (`preset`, `constrain` of the backend).",
         )
     else:
-        yield ok(area, f"Route {quote(route.model)}: demanded calls are not enforced while decoding: {reason}.")
+        yield ok(area, f"Route {quote(route.model)}: required calls are not enforced while decoding: {reason}.")
 
 
 async def _asked(member: WeightedEndpoint, route: RouteConfig) -> str | None:
@@ -332,41 +340,40 @@ async def _counting(area: str, endpoint: Endpoint, model: str) -> Finding:
         tokens = await backend.count(request)
     if tokens is None:
         return ok(
-            area, "It has no path that counts a prompt's tokens: the gateway estimates where it is asked for a count."
+            area, "It cannot count the tokens of a prompt; the gateway estimates them for requests that count tokens."
         )
     return ok(area, "It counts a prompt's tokens.")
 
 
 async def _calling(area: str, config: GatewayConfig, endpoint: Endpoint, model: str, probe_s: float) -> Finding:
-    """Whether the server's own template takes tools, and the model calls."""
+    """Returns the finding on native tool calls: whether the server's template accepts tools and the model calls one."""
     try:
         async with asyncio.timeout(probe_s):
-            found = await probe(endpoint, model)
+            probed = await probe(endpoint, model)
     except TimeoutError:
-        found = Probed(None, None, f"it did not answer within {probe_s:g} s")
-    except Exception as error:  # a plug-in's own
-        found = Probed(None, None, f"it failed: {type(error).__name__}")
-    said = f"{quote(model)}, asked for a call of a tool: {WORDS.get(found.cause or '', 'nothing is known')}"
-    said += f": {found.said}" if found.said else "."
+        probed = Probed(None, None, f"it did not answer within {probe_s:g} s")
+    except Exception as error:  # an error of a plug-in
+        probed = Probed(None, None, f"it failed: {type(error).__name__}")
+    what = f"{quote(model)}, asked for a call of a tool: {WORDS.get(probed.cause or '', 'no result')}"
+    what += f": {probed.said}" if probed.said else "."
     native = _any_mode(config, endpoint, "native")
-    if found.mode is None:
-        return warning(
-            area, said, "Requests may fail in the same way.", "Look at the server's log; --timeout gives it longer."
-        )
-    if found.mode == "prompt" and native:
+    if probed.mode is None:
+        return warning(area, what, "Requests may fail in the same way.", "Read the server's log, or raise --timeout.")
+    if probed.mode == "prompt" and native:
         return problem(
             area,
-            said,
-            "A route leaves tools to it (`mode: native`).",
+            what,
+            "A route uses its native tool calls (`mode: native`).",
             "Use `mode: prompt`, `hybrid` or `auto`, or start the server with its tool parser.",
         )
-    return ok(area, said)
+    return ok(area, what)
 
 
 async def _template(
     area: str, config: GatewayConfig, endpoint: Endpoint, model: str, plugins: Registries, probe_s: float
 ) -> AsyncIterator[Finding]:
-    """Whether the model's chat template can teach tools; nothing where nobody asks and its family is not known."""
+    """Yields the finding on the chat template: whether it can describe tools to the model. Yields nothing if no route
+    uses `mode: template` and the model's family is unknown."""
     wanted = _any_mode(config, endpoint, "template")
     tool_format = format_of_served(endpoint, model, plugins)
     if tool_format is None and not wanted:
@@ -374,26 +381,26 @@ async def _template(
     special = tool_format is not None and tool_format.special_tokens
     try:
         async with asyncio.timeout(probe_s):
-            found = await probe_template(endpoint, model, special_tokens=special)
+            probed = await probe_template(endpoint, model, special_tokens=special)
     except TimeoutError:
-        found = Probed(None, None, f"it did not answer within {probe_s:g} s")
-    except Exception as error:  # a plug-in's own
-        found = Probed(None, None, f"it failed: {type(error).__name__}")
-    words = "nothing is known of its chat template" if found.cause is None else TEMPLATE_WORDS[found.cause]
-    said = f"{quote(model)}: {words}{': ' + found.said if found.said else '.'}"
-    if found.mode == "prompt" and wanted:
+        probed = Probed(None, None, f"it did not answer within {probe_s:g} s")
+    except Exception as error:  # an error of a plug-in
+        probed = Probed(None, None, f"it failed: {type(error).__name__}")
+    words = "its chat template is unknown" if probed.cause is None else TEMPLATE_WORDS[probed.cause]
+    what = f"{quote(model)}: {words}{': ' + probed.said if probed.said else '.'}"
+    if probed.mode == "prompt" and wanted:
         yield problem(
             area,
-            said,
-            "A route has the tools written by it (`mode: template`).",
+            what,
+            "A route uses it to describe tools (`mode: template`).",
             "Use `mode: prompt` or `text`, or start the server without its tool parser and with its chat template.",
         )
     else:
-        yield ok(area, said)
+        yield ok(area, what)
 
 
 def _any_mode(config: GatewayConfig, endpoint: Endpoint, mode: str) -> bool:
-    """Whether a route that asks this server has this mode."""
+    """Returns True if a route that uses this server has this mode."""
     return any(
         route.options.mode == mode
         for route in effective_routes(config)
@@ -402,7 +409,7 @@ def _any_mode(config: GatewayConfig, endpoint: Endpoint, mode: str) -> bool:
 
 
 def _at(config: BackendConfig) -> str:
-    """Where it is asked, without what may be secret in the address."""
+    """Returns the address for messages, without parts that may be secret; empty if there is none."""
     if config.command:
         return f" as the program {config.command[0]}"
     return f" at {URL(config.url).with_user(None).with_query(None)}" if config.url else ""

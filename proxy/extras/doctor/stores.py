@@ -1,4 +1,4 @@
-"""Redis, where conversations are kept or limits are counted there."""
+"""Checks of Redis, if it stores conversations or rate limits."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ from toolwire.store.opening import make_store
 AREA: Final = "stores"
 
 LIMIT_S: Final = 5.0
-"""Limit for each."""
+"""The time limit for each Redis."""
 
 
 def stores(config: GatewayConfig, known: Mistakes) -> Iterator[Finding]:
-    """What there is to say of each, but for those that the configuration has mistakes about."""
+    """Yields a finding for each Redis, except those with mistakes in the configuration."""
     wanted: dict[str, tuple[str, str]] = {}
     if config.store.kind == "redis" and config.store.url and not known.below("store"):
-        wanted["conversations"] = (config.store.url, "Conversations cannot be gone on with, and are not kept.")
+        wanted["conversations"] = (config.store.url, "Conversations cannot be continued, and are not stored.")
     limits = config.rate_limits
     if limits.store in ("auto", "redis") and limits.url and not known.below("rate_limits"):
         closed = limits.on_store_failure == "closed"
         why = (
             "Requests are refused meanwhile."
             if closed
-            else "Each worker counts by itself meanwhile, so more is let through."
+            else "Each worker counts separately meanwhile, so more requests are allowed."
         )
-        wanted["limits on use"] = (limits.url, why)
+        wanted["rate limits"] = (limits.url, why)
     for what, (url, why) in wanted.items():
         fault = asyncio.run(_fault(url))
         place = urlsplit(url).netloc.rpartition("@")[2] or urlsplit(url).path
         if fault is None:
             yield ok(AREA, f"Redis at {place}, with the {what}, answers.")
         else:
-            todo = "Start it, or mend the `url`, its user and its password."
+            todo = "Start it, or correct `url`, user and password."
             yield problem(AREA, f"Redis at {place}, with the {what}, cannot be used: {fault}.", why, todo)
 
 
 async def _fault(url: str) -> str | None:
-    """Why a Redis cannot be used; None: it can."""
+    """Returns why a Redis cannot be used; None if it can."""
     try:
         store = make_store(StoreConfig(kind="redis", url=url))
     except ValueError as error:

@@ -1,1 +1,1 @@
-"""The inspector: what the model was sent, what it wrote and what the client got, side by side, in a page (R25)."""
+"""The inspector: a page that shows the prompt, the model's output and the client's response side by side (R25)."""

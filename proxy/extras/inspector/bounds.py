@@ -1,7 +1,7 @@
-"""How much of an exchange the page shows, so that looking at it takes bounded work whatever is in it.
+"""Limits on the parts of an exchange that the page shows, so that showing one takes bounded work whatever it contains.
 
-A capture is cut before it is read: what is beyond the bounds counts as left out, as what the recorder left out does,
-and the page says so. The capture itself can be downloaded whole.
+A capture is cut before it is read. Data beyond the limits counts as left out, like data that the recorder left out, and
+the page reports it. The whole capture can be downloaded.
 """
 
 from __future__ import annotations
@@ -18,40 +18,42 @@ from toolwire.support.bounded_json import BoundExceeded, Bounds, loads
 from toolwire.support.offload import OFFLOAD_BYTES
 
 MOST_BYTES: Final = 4 * 1024 * 1024
-"""Of the request, of each body sent to a server, of each answer of a server, and of the answer to the client."""
+"""The limit for the request, for each body sent to a server, for each response of a server, and for the client's
+response."""
 
 MOST_READS: Final = 16_384
-"""Of each answer: pieces in which it came."""
+"""The limit of pieces of each response."""
 
 MOST_ROUNDS: Final = 64
-"""Calls of servers."""
+"""The limit of backend calls."""
 
 MOST_RUNS: Final = 1_024
-"""Executions of server-side tools."""
+"""The limit of executions of server-side tools."""
 
 READ_CHARS: Final = 128 * 1024
-"""Of one answer that are searched for calls again; the rest is shown as text."""
+"""The characters of one answer that are searched for calls again; the rest is shown as text."""
 
 FORMATS_CHARS: Final = 16 * 1024
-"""The same where a text is read in every format there is."""
+"""The same limit if a text is read in all formats."""
 
 SHOWN_CHARS: Final = 1024 * 1024
-"""Of the client's request. One with more bytes is shown as it is, without indentation."""
+"""The limit for indenting the client's request; a larger one is shown unchanged."""
 
 MOST_MESSAGES: Final = 2_000
-"""Of a prompt: half of them from its beginning, half from its end."""
+"""The limit of messages of a prompt: half of them from its begin, half from its end."""
 
 MOST_TOOLS: Final = 512
 SCHEMA_CHARS: Final = 256 * 1024
-"""Of a request: further tools, and tools with a larger schema, are not looked for in answers."""
+"""The limits for the tools of a request: further tools, and tools with a larger schema, are not searched for in
+answers."""
 
 COMPARED_STEPS: Final = 100_000_000
-"""Characters that may be looked through to find the client's texts in a prompt. A text beyond that is `unread`."""
+"""The limit of character comparisons for finding the client's texts in a prompt. Texts beyond it are `unread`."""
 
 
 def within_bounds(captured: Captured, limits: LimitsConfig) -> Captured:
-    """The capture, without what is beyond the bounds of this module. A body with more JSON values than a request may
-    have (`limits.json_values`, `limits.json_depth`) is left out as a whole."""
+    """Returns the capture without the parts beyond the limits. A body with more JSON values than a request may have
+    (`limits.json_values`, `limits.json_depth`) is left out completely."""
     groups: dict[tuple[Kind, int], list[Entry]] = {}
     for entry in captured.entries:
         groups.setdefault((entry.kind, entry.call), []).append(entry)
@@ -69,7 +71,7 @@ def within_bounds(captured: Captured, limits: LimitsConfig) -> Captured:
 
 
 def _within(kind: Kind, entries: Sequence[Entry], limits: LimitsConfig) -> Sequence[Entry]:
-    """The first of these entries, as many as are shown."""
+    """Returns the first of these entries, as many as are shown."""
     most = MOST_RUNS if kind == "tool" else MOST_READS
     size = 0
     kept: list[Entry] = []
@@ -84,7 +86,8 @@ def _within(kind: Kind, entries: Sequence[Entry], limits: LimitsConfig) -> Seque
 
 
 def _is_simple(entries: Sequence[Entry], limits: LimitsConfig) -> bool:
-    """Whether what parses this at once has few values to build: a whole body, or each event of a stream."""
+    """Returns True if parsing these entries builds few values: the limits hold for a whole body, or for each event of a
+    stream."""
     whole = b"".join(entry.data for entry in entries)
     is_json = whole.lstrip()[:1] in (b"{", b"[")
     parsed = [whole] if is_json else (frame for _, frame in frames(entries))
@@ -98,8 +101,8 @@ def _is_simple(entries: Sequence[Entry], limits: LimitsConfig) -> bool:
 
 
 def check_values(text: bytes, limits: LimitsConfig) -> None:
-    """Raises `RecordingError` for JSON with more values, or deeper, than `limits` allow; what is no JSON is left to
-    whoever parses it. For a thread: it lets others run between slices."""
+    """Raises `RecordingError` for JSON with more values, or deeper, than `limits` allow. Ignores text that is not JSON.
+    Call it in a thread: it yields to other threads between slices."""
     try:
         loads(text, Bounds(limits.json_values, limits.json_depth))
     except BoundExceeded as error:

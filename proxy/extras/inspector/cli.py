@@ -1,4 +1,4 @@
-"""`toolwire inspect`."""
+"""The command `toolwire inspect`."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from toolwire.cli.common import reported, say
 @click.argument("file", type=click.File("rb"))
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port on 127.0.0.1.  [default: a free one]")
 def command(file: BinaryIO, port: int) -> None:
-    """Show a capture in the inspector's page: what the model was sent, what it wrote and what the client got.
+    """Show a capture in the inspector: the prompt, the model's output and the client's response.
 
-    FILE is a capture of a gateway: the page's own download, or `GET /admin/captures/ID`; - reads standard input.
-    Nothing is sent anywhere. Ctrl-C ends it. A running gateway shows its exchanges with `toolwire serve --inspect`.
+    FILE is a capture, downloaded from the inspector or from `GET /admin/captures/ID`; - reads standard input. Nothing
+    is sent to any server. Ctrl-C ends it. To see the exchanges of a running gateway, use `toolwire serve --inspect`.
     """
     from toolwire.extras.capture.files import is_capture, read_capture
     from toolwire.extras.capture.recording import RecordingError
@@ -25,7 +25,7 @@ def command(file: BinaryIO, port: int) -> None:
     content = file.read()
     with reported(RecordingError):
         if not is_capture(content):
-            raise click.ClickException(f"{file.name} is no capture of a toolwire gateway")
+            raise click.ClickException(f"{file.name} is not a capture of a toolwire gateway")
         app = offline(read_capture(content), content)
     try:
         show(app, host="127.0.0.1", port=port, announce=say)

@@ -1,11 +1,11 @@
-"""The live list as server-sent events, for one viewer.
+"""The live list of exchanges as server-sent events, for one viewer.
 
-Rules of this module:
+Rules:
 
-1. For a viewer there is at most one answer of each worker waiting. While he does not read no worker is asked for more,
-   so one who reads slowly gets fewer states of the same exchanges, and nothing of a request ever waits for him.
-2. A feed ends after `LONGEST_S`, when a worker is lost, when the application has been replaced or is about to end; the
-   page asks again.
+1. For each viewer at most one answer of each worker waits. While the viewer does not read, no worker is asked for more.
+   So a slow viewer gets fewer states of the same exchanges, and never delays a request.
+2. A feed ends after `LONGEST_S`, when a worker is lost, and when the application was replaced or is about to stop; then
+   the page reconnects.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from toolwire.extras.inspector.holders import WAIT_S, Holder, HolderGone, Holder
 from toolwire.extras.inspector.ring import Changes, Row
 
 PAUSE_S: Final = 0.1
-"""Between two events: what changes meanwhile goes together."""
+"""The pause between two events; changes in between are combined."""
 
 LIFE_S: Final = 5.0
-"""After this silence a comment is sent, and is looked for workers that have come."""
+"""After this silence a comment is sent, and new workers are searched."""
 
 LONGEST_S: Final = 120.0
 
 MOST_ROWS: Final = 2_000
-"""Of one worker at the beginning: the youngest."""
+"""The most rows of one worker at the beginning: the latest."""
 
 
 class Feed:
-    """What one viewer has not been shown. `owner` is whose exchanges he may see, None: all."""
+    """The changes that one viewer has not got yet. `owner`: whose exchanges the viewer may see, None for all."""
 
     def __init__(self, holders: Holders, owner: str | None) -> None:
         self._holders = holders
@@ -44,22 +44,23 @@ class Feed:
         self._rows: dict[str, Row] = {}
         self._gone: set[str] = set()
         self._skipped = 0
-        self._waits = False  # something does, for the viewer
+        self._waits = False  # True if there are changes for the viewer
         self._wake = asyncio.Event()
         self._taken = asyncio.Event()
 
     async def events(self, ends: Callable[[], bool]) -> AsyncGenerator[bytes, None]:
-        """The events, until `ends` says so, or a worker is lost: whoever asks again is told what there is then."""
+        """Yields the events until `ends` returns True or a worker is lost. A viewer that reconnects gets the current
+        list."""
         loop = asyncio.get_running_loop()
         until = loop.time() + LONGEST_S
-        told: dict[str, int] = {}
+        reported: dict[str, int] = {}
         try:
             while loop.time() < until and not ends() and not self._lost:
-                self._look()
+                self._find_workers()
                 workers = {"answering": len(self._answering), "of": len(self._followed)}
-                if workers != told:
+                if workers != reported:
                     yield _event("workers", workers)
-                    told = workers
+                    reported = workers
                 with suppress(TimeoutError):
                     async with asyncio.timeout(LIFE_S):
                         await self._wake.wait()
@@ -71,8 +72,8 @@ class Feed:
                 task.cancel()
             await asyncio.gather(*self._followed.values(), return_exceptions=True)
 
-    def _look(self) -> None:
-        """Follow workers that have come, and try those again that did not answer."""
+    def _find_workers(self) -> None:
+        """Follows new workers, and retries workers that did not answer."""
         holders = {holder.name: holder for holder in self._holders.all()}
         self._followed = {name: task for name, task in self._followed.items() if name in holders and not task.done()}
         for name, holder in holders.items():
@@ -85,7 +86,7 @@ class Feed:
             try:
                 changes = await holder.changes(since, self._owner, wait_s)
                 if changes.version < since:
-                    raise HolderGone(holder.name)  # another one has taken its place
+                    raise HolderGone(holder.name)  # another worker has replaced it
             except HolderGone:
                 self._lost = self._lost or holder.name in self._answering
                 self._wake.set()
@@ -93,7 +94,7 @@ class Feed:
             self._answering.add(holder.name)
             self._add(changes, first=first)
             since, wait_s, first = changes.version, WAIT_S, False
-            while self._waits:  # the next one is asked for what is new then
+            while self._waits:  # new changes are requested after the viewer has read these
                 await self._taken.wait()
             await asyncio.sleep(PAUSE_S)
 

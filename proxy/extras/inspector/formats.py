@@ -1,4 +1,4 @@
-"""The same text read in every format, without a model: "read again as..." (R25.1)."""
+"""Reads the text of an answer again in every format, without calling a model: "read again as..." (R25.1)."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from toolwire.registry import Registries
 
 
 def read_in_all_formats(captured: Captured, plugins: Registries) -> dict[str, Any]:
-    """What becomes of the text of the last answer under each format, where nothing else is recognised: under that of
-    the exchange first."""
+    """Returns the result of reading the last answer's text in each format, without recognition of other formats; the
+    exchange's own format is first."""
     asked = read_asked(captured, plugins)
     text = next((one.answer.text for one in reversed(list(rounds_of(captured, asked)))), "")
     left_out = max(0, len(text) - FORMATS_CHARS)
     text = text[:FORMATS_CHARS]
     names = sorted(plugins.formats.names(), key=lambda name: (name != asked.format, name))
-    found: dict[int, dict[str, Any]] = {}
+    results: dict[int, dict[str, Any]] = {}
     for name in names:
         one = plugins.formats.get(name)
-        if id(one) not in found:  # else another name of one that was read
-            found[id(one)] = {"format": name, "chosen": name == asked.format, **_read(text, one, asked)}
-    return {"text": text, "left_out_chars": left_out, "formats": list(found.values())}
+        if id(one) not in results:  # else another name of one that was read
+            results[id(one)] = {"format": name, "chosen": name == asked.format, **_read(text, one, asked)}
+    return {"text": text, "left_out_chars": left_out, "formats": list(results.values())}
 
 
 def _read(text: str, format_: ToolFormat, asked: Asked) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""Who holds the exchanges that a viewer sees: the ring of this worker, and those of the others.
+"""Access to the exchanges that a viewer sees: those of this worker, and those of the other workers.
 
-With several workers any of them may get the page's requests, so each answers the others at a Unix socket of its own, in
-the folder that they share and nobody else may enter. What is asked there is asked by a worker that has looked at the
-viewer's key; nothing else listens, and a worker without an inspector has no socket.
+With several workers any of them may get the page's requests. Each answers the others at its own Unix socket in their
+shared folder, which no other user can enter. The asking worker has checked the viewer's key. Without an inspector a
+worker has no socket.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from toolwire.extras.inspector.ring import Changes, Ring
 from toolwire.support.offload import in_thread
 
 WAIT_S: Final = 10.0
-"""How long one question for changes waits for some."""
+"""The longest time that a request for changes waits for one."""
 
 ANSWER_S: Final = 5.0
-"""Beyond this another worker does not answer."""
+"""After this time another worker counts as not answering."""
 
 LAST_S: Final = 0.1
-"""At the end, for questions of others that wait for changes."""
+"""The time for requests of other workers that wait for changes, at the end."""
 
 SUFFIX: Final = ".inspect.sock"
 
 _RING: Final = web.AppKey("toolwire.inspector.ring", Ring)
 
 Counts = list[list[Any]]
-"""`[minute, route, {what: number}]`."""
+"""A list of `[minute, route, {name: number}]`."""
 
 
 class HolderGone(Exception):
@@ -40,22 +40,23 @@ class HolderGone(Exception):
 
 
 class Holder(Protocol):
-    """The exchanges of one worker. `owner` is whose may be seen, None: all. All raise `HolderGone`."""
+    """The exchanges of one worker. `owner`: whose exchanges may be seen, None for all. All methods raise
+    `HolderGone`."""
 
     name: str
 
     async def changes(self, since: int, owner: str | None, wait_s: float) -> Changes:
-        """What has changed since a version; waits for something so long."""
+        """Returns the changes since a version; waits up to `wait_s` for a change."""
 
     async def file(self, ident: str, owner: str | None) -> bytes | None:
-        """An exchange as a capture."""
+        """Returns an exchange as a capture, or None if it is not stored."""
 
     async def counts(self) -> Counts:
-        """What was counted by minute and route."""
+        """Returns the counts by minute and route."""
 
 
 class OwnHolder:
-    """That of this worker."""
+    """The exchanges of this worker."""
 
     name = "own"
 
@@ -63,44 +64,49 @@ class OwnHolder:
         self._ring = ring
 
     async def changes(self, since: int, owner: str | None, wait_s: float) -> Changes:
-        """See `Holder`."""
+        """Returns the changes since a version; waits up to `wait_s` for a change."""
         await self._ring.changed(since, wait_s)
         return self._ring.changes(since, owner)
 
     async def file(self, ident: str, owner: str | None) -> bytes | None:
-        """See `Holder`. Covering secrets takes its time: it is done in a thread."""
+        """Returns an exchange as a capture, or None. Runs in a thread, because replacing secrets is slow."""
         capture = self._ring.find(ident, owner)
         return None if capture is None else await in_thread(capture.file)
 
     async def counts(self) -> Counts:
-        """See `Holder`."""
+        """Returns the counts by minute and route."""
         return [[minute, route, dict(counts)] for (minute, route), counts in self._ring.counts().items()]
 
 
 class PeerHolder:
-    """That of another worker."""
+    """The exchanges of another worker."""
 
     def __init__(self, path: Path) -> None:
         self.name = path.name
         self._path = path
 
     async def changes(self, since: int, owner: str | None, wait_s: float) -> Changes:
-        """See `Holder`."""
+        """Returns the other worker's changes since a version. Raises `HolderGone`."""
         query = {"since": str(since), "wait": str(wait_s)}
         answer = await self._get("/changes", query, owner, wait_s + ANSWER_S)
         if answer is None:
             raise HolderGone(self.name)
-        said = orjson.loads(answer)
-        return Changes(said["version"], tuple(said["rows"]), tuple(said["gone"]), said["skipped"])
+        answer_fields = orjson.loads(answer)
+        return Changes(
+            answer_fields["version"],
+            tuple(answer_fields["rows"]),
+            tuple(answer_fields["gone"]),
+            answer_fields["skipped"],
+        )
 
     async def file(self, ident: str, owner: str | None) -> bytes | None:
-        """See `Holder`."""
+        """Returns an exchange of the other worker as a capture, or None. Raises `HolderGone`."""
         return await self._get("/file", {"id": ident}, owner, ANSWER_S)
 
     async def counts(self) -> Counts:
-        """See `Holder`."""
-        found: Counts = orjson.loads(await self._get("/counts", {}, None, ANSWER_S) or b"[]")
-        return found
+        """Returns the other worker's counts by minute and route. Raises `HolderGone`."""
+        counts: Counts = orjson.loads(await self._get("/counts", {}, None, ANSWER_S) or b"[]")
+        return counts
 
     async def _get(self, path: str, query: Mapping[str, str], owner: str | None, limit_s: float) -> bytes | None:
         asked = {**query, **({} if owner is None else {"owner": owner})}
@@ -117,7 +123,7 @@ class PeerHolder:
 
 
 class Holders:
-    """All of them. `folder` is that of the workers, None for one alone."""
+    """The exchanges of all workers. `folder` is the folder that the workers share, None for a single worker."""
 
     def __init__(self, ring: Ring, folder: Path | None) -> None:
         self.ring = ring
@@ -127,41 +133,41 @@ class Holders:
         self._socket = None if folder is None else folder / f"{ring.worker}{SUFFIX}"
 
     async def running(self, app: web.Application) -> AsyncIterator[None]:
-        """For `app.cleanup_ctx`: answer the other workers. It goes on when the application is replaced."""
+        """Starts to answer the other workers. Continues when the application is replaced. For `app.cleanup_ctx`."""
         if self._socket is not None and self._runner is None:
             await self._listen(self._socket)
         yield
 
     async def close(self) -> None:
-        """Answer nobody any more."""
+        """Stops to answer the other workers."""
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None
 
     def all(self) -> list[Holder]:
-        """This worker's, and those of the others that are there."""
+        """Returns the holders of this worker and of all others that run."""
         others = [] if self._folder is None else sorted(self._folder.glob(f"*{SUFFIX}"))
         return [self._own, *(PeerHolder(path) for path in others if path != self._socket)]
 
     async def file(self, ident: str, owner: str | None) -> bytes | None:
-        """The exchange with this id, whoever has it."""
+        """Returns the exchange with this id from any worker; None if no worker has it."""
         for holder in self.all():
             with suppress(HolderGone):
-                found = await holder.file(ident, owner)
-                if found is not None:
-                    return found
+                content = await holder.file(ident, owner)
+                if content is not None:
+                    return content
         return None
 
     async def counts(self) -> Counts:
-        """Those of all."""
-        found: Counts = []
+        """Returns the counts of all workers, joined."""
+        counts: Counts = []
         for holder in self.all():
             with suppress(HolderGone):
-                found += await holder.counts()
-        return found
+                counts += await holder.counts()
+        return counts
 
     async def _listen(self, place: Path) -> None:
-        """At a place that stays that of this worker: whoever follows it, or takes over from it, listens there then."""
+        """Listens at this worker's path, which its successor uses too."""
         app = web.Application()
         app[_RING] = self.ring
         app.router.add_get("/changes", _changes)
@@ -179,8 +185,8 @@ async def _changes(request: web.Request) -> web.Response:
 
 
 async def _file(request: web.Request) -> web.Response:
-    found = await OwnHolder(request.app[_RING]).file(request.query["id"], request.query.get("owner"))
-    return web.Response(status=404) if found is None else web.Response(body=found)
+    content = await OwnHolder(request.app[_RING]).file(request.query["id"], request.query.get("owner"))
+    return web.Response(status=404) if content is None else web.Response(body=content)
 
 
 async def _counts(request: web.Request) -> web.Response:

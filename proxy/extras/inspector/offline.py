@@ -1,4 +1,4 @@
-"""The inspector without a gateway: `toolwire inspect FILE` shows a capture in the page, and asks nobody anything."""
+"""The inspector without a gateway: `toolwire inspect FILE` shows a capture in the page and contacts no server."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from toolwire.registry import registries
 
 
 class FileHolder:
-    """A `Holder` with one exchange: `captured`, whose file has this `content`."""
+    """A `Holder` of one exchange: `captured`, from a file with this `content`."""
 
     name = "file"
 
@@ -37,17 +37,17 @@ class FileHolder:
         self._content = content
 
     async def changes(self, since: int, owner: str | None, wait_s: float) -> Changes:
-        """See `Holder`. There is one, and never another."""
+        """Returns the only exchange of the file; later there are no changes."""
         if since:
             await asyncio.sleep(wait_s)
         return Changes(1, () if since else (self._row,), (), 0)
 
     async def file(self, ident: str, owner: str | None) -> bytes | None:
-        """See `Holder`."""
+        """Returns the content of the file if the id is its exchange's, else None."""
         return self._content if ident == self._row["id"] else None
 
     async def counts(self) -> Counts:
-        """See `Holder`."""
+        """Returns no counts, because a file has none."""
         return []
 
 
@@ -79,7 +79,7 @@ def _row(captured: Captured, size: int) -> Row:
 
 
 def offline(captured: Captured, content: bytes) -> web.Application:
-    """The application that shows it. Raises `RecordingError` if there is no sense in it."""
+    """Returns the application that shows the capture. Raises `RecordingError` if the capture is invalid."""
     plugins = registries()
     try:
         view(captured, plugins)
@@ -88,7 +88,7 @@ def offline(captured: Captured, content: bytes) -> web.Application:
         raise RecordingError(f"the capture cannot be read: {error}") from error
 
     async def nothing(*_: object) -> dict[str, Any]:
-        raise ClientFault("There is no gateway here, only a file.", code="not_found")
+        raise ClientFault("This is a capture in a file, without a gateway.", code="not_found")
 
     def setup(key: ApiKey | None) -> dict[str, Any]:
         opened = str(captured.head.get("request_id", "opened"))
@@ -105,10 +105,10 @@ def offline(captured: Captured, content: bytes) -> web.Application:
 
 
 def show(app: web.Application, *, host: str, port: int, announce: Callable[[str], None]) -> None:
-    """Serve an application until a signal comes. `announce` is told the address of its page."""
+    """Serves an application until a signal arrives. `announce` is called with the address of its page."""
 
     async def run() -> None:
-        told = _told_to_stop()
+        stopping = _stop_event()
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()
         try:
@@ -116,7 +116,7 @@ def show(app: web.Application, *, host: str, port: int, announce: Callable[[str]
             await site.start()
             bound = runner.addresses[0][1]
             announce(f"http://{f'[{host}]' if ':' in host else host}:{bound}{PLACE}")
-            await told.wait()
+            await stopping.wait()
         finally:
             await runner.cleanup()
 
@@ -126,10 +126,11 @@ def show(app: web.Application, *, host: str, port: int, announce: Callable[[str]
         pass
 
 
-def _told_to_stop() -> asyncio.Event:
-    """Is set by a signal to end, also where whoever started this had it ignored, as shells do in the background."""
-    told = asyncio.Event()
+def _stop_event() -> asyncio.Event:
+    """Returns an event that is set by SIGINT or SIGTERM, also if the parent process ignored them, as shells do for
+    background jobs."""
+    stopping = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
-        with suppress(NotImplementedError):  # Windows: Ctrl-C is an exception there
-            asyncio.get_running_loop().add_signal_handler(number, told.set)
-    return told
+        with suppress(NotImplementedError):  # on Windows Ctrl-C is an exception
+            asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    return stopping

@@ -1,5 +1,4 @@
-"""Puts the inspector together for an application: what is recorded, what answers the page, and the playground's
-ways."""
+"""Builds the inspector of an application: its recorder, its page, and the paths of the playground."""
 
 from __future__ import annotations
 
@@ -44,7 +43,7 @@ class Inspector:
     """The inspector of one application, as a `toolwire.features.Feature`."""
 
     open_paths: ClassVar[str | None] = rf"{PLAYGROUND}|{PLACE}/?(?:(?<=/)[a-z]+[.](?:js|css|svg))?"
-    """Paths that need no key: the page, which holds nothing that was said."""
+    """Paths that need no key: the page, which contains no conversation."""
 
     def __init__(self, context: FeatureContext) -> None:
         self._config = config = context.config
@@ -67,21 +66,22 @@ class Inspector:
 
     @property
     def observe(self) -> Observe:
-        """What records the exchanges."""
+        """Records the exchanges."""
         return Captures(self._config, self.holders.ring).begin
 
     def open(self, app: web.Application, make: MakeDelivery) -> None:
-        """Serve the page and its data. `make` is for the playground, which may ask in another format than a route's."""
+        """Adds the page and its data to the application. `make` is for the playground, which may use another format
+        than a route's."""
         self._pages.add_routes(app.router)
         app.cleanup_ctx.append(self.holders.running)
         for side in self._clients:
             playground = _Playground(self._pages, self._router, self._plugins, partial(make, side))
             app.router.add_post(f"{PLACE}/try/{{format}}/v1{side.path}", playground.serve)
 
-    # --- what the page asks -----------------------------------------------------------------------------------------
+    # --- data of the page ------------------------------------------------------------------------------------------
 
     def _setup(self, key: ApiKey | None) -> dict[str, Any]:
-        """The routes, formats and APIs of the gateway, as far as the key may use them."""
+        """Returns the routes, formats and APIs of the gateway that the key may use."""
         routes = [
             {
                 "model": route.model,
@@ -99,7 +99,7 @@ class Inspector:
         }
 
     def _usable(self, key: ApiKey | None) -> list[RouteConfig]:
-        """The routes that a key may use."""
+        """Returns the routes that a key may use."""
         return [route for route in effective_routes(self._config) if key is None or key.may_use(route.model)]
 
     async def _overview(self, request: web.Request) -> dict[str, Any]:
@@ -132,19 +132,19 @@ class Inspector:
         }
 
     async def _check(self, request: web.Request, body: bytes) -> dict[str, Any]:
-        """Whether a request would be refused, and why: it is read and validated, and no server is asked. `body` names
-        the API, and holds the request."""
+        """Validates a request without calling a server, and returns whether it would be refused and why. `body`
+        contains the name of the API and the request."""
         limits = self._config.limits
-        asked = await read_json(body, replace(limits, json_depth=limits.json_depth + 1))
-        side = next((side for side in self._clients if side.name == asked.get("api")), None)
-        asked_body = asked.get("body")
-        if side is None or not isinstance(asked_body, dict):
-            raise ClientFault("Expected `api`, the name of one, and `body`, a request.", code="invalid_value")
+        question = await read_json(body, replace(limits, json_depth=limits.json_depth + 1))
+        side = next((side for side in self._clients if side.name == question.get("api")), None)
+        request_body = question.get("body")
+        if side is None or not isinstance(request_body, dict):
+            raise ClientFault("Expected `api`, the name of an API, and `body`, a request.", code="invalid_value")
         try:
-            await self._validate(side, asked_body, request)
+            await self._validate(side, request_body, request)
         except GatewayError as error:
-            said = {"message": error.message, "param": error.param, "code": error.code}
-            return {"ok": False, "error": said}
+            fault = {"message": error.message, "param": error.param, "code": error.code}
+            return {"ok": False, "error": fault}
         return {"ok": True, "error": None}
 
     async def _validate(self, side: ClientSide, body: Mapping[str, Any], request: web.Request) -> None:
@@ -163,7 +163,7 @@ class Inspector:
 
 
 def backends_of(route: RouteConfig, *, fallback: bool = True) -> list[str]:
-    """The names of the backends of a route."""
+    """Returns the names of the backends of a route."""
     more = [entry.backend for entry in route.fallback] if fallback else []
     return [*([entry.backend for entry in route.backends] or [route.backend]), *more]
 
@@ -175,7 +175,8 @@ def _holders(most: int, cells: Path | None) -> Holders:
 
 
 class _Playground:
-    """Serves a protocol in formats that its routes do not have. `make` makes who serves the routes of a router."""
+    """Serves a protocol in formats that its routes do not use. `make` creates the handler for the routes of a
+    router."""
 
     def __init__(self, pages: Pages, router: Router, plugins: Registries, make: Callable[[Router], Delivery]) -> None:
         self._pages = pages
@@ -185,22 +186,22 @@ class _Playground:
         self._made: dict[str, Delivery] = {}
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
-        """Answer as the protocol's own path would, but in the format that the path names."""
+        """Answers like the protocol's own path, but in the format that the path names."""
         self._pages.guard(request)
         name = request.match_info["format"]
         if name not in self._made:
             if name not in self._plugins.formats.names():
                 raise ClientFault(f"There is no format {name[:100]!r}.", code="not_found")
             try:
-                found = self._plugins.formats.get(name)
+                tool_format = self._plugins.formats.get(name)
             except ConfigError as error:
                 raise ClientFault(str(error), code="invalid_value") from error
-            self._made[name] = self._make(_InFormat(self._router, name, found, self._plugins.formats.get))
+            self._made[name] = self._make(_InFormat(self._router, name, tool_format, self._plugins.formats.get))
         return await self._made[name](request)
 
 
 class _InFormat(Router):
-    """The same routes, with another format: `format_`, whose name is `name`."""
+    """The same routes with another format: `format_`, whose name is `name`."""
 
     def __init__(self, router: Router, name: str, format_: ToolFormat, by_family: Callable[[str], ToolFormat]) -> None:
         def changed(route: Route) -> Route:

@@ -1,11 +1,11 @@
-"""The exchanges that the inspector shows of one worker: those that run and the last ones that ended.
+"""The exchanges of one worker that the inspector shows: the running ones and the latest ended ones.
 
-Rules of this module:
+Rules:
 
-1. Memory is bounded (R25.3): what runs by the recorder, what has ended by `most` bytes, the oldest go first. Exchanges
-   that hold next to nothing count `LEAST_BYTES`, so that there are never very many.
-2. Whoever looks asks what has changed since he asked last. Nothing waits for him and nothing is kept for him: one who
-   is slow sees fewer states of the same exchanges, and is told how many he never saw (`Changes.skipped`).
+1. Memory is limited (R25.3): for running exchanges by the recorder, for ended ones by `most` bytes; the oldest are
+   deleted first. Small exchanges count as `LEAST_BYTES`, so that their number is limited too.
+2. A viewer asks for the changes since its last request. No request waits for a viewer and nothing is stored for it: a
+   slow viewer sees fewer states of the same exchanges, and is told how many it missed (`Changes.skipped`).
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ from toolwire.extras.capture.recorder import Capture
 from toolwire.record import AccessRecord
 
 LEAST_BYTES: Final = 4096
-"""What an exchange counts at least: its head, its row and what Python needs for them."""
+"""The least size that an exchange counts: its head, its row and their Python objects."""
 
 MOST_GONE: Final = 10_000
-"""So many that went are remembered for those who look. Who is further behind is told when he asks for all again."""
+"""The number of deleted exchanges that are remembered for viewers. A slower viewer learns about them when it asks for
+all again."""
 
 MINUTES: Final = 60
-"""Of the overview."""
+"""The minutes of the overview."""
 
 COUNTED: Final = ("requests", "calls", "repaired", "recognised", "failed")
-"""What the overview counts by route and minute."""
+"""The numbers that the overview counts by route and minute."""
 
 Row = dict[str, Any]
 """An exchange in the list: see `row_of`."""
@@ -41,8 +42,8 @@ _NOTES: Final = ("route", "backend", "format", "key", "input_tokens", "output_to
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Returns the changes since `version`: rows, exchange ids of rows that are not kept any more, and how many
-    came and went in between."""
+    """Changes since a version. `version`: the current one; `rows`: new and changed rows; `gone`: exchange ids of
+    deleted rows; `skipped`: how many were created and deleted in between."""
 
     version: int
     rows: tuple[Row, ...]
@@ -51,58 +52,60 @@ class Changes:
 
 
 class Ring:
-    """A `Keeper` in memory. `most` bytes of exchanges that have ended are kept; `worker` is the number of this process
-    among several."""
+    """A `CaptureStorage` in memory. Stores at most `most` bytes of ended exchanges; `worker` is the number of this
+    process among several."""
 
     def __init__(self, most: int, worker: int = 0) -> None:
         self.worker = worker
         self._most = most
         self._bytes = 0
-        self._kept: OrderedDict[str, _Kept] = OrderedDict()  # oldest change first
-        self._gone: OrderedDict[str, _Gone] = OrderedDict()  # oldest first
+        self._exchanges: OrderedDict[str, _Stored] = OrderedDict()  # oldest change first
+        self._gone: OrderedDict[str, _Deleted] = OrderedDict()  # oldest first
         self._version = 0
         self._changed = asyncio.Event()
         self._counts: dict[tuple[int, str], dict[str, int]] = {}
 
     def begun(self, capture: Capture) -> None:
-        """See `Keeper`."""
-        self._put(_Kept(capture, self._version + 1))
+        """Adds a running exchange."""
+        self._put(_Stored(capture, self._version + 1))
 
     def ended(self, capture: Capture) -> None:
-        """See `Keeper`."""
+        """Counts an ended exchange, and deletes the oldest ones beyond the limit."""
         self._count(capture)
-        self._put(self._kept.get(capture.exchange_id) or _Kept(capture, self._version + 1))
+        self._put(self._exchanges.get(capture.exchange_id) or _Stored(capture, self._version + 1))
         while self._bytes > self._most:
-            oldest = next((kept for kept in self._kept.values() if not kept.capture.running), None)
+            oldest = next((stored for stored in self._exchanges.values() if not stored.capture.running), None)
             if oldest is None or oldest.capture is capture:
                 break
             self._drop(oldest)
 
     def find(self, ident: str, owner: str | None) -> Capture | None:
-        """The exchange with this exchange id, or the youngest one with this request id, if it is kept and this owner's;
-        None as `owner`: anybody's."""
-        kept = self._kept.get(ident)
-        if kept is not None and _may_see(kept.capture, owner):
-            return kept.capture
-        same = [one.capture for one in self._kept.values() if one.capture.request_id == ident]
+        """Returns the exchange with this exchange id, or the latest with this request id, if it is stored and belongs
+        to this owner (None: any owner); else None."""
+        stored = self._exchanges.get(ident)
+        if stored is not None and _may_see(stored.capture, owner):
+            return stored.capture
+        same = [one.capture for one in self._exchanges.values() if one.capture.request_id == ident]
         mine = [capture for capture in same if _may_see(capture, owner)]
         return max(mine, key=lambda capture: capture.began, default=None)
 
     def changes(self, since: int, owner: str | None) -> Changes:
-        """What has changed since version `since`; all for 0."""
-        fresh = [kept for kept in self._kept.values() if kept.version > since and _may_see(kept.capture, owner)]
+        """Returns the changes since version `since`; everything for 0."""
+        fresh = [
+            stored for stored in self._exchanges.values() if stored.version > since and _may_see(stored.capture, owner)
+        ]
         went = [gone for gone in self._gone.values() if since and gone.version > since]
         mine = [gone for gone in went if owner is None or gone.owner == owner]
         return Changes(
             self._version,
-            tuple(row_of(kept.capture, self.worker) for kept in fresh),
+            tuple(row_of(stored.capture, self.worker) for stored in fresh),
             tuple(gone.name for gone in mine if gone.came <= since),
             sum(gone.came > since for gone in mine),
         )
 
     async def changed(self, since: int, wait_s: float) -> None:
-        """Wait until something changes after version `since`, but no longer than `wait_s`. A version that has not come
-        yet is another worker's, whose place this one has taken: nobody waits for that."""
+        """Waits until something changes after version `since`, at most `wait_s`. Returns at once for a future version:
+        it is of the worker that this one has replaced."""
         if self._version != since:
             return
         self._changed.clear()
@@ -113,27 +116,27 @@ class Ring:
             pass
 
     def counts(self) -> Mapping[tuple[int, str], Mapping[str, int]]:
-        """What was counted, by minute (Unix time) and route: of the last `MINUTES`."""
+        """Returns the counts by minute (Unix time) and route, for the last `MINUTES`."""
         self._forget()
         return self._counts
 
-    def _put(self, kept: _Kept) -> None:
+    def _put(self, stored: _Stored) -> None:
         self._version += 1
-        kept.version = self._version
-        name = kept.capture.exchange_id
-        self._bytes -= kept.bytes
-        kept.bytes = 0 if kept.capture.running else max(LEAST_BYTES, kept.capture.size)
-        self._bytes += kept.bytes
-        self._kept[name] = kept
-        self._kept.move_to_end(name)
+        stored.version = self._version
+        name = stored.capture.exchange_id
+        self._bytes -= stored.bytes
+        stored.bytes = 0 if stored.capture.running else max(LEAST_BYTES, stored.capture.size)
+        self._bytes += stored.bytes
+        self._exchanges[name] = stored
+        self._exchanges.move_to_end(name)
         self._changed.set()
 
-    def _drop(self, kept: _Kept) -> None:
+    def _drop(self, stored: _Stored) -> None:
         self._version += 1
-        name = kept.capture.exchange_id
-        del self._kept[name]
-        self._bytes -= kept.bytes
-        self._gone[name] = _Gone(name, kept.capture.owner, kept.came, self._version)
+        name = stored.capture.exchange_id
+        del self._exchanges[name]
+        self._bytes -= stored.bytes
+        self._gone[name] = _Deleted(name, stored.capture.owner, stored.came, self._version)
         while len(self._gone) > MOST_GONE:
             self._gone.popitem(last=False)
 
@@ -157,8 +160,8 @@ class Ring:
 
 
 @dataclass(frozen=True, slots=True)
-class _Gone:
-    """An exchange that is not kept any more: whose it was, and the versions in which it came and went."""
+class _Deleted:
+    """A deleted exchange: its owner, and the versions in which it was created and deleted."""
 
     name: str
     owner: str
@@ -166,9 +169,8 @@ class _Gone:
     version: int
 
 
-class _Kept:
-    """An exchange, the version in which it came, that of its last change, and for how much it counts: nothing while it
-    runs."""
+class _Stored:
+    """A stored exchange, the versions of its creation and its last change, and its counted size: 0 while it runs."""
 
     __slots__ = ("bytes", "came", "capture", "version")
 
@@ -184,7 +186,7 @@ def _may_see(capture: Capture, owner: str | None) -> bool:
 
 
 def row_of(capture: Capture, worker: int = 0) -> Row:
-    """How an exchange stands in the list, as far as it is known."""
+    """Returns the row of an exchange for the list, as far as it is known."""
     record, head = capture.record, capture.head
     row: Row = {
         "id": capture.request_id,
@@ -221,5 +223,5 @@ def _ms(seconds: float) -> float:
 
 
 def client_of(headers: Mapping[str, str]) -> str:
-    """What a client calls itself: the first product of its `User-Agent`."""
+    """Returns the name of a client: the first product of its `User-Agent`."""
     return headers.get("user-agent", "").partition(" ")[0][:60]

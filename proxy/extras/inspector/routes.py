@@ -1,14 +1,14 @@
-"""`/inspect`: the page, and what it asks for (R25).
+"""`/inspect`: the page and its data (R25).
 
-Rules of this module:
+Rules:
 
-1. The page and its files are the same for everybody and need no key; whatever was said needs one, where there are keys.
-   A key sees the exchanges that it has asked itself, one with `admin` all, as under `/admin`.
-2. Only the page itself may read: not other web pages (`Sec-Fetch-Site`, `Origin`), nor a page under a foreign name that
-   was made to point here (`Host`), as far as no key is asked for.
-3. What was said is JSON, never markup; the page may run nothing but its own files (`POLICY`, R25.2).
-4. What costs work is bounded before it is read: a key has `READS` such requests at once, their bodies and answers count
-   in the body budget, and one after the other is worked on, in a thread.
+1. The page and its files are the same for everybody and need no key; conversations need one, if there are keys. A key
+   sees its own exchanges, a key with `admin` all, as under `/admin`.
+2. Only the page itself may read the data: not other web pages (`Sec-Fetch-Site`, `Origin`), and, if no key is required,
+   not a page whose host name was made to point here (`Host`).
+3. Conversations are sent as JSON, never as markup; the page may run only its own scripts (`POLICY`, R25.2).
+4. Expensive requests are limited before they are read: a key may have `READS` at once, their bodies and answers count
+   in the body budget, and they are processed one after the other, in a thread.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from toolwire.support.offload import in_thread
 PLACE: Final = "/inspect"
 
 PLAYGROUND: Final = "/playground"
-"""Leads to the part of the page that asks (R17.10)."""
+"""Redirects to the page's playground (R17.10)."""
 
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; base-uri 'none'; "
@@ -66,17 +66,17 @@ _HEADERS: Final = {
 _KINDS: Final = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
 
 READS: Final = 8
-"""Requests of one key at once that read an exchange, or ask for a check."""
+"""The limit of simultaneous requests of one key that read an exchange or check a request."""
 
 FEEDS: Final = 16
-"""Live lists of one key at once."""
+"""The limit of simultaneous live lists of one key."""
 
 UPLOADS: Final = 4
-"""A capture that is opened may be so many times as large as `capture.exchange_bytes`: the quotes in recorded JSON are
-escaped there."""
+"""An uploaded capture may be this many times as large as `capture.exchange_bytes`, because quotes in recorded JSON are
+escaped in it."""
 
 _UNNAMED: Final = re.compile(r"[^\w.-]", re.ASCII)
-"""What may not stand in the name of a file, nor in a header."""
+"""Characters that must not be in the name of a file, nor in a header."""
 
 Read = Callable[[Captured, Registries], dict[str, Any]]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -84,14 +84,14 @@ Work = Callable[[web.Request, AdmittedRequest], Awaitable[web.Response]]
 
 
 def assets() -> dict[str, bytes]:
-    """The files of the page, by name."""
+    """Returns the files of the page, by name."""
     folder = resources.files("toolwire.extras.inspector").joinpath("page")
     return {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
 
 
 class Pages:
-    """Serves the page and its data. `setup` says what the gateway has for the asking key; `overview` and `check` answer
-    the questions of those names, `check` for a request with this body. `keyed`: the boundary asks for keys."""
+    """Serves the page and its data. `setup` returns what the asking key may use; `overview` and `check` return the data
+    of these names, `check` for a request with this body. `keyed`: client keys are required."""
 
     def __init__(
         self,
@@ -119,21 +119,21 @@ class Pages:
         self._assets = {name: (body, gzip.compress(body)) for name, body in assets().items()}
 
     def add_routes(self, router: web.UrlDispatcher) -> None:
-        """Serve it at `PLACE`."""
+        """Adds the paths below `PLACE`."""
         router.add_get(PLACE, self._page)
-        router.add_get(f"{PLACE}/", self._to(PLACE))  # the page's files are beside it
+        router.add_get(f"{PLACE}/", self._to(PLACE))  # the page's files are relative to it
         router.add_get(PLAYGROUND, self._to(f"{PLACE}#/playground"))
         router.add_get(f"{PLACE}/{{file:[a-z]+[.](?:js|css|svg)}}", self._asset)
         for method, path, handler in (
-            ("GET", "setup", self._tell_setup),
+            ("GET", "setup", self._get_setup),
             ("GET", "feed", self._feed),
             ("GET", "exchanges/{id}", self._working(self._view)),
             ("GET", "exchanges/{id}/capture", self._working(self._capture)),
             ("GET", "exchanges/{id}/formats", self._working(self._formats)),
             ("POST", "view", self._working(self._view)),
             ("POST", "formats", self._working(self._formats)),
-            ("GET", "overview", self._working(self._tell_overview)),
-            ("POST", "check", self._working(self._tell_check)),
+            ("GET", "overview", self._working(self._get_overview)),
+            ("POST", "check", self._working(self._post_check)),
         ):
             router.add_route(method, f"{PLACE}/api/{path}", self._guarded(handler), expect_handler=later)
 
@@ -145,8 +145,8 @@ class Pages:
         return guarded
 
     def _working(self, work: Work) -> Handler:
-        """A handler for what costs work (rule 4). Requests that bring a body count for their key like any other one;
-        to look at an exchange a key needs no place among those that run."""
+        """Returns a handler for expensive requests (rule 4). Requests with a body count in the key's limits; showing an
+        exchange does not."""
 
         async def working(request: web.Request) -> web.StreamResponse:
             brings = request.method == "POST"
@@ -159,7 +159,7 @@ class Pages:
         return working
 
     def guard(self, request: web.Request) -> None:
-        """Raises `GatewayError` `origin_not_allowed` for whoever is not the page (rule 2)."""
+        """Raises `GatewayError` `origin_not_allowed` unless the request comes from the page (rule 2)."""
         origin = request.headers.get("Origin")
         foreign = request.headers.get("Sec-Fetch-Site", "same-origin") not in ("same-origin", "none")
         if origin is not None and origin.partition("://")[2] != request.host:
@@ -194,16 +194,16 @@ class Pages:
             return web.Response(body=plain, headers=headers)
         return web.Response(body=packed, headers={**headers, "Content-Encoding": "gzip", "Vary": "Accept-Encoding"})
 
-    # --- what it asks -----------------------------------------------------------------------------------------------
+    # --- its data ---------------------------------------------------------------------------------------------------
 
-    async def _tell_setup(self, request: web.Request) -> web.Response:
+    async def _get_setup(self, request: web.Request) -> web.Response:
         has = self._setup(request.get(API_KEY))
         return _json({"version": __version__, "keys": self._keyed, "live": True, "file": None, **has})
 
-    async def _tell_overview(self, request: web.Request, asking: AdmittedRequest) -> web.Response:
+    async def _get_overview(self, request: web.Request, asking: AdmittedRequest) -> web.Response:
         return _json(await self._overview(request))
 
-    async def _tell_check(self, request: web.Request, asking: AdmittedRequest) -> web.Response:
+    async def _post_check(self, request: web.Request, asking: AdmittedRequest) -> web.Response:
         body = await asking.body(self._limits.body_bytes, self._body_s)
         async with self._working_on:
             return _json(await self._check(request, body))
@@ -230,7 +230,7 @@ class Pages:
         return await self._read(request, asking, read_in_all_formats)
 
     async def _read(self, request: web.Request, asking: AdmittedRequest, read: Read) -> web.Response:
-        """The answer with what `read` makes of a capture. An uploaded one may hold anything."""
+        """Answers with the result of `read` for a capture. Errors in an uploaded capture become a `ClientFault`."""
         uploaded = await self._uploaded(request, asking) if request.method == "POST" else None
 
         def work(content: bytes) -> bytes:
@@ -258,23 +258,23 @@ class Pages:
         content = await asking.body(self._upload_bytes, self._body_s, f"{UPLOADS} * capture.exchange_bytes")
         if not is_capture(content):
             raise ClientFault(
-                "This is no capture of a toolwire gateway.",
+                "This is not a capture of a toolwire gateway.",
                 code="invalid_value",
-                hint="The inspector's download and `GET /admin/captures/ID` give such files.",
+                hint="Download one in the inspector or from `GET /admin/captures/ID`.",
             )
         return content
 
     async def _content(self, request: web.Request) -> bytes:
-        """The capture of an exchange that is kept. Raises `ClientFault` `not_found`."""
+        """Returns the capture of a stored exchange. Raises `ClientFault` `not_found`."""
         ident = request.match_info["id"]
-        found = await self._holders.file(ident, _owner(request))
-        if found is None:
-            raise ClientFault(f"The exchange {quote(ident)} is not kept (any more).", code="not_found")
-        return found
+        content = await self._holders.file(ident, _owner(request))
+        if content is None:
+            raise ClientFault(f"The exchange {quote(ident)} is not stored (any more).", code="not_found")
+        return content
 
 
 def _name(host: str) -> str:
-    """The name in a `Host` field, which a client may have written in any way."""
+    """Returns the host name in a `Host` field; empty if it is invalid."""
     try:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:
@@ -282,7 +282,7 @@ def _name(host: str) -> str:
 
 
 def _owner(request: web.Request) -> str | None:
-    """Whose exchanges may be seen; None: all."""
+    """Returns the owner whose exchanges the client may see; None for all."""
     key = request.get(API_KEY)
     return None if key is None or key.admin else request[OWNER]
 

@@ -1,7 +1,7 @@
-"""One exchange in three lanes: what the model was sent, what it wrote, what the client got (R25.1).
+"""One exchange in three lanes: the prompt, the model's output, and the client's response (R25.1).
 
-Worked out of a capture when somebody looks, so it is the same for an exchange that runs, one that has ended and one in
-a file. Offsets into texts count UTF-16 code units, as JavaScript does; times are seconds since the exchange began.
+It is computed from a capture on request, so it is the same for a running exchange, an ended one and a file. Offsets
+into texts count UTF-16 code units, like JavaScript; times are seconds since the exchange began.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ from toolwire.support.bounded_json import loads
 _FACTS: Final[Mapping[str, str]] = {
     "input_tokens": "tokens of the prompt",
     "output_tokens": "tokens of the answer",
-    "reasoning_tokens": "tokens of thoughts",
+    "reasoning_tokens": "tokens of reasoning",
     "scanned_bytes": "bytes searched for calls",
-    "total_ms": "ms in all",
-    "backend_ms": "ms waited for servers",
+    "total_ms": "ms in total",
+    "backend_ms": "ms waiting for servers",
 }
-"""Fields of the access line that have better words; others are shown under their names."""
+"""Labels of fields of the access line; other fields are shown with their names."""
 
 _ELSEWHERE: Final = frozenset({"status", "code", "route", "backend", "format", "tool_mode", "tool_names"})
 
 
 Places = Mapping[int, int]
-"""Where each judgement stands in the list of all, by its identity."""
+"""The index of each judgement in the list of all, by its identity."""
 
 UNREADABLE: Final = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-"""What reading a capture may raise that no gateway wrote."""
+"""Exceptions that reading an invalid capture may raise."""
 
 
 def view(captured: Captured, plugins: Registries) -> dict[str, Any]:
-    """The exchange, as JSON."""
+    """Returns the exchange as JSON."""
     asked = read_asked(captured, plugins)
     head, end = captured.head, so_far(captured)
     rounds = list(rounds_of(captured, asked))
@@ -95,7 +95,7 @@ def _facts(end: Mapping[str, Any]) -> list[list[Any]]:
 
 
 def began(captured: Captured) -> float:
-    """When an exchange began, in Unix time; 0 if its capture does not say."""
+    """Returns the begin of an exchange in Unix time; 0 if its capture does not contain it."""
     try:
         return datetime.fromisoformat(captured.head.get("time", "")).timestamp()
     except (ValueError, TypeError):
@@ -156,7 +156,7 @@ def _raw(answer: Answer, places: Places) -> dict[str, Any]:
 
 
 def _utf16(text: str) -> Callable[[int], int]:
-    """From places of characters to places of UTF-16 code units."""
+    """Returns a function that converts character offsets to offsets in UTF-16 code units."""
     if text.isascii() or max(text) <= "\uffff":
         return lambda place: place
     places = [0, *accumulate(1 + (char > "\uffff") for char in text)]
@@ -174,8 +174,8 @@ def _call(number: int, call: MadeCall, places: Places) -> dict[str, Any]:
 
 
 def _judgement(judgement: Judgement) -> dict[str, Any]:
-    said: dict[str, Any] = {"kind": judgement.kind, "words": judgement.words, "round": judgement.round}
-    return said | ({"call": judgement.calls[0]} if judgement.calls else {})
+    fields: dict[str, Any] = {"kind": judgement.kind, "words": judgement.words, "round": judgement.round}
+    return fields | ({"call": judgement.calls[0]} if judgement.calls else {})
 
 
 def _client(captured: Captured, reader: ServerSide | None, calls: Sequence[MadeCall]) -> dict[str, Any]:
@@ -200,8 +200,9 @@ def _client(captured: Captured, reader: ServerSide | None, calls: Sequence[MadeC
 
 
 def _numbers(sent: Sequence[SentCall], made: Sequence[MadeCall]) -> list[int | None]:
-    """Which call of the model each call is that the client got: the last one that is written the same, since answers
-    that were thrown away came before, and else of that name. Ids do not tell: reading again makes new ones."""
+    """Returns for each call that the client got the number of the model's call, or None: the last one with the same
+    text, because discarded answers come first, else the last with the same name. Ids cannot be compared: reading an
+    answer again creates new ones."""
     same: dict[tuple[str, str], list[MadeCall]] = {}
     named: dict[str, list[MadeCall]] = {}
     for one in made:
@@ -222,7 +223,7 @@ def _numbers(sent: Sequence[SentCall], made: Sequence[MadeCall]) -> list[int | N
 
 
 def _reader(endpoint: Any, plugins: Registries) -> ServerSide | None:
-    """Who reads what goes to clients of this protocol."""
+    """Returns the reader of responses in this protocol; None if it is unknown."""
     servers = (plugins.servers.get(name)() for name in plugins.servers.names())
     return next((server for server in servers if server.name == endpoint), None)
 

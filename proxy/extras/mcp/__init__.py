@@ -1,16 +1,17 @@
-"""Servers of the Model Context Protocol as sources of tools (R26, docs/adr/0041).
+"""MCP servers as sources of tools (R26, docs/adr/0041).
 
-| module | reason to change |
+| module | content |
 | --- | --- |
-| `server` | what a server is for the gateway: its tools, its calls, its connection |
-| `listed`, `names` | which of its tools are offered, and what they are called |
-| `secrets` | what of its configuration is hidden |
-| `hosting` | the process that speaks with it, seen from the gateway |
-| `frames` | what gateway and host say to each other |
-| `host` | the process itself |
-| `pipes`, `addresses` | how it reaches a server |
-| `sifting` | what becomes of a broken tool in a list |
-| `contents` | what becomes of a result |
+| `server` | one server: its tools, its calls, its connection |
+| `listed`, `names` | the tools that are offered, and their names for models |
+| `secrets` | the secrets in a server's configuration, which are hidden |
+| `hosting` | the host process, as the gateway sees it |
+| `frames` | the messages between gateway and host |
+| `host` | the host process: speaks MCP with one server |
+| `pipes`, `addresses` | connections to a server: a process, or HTTP |
+| `sifting` | removes invalid tools from a server's list |
+| `contents` | translates results of calls for models |
 
-Only what runs in the host (the last four rows) imports the SDK, which is large: the gateway never does.
+Only the modules that run in the host (the last four rows) import the MCP SDK, which is large. The gateway never imports
+it.
 """

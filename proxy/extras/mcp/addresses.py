@@ -1,10 +1,12 @@
-"""The HTTP client with which a server is asked that has an address. Runs in the host.
+"""The HTTP client for MCP servers that have a URL. Runs in the host.
 
-1. Certificates are checked, by what the system trusts; proxies are those of the environment only with `trust_env`.
-2. Redirects never carry headers elsewhere: the SDK follows those that stay with the same scheme, host and port.
-3. A body is bounded while it is read, and must not be compressed, so that no small answer becomes a large one.
-4. An answer that stands still for five minutes ends the connection; the stream of events that a server may keep open
-   for ever does not.
+1. Certificates are checked against those that the system trusts. Proxies of the environment are used only with
+   `trust_env`.
+2. Redirects never send headers to another server: the SDK follows only those with the same scheme, host and port.
+3. A body is limited while it is read, and compressed bodies are refused, so that a small response cannot become a large
+   one.
+4. A response that sends nothing for five minutes ends the connection. The event stream that a server may keep open has
+   no such limit.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ SILENCE_S: Final = 300.0
 
 
 class BoundedBody(httpx2.AsyncByteStream):
-    """A body of at most so many bytes. Raises `httpx2.DecodingError` for a larger one."""
+    """A body of at most `most` bytes. Raises `httpx2.DecodingError` if it is larger."""
 
     def __init__(self, body: httpx2.AsyncByteStream, most: int) -> None:
         self._body = body
@@ -38,12 +40,12 @@ class BoundedBody(httpx2.AsyncByteStream):
             yield piece
 
     async def aclose(self) -> None:
-        """See `httpx2.AsyncByteStream`."""
+        """Closes the wrapped body."""
         await self._body.aclose()
 
 
 def http_client(headers: Mapping[str, str], *, trust_env: bool) -> httpx2.AsyncClient:
-    """A client for one server."""
+    """Returns the client for one server. `headers` are sent with each request."""
 
     async def asked(request: httpx2.Request) -> None:
         if request.method == "GET":
@@ -56,11 +58,11 @@ def http_client(headers: Mapping[str, str], *, trust_env: bool) -> httpx2.AsyncC
         if not events and isinstance(response.stream, httpx2.AsyncByteStream):
             response.stream = BoundedBody(response.stream, MAX_MESSAGE_BYTES)
 
-    said = httpx2.Headers({"User-Agent": f"toolwire/{__version__}"})
-    said.update(headers)  # each once, in whatever letters it is given
-    said["Accept-Encoding"] = "identity"
+    all_headers = httpx2.Headers({"User-Agent": f"toolwire/{__version__}"})
+    all_headers.update(headers)  # replaces equal names, in any letter case
+    all_headers["Accept-Encoding"] = "identity"
     return httpx2.AsyncClient(
-        headers=said,
+        headers=all_headers,
         timeout=httpx2.Timeout(CONNECT_S, read=SILENCE_S),
         verify=ssl.create_default_context(),
         trust_env=trust_env,

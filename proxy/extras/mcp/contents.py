@@ -1,15 +1,15 @@
-"""What a server gave back for a call, as parts for a model: texts and images. Runs in the host.
+"""Translates the result of a call into parts for a model: texts and images. Runs in the host.
 
 | MCP | for the model |
 | --- | --- |
-| text | as it is; several are joined by a line's end |
-| structured content | its compact JSON, where there is no other content: servers repeat it as text |
-| image | an image, of a kind that models take; else a note |
+| text | unchanged; several texts are joined by line ends |
+| structured content | its compact JSON, if there is no other content: servers repeat it as text |
+| image | an image, if models accept its type; else a note |
 | link to a resource | its name, address and description |
-| embedded resource | its text; of bytes a note, of an image the image |
+| embedded resource | its text; an image if it is one; else a note |
 | audio, anything else | a note |
 
-All texts together have at most so many characters, and the images of a result so many bytes: beyond, an image is a
+The total length of the texts is limited, and so is the total size of the images; an image beyond the limit becomes a
 note.
 """
 
@@ -32,14 +32,14 @@ Part = dict[str, str]
 
 
 def parts_of(result: types.CallToolResult, *, most: int, hide: Callable[[str], str]) -> tuple[list[Part], int]:
-    """The parts of a result, with at most `most` characters of text, and how many characters there were. `hide` takes
-    the secrets out of a text."""
-    found = list(_joined(_parts(result)))
-    texts = [hide(part["text"]) if "text" in part else None for part in found]
+    """Returns the parts of a result, with at most `most` characters of text, and the number of characters before the
+    cut. `hide` removes the secrets from a text."""
+    parts = list(_joined(_parts(result)))
+    texts = [hide(part["text"]) if "text" in part else None for part in parts]
     whole = sum(len(text) for text in texts if text is not None)
     out: list[Part] = []
     left, image_bytes = most, MAX_IMAGE_BYTES
-    for part, text in zip(found, texts, strict=True):
+    for part, text in zip(parts, texts, strict=True):
         if text is None:
             image_bytes -= len(part["image"])
             if image_bytes >= 0:
@@ -53,7 +53,7 @@ def parts_of(result: types.CallToolResult, *, most: int, hide: Callable[[str], s
 
 
 def _joined(parts: Iterator[Part]) -> Iterator[Part]:
-    """Neighbouring texts as one, and each on lines of its own."""
+    """Joins neighbouring texts with line ends; a text beside an image begins or ends with a line end."""
     held: list[str] = []
     after_image = False
     for part in parts:
@@ -84,8 +84,8 @@ def _part(block: Any) -> Part:
         case types.AudioContent():
             return {"text": f"[audio omitted: {_kind(block.mime_type)}]"}
         case types.ResourceLink():
-            said = [f"[resource {block.title or block.name}]({block.uri})", block.description or ""]
-            return {"text": ": ".join(filter(None, said))}
+            words = [f"[resource {block.title or block.name}]({block.uri})", block.description or ""]
+            return {"text": ": ".join(filter(None, words))}
         case types.EmbeddedResource(resource=types.TextResourceContents() as resource):
             return {"text": resource.text}
         case types.EmbeddedResource(resource=types.BlobResourceContents() as resource):
@@ -104,11 +104,11 @@ def _image(kind: str, data: str) -> Part | None:
     return {"image": f"data:{kind};base64,{data}"}
 
 
-def _kind(said: str | None) -> str:
-    """What a server calls a kind of content, as a short word."""
-    return re.sub(r"[^\w/+.-]", "", said or "")[:64] or "unknown kind"
+def _kind(kind: str | None) -> str:
+    """Returns a server's name for a kind of content, reduced to at most 64 harmless characters."""
+    return re.sub(r"[^\w/+.-]", "", kind or "")[:64] or "unknown kind"
 
 
 def text_of(parts: Sequence[Part]) -> str:
-    """The texts alone, for those who show nothing else."""
+    """Returns the texts joined, with `[image]` for each image, for protocols that show text only."""
     return "".join(part.get("text", "[image]") for part in parts)

@@ -1,15 +1,16 @@
-"""MCP servers that clients name (R26.2): which of them may be asked, and connections to them.
+"""MCP servers that clients name in their requests (R26.2): permission, and shared connections.
 
 Rules:
 
-1. A server is asked only if the operator's list permits its URL (`toolwire.support.locations`), and in the form of the
-   URL that was held against the list.
-2. A connection is for one URL with one set of headers. Whoever brings the same shares it; nobody else does.
-3. Each is a process. There are at most `MOST`; one that nobody uses is ended after `IDLE_S`, or when there is no room
-   for another, and one that has failed as soon as nobody uses it. So the next request tries again.
-4. Nobody takes all places: whoever has a key uses at most as many at once as he leaves to others. One that he wants
-   beyond that is refused to him, and his own idle connections are ended before those of others.
-5. What lets the gateway in at a server stands in no log and no error.
+1. A server is contacted only if the operator's list permits its URL (`toolwire.support.locations`). The URL is used in
+   the same normalized form that was compared with the list.
+2. A connection belongs to one URL with one set of headers. Requests with the same URL and headers share it; no others
+   use it.
+3. Each connection is a process. There are at most `MOST`. An unused one ends after `IDLE_S`, or when another one needs
+   its place; a failed one ends as soon as it is unused, so that the next request tries again.
+4. No client key can take all places: a key uses at most as many at once as it leaves to others. Further ones are
+   refused, and the idle connections of this key are ended before those of others.
+5. Credentials for a server appear in no log and no error.
 """
 
 from __future__ import annotations
@@ -32,21 +33,21 @@ LOG: Final = logging.getLogger("toolwire.tools")
 MOST: Final = 16
 IDLE_S: Final = 300.0
 LISTING_S: Final = 20.0
-"""So long is waited until a server has said which tools it has."""
+"""The time limit until a server has listed its tools."""
 CALL_S: Final = 60.0
 MAX_ARGUMENTS_BYTES: Final = 64 * 1024
 MAX_RESULT_CHARS: Final = 20_000
-"""Of a server that the operator has not chosen for a small model, but the client for its own conversation."""
+"""Larger than for servers of the configuration: the client chose this server for its own conversation."""
 
 FULL: Final = "too many other servers are being asked now; try again later"
 SHARE: Final = "other requests with this key use as many servers now as one key may; try again when they have ended"
-SILENT: Final = f"it has not said within {LISTING_S:g} s which tools it has"
+SILENT: Final = f"it has not listed its tools within {LISTING_S:g} s"
 
 _Key = tuple[str, tuple[tuple[str, str], ...]]
 
 
 class _Connection:
-    """A connection, who uses it (`users`, each as often as he does), and what ends it. `last` used it last."""
+    """A connection and its users: `users` counts the leases of each key, `last` is the key that used it last."""
 
     def __init__(self, server: McpServer) -> None:
         self.server = server
@@ -56,13 +57,13 @@ class _Connection:
         self.idle: asyncio.TimerHandle | None = None
 
     async def hold(self) -> None:
-        """Keep it until it is over."""
+        """Keeps the connection open until `over` is set."""
         async with self.server.running():
             await self.over.wait()
 
 
 class Lease:
-    """A server that somebody may use until he gives it back."""
+    """A server in use by one request, until `close`."""
 
     def __init__(self, server: McpServer, give_back: Callable[[], None]) -> None:
         self.server = server
@@ -70,31 +71,31 @@ class Lease:
         self._given = False
 
     def close(self) -> None:
-        """Give it back. Once is enough."""
+        """Ends the use. Calling it again does nothing."""
         if not self._given:
             self._given = True
             self._give_back()
 
 
 class ClientServers:
-    """The servers that clients name. Raises `ValueError` for a list that is none."""
+    """The connections to servers that clients name. Raises `ValueError` if `permitted` has an invalid entry."""
 
     def __init__(self, permitted: Iterable[str], on_oversize: OnOversize, most: int = MOST) -> None:
         self._permitted = Permitted(permitted)
         self._on_oversize: OnOversize = on_oversize
         self._most = most
-        self._connections: dict[_Key, _Connection] = {}  # the one used longest ago first
+        self._connections: dict[_Key, _Connection] = {}  # the least recently used one first
         self._ending: set[asyncio.Task[None]] = set()
         self._held: dict[_Connection, asyncio.Task[None]] = {}
         self._open = False
 
     def refusal(self, url: str) -> str | None:
-        """Why a URL may not be asked; None: it may."""
+        """Returns why a URL is not permitted, or None if it is."""
         return self._permitted.refusal(url)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[ClientServers]:
-        """While this lasts servers can be leased."""
+        """Servers can be leased while this context lasts. Closes all connections at its end."""
         self._open = True
         try:
             yield self
@@ -106,7 +107,7 @@ class ClientServers:
                 await asyncio.wait(self._ending)
 
     def shown(self) -> list[dict[str, Any]]:
-        """The connections as `GET /admin/tools` shows them: nobody's headers, and of URLs the host only."""
+        """Returns the connections as `GET /admin/tools` shows them: without headers, and only the host of each URL."""
         return [
             {
                 "host": connection.server.name,
@@ -118,8 +119,9 @@ class ClientServers:
         ]
 
     async def lease(self, url: str, headers: Mapping[str, str], owner: str = "") -> Lease:
-        """A server that has said which tools it has. `url` is one that is not refused, `owner` stands for the client's
-        key; empty: there are no keys. Raises `NotListed`."""
+        """Returns a lease of the server after it has listed its tools. `url` must be permitted (`refusal`). `owner`
+        stands for the client's key; it is empty if there are no keys. Raises `NotListed` if the server fails or no
+        place is free."""
         key: _Key = written(location(url)), tuple(sorted(headers.items()))
         connection = await self._connection(key, owner)
         lease = Lease(connection.server, lambda: self._give_back(key, connection, owner))
@@ -139,8 +141,8 @@ class ClientServers:
         return lease
 
     async def _connection(self, key: _Key, owner: str) -> _Connection:
-        """That for `key`, in use by `owner` from now on; a new one if there is none. Raises `NotListed` if there is no
-        room, or none for him."""
+        """Returns the connection for `key`, in use by `owner`, and opens it if needed. Raises `NotListed` if no place
+        is free or the owner has used up its share."""
         while True:
             if not self._open:
                 raise NotListed("the gateway is stopping")
@@ -167,7 +169,7 @@ class ClientServers:
         return known
 
     def _check_share(self, owner: str) -> None:
-        """Rule 4. Raises `NotListed`."""
+        """Checks rule 4. Raises `NotListed` if the owner has used up its share."""
         used = [one.users for one in self._connections.values() if one.users]
         if owner and len(used) < self._most <= len(used) + sum(owner in users for users in used):
             raise NotListed(SHARE)
@@ -189,7 +191,7 @@ class ClientServers:
 
     def _give_back(self, key: _Key, connection: _Connection, owner: str) -> None:
         connection.users[owner] -= 1
-        connection.users += Counter()  # without those at 0
+        connection.users += Counter()  # removes entries of 0
         if connection.users or self._connections.get(key) is not connection:
             return
         if connection.server.state != "up":

@@ -1,16 +1,17 @@
-"""A process that speaks MCP with one server, for the gateway: `python -m toolwire.extras.mcp.host`.
+"""A process that speaks MCP with one server for the gateway: `python -m toolwire.extras.mcp.host`.
 
-It is a process of its own because of what a server may do to whoever reads it: a result of 50 MB, a million
-notifications, a schema that takes a minute to check. Here that costs the calls of that server, and the gateway's event
-loop nothing. What it tells the gateway (`frames`) is bounded.
+It is a separate process because a server can send a result of 50 MB, a million notifications, or a schema that takes a
+minute to check. Here that delays only calls of the same server, and never the gateway's event loop. The frames to the
+gateway (`frames`) are limited in size.
 
 Rules:
 
-1. It lives as long as one connection. When that is lost it says why, and ends; the gateway starts another one.
-2. It ends when its input closes, which also holds where the gateway was killed, and takes all processes of its group
-   along, whatever the event loop does meanwhile.
-3. It answers each call exactly once, also one that is given up: who does not is stuck, and is killed.
-4. What a server asks of a client (sampling, elicitation, roots) is declined; none of it is announced.
+1. The process lives as long as one connection. When the connection fails, it reports why and ends; the gateway starts
+   another one.
+2. It ends when its input closes, also if the gateway was killed, and kills all processes of its group, even if the
+   event loop is blocked.
+3. It answers each call exactly once, also a cancelled one. A host that does not is stuck, and the gateway kills it.
+4. Requests of a server to the client (sampling, elicitation, roots) are declined; none of these abilities is announced.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from toolwire import __version__
 from toolwire.extras.mcp.addresses import http_client
 from toolwire.extras.mcp.contents import Part, parts_of
 from toolwire.extras.mcp.frames import HEAD, MAX_FRAME_BYTES, MAX_LISTING_BYTES, MAX_TOOLS, Frame, HostSettings
-from toolwire.extras.mcp.pipes import GRACE_S, MAX_MESSAGE_BYTES, Broken, piped
+from toolwire.extras.mcp.pipes import GRACE_S, MAX_MESSAGE_BYTES, ConnectionFailed, piped
 from toolwire.extras.mcp.sifting import Sieve, sifted
 from toolwire.servertools.names import is_allowed
 from toolwire.servertools.worker.guardian import adopt_orphans
@@ -54,25 +55,26 @@ MAX_SCHEMA_BYTES: Final = 128 * 1024
 MAX_ERROR_CHARS: Final = 500
 RELIST_S: Final = 1.0
 RELIST_MOST_S: Final = 30.0
-"""A list that changes is read again after the first of the two, one that does not rest (`next_pause`) ever later, up to
-the second: each reading costs the gateway the compiling of all schemas."""
+"""After a change the list is read again after the first pause. If it keeps changing, the pause doubles up to the second
+(`next_pause`), because each reading costs the gateway the compilation of all schemas."""
 LISTEN_AGAIN_S: Final = 5.0
 LOGGED_LINES: Final = 100
 LOGGED_PER_S: Final = 60.0
-"""So many lines of the server's standard error are given on in so many seconds; the others are counted."""
+"""At most `LOGGED_LINES` lines of the server's standard error are logged per `LOGGED_PER_S` seconds; further ones are
+counted."""
 
 
-class Gateway:
-    """The other side: frames from the gateway, and to it."""
+class GatewayPipes:
+    """The frames from and to the gateway."""
 
     def __init__(self, source: BinaryIO, target: BinaryIO) -> None:
         self._source = source
         self._target = target
 
     @classmethod
-    def of_process(cls) -> Gateway:
-        """The pipes of this process. Nothing else reads or writes them from now on: a stray `print` goes to the
-        standard error."""
+    def of_process(cls) -> GatewayPipes:
+        """Returns a connection over the pipes of this process. From then on standard input is empty, and `print` writes
+        to the standard error."""
         source, target = os.dup(0), os.dup(1)
         nowhere = os.open(os.devnull, os.O_RDONLY)
         os.dup2(nowhere, 0)
@@ -80,7 +82,7 @@ class Gateway:
         return cls(os.fdopen(source, "rb"), os.fdopen(target, "wb"))
 
     def read(self) -> Frame | None:
-        """The next frame; None when there will be none. Blocks."""
+        """Returns the next frame, or None at the end of the input. Blocks."""
         head = self._source.read(HEAD.size)
         if len(head) < HEAD.size:
             return None
@@ -92,10 +94,11 @@ class Gateway:
         return frame
 
     def say(self, frame: Frame) -> None:
-        """Send a frame. Waits for room; of a gateway that is gone the reading side hears."""
+        """Sends a frame; blocks while the pipe is full. Raises `ValueError` if it is too large. Ignores a closed pipe:
+        the reading side notices it."""
         try:
             body = orjson.dumps(frame)
-        except TypeError:  # halves of characters, which no model can be sent
+        except TypeError:  # lone surrogates, which orjson refuses
             body = json.dumps(frame, ensure_ascii=False).encode("utf-8", "replace")
         if len(body) > MAX_FRAME_BYTES:
             raise ValueError("a frame is too large")
@@ -104,16 +107,16 @@ class Gateway:
             self._target.flush()
 
 
-class Lines:
-    """The lines of the server's standard error, so many that a log can be read."""
+class ErrorLines:
+    """Sends the lines of the server's standard error to the gateway's log, with a limit per minute."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: ServerConnection) -> None:
         self._host = host
         self._began = time.monotonic()
         self._logged = self._left_out = 0
 
     def say(self, line: str) -> None:
-        """Give on a line."""
+        """Logs a line, or counts it if the limit is reached."""
         if time.monotonic() - self._began > LOGGED_PER_S:
             self.close()
             self._began, self._logged = time.monotonic(), 0
@@ -124,16 +127,16 @@ class Lines:
             self._left_out += 1
 
     def close(self) -> None:
-        """Say what was left out."""
+        """Logs the number of lines that were left out."""
         if self._left_out:
             self._host.say({"log": f"({self._left_out} more lines, which are left out)"})
         self._left_out = 0
 
 
-class Host:
-    """One connection."""
+class ServerConnection:
+    """One connection to a server."""
 
-    def __init__(self, gateway: Gateway, settings: HostSettings) -> None:
+    def __init__(self, gateway: GatewayPipes, settings: HostSettings) -> None:
         self.say = gateway.say
         self._settings = settings
         self._secrets = tuple(secret.encode() for secret in settings.secrets)
@@ -145,12 +148,12 @@ class Host:
         self._sieve = Sieve()
 
     def hide(self, text: str) -> str:
-        """A text without secrets."""
+        """Returns the text with each secret replaced by `HIDDEN`."""
         return without(text, self._secrets, HIDDEN) if self._secrets else text
 
     def hide_all(self, value: Any) -> Any:
-        """A JSON value without secrets; names of members, and of types, stay as they are. (What comes over a
-        connection is never nested deep: its reader refuses that.)"""
+        """Returns a JSON value with the secrets in its strings replaced. Member names and types stay unchanged.
+        (Recursion is safe: the reader of a connection refuses deeply nested values.)"""
         if isinstance(value, str):
             return self.hide(value)
         if isinstance(value, list):
@@ -163,15 +166,15 @@ class Host:
         return value
 
     def line(self, text: str) -> str:
-        """A text as a line of a log may have it."""
+        """Returns the text as one printable log line, without secrets."""
         return "".join(c if c.isprintable() else " " for c in self.hide(text))
 
     def hear(self, frame: Frame | None) -> None:
-        """A frame of the gateway has come, or its end."""
+        """Queues a frame of the gateway; None means the end of its frames."""
         self._frames.put_nowait(frame)
 
     async def run(self) -> None:
-        """Connect and serve, until the gateway has no more to say or the connection is lost."""
+        """Connects and serves until the gateway closes its pipe or the connection fails."""
         try:
             async with self._connected() as client, anyio.create_task_group() as tasks:
                 info = client.server_info
@@ -189,14 +192,14 @@ class Host:
                     tasks.start_soon(self._listen, client)
                 while (frame := await self._frames.get()) is not None:
                     if "call" in frame:
-                        # Known before it begins: it may be given up at once.
+                        # Registered before it starts, because it may be cancelled at once.
                         scope = self._calls[frame["call"]] = anyio.CancelScope()
                         tasks.start_soon(self._call, client, frame, scope)
                     elif frame["cancel"] in self._calls:
                         self._calls[frame["cancel"]].cancel()
                 tasks.cancel_scope.cancel()
         except* Exception as errors:
-            kill_children()  # before the gateway, which ends this process when it hears so
+            kill_children()  # before the frame, because the gateway ends this process when it reads it
             self.say({"lost": self.line(self._why or _reason(errors))[:MAX_ERROR_CHARS]})
 
     @asynccontextmanager
@@ -204,7 +207,7 @@ class Host:
         settings = self._settings
         async with AsyncExitStack() as stack:
             if settings.url is None:
-                lines = Lines(self)
+                lines = ErrorLines(self)
                 stack.callback(lines.close)
                 transport: Any = piped(settings.argv, settings.env, say=lines.say, broken=self._break)
             else:
@@ -226,9 +229,9 @@ class Host:
         self._broken.set()
 
     async def _watch(self) -> None:
-        """End with the connection."""
+        """Raises `ConnectionFailed` when the connection fails."""
         await self._broken.wait()
-        raise Broken(self._why)
+        raise ConnectionFailed(self._why)
 
     # --- the list ---------------------------------------------------------------------------------------------------
 
@@ -237,17 +240,17 @@ class Host:
             self._changed.set()
 
     async def _listen(self, client: Client) -> None:
-        """Newer servers tell changes only to who asks for them."""
+        """Subscribes to changes of the list: newer servers announce them only to subscribers."""
         while True:
             with suppress(MCPError, SubscriptionLost, TimeoutError):
                 async with client.listen(tools_list_changed=True) as changes:
-                    self._changed.set()  # what has changed since it was read
+                    self._changed.set()  # it may have changed since it was read
                     async for _ in changes:
                         self._changed.set()
             await asyncio.sleep(LISTEN_AGAIN_S)
 
     async def _list(self, client: Client) -> None:
-        """Read the list, and read it again when it has changed."""
+        """Sends the list of tools, and sends it again after each change."""
         pause = RELIST_S
         while True:
             self._changed.clear()
@@ -270,7 +273,7 @@ class Host:
                     break  # it has prompts or resources only
                 raise
             for name in self._sieve.left_out[:MAX_TOOLS]:
-                left_out.append({"name": name[:200], "why": "it is no tool as the protocol has them"})
+                left_out.append({"name": name[:200], "why": "its definition does not follow the protocol"})
             self._sieve.left_out.clear()
             for tool in page.tools:
                 if not is_allowed(tool.name, self._settings.allow, self._settings.deny):
@@ -300,8 +303,8 @@ class Host:
         if tool.description is not None:
             shown["description"] = self.hide(tool.description)
         if tool.annotations is not None:
-            told = tool.annotations.model_dump(by_alias=True, mode="json", exclude_none=True)
-            shown["annotations"] = self.hide_all(told)
+            annotations = tool.annotations.model_dump(by_alias=True, mode="json", exclude_none=True)
+            shown["annotations"] = self.hide_all(annotations)
         return shown
 
     # --- calls ------------------------------------------------------------------------------------------------------
@@ -320,12 +323,12 @@ class Host:
     async def _called(self, client: Client, name: str, arguments: str) -> tuple[list[Part], bool]:
         most = self._settings.max_result_chars
         try:
-            # Here, because what is nested too deep to be read must cost no other call.
+            # Decoded here, so that arguments nested too deeply fail only this call.
             result = await client.call_tool(name, json.loads(arguments))
         except RecursionError:
             return self._error("Invalid parameters - The arguments are nested too deep to be sent"), True
         except MCPError as error:
-            # Over HTTP each call has a connection of its own, which alone may have been closed.
+            # Over HTTP each call has its own connection, and only that one may have been closed.
             closed = error.code == types.CONNECTION_CLOSED and self._settings.url is None
             if closed or error.message == "Session terminated":
                 self._break(error.message)
@@ -344,12 +347,13 @@ class Host:
 
 
 def next_pause(pause: float, rested_s: float) -> float:
-    """How long to wait before a list is read once more, after such a pause and so many seconds without a change."""
+    """Returns the seconds to wait before the list is read again, after the previous `pause` and `rested_s` seconds
+    without a change."""
     return RELIST_S if rested_s >= RELIST_MOST_S else min(2 * pause, RELIST_MOST_S)
 
 
 def _size(shown: Frame) -> tuple[int, str | None]:
-    """The bytes of a tool, and why it cannot be offered."""
+    """Returns the size of a tool in bytes, and why it cannot be offered; None if it can."""
     try:
         schema = len(orjson.dumps(shown["inputSchema"]))
         size = len(orjson.dumps(shown))
@@ -374,16 +378,16 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 
 
 def _reason(error: BaseException) -> str:
-    """Why the connection was lost, in one line: what is known of it best. Of URLs the host only: some have a key in
-    their path, and a redirect repeats it."""
+    """Returns in one line why the connection failed, from the most specific error. URLs are cut to their host, because
+    some have a key in their path, and a redirect repeats it."""
     leaves = list(_leaves(error))
-    best = next((one for one in leaves if isinstance(one, Broken)), leaves[0])
+    best = next((one for one in leaves if isinstance(one, ConnectionFailed)), leaves[0])
     text = _PATH.sub(r"\1/...", " ".join(str(best).split()))
-    return text if isinstance(best, Broken | MCPError) and text else f"{type(best).__name__}: {text}"
+    return text if isinstance(best, ConnectionFailed | MCPError) and text else f"{type(best).__name__}: {text}"
 
 
 def _die() -> None:
-    """End, with all processes of the group, and on Linux with those that have left it."""
+    """Kills all processes of the group, on Linux also those that have left it, and ends this process."""
     kill_children()
     if sys.platform != "win32" and hasattr(os, "killpg") and os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)
@@ -391,16 +395,16 @@ def _die() -> None:
 
 
 def main() -> None:
-    """Serve the gateway whose pipes this process has."""
-    gateway = Gateway.of_process()
-    logging.disable()  # the SDK's words may hold what a server said
+    """Serves the gateway over the pipes of this process."""
+    gateway = GatewayPipes.of_process()
+    logging.disable()  # the SDK's log lines may quote what a server sent
     adopt_orphans()
     first = gateway.read()
     if first is None:
         return
 
     async def serve() -> None:
-        host = Host(gateway, HostSettings(**first["settings"]))
+        host = ServerConnection(gateway, HostSettings(**first["settings"]))
         loop = asyncio.get_running_loop()
 
         def listen() -> None:

@@ -1,9 +1,9 @@
-"""A host and its pipes, seen from the gateway (`frames` has the words, `host` the other side).
+"""A host process and its pipes, seen from the gateway (`frames` describes the messages, `host` is the other side).
 
-1. The host gets nothing of the gateway's environment but what every program and an interpreter need: the rest is where
-   keys are. What its server needs is told through the pipe.
-2. It leads a group of its own. Whoever ends it ends the group, so nothing that the server has started is left behind.
-3. A host that does not confirm that a call was given up, or does not read, is stuck: it is ended.
+1. The host gets only those environment variables of the gateway that every program and a Python interpreter need,
+   because the others may hold keys. The settings of its server are sent through the pipe.
+2. The host leads a process group. It is ended with its group, so no process that the server has started remains.
+3. A host that does not confirm the cancellation of a call, or does not read its input, is stuck and is killed.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from toolwire.support.offload import OFFLOAD_BYTES, offload
 LOG: Final = logging.getLogger("toolwire.tools")
 
 GRACE_S: Final = 5.0
-"""So long a host has to end when it is told to: longer than it gives its server."""
+"""The time a host has to end; longer than the time it gives its server."""
 CONFIRM_S: Final = 10.0
-"""So long a host has to confirm that a call was given up."""
+"""The time a host has to confirm that a call was cancelled."""
 MOST_UNSENT: Final = 16 * 1024 * 1024
 READ_BYTES: Final = 64 * 1024
 
@@ -42,14 +42,14 @@ _COMMAND: Final = (sys.executable, "-P", "-m", "toolwire.extras.mcp.host")
 
 
 def _packages() -> list[str]:
-    """Where the host finds this package and the SDK, however the gateway came to know them."""
+    """Returns the folders in which the host finds this package and the SDK, however the gateway was installed."""
     sdk = find_spec("mcp")
     places = [] if sdk is None else [Path(place).parent for place in sdk.submodule_search_locations or ()]
     return list(map(str, dict.fromkeys([Path(__file__).parents[3], *places])))
 
 
 async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
-    """Do what must not be left half-way. A cancellation is heeded behind it."""
+    """Runs `work` to its end; a cancellation is raised afterwards."""
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
@@ -62,12 +62,12 @@ async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
     task.result()
 
 
-class Lost(Exception):
-    """The host has ended, or was ended. The text says why."""
+class HostEnded(Exception):
+    """The host process has ended. The text says why."""
 
 
 class HostProcess:
-    """One host, from its start to its end. `hear` gets every frame but results."""
+    """One host process, from its start to its end. `hear` is called with every frame except results."""
 
     def __init__(self, process: asyncio.subprocess.Process, hear: Callable[[Frame], object]) -> None:
         assert process.stdin is not None
@@ -83,7 +83,7 @@ class HostProcess:
 
     @classmethod
     async def start(cls, settings: HostSettings, hear: Callable[[Frame], object]) -> HostProcess:
-        """Start a host. Raises `Lost` if the system has no room for a process."""
+        """Starts a host. Raises `HostEnded` if the system cannot start a process."""
         own = {"PYTHONPATH": os.pathsep.join(_packages())}
         try:
             process = await asyncio.create_subprocess_exec(
@@ -94,27 +94,28 @@ class HostProcess:
                 start_new_session=True,
             )
         except OSError as error:
-            raise Lost(f"no process can be started: {error.strerror}") from None
+            raise HostEnded(f"no process can be started: {error.strerror}") from None
         host = cls(process, hear)
         host._send({"settings": asdict(settings)})
         return host
 
     @property
     def running(self) -> int:
-        """Calls that have no result yet."""
+        """The number of calls without a result."""
         return len(self._calls)
 
     async def ended(self) -> str:
-        """Wait until nothing more comes from the host. Why."""
+        """Waits until the host has closed its output. Returns the reason."""
         return await asyncio.shield(self._reading)
 
     async def call(self, name: str, arguments: str) -> Frame:
-        """The `result` of a call. Raises `Lost`. A cancellation gives it up."""
+        """Returns the `result` frame of a call. Raises `HostEnded` if the host ends first. A cancellation cancels
+        the call."""
         number = next(self._numbers)
         future = self._calls[number] = asyncio.get_running_loop().create_future()
         if self._reading.done():
             del self._calls[number]
-            raise Lost(self._reading.result())
+            raise HostEnded(self._reading.result())
         self._send({"call": number, "name": name, "arguments": arguments})
         try:
             result: Frame = await future
@@ -129,7 +130,7 @@ class HostProcess:
             self._calls.pop(number, None)
 
     async def close(self) -> None:
-        """Tell the host to end, and see that it does, with all of its group."""
+        """Asks the host to end, and kills it with its group after `GRACE_S`."""
         self._input.close()
         try:
             async with asyncio.timeout(GRACE_S):
@@ -147,7 +148,7 @@ class HostProcess:
         await self._process.wait()
 
     def kill(self) -> None:
-        """End the host's group at once, where there are groups; else the host."""
+        """Kills the host's process group; where there are no groups, only the host."""
         with suppress(ProcessLookupError, PermissionError):
             if sys.platform != "win32" and hasattr(os, "killpg"):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -155,26 +156,26 @@ class HostProcess:
                 self._process.kill()
 
     def _stuck(self) -> None:
-        LOG.warning("an MCP host does not answer and is ended")
+        LOG.warning("an MCP host does not answer and is killed")
         self.kill()
 
     def _send(self, frame: Frame) -> None:
         body = orjson.dumps(frame)
         if self._input.is_closing():
-            return  # the reading side says why
+            return  # `_read` returns the reason
         if self._input.transport.get_write_buffer_size() > MOST_UNSENT:
             self._stuck()
             return
         self._input.write(HEAD.pack(len(body)) + body)
 
     async def _read(self) -> str:
-        """Read frames until there are none. Why there are none."""
+        """Reads frames until the end of the output. Returns the reason for the end."""
         why = "its host has ended"
         try:
             while True:
                 (size,) = HEAD.unpack(await self._output.readexactly(HEAD.size))
                 if size > MAX_FRAME_BYTES:
-                    why = "its host said something that is too large"
+                    why = "its host sent a message that is too large"
                     break
                 body = await self._output.readexactly(size)
                 frame: dict[str, Any] = await offload(size > OFFLOAD_BYTES, loads, body, BOUNDS)
@@ -188,13 +189,13 @@ class HostProcess:
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
         except (ValueError, LookupError, TypeError):
-            LOG.exception("an MCP host said something that cannot be understood")
-            why = "its host said something that cannot be understood"
+            LOG.exception("an MCP host sent an invalid message")
+            why = "its host sent an invalid message"
         finally:
             self.kill()
             for future in self._calls.values():
                 if not future.done():
-                    future.set_exception(Lost(why))
+                    future.set_exception(HostEnded(why))
             for timer in self._given_up.values():
                 timer.cancel()
             self._given_up.clear()

@@ -1,4 +1,4 @@
-"""Which of the tools that a server lists are offered, under which names, and why the others are not."""
+"""Selects the tools of a server that are offered, with their names, and the reasons why others are not."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ MAX_DESCRIPTION_CHARS: Final = 2000
 
 @dataclass(frozen=True, slots=True)
 class McpTool:
-    """A tool of a server. `name` is the server's own, `spec` what models are offered, `listed` what the server said of
-    it (`name`, `title`, `description`, `inputSchema`, `annotations`, as far as it said them)."""
+    """A tool of a server. `name` is the server's name for it, `spec` the definition sent to models, `listed` the
+    server's entry (`name`, `title`, `description`, `inputSchema`, `annotations`, as far as present)."""
 
     name: str
     spec: ToolSpec
@@ -27,7 +27,7 @@ class McpTool:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A tool that is not offered. `name` is the server's own."""
+    """A tool that is not offered, and why. `name` is the server's name for it."""
 
     name: str
     why: str
@@ -36,8 +36,8 @@ class LeftOut:
 def read_listing(
     prefix: str, listed: Sequence[Mapping[str, Any]], left_out: Sequence[Mapping[str, str]]
 ) -> tuple[tuple[McpTool, ...], tuple[LeftOut, ...]]:
-    """The tools that are offered, in the server's order, and those that are not. Takes a while: not for the event
-    loop."""
+    """Returns the tools that are offered, in the server's order, and the others. Slow: compiles every schema, so run it
+    outside of the event loop."""
     tools: dict[str, McpTool] = {}
     others = [LeftOut(item["name"], item["why"]) for item in left_out]
     for item in listed:

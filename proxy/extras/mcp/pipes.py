@@ -1,13 +1,14 @@
-"""The pipes of a server's process, as the transport that the SDK's client talks over. Runs in the host.
+"""A server process and its pipes, as a transport for the SDK's client. Runs in the host.
 
-The SDK has one too, and this one differs in what a gateway needs:
+It replaces the SDK's transport because a gateway needs this:
 
-1. The process stays in the host's group, so that whoever ends the group ends every process that a launcher such as
-   `npx` has started, also where the host was killed itself.
-2. A line is bounded before it is kept. One that is too large ends the connection: it may be the answer of any call.
-3. What is no JSON is dropped: many servers print something when they start.
-4. A server that never stops talking is read only so fast.
-5. Its standard error is read, and given away in lines.
+1. The process stays in the host's group. Killing the group ends every process that a launcher such as `npx` has
+   started, also if the host was killed.
+2. The length of a line is limited while it is read. A longer one ends the connection, because it may be the answer of
+   any call.
+3. ErrorLines that are not JSON are dropped: many servers print something when they start.
+4. The number of messages read per second is limited.
+5. The standard error is read and forwarded line by line.
 """
 
 from __future__ import annotations
@@ -29,16 +30,16 @@ from toolwire.support.lines import LineSplitter
 MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
 READ_BYTES: Final = 64 * 1024
 GRACE_S: Final = 2.0
-"""So long a server has to end when its input closes, and again when it is told to end."""
+"""The time a server has to end after its input closes, and again after SIGTERM."""
 MESSAGES_PER_S: Final = 2000
 LINE_BYTES: Final = 8 * 1024
-"""Of its standard error."""
+"""The limit for a line of standard error."""
 
 Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
 
 
-class Broken(Exception):
-    """The connection is no good any more; the text says why."""
+class ConnectionFailed(Exception):
+    """The connection has failed; the text says why."""
 
 
 @asynccontextmanager
@@ -49,8 +50,9 @@ async def piped(
     say: Callable[[str], object],
     broken: Callable[[str], object],
 ) -> AsyncGenerator[Streams, None]:
-    """Run a server. `say` gets the lines of its standard error; `broken` is told when it ends. Raises `Broken` if it
-    cannot be run."""
+    """Runs a server process while the context lasts, and yields its message streams. `say` is called with each line of
+    its standard error, `broken` with the reason when the connection fails. Raises `ConnectionFailed` if the process
+    cannot be started."""
     try:
         process = await asyncio.create_subprocess_exec(
             shutil.which(argv[0], path=env.get("PATH")) or argv[0],
@@ -62,7 +64,7 @@ async def piped(
         )
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or type(error).__name__
-        raise Broken(f"its command cannot be run: {Path(argv[0]).name}: {why}") from None
+        raise ConnectionFailed(f"its command cannot be run: {Path(argv[0]).name}: {why}") from None
     assert process.stdin is not None
     assert process.stdout is not None
     assert process.stderr is not None
@@ -128,7 +130,7 @@ async def piped(
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """As the specification wants it: its input closes, then it is told, then it is killed."""
+    """Ends the process in the order of the MCP specification: closes its input, terminates it, kills it."""
     assert process.stdin is not None
     process.stdin.close()
     for act in (process.terminate, process.kill, lambda: None):
@@ -141,14 +143,14 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 
 
 class Pace:
-    """So many messages in a second, and no more."""
+    """Limits messages to `MESSAGES_PER_S`."""
 
     def __init__(self) -> None:
         self._began = 0.0
         self._count = 0
 
     async def keep(self) -> None:
-        """Wait for the next second, if this one has had its share."""
+        """Counts a message; waits for the next second if the limit of this one is reached."""
         now = asyncio.get_running_loop().time()
         if now - self._began >= 1.0:
             self._began, self._count = now, 0

@@ -2,11 +2,11 @@
 
 Rules:
 
-1. The tools are those that the server listed last. They stay on offer while it is away: a call of one then fails at
-   once, which the model is told. A server that has never answered has none.
-2. A connection that is lost is made anew, after a while that doubles from one failure to the next.
-3. Arguments are checked here, before the server sees them (R15.6). What comes back is bounded by the host.
-4. Nothing that a server does is waited for without a bound, and a call that is given up is given up there too.
+1. The tools are those of the server's latest list. They stay on offer while the server is down; calls then fail at once
+   with an error for the model. A server that has never answered has no tools.
+2. A lost connection is opened again, after a pause that doubles with each failure.
+3. Arguments are checked here before they are sent to the server (R15.6). Results are limited by the host.
+4. Every wait for a server has a time limit, and a cancelled call is cancelled at the server too.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from toolwire.config import McpServerConfig
 from toolwire.configuration.mcp_secrets import secrets_of
 from toolwire.errors import quote
 from toolwire.extras.mcp.frames import Frame, HostSettings
-from toolwire.extras.mcp.hosting import HostProcess, Lost
+from toolwire.extras.mcp.hosting import HostEnded, HostProcess
 from toolwire.extras.mcp.listed import LeftOut, McpTool, read_listing
 from toolwire.formats.engine.toolset import ToolSet
 from toolwire.model import Image, Text, ToolUse
@@ -38,19 +38,19 @@ LOG: Final = logging.getLogger("toolwire.tools")
 FIRST_WAIT_S: Final = 1.0
 LONGEST_WAIT_S: Final = 60.0
 STEADY_S: Final = 60.0
-"""After a connection that lasted so long the wait begins anew."""
+"""After a connection of this length the pause begins at `FIRST_WAIT_S` again."""
 
 LOGGED_LEFT_OUT: Final = 5
 MAX_MISTAKE_CHARS: Final = 1000
-"""Of what is said of arguments that do not fit."""
+"""The limit for error messages about invalid arguments."""
 
 State = Literal["starting", "up", "down", "stopped"]
 OnOversize = Literal["cut", "error"]
 
 
 @dataclass(slots=True)
-class Told:
-    """What a server has said of itself."""
+class ServerInfo:
+    """Name, version and protocol that a server has reported."""
 
     name: str | None = None
     version: str | None = None
@@ -59,7 +59,7 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What a server offers at one moment: by the names for models, in its order."""
+    """The tools of a server at one moment, by their names for models, in the server's order."""
 
     tools: Mapping[str, McpTool] = field(default_factory=dict)
     left_out: tuple[LeftOut, ...] = ()
@@ -73,16 +73,16 @@ class McpServer:
         self.name = config.name
         self.state: State = "stopped"
         self.error: str | None = None
-        """Why it is not up, or was not the last time; without secrets."""
-        self.told = Told()
+        """Why the server is down, or was the last time; without secrets."""
+        self.info = ServerInfo()
         self.restarts = 0
         self.listing = Listing()
         self.listed = asyncio.Event()
-        """Set once it has said which tools it has."""
+        """Set after the server has listed its tools."""
         self.settled = asyncio.Event()
-        """Set once it has, or has failed for the first time."""
+        """Set after the server has listed its tools or has failed for the first time."""
         self.changed: Callable[[], object] = _nothing
-        """Called when `listing` has changed."""
+        """Called after `listing` has changed."""
         self.tools = Tools(ToolSet(), partial(self._run, self.listing))
         self._on_oversize: OnOversize = on_oversize
         self._host: HostProcess | None = None
@@ -94,7 +94,7 @@ class McpServer:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[McpServer]:
-        """Keep a connection while this lasts. Does not wait for the first one: `listed` tells of it."""
+        """Keeps a connection open while the context lasts. Does not wait for it; `listed` is set when it is ready."""
         self.start()
         try:
             yield self
@@ -102,12 +102,12 @@ class McpServer:
             await self.close()
 
     def start(self) -> None:
-        """Begin to keep a connection. `close` must follow."""
+        """Starts to connect. Call `close` afterwards."""
         self.state, self._closing = "starting", False
         self._keeping = asyncio.get_running_loop().create_task(self._keep_connected())
 
     async def close(self) -> None:
-        """End the connection, the host and whatever it has started."""
+        """Closes the connection and ends the host and its processes."""
         self._closing = True
         if self._keeping is not None:
             self._keeping.cancel()
@@ -120,12 +120,12 @@ class McpServer:
         return self.listing.tools
 
     def shown(self) -> dict[str, Any]:
-        """The server as `GET /admin/tools` shows it."""
+        """Returns the server's entry of `GET /admin/tools`."""
         return {
             "name": self.name,
             "state": self.state,
             "error": self.error,
-            "server": {"name": self.told.name, "version": self.told.version, "protocol": self.told.protocol},
+            "server": {"name": self.info.name, "version": self.info.version, "protocol": self.info.protocol},
             "restarts": self.restarts,
             "calls": {
                 "most": self.config.concurrent,
@@ -146,7 +146,7 @@ class McpServer:
     # --- calls ------------------------------------------------------------------------------------------------------
 
     async def _run(self, listing: Listing, use: ToolUse, limit_s: float, enter: Enter) -> Result:
-        """See `Run`."""
+        """Checks and runs a call. See `Run`."""
         tool = listing.tools.get(use.name)
         if tool is None:
             return unknown_tool(use.name, enter)
@@ -171,8 +171,8 @@ class McpServer:
         return await self.call(tool.name, arguments, limit_s)
 
     async def call(self, name: str, arguments: str, limit_s: float | None = None) -> Result:
-        """The result of a call by the server's own name for the tool. `arguments` is the text of a JSON object; it is
-        not checked here. Never raises; a cancellation gives the call up."""
+        """Calls a tool by the server's name for it and returns the result. `arguments` is the JSON text of an object;
+        it is not checked. Never raises: failures are error results. A cancellation cancels the call."""
         limit_s = self.config.timeout_s if limit_s is None else min(limit_s, self.config.timeout_s)
         try:
             async with asyncio.timeout(limit_s), self._slots:
@@ -182,7 +182,7 @@ class McpServer:
                 return _result(await host.call(name, arguments))
         except TimeoutError:
             return Result(TIMED_OUT, failed=True)
-        except Lost as lost:
+        except HostEnded as lost:
             LOG.warning("MCP server %s: lost during a call of %s: %s", self.name, name[:100], lost)
             return _failure(f"The tool's server {self.name} was lost: {lost}")
 
@@ -194,7 +194,7 @@ class McpServer:
     # --- the connection ---------------------------------------------------------------------------------------------
 
     async def _keep_connected(self) -> None:
-        """Rule 2."""
+        """Connects, and connects again after each failure (rule 2)."""
         loop = asyncio.get_running_loop()
         wait, handshake = FIRST_WAIT_S, False
         while True:
@@ -204,10 +204,11 @@ class McpServer:
             except Exception:
                 LOG.exception("MCP server %s: the connection failed", self.name)
                 if self._closing:
-                    return  # it took the place of the cancellation
+                    return  # the exception replaced the cancellation
                 why = "internal error"
             reached = self.state == "up"
-            # Some servers of before 2026 end when they are asked first what they are: the next time they are not.
+            # Some servers written before 2026 end when a client asks for their version first; the next attempt does not
+            # ask.
             handshake = handshake if reached else not handshake
             if reached and loop.time() - began > STEADY_S:
                 wait = FIRST_WAIT_S
@@ -219,17 +220,17 @@ class McpServer:
             wait = min(2 * wait, LONGEST_WAIT_S)
 
     async def _one_connection(self, handshake: bool) -> str:
-        """Connect, and serve until that ends. Why it did."""
+        """Connects and serves until the connection ends. Returns the reason."""
         try:
             self._host = await HostProcess.start(self._settings(handshake), self._heard)
-        except Lost as lost:
+        except HostEnded as lost:
             return str(lost)
         arrived = asyncio.get_running_loop().call_later(self.config.connect_timeout_s, self._host.kill)
         self._late = arrived
         try:
             why = await self._host.ended()
             if arrived.when() <= asyncio.get_running_loop().time() and not arrived.cancelled():
-                why = f"it has not said within {self.config.connect_timeout_s:g} s which tools it has"
+                why = f"it has not listed its tools within {self.config.connect_timeout_s:g} s"
             return why
         finally:
             arrived.cancel()
@@ -256,14 +257,14 @@ class McpServer:
         if "log" in frame:
             LOG.info("MCP server %s says: %s", self.name, frame["log"])
         elif "ready" in frame:
-            self.told = Told(frame["server"], frame["version"], frame["protocol"])
+            self.info = ServerInfo(frame["server"], frame["version"], frame["protocol"])
         elif "tools" in frame:
             if self._late is not None:
                 self._late.cancel()
             self._new_listing = asyncio.create_task(self._take(self._new_listing, self._host, frame))
 
     async def _take(self, before: asyncio.Task[None] | None, host: HostProcess | None, frame: Frame) -> None:
-        """A new list, after the one that came before."""
+        """Reads a new list of tools, after the previous list has been read."""
         if before is not None:
             await asyncio.wait({before})
         try:
@@ -275,7 +276,7 @@ class McpServer:
                 host.kill()
             return
         if host is None or host is not self._host:
-            return  # a later connection has a list of its own
+            return  # a later connection sends its own list
         new = [one for one in left_out if one not in self.listing.left_out]
         for one in new[:LOGGED_LEFT_OUT]:
             LOG.warning("MCP server %s: the tool %s is left out: %s", self.name, quote(one.name), one.why)
@@ -299,7 +300,7 @@ def _failure(text: str) -> Result:
 
 
 def _result(frame: Frame) -> Result:
-    """What a host says became of a call."""
+    """Returns the result in a host's `result` frame."""
     parts = tuple(Image(part["image"]) if "image" in part else Text(part["text"]) for part in frame["parts"])
     text = "".join(part.text if isinstance(part, Text) else "[image]" for part in parts)
     images = any(isinstance(part, Image) for part in parts)

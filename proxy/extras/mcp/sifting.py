@@ -1,7 +1,7 @@
-"""Lists of tools of which the SDK would take all or none. Runs in the host.
+"""Removes invalid tools from lists, so that the SDK accepts the rest. Runs in the host.
 
-The SDK checks a list as a whole, so that one tool that breaks the rules costs all of them. Here such a tool is taken
-out of the list before the SDK sees it, and is told of. A schema that only lacks its `type` is given one.
+The SDK validates a list as a whole: one invalid tool would cost all of them. An invalid tool is removed before the SDK
+sees the list, and is reported. A schema that only lacks `type` gets it.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ _LIST = "tools/list"
 
 
 class Sieve:
-    """Takes broken tools out. `version` is the protocol that was agreed upon; `left_out` are the names of what was
-    taken out of the lists that came since it was looked at last."""
+    """Removes invalid tools. `version` is the negotiated protocol; `left_out` collects the names of the
+    removed tools."""
 
     def __init__(self) -> None:
         self.version = LATEST_HANDSHAKE_VERSION
         self.left_out: list[str] = []
 
     def sift(self, message: object) -> None:
-        """Look at a message, and change it if it is a list with broken tools."""
+        """Changes the message if it is a list with invalid tools."""
         if not isinstance(message, SessionMessage) or not isinstance(message.message, types.JSONRPCResponse):
             return
         result = message.message.result
         tools = result.get("tools")
         if not isinstance(tools, list) or "content" in result or self._fits(result):
             return
-        kept = []
+        valid = []
         for tool in tools:
             if isinstance(tool, dict):
                 schema = tool.get("inputSchema")
                 if schema is None or (isinstance(schema, dict) and "type" not in schema):
                     tool = {**tool, "inputSchema": {"type": "object", **(schema or {})}}
             if self._fits({**result, "tools": [tool]}):
-                kept.append(tool)
+                valid.append(tool)
             else:
                 self.left_out.append(str(tool.get("name") if isinstance(tool, dict) else tool))
-        message.message.result = {**result, "tools": kept}
+        message.message.result = {**result, "tools": valid}
 
     def _fits(self, result: dict[str, Any]) -> bool:
         try:
@@ -56,13 +56,13 @@ class Sieve:
         except ValueError:
             return False
         except KeyError:
-            pass  # of a version that the SDK knows no list of
+            pass  # a protocol version for which the SDK has no list of tools
         return True
 
 
 @asynccontextmanager
 async def sifted(transport: AbstractAsyncContextManager[Any], sieve: Sieve) -> AsyncGenerator[Streams, None]:
-    """A transport whose messages pass a sieve."""
+    """Yields the transport's streams; received messages pass through the sieve."""
     async with transport as (source, target), anyio.create_task_group() as tasks:
         into, out = anyio.create_memory_object_stream[SessionMessage | Exception](0)
 

@@ -1,17 +1,19 @@
-"""Answers that are known already.
+"""Repeats answers that are already known.
 
 Rules:
 
-1. Exact: an answer is given again only for the same request of the same owner on the same route. Equal are requests
-   that mean the same to the model: `stream` and `include_usage` do not count, nor how the JSON was spelled.
-2. Only what is deterministic by the client's own wish (`temperature: 0`), unless the configuration says `when: always`.
-3. Only whole answers are kept: no faults, nothing that was cut off or filtered, nothing with per-token data.
-4. A streamed answer serves a whole one and the other way round. It has the usage of the answer that was really given,
-   and a new id and time.
-5. Equal requests at the same time each ask the model: one that waited for another would depend on that client staying.
+1. Exact: an answer is repeated only for the same request of the same owner on the same route. Requests are the same if
+   they mean the same to the model: `stream`, `include_usage` and the formatting of the JSON do not matter.
+2. Only requests that the client made deterministic (`temperature: 0`) are cached, unless the configuration says `when:
+   always`.
+3. Only complete answers are stored: no errors, no truncated or filtered answers, none with per-token data.
+4. A streamed answer can be repeated as a whole one and the reverse. It has the usage of the original answer, and a new
+   id and time.
+5. Simultaneous equal requests each call the model: a request that waited for another one would depend on that client's
+   connection.
 
-`Cache-Control` of a request is heeded: `no-cache` asks the model, `no-store` also keeps nothing. Answers say
-`x-cache: hit` or `miss`, or nothing if the cache had no part in them.
+The request header `Cache-Control` is obeyed: `no-cache` calls the model, `no-store` also stores nothing. Answers have
+the header `x-cache: hit` or `miss`, or none if the cache was not involved.
 """
 
 from __future__ import annotations
@@ -37,13 +39,13 @@ from toolwire.support.cache import Cache as AnswerCache
 from toolwire.support.cache import CacheBudget, weight_of
 
 EVENT_BYTES: Final = 300
-"""Weight of an event beside its content, in bytes."""
+"""The estimated size of an event without its content, in bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheOptions:
-    """Bounds of an answer: bytes, seconds. `limits.cache_bytes` bounds all of them together. `when`: only requests with
-    `temperature: 0`, or all."""
+    """Options of the cache: the largest answer in bytes and its age in seconds. `limits.cache_bytes` limits all answers
+    together. `when`: cache only requests with `temperature: 0`, or all."""
 
     answer_bytes: int = 1024 * 1024
     max_age_s: float = 300.0
@@ -51,75 +53,75 @@ class CacheOptions:
 
     def __post_init__(self) -> None:
         if min(self.answer_bytes, self.max_age_s) <= 0:
-            raise ValueError("every bound must be above 0; leave the middleware out to keep nothing")
+            raise ValueError("every bound must be above 0; remove the middleware to store nothing")
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
-    """A whole answer: its `Start` has no id yet. `until` is on the monotonic clock."""
+class _CachedAnswer:
+    """A complete answer; its `Start` has no id yet. `until` is a time on the monotonic clock."""
 
     start: Start
     events: list[Event]
     until: float
 
     def serves(self, request: ModelRequest) -> bool:
-        """It has the token counts, or this client does not get to see any."""
+        """Returns True if the answer has token counts, or this client does not get any."""
         last = self.events[-1]
         counted = isinstance(last, Finish) and last.usage is not None
         return counted or (request.stream and not request.include_usage)
 
 
 class Cache(Middleware):
-    """Gives known answers again, and remembers new ones."""
+    """Repeats known answers and stores new ones."""
 
     passing = "stands_aside"
     Options: ClassVar[type] = CacheOptions
     access_fields: ClassVar[tuple[AccessField, ...]] = (
-        AccessField("cache", "What the middleware `cache` had: `hit` or `miss`."),
+        AccessField("cache", "The result of the middleware `cache`: `hit` or `miss`."),
     )
 
     def __init__(self, options: Any = None, *, name: str | None = None) -> None:
         super().__init__(options, name=name)
-        self._kept: AnswerCache[_Kept] = CacheBudget().cache("answers")
+        self._answers: AnswerCache[_CachedAnswer] = CacheBudget().cache("answers")
 
     async def start(self, app: web.Application) -> None:
-        """See `Middleware.start`."""
-        self._kept = app[CACHES].cache("answers")
+        """Takes the application's cache."""
+        self._answers = app[CACHES].cache("answers")
 
     async def __call__(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """See `Middleware.__call__`."""
+        """Returns a stored answer, or passes the request on and stores the new answer."""
         exchange = request[EXCHANGE]
         wishes = request.headers.get("Cache-Control", "")
         if not self._may_serve(exchange) or "no-store" in wishes:
             return await handler(request)
         asked = exchange.request
         key = key_of(exchange)
-        kept = None if "no-cache" in wishes else self._kept.get(key)
-        if kept is not None and kept.until > time.monotonic() and kept.serves(asked):
+        cached = None if "no-cache" in wishes else self._answers.get(key)
+        if cached is not None and cached.until > time.monotonic() and cached.serves(asked):
             exchange.record.note("cache", "hit")
-            start = Start("", kept.start.model, exchange.created, kept.start.extra, kept.start.usage)
-            known = Reply.of([start, *kept.events])
+            start = Start("", cached.start.model, exchange.created, cached.start.extra, cached.start.usage)
+            known = Reply.of([start, *cached.events])
             known.headers["x-cache"] = "hit"
             return known
         response = await handler(request)
         if isinstance(response, Reply):
             exchange.record.note("cache", "miss")
             response.headers["x-cache"] = "miss"
-            response.watch(_Keeping(self, key).see)
+            response.watch(_Recording(self, key).see)
         return response
 
     def _may_serve(self, exchange: Exchange) -> bool:
-        # Without `conversation` outside, earlier turns would be in neither the request nor the key.
+        # Without `conversation` further out, earlier turns would be in neither the request nor the key.
         whole = exchange.protocol.whole_history or exchange.conversation is not None
         return whole and (self.options.when == "always" or exchange.request.sampling.temperature == 0)
 
     def keep(self, key: bytes, start: Start, events: list[Event], weight: int) -> None:
-        """Remember a whole answer."""
-        self._kept.put(key, _Kept(start, events, time.monotonic() + self.options.max_age_s), weight)
+        """Stores a complete answer."""
+        self._answers.put(key, _CachedAnswer(start, events, time.monotonic() + self.options.max_age_s), weight)
 
 
-class _Keeping:
-    """Follows one answer and keeps it once it is whole."""
+class _Recording:
+    """Records one answer and stores it when it is complete."""
 
     def __init__(self, cache: Cache, key: bytes) -> None:
         self._cache = cache
@@ -129,7 +131,7 @@ class _Keeping:
         self._fit = True
 
     def see(self, event: Event) -> None:
-        """Take the next event."""
+        """Records the next event."""
         if not self._fit:
             return
         self._events.append(event)
@@ -152,7 +154,7 @@ class _Keeping:
 
 
 def key_of(exchange: Exchange) -> bytes:
-    """What an answer depends on: who asked, where, in which protocol, and what."""
+    """Returns the cache key of an answer: owner, protocol, route and request."""
     request = exchange.request
     sampling = replace(
         request.sampling, temperature=_number(request.sampling.temperature), top_p=_number(request.sampling.top_p)
@@ -163,14 +165,14 @@ def key_of(exchange: Exchange) -> bytes:
 
 
 def _number(value: float | None) -> float | None:
-    return None if value is None else float(value)  # JSON has 0 and 0.0
+    return None if value is None else float(value)  # JSON distinguishes 0 and 0.0
 
 
 _OPTIONS: Final = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_SUBCLASS
 
 
 def _plain(value: Any) -> Any:
-    """A value of the model as JSON. Classes with equal fields stay apart."""
+    """Returns a value of the model as JSON. Includes the class name, so that classes with equal fields differ."""
     if is_dataclass(value):
         return [type(value).__name__, *(getattr(value, f.name) for f in fields(value))]
     if isinstance(value, Mapping):

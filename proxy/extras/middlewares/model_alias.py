@@ -1,8 +1,8 @@
-"""Other names for models, on the way to the model server.
+"""Renames models in requests to the model server.
 
-The route has been found by the name that the client sent, so nothing here changes where a request goes; for that a
-route has `model` and `aliases`. What is renamed is what the model server is asked for, and by which `format: auto`
-goes. The client sees the name that it asked for. A route's `upstream_model` wins, because it is looked at last.
+The route was chosen by the client's name, so this changes only the name sent to the server and used by `format: auto`;
+to change the route, use its `model` and `aliases`. The client sees the name that it requested. A route's
+`upstream_model` overrides this, because it is applied last.
 """
 
 from __future__ import annotations
@@ -21,32 +21,33 @@ from toolwire.pipeline.exchange.exchange import Exchange
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelAliasOptions:
-    """`models`: globs of the clients' names, and the name that is sent instead; the first that fits counts."""
+    """`models`: patterns of the clients' names, and the name that is sent instead; the first match counts."""
 
     models: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.models:
-            raise ValueError("`models` is empty: give at least one name and what is sent instead")
+            raise ValueError("`models` is empty: give at least one name and its replacement")
         for pattern, name in self.models.items():
             if not name:
-                raise ValueError(f"`models`: no name is given for {pattern!r}")
+                raise ValueError(f"`models`: the name for {pattern!r} is empty")
 
 
 class ModelAlias(Middleware):
-    """Sends another model name than the client did."""
+    """Sends a different model name than the client did."""
 
     Options: ClassVar[type] = ModelAliasOptions
 
     async def on_request(self, exchange: Exchange, request: ModelRequest) -> ModelRequest:
-        """See `Middleware.on_request`."""
+        """Returns the request with the replacement of its model name, if a pattern matches."""
         for pattern, name in self.options.models.items():
             if fnmatchcase(request.model, pattern):
                 return request if name == request.model else replace(request, model=name)
         return request
 
     def declare(self, exchange: Exchange, reply: Reply) -> None:
-        """See `Middleware.declare`: an answer that went out unread would tell the other name."""
+        """Declares a stage if the model was renamed, because an answer that is forwarded unread would show the other
+        name."""
         if exchange.request.model != exchange.received.model:
             reply.map(_same, Kind.EDGES)
 

@@ -1,8 +1,8 @@
-"""Prompts that are too large, refused before a model server is asked.
+"""Refuses prompts that are too large before a model server is called.
 
-Counts what the model would get to read: every text of the messages, and the definitions of the tools. Behind
-`conversation` the earlier turns are part of it. Tokens are an estimate in the route's encoding (R11.4); a limit on
-characters costs less and is exact.
+Counts the text that the model would read: all texts of the messages, and the definitions of the tools. After
+`conversation` the earlier turns are included. Tokens are estimated in the route's encoding (R11.4); a limit of
+characters is cheaper and exact.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from toolwire.upstream.servers.usage import Estimator, request_texts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptGuardOptions:
-    """The most that a prompt may have, of each kind; null means no limit. At least one must be set."""
+    """The limits of a prompt; null means no limit. At least one must be set."""
 
     messages: int | None = None
     characters: int | None = None
@@ -34,7 +34,7 @@ class PromptGuardOptions:
 
 
 class PromptGuard(Middleware):
-    """Refuses prompts beyond a limit with `context_length_exceeded`, as a model server would."""
+    """Refuses prompts beyond a limit with `context_length_exceeded`, like a model server."""
 
     Options: ClassVar[type] = PromptGuardOptions
 
@@ -43,7 +43,7 @@ class PromptGuard(Middleware):
         self._estimators: dict[str, Estimator] = {}
 
     async def on_request(self, exchange: Exchange, request: ModelRequest) -> ModelRequest:
-        """See `Middleware.on_request`. Raises `ClientFault` `context_length_exceeded`."""
+        """Returns the request if it keeps the limits. Raises `ClientFault` `context_length_exceeded`."""
         limits = self.options
         if limits.messages is not None and len(request.messages) > limits.messages:
             raise _too_large(exchange, f"{len(request.messages)} messages", limits.messages)

@@ -1,12 +1,12 @@
-"""Secrets and personal data out of prompts and answers.
+"""Removes secrets and personal data from prompts and answers.
 
 Rules:
 
-1. What is said is looked at: texts, refusals, reasoning, tool results, and strings in the arguments of earlier calls.
-   Definitions of tools, images, and parts and fields that are not modelled are not.
-2. Calls in answers keep their arguments: with a hole in them they would be carried out.
-3. In a stream no more is held back than the longest end of the text that may be the beginning of a match. Per-token
-   data (`logprobs`) would tell what was replaced and is left out.
+1. Conversation content is searched: texts, refusals, reasoning, tool results, and strings in the arguments of earlier
+   calls. Tool definitions, images, and parts and fields unknown to the model of requests are not.
+2. Calls in answers keep their arguments, because a changed call would be executed.
+3. In a stream only the longest end of the text that may be the begin of a match is held back. Per-token data
+   (`logprobs`) would reveal the replaced text and is removed.
 """
 
 from __future__ import annotations
@@ -52,15 +52,15 @@ KINDS: Final[Mapping[KindName, tuple[str, ...]]] = {
         r"(?i)\bbearer [A-Za-z0-9._~+/-]{16,1000}",
     ),
 }
-"""What is built in. Patterns of what things look like: some numbers that are no card look like one."""
+"""The built-in patterns. They match by appearance: some numbers that are not cards look like one."""
 
 _STRING: Final = re.compile(r'"(?:[^"\\]++|\\.)*+(?:(?P<end>")(?P<key>\s*+:)?|\\?\Z)', re.DOTALL)
-"""A string. One without an end is read as far as it goes, which keeps the search linear."""
+"""A JSON string. A string without an end matches as far as it goes, which keeps the search linear."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedactOptions:
-    """What is looked for (built-in `kinds`, and own `patterns`), where, and what is put in its place."""
+    """Built-in `kinds` and own `patterns` to search for, where to search, and the replacement `by`."""
 
     kinds: tuple[KindName, ...] = ("card", "email", "iban", "private_key", "ssn", "token")
     patterns: tuple[str, ...] = ()
@@ -74,19 +74,19 @@ class RedactOptions:
             raise ValueError(str(error)) from error
 
     def compiled(self) -> Patterns:
-        """All patterns in one. Raises `ValueError`, or `ImportError` without RE2."""
+        """Returns all patterns combined. Raises `ValueError`, or `ImportError` without RE2."""
         patterns = [pattern for kind in self.kinds for pattern in KINDS[kind]] + list(self.patterns)
         if not patterns:
-            raise ValueError("nothing is looked for: set `kinds` or `patterns`")
+            raise ValueError("there is nothing to search for: set `kinds` or `patterns`")
         return Patterns(patterns)
 
 
 class Redact(Middleware):
-    """Replaces what must not be seen on the other side."""
+    """Replaces data that the other side must not see."""
 
     Options: ClassVar[type] = RedactOptions
     access_fields: ClassVar[tuple[AccessField, ...]] = (
-        AccessField("redacted", "Places that the middleware `redact` covered."),
+        AccessField("redacted", "Texts that the middleware `redact` replaced."),
     )
 
     def __init__(self, options: RedactOptions | None = None, *, name: str | None = None) -> None:
@@ -94,7 +94,7 @@ class Redact(Middleware):
         self._patterns: Patterns = self.options.compiled()
 
     async def on_request(self, exchange: Exchange, request: ModelRequest) -> ModelRequest:
-        """See `Middleware.on_request`."""
+        """Returns the request with secrets in its messages replaced."""
         if self.options.where == "answer":
             return request
         prompt = _Prompt(self._patterns, self.options.by)
@@ -106,14 +106,14 @@ class Redact(Middleware):
         return replace(request, messages=messages)
 
     def declare(self, exchange: Exchange, reply: Reply) -> None:
-        """See `Middleware.declare`."""
+        """Declares the replacement of secrets in the answer."""
         if self.options.where != "prompt":
-            answer = _Answer(self._patterns, self.options.by, exchange)
+            answer = _RedactedAnswer(self._patterns, self.options.by, exchange)
             reply.map(answer.see, Kind.TEXT | Kind.REASONING)
 
 
 class _Prompt:
-    """Looks through the messages of one request. `found` counts what was replaced."""
+    """Searches the messages of one request. `found` counts replacements."""
 
     def __init__(self, patterns: Patterns, by: str) -> None:
         self.found = 0
@@ -121,7 +121,7 @@ class _Prompt:
         self._by = by
 
     def messages(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
-        """The messages without what must not be seen."""
+        """Returns the messages with matches replaced."""
         return tuple(map(self._message, messages))
 
     def _message(self, message: Message) -> Message:
@@ -146,19 +146,19 @@ class _Prompt:
         return clean
 
     def _string(self, literal: re.Match[str]) -> str:
-        """A string in JSON text, as it is read and not as it is spelled. A key stays."""
+        """Returns a string literal with matches in its decoded text replaced. Keys stay unchanged."""
         if literal["key"]:
             return literal[0]
         try:
-            said = json.loads(literal[0])
+            text = json.loads(literal[0])
         except ValueError:
-            said = literal[0][1:-1] if literal["end"] else literal[0][1:]
-        clean = self._text(said)
-        return literal[0] if clean == said else json.dumps(clean, ensure_ascii=False)
+            text = literal[0][1:-1] if literal["end"] else literal[0][1:]
+        clean = self._text(text)
+        return literal[0] if clean == text else json.dumps(clean, ensure_ascii=False)
 
 
-class _Answer:
-    """Follows the texts of one answer."""
+class _RedactedAnswer:
+    """Replaces matches in the texts of one answer."""
 
     def __init__(self, patterns: Patterns, by: str, exchange: Exchange) -> None:
         self._patterns = patterns
@@ -167,7 +167,7 @@ class _Answer:
         self._texts: dict[int, Replacing] = {}
 
     def see(self, event: Event) -> Event | Iterable[Event] | None:
-        """What the client gets to see of the event."""
+        """Returns the event as the client gets it, or None if its text is held back."""
         match event:
             case Open():
                 self._texts[event.block] = Replacing(self._patterns, self._by)

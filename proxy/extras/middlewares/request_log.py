@@ -1,11 +1,11 @@
-"""Requests and answers into the log, for debugging (R16.6): what a client sent, and what it got.
+"""Logs requests and answers, for debugging (R16.6): what a client sent, and what it got.
 
 Rules:
 
-1. Only where it stands in a chain: the access line never holds what was said.
-2. Secrets are covered as in captures, and long texts are cut. What else was said stands in the log, readable for
-   whoever reads it.
-3. A stream is not held back: its answer is logged when it has ended.
+1. It logs only if it is in a chain: the access line never contains conversations.
+2. Secrets are replaced as in captures, and long texts are cut. The rest of the conversation is in the log, readable for
+   everyone with access to it.
+3. A stream is not held back: its answer is logged at its end.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ LOG: Final = logging.getLogger("toolwire.requests")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestLogOptions:
-    """Options of the log: texts, and their length. `secrets` are regular expressions of RE2, of what is covered besides
-    keys."""
+    """Options: log requests, log answers, and the longest logged text. `secrets` are regular expressions (RE2) of
+    further texts to replace, besides keys."""
 
     requests: bool = True
     answers: bool = True
@@ -49,7 +49,7 @@ class RequestLogOptions:
 
 class RequestLog(Middleware):
     """Logs the body as the client sent it, and the answer as it is at this place of the chain: further out as the
-    client gets it, further in as the model gave it."""
+    client gets it, further in as the model wrote it."""
 
     passing = "runs"
     Options: ClassVar[type] = RequestLogOptions
@@ -59,19 +59,19 @@ class RequestLog(Middleware):
         self._redaction = Redaction(patterns=self.options.secrets)
 
     async def start(self, app: web.Application) -> None:
-        """See `Middleware.start`."""
+        """Takes the known secrets of the configuration."""
         self._redaction = Redaction(known_secrets(app[CONFIG]), self.options.secrets)
 
     async def on_request(self, exchange: Exchange, request: ModelRequest) -> ModelRequest:
-        """See `Middleware.on_request`."""
+        """Logs the request body."""
         if self.options.requests and LOG.isEnabledFor(logging.INFO):
             await offload(is_large(request), self._log, exchange, "request", {"body": exchange.body})
         return request
 
     def declare(self, exchange: Exchange, reply: Reply) -> None:
-        """See `Middleware.declare`."""
+        """Declares an observer that logs the answer at its end."""
         if self.options.answers and LOG.isEnabledFor(logging.INFO):
-            answer = _Answer(self.options.most_chars)
+            answer = _LoggedAnswer(self.options.most_chars)
             reply.watch(answer.see)
             exchange.at_end(lambda: self._log(exchange, "answer", answer.fields()))
 
@@ -82,29 +82,29 @@ class RequestLog(Middleware):
 
 
 @dataclass(slots=True)
-class _Block:
+class _LoggedBlock:
     kind: BlockKind
     name: str | None
     texts: list[str] = field(default_factory=list)
     chars: int = 0
 
 
-class _Answer:
-    """What has come of an answer so far, as far as it will be shown."""
+class _LoggedAnswer:
+    """The parts of an answer that will be logged."""
 
     def __init__(self, most_chars: int) -> None:
         self._most = most_chars
-        self._blocks: dict[int, _Block] = {}
+        self._blocks: dict[int, _LoggedBlock] = {}
         self._end: dict[str, str] = {}
 
     def see(self, event: Event) -> None:
-        """Take the next event."""
+        """Records the next event."""
         match event:
             case Open():
-                self._blocks[event.block] = _Block(event.kind, event.name)
+                self._blocks[event.block] = _LoggedBlock(event.kind, event.name)
             case Delta():
                 block = self._blocks[event.block]
-                if block.chars <= self._most:  # one more than is shown, so that it can be said that it was cut
+                if block.chars <= self._most:  # one character more than is shown, to detect a cut text
                     block.texts.append(event.text)
                     block.chars += len(event.text)
             case Finish():
@@ -113,24 +113,24 @@ class _Answer:
                 self._end = {"error": event.error.code}
 
     def fields(self) -> dict[str, Any]:
-        """What is logged. Without `finish` or `error` it did not come to its end."""
+        """Returns the fields of the log line. Without `finish` or `error` the answer did not reach its end."""
         calls = [
             {"name": block.name, "arguments": "".join(block.texts)}
             for block in self._blocks.values()
             if block.kind is BlockKind.TOOL_CALL
         ]
-        found: dict[str, Any] = {}
+        shown: dict[str, Any] = {}
         for name, kinds in (("text", (BlockKind.TEXT, BlockKind.REFUSAL)), ("reasoning", (BlockKind.REASONING,))):
             text = "".join("".join(block.texts) for block in self._blocks.values() if block.kind in kinds)
             if text:
-                found[name] = text
+                shown[name] = text
         if calls:
-            found["calls"] = calls
-        return {**found, **self._end}
+            shown["calls"] = calls
+        return {**shown, **self._end}
 
 
 def _cut(value: Any, most: int) -> Any:
-    """The same with no text of more than `most` characters."""
+    """Returns the value with all texts cut to `most` characters."""
     match value:
         case str():
             return value if len(value) <= most else f"{value[:most]}… ({len(value)} characters)"

@@ -1,11 +1,11 @@
-"""Which tools may be used on a route, by name.
+"""Allows and denies tools of a route by name.
 
-A tool is known by its name, and one of a group (a `namespace` of Responses) also as `group__name`. `deny` wins over
-`allow`, and does not care for case or for what a model writes before a name (`functions.`).
+A tool is known by its name, and a tool of a group (a `namespace` of Responses) also as `group__name`. `deny` overrides
+`allow`, and ignores letter case and prefixes that models write before a name (`functions.`).
 
-What is forbidden here holds on every way to a tool of the route, wherever the middleware stands
-(`toolwire.pipeline.exchange.permission`): for tools of the gateway and of tool servers `execution` sees to it. Here
-tools are taken out of requests, and calls out of answers: a model may call what it was not offered, and such a call
+A denied tool is denied on all paths to the tools of a route, wherever this middleware is in the chain
+(`toolwire.pipeline.exchange.permission`): `execution` checks tools of the gateway and of tool servers. This middleware
+removes tools from requests, and calls from answers: a model may call a tool that it was not offered, and such a call
 becomes text.
 """
 
@@ -30,16 +30,16 @@ from toolwire.protocols.shared.tool_names import is_item, names_of
 from toolwire.record import AccessField
 
 SEES_CALLS: Final = ("arguments", "transformation", "injection", "forwarding")
-"""Middlewares that offer what is left, and that find and name the calls which are looked at here."""
+"""Middlewares that offer the remaining tools, or find and name the calls that are checked here."""
 
 _SEPARATORS: Final = ".:/"
-"""Ends of what models and clients write before a name: `functions.f`, `server:f`."""
+"""The ends of prefixes that models and clients write before a name: `functions.f`, `server:f`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolFilterOptions:
-    """Globs of names that are allowed and denied, and what becomes of a request that offers another one: the tool is
-    dropped, or the request refused."""
+    """Patterns of allowed and denied names, and the reaction to a denied tool in a request: drop the tool, or refuse
+    the request."""
 
     allow: tuple[str, ...] = ("*",)
     deny: tuple[str, ...] = ()
@@ -51,52 +51,50 @@ class ToolFilterOptions:
 
 
 class ToolFilter(Middleware):
-    """Takes tools out of requests, and calls of them out of answers."""
+    """Removes tools from requests, and their calls from answers."""
 
     passing = "stands_aside"
     Options: ClassVar[type] = ToolFilterOptions
     access_fields: ClassVar[tuple[AccessField, ...]] = (
-        AccessField("tools_denied", "Tools that the middleware `tool_filter` took away."),
-        AccessField("calls_denied", "Calls of such tools."),
+        AccessField("tools_denied", "Tools that the middleware `tool_filter` removed from the request."),
+        AccessField("calls_denied", "Calls of denied tools, which became text."),
     )
 
     @classmethod
     def needs(cls, place: Place) -> Mapping[str, str]:
-        """See `Middleware.needs`."""
+        """Returns the middlewares that must be further in, with reasons."""
         chain = place.config.chain if place.route.chain is None else place.route.chain
         named = {entry.use for entry in chain}
-        return {
-            name: "which offers tools, or makes the calls that are looked at" for name in SEES_CALLS if name in named
-        }
+        return {name: "which offers tools, or finds the calls that are checked" for name in SEES_CALLS if name in named}
 
     def forbids(self, names: tuple[str, ...]) -> bool:
-        """See `Middleware.forbids`."""
+        """Returns True if a tool with one of these names is denied."""
         spelled = [spelling for name in names for spelling in _spellings(name)]
         denied = any(fnmatchcase(name, glob.casefold()) for glob in self.options.deny for name in spelled)
         return denied or not any(fnmatchcase(name, glob) for glob in self.options.allow for name in names)
 
     async def on_request(self, exchange: Exchange, request: ModelRequest) -> ModelRequest:
-        """See `Middleware.on_request`. Raises `tool_not_allowed`, or `ClientFault` `invalid_tool_choice` if the client
-        demands a call that is not possible any more."""
+        """Removes denied tools from the request. Raises `ClientFault` `tool_not_allowed`, or `invalid_tool_choice` if
+        the client requires a call that is no longer possible."""
         permission = exchange.route.permission
-        kept = permission.permitted(request.tools, stand_for_servers(exchange, request.tools))
-        if kept is not request.tools:
+        permitted = permission.permitted(request.tools, stand_for_servers(exchange, request.tools))
+        if permitted is not request.tools:
             if self.options.on_denied == "refuse":
-                raise _refused(request.tools, kept)
-            exchange.record.count("tools_denied", len(request.tools) - len(kept))
-            taken = [tool for tool in request.tools if not any(tool is other for other in kept)]
+                raise _refused(request.tools, permitted)
+            exchange.record.count("tools_denied", len(request.tools) - len(permitted))
+            taken = [tool for tool in request.tools if not any(tool is other for other in permitted)]
             exchange.state.setdefault(ToolFilter, []).extend(taken)
-            choice = _narrowed(request.tool_choice, kept)
-            request = replace(request, tools=kept, tool_choice=choice)
+            choice = _narrowed(request.tool_choice, permitted)
+            request = replace(request, tools=permitted, tool_choice=choice)
         return permission.elsewhere(request)
 
     def declare(self, exchange: Exchange, reply: Reply) -> None:
-        """See `Middleware.declare`."""
-        reply.map(_Calls(exchange).see, Kind.CALL | Kind.OPAQUE)
+        """Declares the filter of calls on the reply."""
+        reply.map(_FilteredCalls(exchange).see, Kind.CALL | Kind.OPAQUE)
 
 
-class _Calls:
-    """Follows the calls of one answer; one of a denied tool comes out as the text that the model wrote."""
+class _FilteredCalls:
+    """Checks the calls of one answer; a call of a denied tool becomes the text that the model wrote."""
 
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
@@ -107,10 +105,12 @@ class _Calls:
         self._offered = {name for tool in offered for name in names_of(tool)}
         self._taken = {name for tool in exchange.state.get(ToolFilter, ()) for name in names_of(tool)}
         self._denied: dict[int, tuple[Open, list[str]]] = {}
-        self._texts = 0  # in place of calls that are no blocks; those have numbers from 0 on
+        self._texts = (
+            0  # block numbers of replacements for calls that are not blocks; negative, because real blocks count from 0
+        )
 
     def see(self, event: Event) -> Event | Iterable[Event] | None:
-        """The event, or what takes its place."""
+        """Returns the event, or its replacement."""
         match event:
             case Open() if self._is_denied(event):
                 self._denied[event.block] = (event, [])
@@ -125,7 +125,7 @@ class _Calls:
                 return text_block(event.block, written, opened.choice)
             case Opaque() if self._permission.denies_item(event.payload):
                 if not is_item(event.payload):
-                    return None  # it tells of one that comes whole
+                    return None  # announces an item that comes complete later
                 self._exchange.record.count("calls_denied")
                 self._texts += 1
                 return text_block(-self._texts, compact(event.payload), 0)
@@ -143,7 +143,7 @@ class _Calls:
 
 
 def _spellings(name: str) -> Iterable[str]:
-    """A name in small letters, and without what may stand before it."""
+    """Returns a name in lower case, with and without a prefix."""
     name = name.strip().casefold()
     bare = name[max(map(name.rfind, _SEPARATORS)) + 1 :]
     return dict.fromkeys((name, bare))
@@ -161,7 +161,7 @@ def _refused(tools: Sequence[ToolSpec], kept: Sequence[ToolSpec]) -> ClientFault
 
 
 def _narrowed(choice: ToolChoice, kept: Sequence[ToolSpec]) -> ToolChoice:
-    """The choice among those that are left. Raises `ClientFault` if a call is demanded that is not possible."""
+    """Returns the choice restricted to the remaining tools. Raises `ClientFault` if a required call is not possible."""
     names = {tool.name for tool in kept}
     if choice.mode == "named":
         if choice.name not in names:
@@ -177,5 +177,8 @@ def _narrowed(choice: ToolChoice, kept: Sequence[ToolSpec]) -> ToolChoice:
 
 def _impossible(why: str) -> ClientFault:
     return ClientFault(
-        f"`tool_choice` demands a call, but {why}.", code="invalid_tool_choice", param="tool_choice", hint="Use `auto`."
+        f"`tool_choice` requires a call, but {why}.",
+        code="invalid_tool_choice",
+        param="tool_choice",
+        hint="Use `auto`.",
     )

@@ -1,8 +1,8 @@
-"""Where traces and metrics of OpenTelemetry go: to a collector, over OTLP/HTTP, from threads of the SDK.
+"""Exports OpenTelemetry traces and metrics to a collector over OTLP/HTTP, from threads of the SDK.
 
-The endpoint is `telemetry.otlp_endpoint`, or what the standard `OTEL_*` variables say; those say all else as well:
-sampling, headers, the service's name, intervals. A collector that is away costs spans, never a request. Imported only
-where it is on.
+The URL is `telemetry.otlp_endpoint`, or comes from the standard `OTEL_*` variables, which also set sampling, headers,
+the service's name and intervals. An unavailable collector costs spans, never a request. Imported only if telemetry is
+on.
 """
 
 from __future__ import annotations
@@ -33,36 +33,36 @@ LOG: Final = logging.getLogger("toolwire.telemetry")
 
 
 class Reported(SpanExporter):
-    """Another exporter. Says once when it begins to fail, and once when it works again."""
+    """Wraps an exporter, and logs once when it begins to fail and once when it works again."""
 
     def __init__(self, exporter: SpanExporter) -> None:
         self._exporter = exporter
         self._fails = False
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        """See `SpanExporter`."""
+        """Exports spans, and logs the first failure and the first success after it."""
         result = self._exporter.export(spans)
         fails = result is not SpanExportResult.SUCCESS
         if fails != self._fails:
             self._fails = fails
             if fails:
-                LOG.warning("the collector does not take traces; what cannot be delivered is dropped")
+                LOG.warning("the collector does not accept traces; traces are dropped meanwhile")
             else:
-                LOG.info("the collector takes traces again")
+                LOG.info("the collector accepts traces again")
         return result
 
     def shutdown(self) -> None:
-        """See `SpanExporter`."""
+        """Shuts the wrapped exporter down."""
         self._exporter.shutdown()
 
     def force_flush(self, timeout_millis: int = 30000) -> bool:
-        """See `SpanExporter`."""
+        """Flushes the wrapped exporter. Returns False if that failed."""
         return self._exporter.force_flush(timeout_millis)
 
 
 class Exporting:
-    """The traces and metrics of an application on their way out. Opened by the first exchange, so that making an
-    application starts no thread."""
+    """The exporters of an application. Opened by the first exchange, so that creating an application starts no
+    thread."""
 
     def __init__(self, config: TelemetryConfig, backends: Mapping[str, BackendConfig]) -> None:
         self._config = config
@@ -72,13 +72,13 @@ class Exporting:
         self._exporters: list[OTLPSpanExporter | OTLPMetricExporter] = []
 
     def begin(self, request: web.Request, request_id: str) -> ExchangeTrace:
-        """An `Observe`."""
+        """Starts the trace of a request. An `Observe`."""
         if self._tracing is None:
             self._tracing = self._open()
         return self._tracing.begin(request, request_id)
 
     async def close(self) -> None:
-        """Send what waits, for at most `telemetry.flush_s`; then it is given up."""
+        """Sends the remaining data for at most `telemetry.flush_s`, then drops it."""
         if not self._shutdowns:
             return
         done = asyncio.Event()
@@ -90,16 +90,16 @@ class Exporting:
             try:
                 loop.call_soon_threadsafe(done.set)
             except RuntimeError:
-                pass  # nobody waits any more
+                pass  # the event loop has ended
 
-        # A thread of our own: the loop's own threads are waited for at the end, however long they take.
+        # A separate thread, because the loop waits for its own threads at the end, however long they take.
         threading.Thread(target=shut_down, name="toolwire-otel-shutdown", daemon=True).start()
         try:
             async with asyncio.timeout(self._config.flush_s):
                 await done.wait()
         except TimeoutError:
             for exporter in self._exporters:
-                exporter.shutdown()  # it would go on trying
+                exporter.shutdown()  # it would continue to retry
             LOG.warning("the last traces and metrics could not be delivered in %g s", self._config.flush_s)
 
     def _open(self) -> Tracing:

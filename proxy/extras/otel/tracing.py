@@ -1,11 +1,11 @@
-"""OpenTelemetry: spans and metrics of exchanges, calls of backends, and server-side executions (R18.3).
+"""OpenTelemetry spans and metrics of exchanges, backend calls and server-side tool executions (R18.3).
 
-Imported only where it is on (`telemetry.otel`). Names are those of the semantic conventions for HTTP and for generative
-AI; what they do not know is called `toolwire.*`. Rules:
+Imported only if `telemetry.otel` is on. Names are those of the semantic conventions for HTTP and for generative AI;
+other names begin with `toolwire.`. Rules:
 
-1. No global provider is set or read: two gateways in one process do not meet.
-2. Nothing here waits. Spans and numbers go to queues that threads of the SDK empty (`toolwire.extras.otel.otlp`).
-3. What was said, by whomever, goes out only with `content`.
+1. No global provider is set or read, so two gateways in one process stay separate.
+2. Nothing here waits. Spans and numbers go into queues that threads of the SDK empty (`toolwire.extras.otel.otlp`).
+3. Prompts, answers, arguments and results are sent only with `content`.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ _FIRST_CHUNK_SECONDS: Final = (
     10.0,
 )
 _TOKENS: Final = tuple(4**power for power in range(14))
-"""Bounds of histograms, as the conventions advise."""
+"""Bounds of histograms, as the conventions recommend."""
 
 Attributes = dict[str, Any]
 
 
 class Tracing:
-    """Makes the observers of an application's exchanges. `backends` say where a backend is and what it runs."""
+    """Creates the observers of an application's exchanges. `backends` gives the address and type of each backend."""
 
     def __init__(
         self,
@@ -96,16 +96,16 @@ class Tracing:
         )
 
     def begin(self, request: web.Request, request_id: str) -> ExchangeTrace:
-        """An `Observe`."""
+        """Starts the trace of a request. An `Observe`."""
         return ExchangeTrace(self, request, request_id)
 
     def of_backend(self, name: str) -> Attributes:
-        """The attributes that all calls of the backend of this name have."""
+        """Returns the attributes of all calls of the backend `name`; empty if unknown."""
         return self._backends.get(name, {})
 
 
 class ExchangeTrace:
-    """The span of one exchange: an `ExchangeObserver`."""
+    """The span of one exchange, as an `ExchangeObserver`."""
 
     output: Callable[[bytes], None] | None = None
 
@@ -131,21 +131,21 @@ class ExchangeTrace:
         self._calls = 0
 
     def read(self, read: ReadRequest, record: AccessRecord) -> None:
-        """See `ExchangeObserver`."""
+        """Adds the trace id to the access record, and protocol and route to the span."""
         record.note("trace_id", f"{self._span.get_span_context().trace_id:032x}")
         self._span.set_attributes({"toolwire.endpoint": read.endpoint, "toolwire.route": read.route.model})
 
     def backend_call(self, backend: str, request: ModelRequest) -> BackendTrace:
-        """See `ExchangeObserver`."""
+        """Starts the span of a backend call."""
         self._calls += 1
         return BackendTrace(self._tracing, self._context, backend, request, self._calls)
 
     def tool(self, name: str, call_id: str, arguments: str) -> ToolTrace:
-        """See `ExchangeObserver`."""
+        """Starts the span of an execution of a server-side tool."""
         return ToolTrace(self._tracing, self._context, name, call_id, arguments)
 
     def ended(self, record: AccessRecord) -> None:
-        """See `ExchangeObserver`."""
+        """Adds status and counts to the span and ends it."""
         span = self._span
         span.set_attribute("http.response.status_code", record.status)
         span.set_attributes({f"toolwire.{name}": number for name, number in record.counts.items()})
@@ -159,7 +159,7 @@ class ExchangeTrace:
 
 
 class BackendTrace(BackendObserver):
-    """The span of one call of a backend."""
+    """The span of one backend call."""
 
     def __init__(self, tracing: Tracing, parent: Context, backend: str, request: ModelRequest, attempt: int) -> None:
         self._tracing = tracing
@@ -188,24 +188,24 @@ class BackendTrace(BackendObserver):
         )
 
     def headers(self) -> Mapping[str, str]:
-        """The trace's context, for the server."""
+        """Returns the headers that pass the trace on to the server."""
         carrier: dict[str, str] = {}
         _PROPAGATOR.inject(carrier, set_span_in_context(self._span, Context()))
         return carrier
 
     def answered(self, status: int, headers: Mapping[str, str]) -> None:
-        """See `BackendObserver`."""
+        """Adds the response's status to the span."""
         self._last = time.time_ns()
         self._span.set_attribute("http.response.status_code", status)
 
     def received(self, data: bytes) -> None:
-        """See `BackendObserver`."""
+        """Stores the times of the first and the latest bytes of the response."""
         self._last = time.time_ns()
         if self._first is None:
             self._first = self._last
 
     def event(self, event: Event) -> None:
-        """See `BackendObserver`."""
+        """Adds finish reason, usage or error of an event to the span."""
         if self._events is not None:
             self._events.append(event)
         match event:
@@ -219,12 +219,12 @@ class BackendTrace(BackendObserver):
                 self.failed(event.error)
 
     def failed(self, error: BaseException) -> None:
-        """See `BackendObserver`."""
+        """Stores the error of a failed call."""
         self._last = time.time_ns()
         self._error = error.code if isinstance(error, GatewayError) else type(error).__name__
 
     def closed(self) -> None:
-        """See `BackendObserver`."""
+        """Records the metrics of the call and ends its span."""
         span, common = self._span, self._common
         if self._error is not None:
             common["error.type"] = self._error
@@ -245,7 +245,7 @@ class BackendTrace(BackendObserver):
         span.end(self._last)
 
     def _received(self, start: Start) -> None:
-        if self._first is None:  # a backend without wire bytes
+        if self._first is None:  # a backend without HTTP bytes
             self._first = time.time_ns()
         if start.response_id:
             self._span.set_attribute("gen_ai.response.id", start.response_id)
@@ -255,15 +255,15 @@ class BackendTrace(BackendObserver):
 
 
 class ToolTrace(ToolRun):
-    """The span of one server-side execution."""
+    """The span of one execution of a server-side tool."""
 
     def __init__(self, tracing: Tracing, parent: Context, name: str, call_id: str, arguments: str) -> None:
         self._tracing = tracing
         self._started = time.time_ns()
-        # Of the measurement not the name: models and clients make names up, and each would be a series (R18.2).
+        # Metrics do not get the name: models and clients choose names, and each would be a series (R18.2).
         self._common: Attributes = {"gen_ai.operation.name": "execute_tool"}
-        said = {"gen_ai.tool.name": name, "gen_ai.tool.call.id": call_id, "gen_ai.tool.type": "function"}
-        attributes: Attributes = {**self._common, **said}
+        call = {"gen_ai.tool.name": name, "gen_ai.tool.call.id": call_id, "gen_ai.tool.type": "function"}
+        attributes: Attributes = {**self._common, **call}
         if tracing.content:
             attributes["gen_ai.tool.call.arguments"] = arguments
         self._span = tracing.tracer.start_span(
@@ -271,7 +271,7 @@ class ToolTrace(ToolRun):
         )
 
     def ended(self, state: str, result: str) -> None:
-        """See `ToolRun`. Every state but `COMPLETED` is an error."""
+        """Ends the span of the execution. Every state except `COMPLETED` is an error."""
         if state != COMPLETED:
             self._common["error.type"] = state
             self._span.set_attribute("error.type", state)
@@ -284,24 +284,24 @@ class ToolTrace(ToolRun):
 
 
 def _of_backend(config: BackendConfig) -> Attributes:
-    """Who answers, and where. A server that only says that it speaks OpenAI's API counts as `openai`, as the
-    conventions want it."""
+    """Returns provider and address of a backend as attributes. A server that only claims to speak OpenAI's API counts
+    as `openai`, as the conventions require."""
     provider = (
         config.kind if config.kind == "mock" else "openai" if config.preset in ("auto", "generic") else config.preset
     )
-    found: Attributes = {"gen_ai.provider.name": provider}
+    attributes: Attributes = {"gen_ai.provider.name": provider}
     host = config.url and URL(config.url).host
     if config.url and host:
-        found["server.address"] = host
+        attributes["server.address"] = host
         port = URL(config.url).port
         if port is not None:
-            found["server.port"] = port
-    return found
+            attributes["server.port"] = port
+    return attributes
 
 
 def _of_request(request: ModelRequest) -> Attributes:
     sampling = request.sampling
-    said: Attributes = {
+    values: Attributes = {
         "gen_ai.request.temperature": sampling.temperature,
         "gen_ai.request.top_p": sampling.top_p,
         "gen_ai.request.max_tokens": sampling.max_tokens,
@@ -311,6 +311,6 @@ def _of_request(request: ModelRequest) -> Attributes:
         "gen_ai.request.stop_sequences": sampling.stop or None,
         "gen_ai.request.choice.count": sampling.n if sampling.n != 1 else None,
     }
-    found = {name: value for name, value in said.items() if value is not None}
-    found["gen_ai.request.stream"] = request.stream
-    return found
+    attributes = {name: value for name, value in values.items() if value is not None}
+    attributes["gen_ai.request.stream"] = request.stream
+    return attributes

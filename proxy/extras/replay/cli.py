@@ -1,4 +1,4 @@
-"""`toolwire replay`."""
+"""The command `toolwire replay`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from toolwire.extras.replay.chunks_option import chunkings, chunks_of
     "format_",
     metavar="NAME",
     shell_complete=formats,
-    help=f"How calls are written: {FORMATS}.  [default: sentinel; of a capture, its own]",
+    help=f"How calls are written: {FORMATS}.  [default: sentinel; for a capture, its own]",
 )
 @click.option(
     "--chunks",
@@ -27,18 +27,18 @@ from toolwire.extras.replay.chunks_option import chunkings, chunks_of
     metavar="recorded|tokens|bytes|whole|N",
     default="recorded",
     show_default=True,
-    help="How it arrives: frame by frame (text: line by line), in pieces like tokens, byte by byte, at once, N bytes each.",
+    help="How the answer arrives: by frame (text: by line), in pieces like tokens, by byte, all at once, or N bytes each.",
 )
 @click.option(
     "--json", "as_json", is_flag=True, help="Print lines of JSON: one for each step, then one with the calls."
 )
 def command(file: BinaryIO, format_: str | None, chunks: Any, as_json: bool) -> None:
-    """Show step by step what becomes of a recorded answer: bytes in, the scanner's state, what it holds back, events
+    """Show step by step how a recorded answer is read: bytes in, the scanner's state, the text it holds back, events
     out.
 
-    FILE is a stream of server-sent events with Chat chunks, the plain text of a model, or a capture of a gateway; -
-    reads standard input. At the end stand the calls, and whether they come out the same however the recording is cut;
-    of a capture also, whether the client would get the same answer again. If not, which is a bug, the exit status is 1.
+    FILE is a stream of server-sent events with Chat chunks, plain text of a model, or a capture; - reads standard
+    input. At the end it prints the calls, and whether they are the same however the recording is split. For a capture
+    it also prints whether the client would get the same response again. If not, which is a bug, the exit status is 1.
     """
     from toolwire.extras.capture.files import is_capture, read_capture
     from toolwire.extras.capture.recording import RecordingError

@@ -1,7 +1,7 @@
-"""Feeds a recorded answer (see `toolwire.extras.capture.recording`) through the reader and the scanner and shows every
+"""Feeds a recorded answer (see `toolwire.extras.capture.recording`) through the reader and the scanner, and shows every
 step.
 
-Nothing is sent anywhere, and no tool needs to be known: every well-formed call counts.
+Nothing is sent to any server, and no tools need to be known: every well-formed call counts.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from toolwire.scanner import open_scanner
 from toolwire.stream_grammar import StreamGrammar, normalise
 
 CUTS: Final[tuple[Chunks, ...]] = ("recorded", "whole", "tokens", "bytes", 3, 7)
-"""The chunkings that must all give the same (rule 2 of `toolwire.events`)."""
+"""The ways to split a recording that must all give the same result (rule 2 of `toolwire.events`)."""
 
 Recording = bytes | Sequence[bytes]
-"""All of it, or the pieces in which it was read."""
+"""A whole recording, or the pieces in which it was read."""
 
 _READ: Final = 1 << 16
-"""Blocks of the reader are numbered from here, so that they never meet those that the scanner finds."""
+"""Blocks of the reader are numbered from here, to avoid the numbers of blocks that the scanner finds."""
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """What went in, the scanner's state and what it holds back afterwards, and what came out.
+class ReplayStep:
+    """One step of a replay: the input, then the scanner's state and the text that it holds back, and the events.
 
     `given` is None at the end of the recording. `state` is one of `toolwire.scan._grammar.STATES`.
     """
@@ -44,20 +44,20 @@ class Step:
 
 @dataclass(slots=True)
 class Summary:
-    """What the steps amount to. Fill it by `feed`."""
+    """The result of all steps. Fill it by `feed`."""
 
     calls: list[tuple[str, str]] = field(default_factory=list)
     """Name and arguments of each call."""
     broken: str | None = None
-    """How the events break the grammar of streams; None if they do not."""
+    """How the events break the grammar of streams; None if they are valid."""
     different: list[Chunks] = field(default_factory=list)
-    """The chunkings of `CUTS` under which something else comes out: none, or there is a bug. Filled by `compare`."""
+    """The entries of `CUTS` with a different result, filled by `compare`. Any entry is a bug."""
     _events: list[Event] = field(default_factory=list)
     _names: dict[int, str] = field(default_factory=dict)
     _arguments: dict[int, list[str]] = field(default_factory=dict)
 
-    def feed(self, step: Step) -> None:
-        """Take the next step."""
+    def feed(self, step: ReplayStep) -> None:
+        """Adds the next step."""
         self._events += step.events
         for event in step.events:
             match event:
@@ -74,7 +74,7 @@ class Summary:
             self.broken = _out_of_order(self._events)
 
     def outcome(self) -> list[Event]:
-        """The events without what may differ from run to run: chunking and the ids of calls."""
+        """Returns the events without what may differ from run to run: the pieces of texts and the ids of calls."""
         out = normalise(self._events)
         for event in out:
             if isinstance(event, Open):
@@ -82,13 +82,13 @@ class Summary:
         return out
 
     def compare(self, recording: Recording, format: str, kind: str | None = None) -> None:
-        """Replay in other chunkings."""
+        """Replays the recording with all other entries of `CUTS` and fills `different`."""
         mine = self.outcome()
         self.different = [c for c in CUTS if summary(recording, format=format, chunks=c, kind=kind).outcome() != mine]
 
 
 def _out_of_order(events: Sequence[Event]) -> str | None:
-    """How a stream breaks its grammar. Plain text has no edges: then there is nothing to check."""
+    """Returns how a stream breaks its grammar; None if it is valid. Plain text has no stream events to check."""
     if not any(isinstance(event, Start) for event in events):
         return None
     grammar = StreamGrammar()
@@ -103,31 +103,31 @@ def _out_of_order(events: Sequence[Event]) -> str | None:
 
 def replay(
     recording: Recording, *, format: str = "sentinel", chunks: Chunks = "recorded", kind: str | None = None
-) -> Iterator[Step]:
-    """The steps, one for each piece and one for the end. A stream is one of a backend of this `kind`; None: of the
-    usual one. Raises `ConfigError` if there is no such format."""
+) -> Iterator[ReplayStep]:
+    """Yields the steps, one for each piece and one for the end. `kind` is the kind of the backend that sent a stream;
+    None means the default kind. Raises `ConfigError` for an unknown format."""
     scanner = open_scanner(format)
     begin = recording if isinstance(recording, bytes) else b"".join(recording)
     source = FrameScanner(scanner, kind) if is_sse(begin) else scanner
     for piece in pieces_of(recording, chunks):
         events = tuple(source.feed(piece))
-        yield Step(piece, scanner.state, scanner.held, events)
+        yield ReplayStep(piece, scanner.state, scanner.held, events)
     events = tuple(source.finish())
-    yield Step(None, scanner.state, scanner.held, events)
+    yield ReplayStep(None, scanner.state, scanner.held, events)
 
 
 def summary(
     recording: Recording, *, format: str = "sentinel", chunks: Chunks = "recorded", kind: str | None = None
 ) -> Summary:
-    """What a replay amounts to. Raises `ConfigError` if there is no such format."""
-    found = Summary()
+    """Returns the result of a replay. Raises `ConfigError` for an unknown format."""
+    result = Summary()
     for step in replay(recording, format=format, chunks=chunks, kind=kind):
-        found.feed(step)
-    return found
+        result.feed(step)
+    return result
 
 
 class FrameScanner:
-    """Frames in: what the reader takes for visible text of the first choice goes to the scanner, in its place."""
+    """Reads frames, and replaces the text of the first choice by the scanner's events."""
 
     def __init__(self, scanner: CallScanner, kind: str | None = None) -> None:
         self._scanner = scanner
@@ -135,11 +135,11 @@ class FrameScanner:
         self._texts: set[int] = set()
 
     def feed(self, data: bytes) -> list[Event]:
-        """The events in these bytes."""
+        """Returns the events in these bytes."""
         return self._scan(self._reader.feed(data))
 
     def finish(self) -> list[Event]:
-        """The bytes are over: what was held back, and the edge of the stream."""
+        """Returns the events at the end of the bytes: those for held-back text, and the end of the stream."""
         return self._scan(self._reader.finish())
 
     def _scan(self, events: list[Event]) -> list[Event]:
@@ -168,7 +168,7 @@ def _renumbered(event: Event) -> Event:
     return event
 
 
-# --- what is shown ----------------------------------------------------------------------------------------------------
+# --- output ----------------------------------------------------------------------------------------------------------
 
 
 def show(
@@ -180,7 +180,8 @@ def show(
     kind: str | None = None,
     width: int = 100,
 ) -> Iterator[str]:
-    """The steps as lines of text, the calls, and whether other chunkings agree. Fills `found`."""
+    """Yields the steps as lines of text, then the calls, and whether other splits give the same result. Fills
+    `found`."""
     yield f"{'step':>5}  {'state':<9} {'held':>6}  bytes in"
     for number, step in enumerate(replay(recording, format=format, chunks=chunks, kind=kind), 1):
         found.feed(step)
@@ -194,15 +195,15 @@ def show(
         yield f"the events are out of order: {found.broken}"
     found.compare(recording, format, kind)
     same = [str(chunks) for chunks in CUTS if chunks not in found.different]
-    yield f"the same, cut otherwise: {', '.join(same)}"
+    yield f"same result when split as: {', '.join(same)}"
     if found.different:
-        yield f"DIFFERENT, cut otherwise: {', '.join(map(str, found.different))}"
+        yield f"DIFFERENT result when split as: {', '.join(map(str, found.different))}"
 
 
 def show_json(
     recording: Recording, *, format: str, chunks: Chunks, found: Summary, kind: str | None = None
 ) -> Iterator[str]:
-    """The same as lines of JSON: one for each step, and one with the calls. Fills `found`."""
+    """Yields lines of JSON: one for each step, and one with the calls. Fills `found`."""
     for number, step in enumerate(replay(recording, format=format, chunks=chunks, kind=kind), 1):
         found.feed(step)
         yield _json(
@@ -220,7 +221,7 @@ def show_json(
 
 
 def _given(given: bytes | None, width: int) -> str:
-    """Bytes as they are shown: escaped, and of a long frame the part that differs from frame to frame."""
+    """Returns bytes for display: escaped; of a long frame, the part that differs from other frames."""
     if given is None:
         return "(end)"
     text = repr(given)[2:-1]
@@ -233,8 +234,8 @@ def _abbreviated(text: str, width: int) -> str:
     return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
-def _said(event: Event) -> dict[str, Any]:
-    """The event's fields without those that do not say anything."""
+def _fields(event: Event) -> dict[str, Any]:
+    """Returns the event's fields that have a value."""
     silent = {"call_kind", "extra", "choice"}
     shown = {name: getattr(event, name) for name in event.__slots__ if name not in silent}
     return {
@@ -245,12 +246,12 @@ def _said(event: Event) -> dict[str, Any]:
 
 
 def _brief(event: Event) -> str:
-    inner = ", ".join(f"{k}={v if k == 'kind' else repr(v)}" for k, v in _said(event).items())
+    inner = ", ".join(f"{k}={v if k == 'kind' else repr(v)}" for k, v in _fields(event).items())
     return f"{type(event).__name__}({inner})"
 
 
 def _plain(event: Event) -> dict[str, Any]:
-    return {"event": type(event).__name__.lower(), **_said(event)}
+    return {"event": type(event).__name__.lower(), **_fields(event)}
 
 
 def _json(value: Any) -> str:

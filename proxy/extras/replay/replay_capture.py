@@ -1,4 +1,4 @@
-"""Shows a capture: each answer of a backend step by step, and whether the client would get the same again."""
+"""Shows a capture: each backend response step by step, and whether the client would get the same response again."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import orjson
 
-from toolwire.extras.capture.files import Call, Captured
+from toolwire.extras.capture.files import Captured, RecordedCall
 from toolwire.extras.capture.recording import Chunks, RecordingError
 from toolwire.extras.inspector.view import UNREADABLE
 from toolwire.extras.replay.replay import Recording, Summary, show, show_json
@@ -19,14 +19,15 @@ from toolwire.support.conversion import ConfigError
 
 @dataclass(slots=True)
 class Outcome:
-    """What was found. `failed`: something is not as it was, or not as it must be."""
+    """The results of showing a capture."""
 
     summaries: list[Summary] = field(default_factory=list)
     reproduction: Reproduction | None = None
 
     @property
     def failed(self) -> bool:
-        """Whether there is a bug, here or in what was recorded."""
+        """True if there is a bug: a result depends on how a recording is split, events are invalid, or the response
+        differs."""
         differs = self.reproduction is not None and not self.reproduction.same and not self.reproduction.left_out
         return differs or any(found.broken or found.different for found in self.summaries)
 
@@ -34,7 +35,7 @@ class Outcome:
 def show_capture(
     captured: Captured, *, format: str | None, chunks: Chunks, outcome: Outcome, as_json: bool
 ) -> Iterator[str]:
-    """The lines. Fills `outcome`. Raises `RecordingError` for a capture that no gateway can have written."""
+    """Yields the lines, and fills `outcome`. Raises `RecordingError` for a capture that no gateway has written."""
     try:
         yield from _shown(captured, format, chunks, outcome, as_json)
     except UNREADABLE as error:
@@ -47,18 +48,20 @@ def _shown(captured: Captured, format: str | None, chunks: Chunks, outcome: Outc
         format or captured.end.get("format") or head.get("config", {}).get("defaults", {}).get("format", "sentinel")
     )
     if not as_json:
-        said = {name: head.get(name, "unknown") for name in ("request_id", "time", "toolwire", "scanner", "path")}
-        yield "request {request_id} at {time}, toolwire {toolwire}, scanner {scanner}".format(**said)
-        yield f"{said['path']} ended with status {captured.end.get('status')} {captured.end.get('code', '')}".rstrip()
+        shown = {name: head.get(name, "unknown") for name in ("request_id", "time", "toolwire", "scanner", "path")}
+        yield "request {request_id} at {time}, toolwire {toolwire}, scanner {scanner}".format(**shown)
+        yield f"{shown['path']} ended with status {captured.end.get('status')} {captured.end.get('code', '')}".rstrip()
     kind = head.get("backend", {}).get("kind")
     for number, call in enumerate(calls, 1):
         if not as_json:
-            yield f"call {number}: {_told(call)}"
+            yield f"call {number}: {_described(call)}"
         recording = readable(call, usual_server(kind))
         if recording:
-            found = Summary()
-            outcome.summaries.append(found)
-            yield from (show_json if as_json else show)(recording, format=chosen, chunks=chunks, found=found, kind=kind)
+            result = Summary()
+            outcome.summaries.append(result)
+            yield from (show_json if as_json else show)(
+                recording, format=chosen, chunks=chunks, found=result, kind=kind
+            )
     yield from _reproduced(captured, outcome, as_json)
 
 
@@ -72,18 +75,18 @@ def _reproduced(captured: Captured, outcome: Outcome, as_json: bool) -> Iterator
         yield _json({"reproduced": again.same, "left_out": again.left_out, "status": again.status})
         return
     if again.left_out:
-        yield f"not run again: {', '.join(again.left_out)}"
+        yield f"left out of the replay: {', '.join(again.left_out)}"
     if again.same:
-        yield f"the answer to the client: the same again, {len(again.recorded)} bytes"
+        yield f"the answer to the client is the same again, {len(again.recorded)} bytes"
     elif again.difference is not None:
         at, before, now = again.difference
-        yield f"the answer to the client: DIFFERENT from byte {at} on"
+        yield f"the answer to the client is DIFFERENT from byte {at} on"
         yield f"  recorded  {before!r}"
         yield f"  again     {now!r}"
 
 
-def readable(call: Call, protocol: ServerSide) -> Recording:
-    """What of an answer in this protocol the scanner reads: the reads of a stream, or the text of a whole answer."""
+def readable(call: RecordedCall, protocol: ServerSide) -> Recording:
+    """Returns the part of a response that the scanner reads: the reads of a stream, or the text of a whole answer."""
     if call.status != 200 or not call.reads:
         return b""
     if call.headers.get("content-type", "").startswith("text/event-stream"):
@@ -91,11 +94,11 @@ def readable(call: Call, protocol: ServerSide) -> Recording:
         return pieces
     try:
         return protocol.read_reply(b"".join(call.reads)).text.encode(errors="surrogatepass")
-    except Exception:  # it is no answer: then its bytes are shown
+    except Exception:  # not an answer: its bytes are shown
         return b"".join(call.reads)
 
 
-def _told(call: Call) -> str:
+def _described(call: RecordedCall) -> str:
     size = sum(map(len, call.reads))
     status = f"status {call.status}, {size} bytes in {len(call.reads)} reads" if call.status else "no answer"
     return status if call.failed is None else f"{status}, then {call.failed[0]}: {call.failed[1]}"

@@ -1,7 +1,7 @@
-"""Runs a capture again: the recorded request through this gateway, in front of a model server that answers what was
-recorded.
+"""Runs a capture again: sends the recorded request through this gateway, with a backend that returns the recorded
+responses.
 
-Nothing is sent anywhere. What differs from run to run, ids and times, is not compared.
+Nothing is sent to any server. Ids and times differ from run to run and are not compared.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from yarl import URL
 
 from toolwire.config import DEFAULT_CHAIN, BackendConfig, LimitsConfig
 from toolwire.extras.capture.files import Captured
+from toolwire.extras.capture.recorded_backend import NOWHERE, RecordedBackend, replayable
 from toolwire.extras.capture.recorder import harmless
 from toolwire.extras.capture.recording import RecordingError
-from toolwire.extras.capture.replayed import NOWHERE, ReplayedBackend, replayable
 from toolwire.observability.redaction import Redaction
 from toolwire.registry import registries
 
@@ -32,8 +32,8 @@ _COMMENT: Final = re.compile(rb"(?m)^: ?keep-alive\n\n")
 
 @dataclass(frozen=True, slots=True)
 class Reproduction:
-    """What came of it. `recorded` and `again` are the bodies of both answers. `left_out`: what was not run again:
-    middlewares that are not of the default chain, server-side tools."""
+    """The result of a replay. `recorded` and `again` are the bodies of both responses. `left_out`: middlewares outside
+    of the default chain and server-side tools, which were not run."""
 
     recorded: bytes
     again: bytes
@@ -43,13 +43,14 @@ class Reproduction:
 
     @property
     def same(self) -> bool:
-        """The client got the same; of an answer that the client did not wait for, as far as it went."""
+        """True if the client would get the same response; if the client did not wait for the end, the same begin."""
         before, now = self._settled()
         return now.startswith(before) if self.cut_short else now == before
 
     @property
     def difference(self) -> tuple[int, bytes, bytes] | None:
-        """Where the two differ first, and what stands there, once ids and times are made equal."""
+        """The position of the first difference, and both texts there, with ids and times normalized; None if there is
+        none."""
         before, now = self._settled()
         if self.same:
             return None
@@ -59,28 +60,28 @@ class Reproduction:
         return at, before[at : at + 80], now[at : at + 80]
 
     def _settled(self) -> tuple[bytes, bytes]:
-        """Both in the form in which they are compared: what looks secret was covered in the recorded one."""
+        """Returns both bodies in normalized form; secrets were replaced in the recorded one."""
         return settled(self.recorded), settled(Redaction().data(self.again))
 
 
 def settled(body: bytes) -> bytes:
-    """The same with ids numbered in order of appearance, times at zero, and without signs of life."""
+    """Returns the body with ids numbered in order of appearance, times set to zero, and keep-alive comments removed."""
     known: dict[bytes, bytes] = {}
 
-    def numbered(found: re.Match[bytes]) -> bytes:
-        return known.setdefault(found[0], b"id-%d" % len(known))
+    def numbered(match: re.Match[bytes]) -> bytes:
+        return known.setdefault(match[0], b"id-%d" % len(known))
 
     return _COMMENT.sub(b"", _TIMES.sub(rb"\g<1>0", _IDS.sub(numbered, body)))
 
 
 def reproduce(captured: Captured) -> Reproduction:
-    """Run it again. Raises `RecordingError` if it cannot be: it is not whole, or says too little."""
+    """Runs a capture again. Raises `RecordingError` if it is incomplete or contains too little."""
     return asyncio.run(reproduced(captured))
 
 
 async def reproduced(captured: Captured) -> Reproduction:
-    """See `reproduce`."""
-    from toolwire.app import create_app  # here: whoever only reads captures needs no gateway
+    """Runs a capture again in the running event loop; see `reproduce`."""
+    from toolwire.app import create_app  # imported here, because programs that only read captures need no gateway
 
     body = captured.bytes_of("request")
     if not captured.complete:
@@ -91,17 +92,19 @@ async def reproduced(captured: Captured) -> Reproduction:
     plugins = registries()
     kind = backend.pop("kind", BackendConfig().kind)
     if kind not in plugins.servers.names():
-        raise RecordingError(f"answers of a backend of the kind {kind!r} have no bytes to run again")
+        raise RecordingError(
+            f"answers of a backend of the kind {kind!r} are not recorded as bytes, so they cannot be run again"
+        )
     if _resumes(body):
-        raise RecordingError("the request goes on from a stored response")
+        raise RecordingError("the request continues a stored response")
     calls = list(replayable(captured.calls))
     chain, left_out = _chain(settings["chain"])
     if any(entry.kind == "tool" for entry in captured.entries):
         left_out += ("server-side tools",)
     protocol = plugins.servers.get(kind)
 
-    def replayed(name: str, config: BackendConfig, limits: LimitsConfig) -> ReplayedBackend:
-        return ReplayedBackend(name, replace(config, kind=kind), limits, protocol(), calls)
+    def replayed(name: str, config: BackendConfig, limits: LimitsConfig) -> RecordedBackend:
+        return RecordedBackend(name, replace(config, kind=kind), limits, protocol(), calls)
 
     plugins.backends.register("replayed", replayed)
     app = create_app(
@@ -121,7 +124,7 @@ async def reproduced(captured: Captured) -> Reproduction:
     try:
         path = URL(captured.head["path"])
         if path.absolute or not path.path.startswith("/"):
-            raise RecordingError(f"{captured.head['path']!r} is no path")
+            raise RecordingError(f"{captured.head['path']!r} is not a path")
         async with (
             TestClient(TestServer(app)) as client,
             client.post(path, data=body, headers=headers) as response,
@@ -134,13 +137,13 @@ async def reproduced(captured: Captured) -> Reproduction:
 
 
 def _resumes(body: bytes) -> bool:
-    """Whether the store is needed to understand a request."""
+    """Returns True if a request needs the store."""
     try:
         request = orjson.loads(body)
         items = request.get("input")
         refers = isinstance(items, list) and any(item.get("type") == "item_reference" for item in items)
     except (ValueError, AttributeError):
-        return False  # the gateway will say what is wrong with it
+        return False  # the gateway reports the mistake
     return refers or request.get("previous_response_id") is not None
 
 

@@ -1,13 +1,12 @@
-"""Puts questions through the gateway as it would be served: one application, a route for each candidate, all to one
-model server.
+"""Sends questions through a gateway as users run it: one application, a route for each candidate, one model server.
 
-Rules of this module:
+Rules:
 
-1. What is measured is what is served: the application comes from `create_app` with the default chain, and is asked over
-   a socket.
-2. It listens on the loopback interface, wants a key that nobody else has, and keeps nothing.
-3. An answer that the model server owes is an `Answer` with a `fault`. A request that the gateway itself refuses is a
-   mistake in the case, and a `ConfigError`.
+1. The measured gateway is the real one: it comes from `create_app` with the default chain, and gets requests over a
+   socket.
+2. It listens on the loopback interface, requires a random key, and stores nothing.
+3. An error of the model server is a `ClientAnswer` with a `fault`. A request that the gateway refuses is a mistake in
+   the case, and a `ConfigError`.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ from toolwire.config import (
 )
 from toolwire.errors import GatewayError
 from toolwire.extras.tune.cases import Case
-from toolwire.extras.tune.scoring import Answer, Made
+from toolwire.extras.tune.scoring import ClientAnswer, Made
 from toolwire.formats.model_families import format_for
 from toolwire.registry import Registries
 from toolwire.support.conversion import ConfigError
@@ -53,15 +52,15 @@ from toolwire.upstream.servers.presets import AUTO, preset_of
 
 BACKEND: Final = "model"
 GRACE_S: Final = 30.0
-"""More than the backend's own limits: whoever runs into this one found a gateway that hangs."""
+"""Added to the backend's own time limits: only a gateway that hangs exceeds it."""
 
 _OURS: Final = (400, 403, 404, 413, 415, 422)
-"""Statuses with which the gateway refuses a request, unless the code says that the model server did."""
+"""Statuses with which the gateway refuses a request, unless the code shows that the model server did."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """How all questions are asked. `choice` is the `tool_choice`: `auto`, `required`, or `named` for the expected
+    """The settings of all questions. `choice` is the `tool_choice`: `auto`, `required`, or `named` for the expected
     tool."""
 
     choice: str = "auto"
@@ -71,9 +70,9 @@ class Ask:
     timeout_s: float = 120.0
 
 
-async def teaches(backend: BackendConfig, plugins: Registries, model: str) -> bool:
-    """Whether `toolwire serve --backend URL` leaves the tools to the chat template of this model: its family is known,
-    and a probe shows that it works (R31.2)."""
+async def uses_template(backend: BackendConfig, plugins: Registries, model: str) -> bool:
+    """Returns True if `toolwire serve --backend URL` would let the model's chat template describe the tools: its family
+    is known and a test shows that it works (R31.2)."""
     family = format_for(model)
     made = plugins.backends.get(backend.kind)(BACKEND, backend, LimitsConfig())
     if family is None or made.protocol is None or not made.protocol.takes_tools:
@@ -81,19 +80,19 @@ async def teaches(backend: BackendConfig, plugins: Registries, model: str) -> bo
     endpoint = Endpoint(BACKEND, made, backend)
     try:
         await made.start()
-        found = await probe_template(endpoint, model, special_tokens=plugins.formats.get(family).special_tokens)
-    except ValueError:  # of the HTTP client: an address that it cannot use
+        result = await probe_template(endpoint, model, special_tokens=plugins.formats.get(family).special_tokens)
+    except ValueError:  # raised by the HTTP client for an invalid address
         return False
     finally:
         await made.close()
-    return found.mode == "template"
+    return result.mode == "template"
 
 
-async def look_at(
+async def identify_server(
     backend: BackendConfig, plugins: Registries, model: str | None
 ) -> tuple[BackendConfig, Capabilities, str]:
-    """A model server with the preset that it says is its own, if none is named; what it takes; and the model to ask
-    for: `model`, else the only one that it has. Raises `ConfigError` if there is not just one."""
+    """Returns the backend with its preset (detected if none is set), its capabilities, and the model to use: `model`,
+    else the only one that the server has. Raises `ConfigError` if it has none or several."""
     made = plugins.backends.get(backend.kind)(BACKEND, backend, LimitsConfig())
     says = isinstance(made, HttpBackend) and backend.identify_s != 0
     if model is not None and (backend.preset != AUTO or not says):
@@ -101,13 +100,13 @@ async def look_at(
     try:
         await made.start()
         if isinstance(made, HttpBackend) and says:
-            said = await made.identify()
-            made.learn(said)
-            backend = replace(backend, preset=preset_of(backend, said))
+            identity = await made.identify()
+            made.learn(identity)
+            backend = replace(backend, preset=preset_of(backend, identity))
         else:
-            said = Identity(models=tuple(map(Served, await made.models())))
-    except ValueError as error:  # of the HTTP client: an address that it cannot use
-        raise ConfigError(f"the model server cannot be asked: {error}") from error
+            identity = Identity(models=tuple(map(Served, await made.models())))
+    except ValueError as error:  # raised by the HTTP client for an invalid address
+        raise ConfigError(f"the model server cannot be reached: {error}") from error
     except GatewayError as error:
         if model is not None:
             return backend, made.capabilities, model
@@ -115,23 +114,23 @@ async def look_at(
         raise ConfigError(f"the model server at {place} does not answer: {error.message}") from error
     finally:
         await made.close()
-    if model is None and said.sole is not None:
-        model = said.sole.name
+    if model is None and identity.sole is not None:
+        model = identity.sole.name
     if model is not None:
         return backend, made.capabilities, model
-    if not said.models:
-        raise ConfigError("the model server names no model: say which with --model")
-    names = ", ".join(served.name for served in said.models)
-    raise ConfigError(f"the model server has several models: say which with --model: {names}")
+    if not identity.models:
+        raise ConfigError("the model server lists no models: name one with --model")
+    names = ", ".join(served.name for served in identity.models)
+    raise ConfigError(f"the model server has several models: choose one with --model: {names}")
 
 
 def without_password(url: str) -> str:
-    """An address without user and password."""
+    """Returns an address without user and password."""
     parts = urlsplit(url)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
-class Gateway:
+class TuningGateway:
     """A gateway with a route for each of these options, in their order. An asynchronous context manager."""
 
     def __init__(
@@ -150,7 +149,7 @@ class Gateway:
         self._closing = contextlib.AsyncExitStack()
         self._url = ""
 
-    async def __aenter__(self) -> Gateway:
+    async def __aenter__(self) -> TuningGateway:
         async with contextlib.AsyncExitStack() as stack:
             stack.enter_context(quiet())
             self._url = await stack.enter_async_context(_served(create_app(self._config, plugins=self._plugins)))
@@ -167,8 +166,8 @@ class Gateway:
     async def __aexit__(self, *_: object) -> None:
         await self._closing.aclose()
 
-    async def ask(self, route: int, case: Case) -> Answer:
-        """The answer to a case by a route. Raises `ConfigError` for a case that the gateway refuses."""
+    async def ask(self, route: int, case: Case) -> ClientAnswer:
+        """Returns the answer of a route to a case. Raises `ConfigError` for a case that the gateway refuses."""
         assert self._client is not None
         body = request_body(name_of(route), case, self._ask)
         started = time.perf_counter()
@@ -176,12 +175,14 @@ class Gateway:
             async with self._client.post(f"{self._url}/v1/chat/completions", data=orjson.dumps(body)) as response:
                 status, data = response.status, await response.read()
         except (aiohttp.ClientError, TimeoutError) as error:
-            return Answer(fault=f"{type(error).__name__}: {error}".rstrip(": "), seconds=time.perf_counter() - started)
+            return ClientAnswer(
+                fault=f"{type(error).__name__}: {error}".rstrip(": "), seconds=time.perf_counter() - started
+            )
         return read_answer(case, status, orjson.loads(data), time.perf_counter() - started)
 
 
 def configuration(backend: BackendConfig, model: str, routes: Sequence[RouteOptions], key: str) -> GatewayConfig:
-    """The configuration of the gateway that is asked."""
+    """Returns the configuration of the gateway."""
     return GatewayConfig(
         server=ServerConfig(port=0),
         auth=AuthConfig(keys=(KeyConfig(key=key, name="tune"),)),
@@ -195,12 +196,12 @@ def configuration(backend: BackendConfig, model: str, routes: Sequence[RouteOpti
 
 
 def name_of(route: int) -> str:
-    """The model name under which a route is asked."""
+    """Returns the model name of a route."""
     return f"candidate-{route}"
 
 
 def request_body(model: str, case: Case, ask: Ask) -> dict[str, Any]:
-    """A case as a Chat request."""
+    """Returns a case as a Chat request."""
     choice: Any = ask.choice
     if choice == "named":
         choice = {"type": "function", "function": {"name": case.calls[0].names[0]}}
@@ -215,13 +216,13 @@ def request_body(model: str, case: Case, ask: Ask) -> dict[str, Any]:
     return body | {key: value for key, value in chosen.items() if value is not None}
 
 
-def read_answer(case: Case, status: int, body: Mapping[str, Any], seconds: float) -> Answer:
-    """What came back. Raises `ConfigError` if the gateway refused the case."""
+def read_answer(case: Case, status: int, body: Mapping[str, Any], seconds: float) -> ClientAnswer:
+    """Returns the answer in a response. Raises `ConfigError` if the gateway refused the case."""
     if status == 200:
         message = body["choices"][0]["message"]
         usage = body.get("usage") or {}
         calls = (call["function"] for call in message.get("tool_calls") or ())
-        return Answer(
+        return ClientAnswer(
             calls=tuple(Made(call["name"], call["arguments"]) for call in calls),
             text=message.get("content") or "",
             input_tokens=usage.get("prompt_tokens", 0),
@@ -231,11 +232,11 @@ def read_answer(case: Case, status: int, body: Mapping[str, Any], seconds: float
     error = body.get("error") or {}
     code, message = error.get("code") or "", error.get("message") or f"status {status}"
     if error.get("type") == "model_error":
-        return Answer(failed=code, seconds=seconds)
+        return ClientAnswer(failed=code, seconds=seconds)
     theirs = code.startswith("upstream_") or code in ("context_length_exceeded", "unsupported_parameter")
     if status in _OURS and not theirs:
         raise ConfigError(f"the case {case.id!r} cannot be asked: {message}")
-    return Answer(fault=f"{status} {code}: {message}", seconds=seconds)
+    return ClientAnswer(fault=f"{status} {code}: {message}", seconds=seconds)
 
 
 @contextlib.asynccontextmanager
@@ -251,7 +252,7 @@ async def _served(app: web.Application) -> AsyncIterator[str]:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Without the gateway's log lines, which would run through the table: what they say is in the figures."""
+    """Suppresses the gateway's log lines, which would disturb the table; the figures contain their information."""
     loggers = [logging.getLogger(name) for name in ("toolwire", "aiohttp")]
     before = [(logger, logger.propagate) for logger in loggers]
     silence = logging.NullHandler()
@@ -267,7 +268,7 @@ def quiet() -> Iterator[None]:
 
 
 async def cancelled(tasks: Sequence[asyncio.Task[Any]]) -> None:
-    """End these tasks, and wait until they have ended."""
+    """Cancels these tasks and waits for their end."""
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

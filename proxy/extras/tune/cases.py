@@ -1,12 +1,11 @@
-"""The questions of `toolwire tune`, each with what a good answer does: the project's own (`cases.json`), or a user's
-file.
+"""The questions of `toolwire tune`, each with the expected answer: the built-in ones (`cases.json`), or a user's file.
 
-Rules of this module:
+Rules:
 
-1. A file is JSON or YAML and fits `cases.schema.json`. Beyond that: ids occur once, tools are known and their schemas
-   can be used, expected arguments are declared, messages are what a Chat client may send. All mistakes are told at
-   once, each with its path.
-2. Cases come back so ordered that any first few hold every topic: whoever stops early has seen a bit of each.
+1. A file is JSON or YAML and fits `cases.schema.json`. Further checks: ids are unique, tools are known and their
+   schemas valid, expected arguments are declared, messages are valid in Chat. All mistakes are reported at once, each
+   with its path.
+2. Cases are ordered so that the first few cover every topic, and an early stop has tested a bit of each.
 """
 
 from __future__ import annotations
@@ -31,12 +30,13 @@ from toolwire.support.conversion import ConfigError, suggestion
 from toolwire.support.plainyaml import parse_yaml
 
 MESSAGE_CHARS: Final = 300
-"""Of a mistake in a file, which may quote a part of it."""
+"""The limit for messages about a mistake in a file, which may quote a part of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """A call that is expected: of one of these tools, with these arguments (see `matching`). Others are free."""
+    """An expected call: of one of these tools, with these arguments (see `matching`). Other arguments may have any
+    value."""
 
     names: tuple[str, ...]
     arguments: Mapping[str, Any]
@@ -44,8 +44,8 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A conversation and the tools on offer, in the words of Chat; and what the answer should do: these calls in any
-    order, or, if there are none, no call. `says`: what its text should be (see `matching`), None for anything."""
+    """A conversation and the tools on offer, as in Chat, and the expected answer: these calls in any order, or no call
+    if there are none. `says`: the expected text (see `matching`), None for any."""
 
     id: str
     topic: str
@@ -56,7 +56,7 @@ class Case:
 
     @property
     def turns(self) -> int:
-        """2 if the conversation already holds a tool's result, else 1."""
+        """2 if the conversation already contains a tool result, else 1."""
         return 2 if any(message["role"] == "tool" for message in self.messages) else 1
 
     @property
@@ -66,12 +66,12 @@ class Case:
 
 
 def own_cases() -> tuple[Case, ...]:
-    """The project's cases."""
+    """Returns the built-in cases."""
     return read_cases(_shipped("cases.json"), "cases.json")
 
 
 def load_cases(path: Path) -> tuple[Case, ...]:
-    """The cases of a file. Raises `ConfigError` with every mistake."""
+    """Returns the cases of a file. Raises `ConfigError` with every mistake."""
     try:
         text = path.read_text("utf-8")
         document = orjson.loads(text) if path.suffix == ".json" else parse_yaml(text)
@@ -83,12 +83,13 @@ def load_cases(path: Path) -> tuple[Case, ...]:
 
 
 def read_cases(document: Any, source: str) -> tuple[Case, ...]:
-    """The cases of a document that came from `source`, spread (rule 2). Raises `ConfigError` with every mistake."""
+    """Returns the cases of a document from `source`, spread by topic (rule 2). Raises `ConfigError` with every
+    mistake."""
     checker = jsonschema_rs.Draft202012Validator(_shipped("cases.schema.json"))
-    problems = [_told(error) for error in checker.iter_errors(document)]
+    problems = [_described(error) for error in checker.iter_errors(document)]
     if not problems:
         reader = _Reader(document)
-        cases = [reader.case(index, given) for index, given in enumerate(document["cases"])]
+        cases = [reader.case(index, item) for index, item in enumerate(document["cases"])]
         problems = reader.problems
         if not problems:
             return spread(cases)
@@ -96,7 +97,7 @@ def read_cases(document: Any, source: str) -> tuple[Case, ...]:
 
 
 def spread(cases: Sequence[Case]) -> tuple[Case, ...]:
-    """The cases, those of a topic evenly over the whole: what stood first in its topic still does."""
+    """Returns the cases with each topic spread evenly; the order within a topic stays."""
     topics: dict[str, list[Case]] = {}
     for case in cases:
         topics.setdefault(case.topic, []).append(case)
@@ -115,7 +116,7 @@ def _shipped(name: str) -> Any:
     return json.loads(resources.files(__package__).joinpath(name).read_text("utf-8"))
 
 
-def _told(error: jsonschema_rs.ValidationError) -> str:
+def _described(error: jsonschema_rs.ValidationError) -> str:
     path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in error.instance_path).lstrip(".")
     either = "oneOf" in str(error.schema_path[-1:])
     message = "give either `ask` or `messages`" if either else error.message
@@ -123,7 +124,7 @@ def _told(error: jsonschema_rs.ValidationError) -> str:
 
 
 class _Reader:
-    """Reads the cases of a document that fits the schema; collects what is wrong with them."""
+    """Reads the cases of a document that fits the schema; collects mistakes in `problems`."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self.problems: list[str] = []
@@ -134,20 +135,20 @@ class _Reader:
             for name, tool in (document.get("tools") or {}).items()
         }
 
-    def case(self, index: int, given: Mapping[str, Any]) -> Case:
-        """One case. Whatever is wrong is noted."""
+    def case(self, index: int, item: Mapping[str, Any]) -> Case:
+        """Returns one case. Adds its mistakes to `problems`."""
         path = f"cases[{index}]"
-        if (before := self._ids.setdefault(given["id"], index)) != index:
-            self._wrong(path, f"the id {given['id']!r} is taken by cases[{before}]")
-        tools = tuple(self._tools(given["tools"], path))
-        messages = tuple(map(_message, given.get("messages") or [{"role": "user", "content": given.get("ask")}]))
+        if (before := self._ids.setdefault(item["id"], index)) != index:
+            self._wrong(path, f"the id {item['id']!r} is taken by cases[{before}]")
+        tools = tuple(self._tools(item["tools"], path))
+        messages = tuple(map(_message, item.get("messages") or [{"role": "user", "content": item.get("ask")}]))
         case = Case(
-            id=given["id"],
-            topic=given["topic"],
+            id=item["id"],
+            topic=item["topic"],
             messages=messages,
             tools=tools,
-            calls=tuple(Expected(_names(call), call.get("arguments") or {}) for call in given["calls"]),
-            says=given.get("says"),
+            calls=tuple(Expected(_names(call), call.get("arguments") or {}) for call in item["calls"]),
+            says=item.get("says"),
         )
         self._check(case, path)
         return case
@@ -204,7 +205,7 @@ def _names(call: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _message(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A Chat message. Arguments of earlier calls, and results, may be written as JSON values: they become text."""
+    """Returns a Chat message. Arguments of earlier calls and results may be JSON values, which become text."""
     message = dict(given)
     calls = message.get("tool_calls")
     if calls:

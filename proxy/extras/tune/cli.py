@@ -1,4 +1,4 @@
-"""`toolwire tune`."""
+"""The command `toolwire tune`."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from toolwire.cli.common import formats, presets, reported, say
 
 
 @click.command("tune")
-@click.option("--backend", metavar="URL", required=True, help="Model server, with or without /v1.")
+@click.option("--backend", metavar="URL", required=True, help="URL of the model server, with or without /v1.")
 @click.option(
-    "--backend-key", metavar="KEY", envvar="MODEL_SERVER_KEY", help="Key sent to it. Better: MODEL_SERVER_KEY."
+    "--backend-key", metavar="KEY", envvar="MODEL_SERVER_KEY", help="Key sent to it. Safer: set MODEL_SERVER_KEY."
 )
 @click.option(
     "--preset",
     metavar="NAME",
     shell_complete=presets,
     default="auto",
-    help="What the server takes; see `toolwire serve`.",
+    help="Type of the server; see `toolwire serve`.",
 )
-@click.option("--model", metavar="NAME", help="Model name sent to it.  [default: the only one that it has]")
+@click.option("--model", metavar="NAME", help="Model name sent to it.  [default: the only model it serves]")
 @click.option(
     "--cases",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Cases of your own, JSON or YAML.  [default: built in]",
+    help="Your own test cases, JSON or YAML.  [default: built-in cases]",
 )
-@click.option("-n", "--number", type=click.IntRange(1), metavar="N", help="Only the first N cases, of all topics.")
+@click.option("-n", "--number", type=click.IntRange(1), metavar="N", help="Use only N cases, spread over all topics.")
 @click.option(
     "--choice",
     type=click.Choice(["auto", "required"]),
     default="auto",
     show_default=True,
-    help="The `tool_choice`: whether the model decides, or calls are demanded.",
+    help="The `tool_choice` of the requests: the model decides, or must call.",
 )
 @click.option(
     "--format",
@@ -43,15 +43,15 @@ from toolwire.cli.common import formats, presets, reported, say
     multiple=True,
     metavar="NAME",
     shell_complete=formats,
-    help="Only this format, or native; may be repeated.",
+    help="Try only this format, or native; may be repeated.",
 )
-@click.option("--wording", "wordings", multiple=True, metavar="NAME", help="Only this wording; may be repeated.")
+@click.option("--wording", "wordings", multiple=True, metavar="NAME", help="Try only this wording; may be repeated.")
 @click.option(
     "--template",
     "templates",
     multiple=True,
     type=click.Path(dir_okay=False, path_type=Path),
-    help="A template of your own as one more wording; may be repeated.",
+    help="Also try your own prompt template; may be repeated.",
 )
 @click.option(
     "--candidates",
@@ -60,26 +60,33 @@ from toolwire.cli.common import formats, presets, reported, say
     default=16,
     show_default=True,
     metavar="N",
-    help="So many at most begin; of a larger space those that differ most, and later those beside the best.",
+    help="The most candidates to begin with: those that differ most; similar ones to the best are tried later.",
 )
 @click.option(
-    "--concurrency", type=click.IntRange(1), default=1, show_default=True, metavar="N", help="Requests at once."
+    "--concurrency", type=click.IntRange(1), default=1, show_default=True, metavar="N", help="Simultaneous requests."
 )
-@click.option("--max-tokens", type=click.IntRange(1), default=160, show_default=True, metavar="N", help="Of an answer.")
 @click.option(
-    "--temperature", type=click.FloatRange(0, 2), default=0.0, show_default=True, metavar="T", help="Of sampling."
+    "--max-tokens", type=click.IntRange(1), default=160, show_default=True, metavar="N", help="Limit for each answer."
 )
-@click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="Of sampling.")
+@click.option(
+    "--temperature",
+    type=click.FloatRange(0, 2),
+    default=0.0,
+    show_default=True,
+    metavar="T",
+    help="Sampling temperature.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="Sampling seed.")
 @click.option(
     "--timeout",
     type=click.FloatRange(0, min_open=True),
     default=120.0,
     show_default=True,
     metavar="SECONDS",
-    help="For an answer.",
+    help="Time limit for an answer.",
 )
 @click.option(
-    "--write", type=click.Path(dir_okay=False, path_type=Path), help="Write a configuration with what is best."
+    "--write", type=click.Path(dir_okay=False, path_type=Path), help="Write a configuration with the best settings."
 )
 @click.option(
     "--json",
@@ -93,7 +100,7 @@ from toolwire.cli.common import formats, presets, reported, say
     "plot_file",
     metavar="FILE",
     type=click.File("w", encoding="utf-8", lazy=False),
-    help="Write a picture (SVG).",
+    help="Write a chart (SVG).",
 )
 @click.pass_context
 def command(
@@ -118,17 +125,17 @@ def command(
     json_file: TextIO | None,
     plot_file: TextIO | None,
 ) -> None:
-    """Find out which way of teaching tools suits a model best: format, wording, constraint, reminder.
+    """Find the settings with which a model calls tools best: format, wording, constrained decoding, reminder.
 
-    Questions with known answers go through the gateway to the model server, first a few for all candidates, then more
-    for the better half, and so on. What comes out is a table, and with --write a configuration that `toolwire serve`
-    runs. Ctrl-C ends it and keeps what was measured (exit status 130).
+    Questions with known answers are sent through the gateway to the model server: first a few for all candidates, then
+    more for the better half, and so on. The result is a table, and with --write a configuration for `toolwire serve`.
+    Ctrl-C stops and keeps the results so far (exit status 130).
     """
     from toolwire.extras.tune.asking import Ask
-    from toolwire.extras.tune.command import Plan, command_line, run
+    from toolwire.extras.tune.command import TuningPlan, command_line, run
 
     ask = Ask(choice=choice, max_tokens=max_tokens, temperature=temperature, seed=seed, timeout_s=timeout)
-    plan = Plan(
+    plan = TuningPlan(
         url=backend,
         key=backend_key,
         preset=preset,

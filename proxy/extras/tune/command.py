@@ -1,4 +1,4 @@
-"""`toolwire tune` behind its flags: look at the model server, race the candidates, tell what came of it."""
+"""The implementation of `toolwire tune`: identifies the model server, compares the candidates, prints the result."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from click.core import ParameterSource
 
 from toolwire.config import Timeouts
 from toolwire.configuration.settings import load
-from toolwire.extras.tune.asking import Ask, Gateway, look_at, teaches, without_password
+from toolwire.extras.tune.asking import Ask, TuningGateway, identify_server, uses_template, without_password
 from toolwire.extras.tune.cases import Case, load_cases, own_cases
 from toolwire.extras.tune.plot import svg
 from toolwire.extras.tune.report import About, as_json, as_text, as_yaml
-from toolwire.extras.tune.show import View, view
+from toolwire.extras.tune.show import ProgressView, view
 from toolwire.extras.tune.space import build_space
 from toolwire.extras.tune.tuner import Progress, Tuner
 from toolwire.extras.tune.wordings import WORDINGS, Wording, from_template
@@ -33,13 +33,13 @@ from toolwire.support.conversion import ConfigError
 from toolwire.support.legible import visible_json
 
 INTERRUPTED: Final = 130
-"""Exit status after Ctrl-C, as shells have it."""
+"""The exit status after Ctrl-C, as in shells."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What the flags say. `number`: so many of the cases; None: all. `formats`, `wordings`, `templates` narrow the
-    space, where they are given. `command` is the command line, without keys."""
+class TuningPlan:
+    """The values of the flags. `number`: how many cases; None: all. `formats`, `wordings` and `templates` restrict the
+    candidates. `command` is the command line, without keys."""
 
     url: str
     key: str | None = None
@@ -58,18 +58,18 @@ class Plan:
 
 
 def run(
-    plan: Plan,
+    plan: TuningPlan,
     *,
     say: Callable[[str], object],
     tell: Callable[[str], object],
     json_file: TextIO | None,
     plot_file: TextIO | None,
 ) -> int:
-    """Tune, and show what came of it; `say` prints the table, `tell` what is being done. JSON that goes to standard
-    output replaces the table. The exit status: 1 if no candidate had an answer or the model server went away, 130 after
-    Ctrl-C. Raises `ConfigError`."""
+    """Tunes and prints the result; `say` prints the table, `tell` progress messages. JSON for standard output replaces
+    the table. Returns the exit status: 1 if no candidate got an answer or the model server failed, 130 after Ctrl-C.
+    Raises `ConfigError`."""
     if plan.write is not None and plan.write.exists():
-        raise ConfigError(f"{plan.write} exists and is left alone: choose another name, or move it away")
+        raise ConfigError(f"{plan.write} exists and is not overwritten: choose another name, or move it away")
     if plan.write is not None and not plan.write.absolute().parent.is_dir():
         raise ConfigError(f"cannot write {plan.write}: there is no such folder")
     shown = view(tell, terminal=sys.stderr.isatty() and os.environ.get("TERM") != "dumb")
@@ -89,17 +89,17 @@ def run(
     return INTERRUPTED if progress.stopped else int(winner is None or bool(progress.trouble))
 
 
-async def _tune(plan: Plan, shown: View, tell: Callable[[str], object]) -> tuple[Progress, About]:
+async def _tune(plan: TuningPlan, shown: ProgressView, tell: Callable[[str], object]) -> tuple[Progress, About]:
     plugins = registries()
-    given = {"url": plan.url, "api_key": plan.key, "preset": plan.preset}
-    config = load(None, env={}, overrides={f"backends.default.{key}": value for key, value in given.items()})
+    settings = {"url": plan.url, "api_key": plan.key, "preset": plan.preset}
+    config = load(None, env={}, overrides={f"backends.default.{key}": value for key, value in settings.items()})
     check_names(config, plugins)
     limit = plan.ask.timeout_s
     limits = Timeouts(first_byte_s=limit, idle_s=limit, total_s=limit)
     backend = replace(config.backends["default"], timeouts=limits)
     wordings = _wordings(plan)
     cases = chosen_cases(plan)
-    backend, capabilities, model = await look_at(backend, plugins, plan.model)
+    backend, capabilities, model = await identify_server(backend, plugins, plan.model)
     space = build_space(
         plugins,
         choice=plan.ask.choice,
@@ -107,28 +107,29 @@ async def _tune(plan: Plan, shown: View, tell: Callable[[str], object]) -> tuple
         model=model,
         formats=plan.formats,
         wordings=wordings,
-        by_template=await teaches(backend, plugins, model),
+        by_template=await uses_template(backend, plugins, model),
     )
     about = About(backend, model, plan.ask, plan.command, space.missing)
-    tell(f"tuning {model} at {about.server}; Ctrl-C ends it and keeps what was measured")
+    tell(f"tuning {model} at {about.server}; Ctrl-C stops and keeps the results so far")
     routes = [candidate.options for candidate in space.candidates]
-    async with Gateway(backend, model, routes, plan.ask, plugins) as gateway:
+    async with TuningGateway(backend, model, routes, plan.ask, plugins) as gateway:
         tuner = Tuner(gateway, space.candidates, cases, shown, most=plan.most, concurrency=plan.concurrency)
         with _interruptible(tuner.stop), shown.shown():
             return await tuner.run(), about
 
 
-def chosen_cases(plan: Plan) -> tuple[Case, ...]:
-    """The cases that are asked. Where calls are demanded, those that want none are left out. Raises `ConfigError`."""
+def chosen_cases(plan: TuningPlan) -> tuple[Case, ...]:
+    """Returns the cases to use. If calls are required, cases without an expected call are left out. Raises
+    `ConfigError`."""
     cases = own_cases() if plan.cases is None else load_cases(plan.cases)
     if plan.ask.choice == "required":
         cases = tuple(case for case in cases if case.calls)
     if not cases:
-        raise ConfigError(f"{plan.cases}: no case wants a call, so none can be asked with tool_choice required")
+        raise ConfigError(f"{plan.cases}: no case expects a call, so none can be used with tool_choice required")
     return cases if plan.number is None else cases[: plan.number]
 
 
-def _wordings(plan: Plan) -> Mapping[str, Wording]:
+def _wordings(plan: TuningPlan) -> Mapping[str, Wording]:
     known: dict[str, Wording] = {}
     for name in plan.wordings or WORDINGS:
         if name not in WORDINGS:
@@ -147,7 +148,7 @@ def _wordings(plan: Plan) -> Mapping[str, Wording]:
 
 @contextlib.contextmanager
 def _interruptible(stop: Callable[[], None]) -> Iterator[None]:
-    """Ctrl-C stops once; the second one is as always."""
+    """The first Ctrl-C calls `stop`; a second one has the usual effect."""
     loop = asyncio.get_running_loop()
 
     def interrupted(*_: object) -> None:
@@ -166,12 +167,12 @@ def _interruptible(stop: Callable[[], None]) -> Iterator[None]:
 
 
 def command_line(context: click.Context) -> tuple[str, ...]:
-    """The command as it was given, without the key and without the files that it writes."""
+    """Returns the command line without the key and the output files."""
     words = ["toolwire", "tune"]
     for parameter in context.command.params:
         name = parameter.name or ""
-        given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
-        if not given or name in ("backend_key", "write", "json_file", "plot_file"):
+        is_given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        if not is_given or name in ("backend_key", "write", "json_file", "plot_file"):
             continue
         value = context.params[name]
         for item in value if isinstance(value, tuple) else (value,):

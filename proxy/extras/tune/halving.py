@@ -1,14 +1,14 @@
-"""Successive halving: all candidates answer a few cases, the better half twice as many, and so on, until all cases are
-asked.
+"""Successive halving: all candidates answer a few cases, the better half twice as many, and so on, up to all cases.
 
-Rules of this module:
+Rules:
 
-1. Nothing here asks anybody: `next` says what to ask, `put` takes what came of it. Several may be under way at once.
-2. Candidates are compared by the same cases. A case goes to all who are still in it before the next one begins, so that
-   whoever cannot reach the better half any more is out at once, and asking ends when nobody can catch the first, or
-   when `ALIKE` cases were worth the same for all who are left, each of them.
-3. An answer that the model server owes (None) counts neither way: it could have been anything.
-4. Of equals the earlier one is better.
+1. This module sends no requests: `next` returns the next question, `put` takes its result. Several questions may be in
+   progress.
+2. Candidates are compared by the same cases. A case goes to all remaining candidates before the next case begins. A
+   candidate that can no longer reach the better half is dropped at once. The race ends early if no candidate can catch
+   the first, or if all remaining ones got equal points in `ALIKE` cases.
+3. An error of the model server (None) counts neither for nor against a candidate.
+4. Of equal candidates the earlier one ranks higher.
 """
 
 from __future__ import annotations
@@ -18,35 +18,35 @@ from math import ceil
 from typing import Final
 
 FIRST: Final = 6
-"""Cases of the first round."""
+"""The number of cases in the first round."""
 
 ALIKE: Final = 24
 
 FAULTS: Final = 3
-"""Whoever begins with so many faults and no answer is out."""
+"""A candidate that begins with this many errors and no answer is dropped."""
 
 
 class Race:
-    """One run of halving. `entrants` in their order; `cases` is how many there are."""
+    """One run of halving. `entrants` are the candidates in their order; `cases` is the number of cases."""
 
     def __init__(self, entrants: Sequence[int], cases: int, *, first: int = FIRST) -> None:
         self.active = list(entrants)
         self.out: dict[int, str] = {}
-        """Who is out, and why, in the order in which it happened."""
+        """Dropped candidates with the reason, in the order in which they were dropped."""
         self.round = 1
         self.decided = False
-        """Whether it ended before all cases because nobody could win any more."""
+        """True if it ended before all cases because the winner was certain."""
         self._order = {entrant: place for place, entrant in enumerate(entrants)}
         self._cases = cases
         self._goal = self._keep(len(self.active))
-        """How many go on after this round; in the last one there is a winner."""
+        """The number of candidates that continue after this round; the last round has one winner."""
         self._upto = first if first < cases and self._goal < len(self.active) else cases
         self._points: dict[int, dict[int, float | None]] = {entrant: {} for entrant in entrants}
         self._given: set[tuple[int, int]] = set()
 
     @property
     def to_come(self) -> int:
-        """How many answers will still be asked for, unless somebody is out early."""
+        """The number of further questions, if no candidate is dropped early."""
         entrants, upto = self._goal, self._upto
         total = sum(self._upto - self._asked(entrant) for entrant in self.active)
         while upto < self._cases:
@@ -57,11 +57,11 @@ class Race:
 
     @property
     def over(self) -> bool:
-        """Nothing is left to ask."""
+        """True if there are no further questions."""
         return self.decided or not self.active or (self._upto == self._cases and self._complete)
 
     def next(self) -> tuple[int, int] | None:
-        """Whom to ask which case (its number); None if nothing can be asked before what is under way has come."""
+        """Returns the next candidate and the number of its case; None if results must arrive first."""
         if self.over:
             return None
         for case in range(self._upto):
@@ -72,8 +72,8 @@ class Race:
         return None
 
     def put(self, entrant: int, case: int, points: float | None) -> None:
-        """What an answer was worth, between 0 and 1; None if the model server failed. What was known before may be told
-        as well, before it is asked."""
+        """Adds the points of an answer, between 0 and 1; None if the model server failed. Earlier results may be added
+        before they are requested."""
         self._given.add((entrant, case))
         self._points[entrant][case] = points
         if entrant in self.active:
@@ -83,12 +83,13 @@ class Race:
         self._settle()
 
     def ranking(self) -> list[int]:
-        """Everybody, the best first: those who are still in it, then by how long they were."""
+        """Returns all candidates, best first: the remaining ones by score, then the dropped ones, the last dropped
+        first."""
         gone = list(self.out)
         return [*sorted(self.active, key=self._rank), *reversed(gone)]
 
     def score(self, entrant: int) -> float:
-        """Points an answer, so far."""
+        """Returns the mean points per answer, so far."""
         values = [value for value in self._points[entrant].values() if value is not None]
         return sum(values) / len(values) if values else 0.0
 
@@ -99,11 +100,12 @@ class Race:
 
     @staticmethod
     def _keep(entrants: int) -> int:
-        """How many of so many stay: half, but no fewer than two, who decide it over all cases."""
+        """Returns how many of this many candidates continue: half, but at least two, who are compared in all cases."""
         return min(entrants, max(2, ceil(entrants / 2)))
 
     def _next(self, upto: int, entrants: int) -> int:
-        """After how many cases the next round ends; those who are not halved any more are asked everything."""
+        """Returns the number of cases after which the next round ends; candidates that are not halved any more get all
+        cases."""
         return min(2 * upto, self._cases) if self._keep(entrants) < entrants else self._cases
 
     def _asked(self, entrant: int) -> int:
@@ -114,7 +116,7 @@ class Race:
         return all(self._asked(entrant) == self._upto for entrant in self.active)
 
     def _bounds(self, entrant: int, upto: int) -> tuple[float, float]:
-        """The least and the most that somebody can have after so many cases."""
+        """Returns the least and the most points that a candidate can have after this many cases."""
         values = [value for case, value in self._points[entrant].items() if case < upto and value is not None]
         return sum(values), sum(values) + upto - len(values)
 
@@ -124,7 +126,7 @@ class Race:
 
     @property
     def _alike(self) -> bool:
-        """Whether nothing that was asked tells those who are still in it apart, and enough was asked."""
+        """True if the remaining candidates got equal points in at least `ALIKE` cases."""
         rows = [self._points[entrant] for entrant in self.active]
         known = next((case for case in range(self._upto) if any(case not in row for row in rows)), self._upto)
         first, *others = ([row[case] for case in range(known)] for row in rows)
@@ -137,15 +139,16 @@ class Race:
                 self.decided = True
             if self.decided or not self._complete or self._upto == self._cases:
                 return
-            kept = sorted(self.active, key=self._rank)[: self._goal]
-            for entrant in sorted(set(self.active) - set(kept), key=self._rank, reverse=True):
+            best = sorted(self.active, key=self._rank)[: self._goal]
+            for entrant in sorted(set(self.active) - set(best), key=self._rank, reverse=True):
                 self._drop(entrant, f"round {self.round}")
             self.round += 1
             self._goal = self._keep(len(self.active))
             self._upto = self._next(self._upto, len(self.active))
 
     def _drop_the_beaten(self) -> None:
-        """Whoever is sure to be behind as many as go on, and in the end everybody but the first."""
+        """Drops candidates that are certain to rank behind those that continue; in the last round, all certain
+        losers."""
         last = self._upto == self._cases
         goal = 1 if last else self._goal
         bounds = {entrant: self._bounds(entrant, self._upto) for entrant in self.active}

@@ -1,8 +1,8 @@
-"""Whether a value is what was expected, as a person would say it: `oslo` is Oslo, 5.0 is 5.
+"""Compares values with expected ones as a person would: `oslo` is Oslo, 5.0 is 5.
 
-An expectation is JSON. Text is compared without regard to case, width of white space, and dots or blanks at its ends;
-numbers by their value; lists item by item; of an object only the keys that are named. An object with one key that
-begins with `$` is a rule (`RULES`).
+An expectation is JSON. Text is compared without letter case, amount of white space, and punctuation at its ends;
+numbers by value; lists item by item; objects by the named keys only. An object with one key that begins with `$` is a
+rule (`RULES`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _EDGES: Final = " \t\r\n.,;:!?\"'“”„‘’«»。、！？"
 
 
 def fits(expected: Any, found: Any) -> bool:
-    """Whether `found` is what was `expected`."""
+    """Returns True if the value `found` fits the expectation."""
     if isinstance(expected, Mapping):
         if (rule := _rule(expected)) is not None:
             return rule(expected[next(iter(expected))], found)
@@ -39,7 +39,7 @@ def fits(expected: Any, found: Any) -> bool:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Whether two JSON values are equal. Numbers are by value, but `true` is not 1."""
+    """Returns True if two JSON values are equal. Numbers are compared by value, but `true` is not 1."""
     if isinstance(a, bool) or isinstance(b, bool) or a is None or b is None:
         return a is b
     if isinstance(a, Mapping) and isinstance(b, Mapping):
@@ -50,12 +50,13 @@ def same(a: Any, b: Any) -> bool:
 
 
 def plain(text: str) -> str:
-    """A text without what people do not hear."""
+    """Returns a text in normalized form: letter case, white space and outer punctuation removed."""
     return re.sub(r"\s+", " ", unicodedata.normalize("NFKC", text).casefold()).strip(_EDGES)
 
 
 def pairs_up(wanted: Sequence[A], found: Sequence[B], fit: Callable[[A, B], bool]) -> bool:
-    """Whether every wanted one can have a found one of its own, and none is left over, in any order."""
+    """Returns True if each wanted item can be assigned to a found item of its own, in any order, and none is
+    left over."""
     if len(wanted) != len(found):
         return False
     takes: dict[int, int] = {}  # found -> wanted
@@ -73,7 +74,7 @@ def pairs_up(wanted: Sequence[A], found: Sequence[B], fit: Callable[[A, B], bool
 
 
 def problem(expected: Any) -> str | None:
-    """What is wrong with an expectation; None if nothing is."""
+    """Returns the mistake in an expectation; None if it is valid."""
     if isinstance(expected, Mapping):
         marked = [key for key in expected if isinstance(key, str) and key.startswith("$")]
         if not marked:
@@ -96,8 +97,8 @@ _Rule = Callable[[Any, Any], bool]
 def _rule(expected: Mapping[str, Any]) -> _Rule | None:
     if len(expected) != 1:
         return None
-    found = RULES.get(next(iter(expected)))
-    return None if found is None else found[0]
+    rule = RULES.get(next(iter(expected)))
+    return None if rule is None else rule[0]
 
 
 def _any(options: Any, found: Any) -> bool:
@@ -177,7 +178,6 @@ RULES: Final[Mapping[str, tuple[_Rule, Callable[[Any], str | None]]]] = {
     "$exact": (_exact, _nothing),
     "$given": (_given, _boolean),
 }
-"""By name: the rule, and what is wrong with what it was given. `$any`: one of these. `$contains`: a text with this in
-it, or with all of these. `$matches`: a regular expression is found in the text. `$near`: a number, and how far off it
-may be. `$set`: a list with these items in any order. `$exact`: to the letter. `$given`: whether there is a value at
-all."""
+"""The rules by name: the comparison, and the check of its argument. `$any`: one of these. `$contains`: a text that
+contains this, or all of these. `$matches`: a regular expression matches in the text. `$near`: a number, and its
+tolerance. `$set`: a list with these items in any order. `$exact`: exactly equal. `$given`: whether there is a value."""

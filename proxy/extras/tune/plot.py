@@ -1,4 +1,4 @@
-"""A tuning as a picture (SVG): a line for each candidate, the best on top, with a dot for each share of its answers."""
+"""The results as an SVG chart: a row for each candidate, the best on top, with a dot for each share of its answers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from xml.sax.saxutils import escape, quoteattr
 from toolwire.extras.bench.svg import PALETTE, TEXT_STYLE, picture, text
 from toolwire.extras.tune.report import About
 from toolwire.extras.tune.scoring import Figures, share
-from toolwire.extras.tune.space import Candidate
+from toolwire.extras.tune.space import TuningCandidate
 from toolwire.extras.tune.tuner import Progress
 
 LEFT: Final = 250
@@ -23,19 +23,19 @@ DOTS: Final = ("called", "right tool", "fits", "right values", "false calls")
 
 
 def svg(progress: Progress, about: About) -> str:
-    """The picture."""
+    """Returns the chart as SVG text."""
     by_number = {candidate.number: candidate for candidate in progress.candidates}
     shown = [number for number in progress.best if number in progress.results]
     height = TOP + LINE * max(1, len(shown)) + 36
     lines = [
-        text(16, 28, f"{about.model}: ways to teach tools", "title"),
+        text(16, 28, f"{about.model}: settings for tool calls", "title"),
         text(16, 46, f"{progress.asked} answers, tool_choice {about.ask.choice}, {about.server}", "small"),
         *_legend(),
         *_grid(height),
     ]
     for place, number in enumerate(shown):
         lines += _candidate(by_number[number], progress.figures(number), TOP + LINE * place)
-    return picture(f"Ways to teach tools to {about.model}", LEFT + SCALE + RIGHT, height, STYLE, lines)
+    return picture(f"Settings for tool calls of {about.model}", LEFT + SCALE + RIGHT, height, STYLE, lines)
 
 
 def _legend() -> Iterator[str]:
@@ -55,7 +55,7 @@ def _grid(height: float) -> Iterator[str]:
         yield text(x, TOP - 12, name, "small", "end")
 
 
-def _candidate(candidate: Candidate, figures: Figures, top: float) -> Iterator[str]:
+def _candidate(candidate: TuningCandidate, figures: Figures, top: float) -> Iterator[str]:
     middle = top + LINE / 2
     yield f'<g class="candidate" data-candidate={quoteattr(candidate.name)}>'
     yield text(LEFT - 12, middle + 4, candidate.name, anchor="end")
@@ -78,6 +78,6 @@ def _candidate(candidate: Candidate, figures: Figures, top: float) -> Iterator[s
 
 
 def _shares(figures: Figures) -> tuple[float | None, ...]:
-    """The values of `DOTS`."""
+    """Returns the values of `DOTS`."""
     parts = (figures.called, figures.right_tool, figures.fits, figures.right)
     return (*(share(part, figures.wanted) for part in parts), share(figures.false_calls, figures.unwanted))

@@ -1,10 +1,10 @@
-"""Valid calls that an answer holds as text: what a client would have wanted as calls (R23.7: there should be none).
+"""Finds valid calls that an answer contains as text, although a client expects them as calls (R23.7: there should be
+none).
 
-Written to be read, and without the gateway's scanner, on which it is a second opinion: it has the whole answer before
-it and looks at it again and again. What counts is what counts under `recognise: any` (R23.1): the markers of a model
-family anywhere, except in inline code and in a fence that holds anything else; an answer that is nothing but calls; and
-a fence or an object that begins a line and ends the answer. A call is valid if a tool of that name is on offer and the
-arguments fit its schema.
+It is independent of the gateway's scanner, as a second opinion. It reads the whole answer, and may search it
+repeatedly. The same calls count as with `recognise: any` (R23.1): markers of a model family anywhere, except in inline
+code and in a fence with other content; an answer that consists of calls; and a fence or an object at the begin of a
+line that ends the answer. A call is valid if a tool of that name is on offer and the arguments fit its schema.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from toolwire.extras.tune.reading import Printed, Schemas, balanced, calls_of, json_value, python_calls
+from toolwire.extras.tune.reading import PrintedCall, Schemas, balanced, calls_of, json_value, python_calls
 from toolwire.schemas.schema import compile_schema
 
 MAX_CHARS: Final = 8_000
-"""Of an answer; the rest is not looked at. Some patterns take the square of this."""
+"""Longer answers are cut, because some patterns take quadratic time."""
 
 
-def printed(text: str, schemas: Schemas) -> list[Printed]:
-    """The calls that `text` holds, in order."""
+def printed(text: str, schemas: Schemas) -> list[PrintedCall]:
+    """Returns the calls that `text` contains, in order."""
     try:
-        return [call for call in _found(text[:MAX_CHARS], schemas) if _valid(call, schemas)]
+        return [call for call in _candidates(text[:MAX_CHARS], schemas) if _valid(call, schemas)]
     except RecursionError:  # no call is nested so deeply
         return []
 
 
-def _found(text: str, schemas: Schemas) -> list[Printed]:
+def _candidates(text: str, schemas: Schemas) -> list[PrintedCall]:
     text = _THINKING.sub("", text, count=1)
     spans = sorted(_marked(text, schemas), key=lambda span: span[:2])
     fences = [*_FENCE.finditer(text)]
@@ -43,13 +43,13 @@ def _found(text: str, schemas: Schemas) -> list[Printed]:
     ]
 
 
-def _valid(call: Printed, schemas: Schemas) -> bool:
+def _valid(call: PrintedCall, schemas: Schemas) -> bool:
     schema = schemas.get(call.name)
-    if schema is None or call.arguments == schema:  # the definition of the tool, told back
+    if schema is None or call.arguments == schema:  # the model repeated the tool's definition
         return False
     try:
         return compile_schema(schema).check(json.dumps(call.arguments)) is None
-    except (TypeError, ValueError):  # a set, half a character: nothing that JSON could say
+    except (TypeError, ValueError):  # a set or a lone surrogate, which JSON cannot express
         return False
 
 
@@ -59,12 +59,13 @@ _FENCE: Final = re.compile(r"^[ \t]*(?P<fence>`{3,}|~{3,})[^\n`]*\n(?P<body>.*?)
 _THINKING: Final = re.compile(r"\A\s*(?:<think>)?(?:(?!<think>).)*?</think>", re.S)
 _INLINE: Final = re.compile(r"(?<!`)(`{1,2})(?!`)(?:(?!\n\n).)+?(?<!`)\1(?!`)", re.S)
 _ENDINGS: Final = re.compile(r"(?:\s*(?:</tool_call>|<\|im_end\|>|<\|eot_id\|>|<\|eom_id\|>|</s>))+\s*\Z")
-"""What may stand behind a call that has no opener."""
+"""Markers that may follow a call without an opener."""
 _BETWEEN: Final = re.compile(r"[\s;,]*")
 
 
-def _at_the_end(text: str, fences: list[re.Match[str]], schemas: Schemas) -> Iterator[Printed]:
-    """An answer that is calls and nothing else; or a fence, or an object, that begins a line and ends the answer."""
+def _at_the_end(text: str, fences: list[re.Match[str]], schemas: Schemas) -> Iterator[PrintedCall]:
+    """Yields the calls of an answer that consists of calls, or ends with a fence or an object at the begin of
+    a line."""
     text = _ENDINGS.sub("", text)
     whole = text.strip()
     if (fence := _FENCE.fullmatch(whole)) is not None:
@@ -78,15 +79,15 @@ def _at_the_end(text: str, fences: list[re.Match[str]], schemas: Schemas) -> Ite
             if any(fence.start() < start < fence.end() for fence in fences):
                 continue
             if text[start] == "[" and text[:start].strip():
-                continue  # behind prose a list is text
+                continue  # after prose a list is text
             if calls := [*_values(text[start:].strip(), schemas)]:
                 yield from calls
                 return
 
 
-def _values(text: str, schemas: Schemas) -> Iterator[Printed]:
-    """The calls of a text that is nothing but JSON values, one after the other; none if it holds anything else."""
-    calls: list[Printed] = []
+def _values(text: str, schemas: Schemas) -> Iterator[PrintedCall]:
+    """Yields the calls of a text that consists of JSON values only; none if it contains anything else."""
+    calls: list[PrintedCall] = []
     place = 0
     while place < len(text):
         try:
@@ -108,8 +109,8 @@ def _after(text: str, end: int) -> int:
 
 # --- the markers of model families ------------------------------------------------------------------------------------
 
-Span = tuple[int, int, Printed]
-"""A call and where it stands."""
+Span = tuple[int, int, PrintedCall]
+"""A call, with its begin and end."""
 
 _BEFORE_OBJECT: Final = re.compile(
     r"(?:<(?:tool_call|function_call|tool_calls|tools|TOOLCALL|longcat_tool_call|function_calls)>|\[TOOL_CALLS?\]|\[TOOL_REQUEST\]"
@@ -117,7 +118,7 @@ _BEFORE_OBJECT: Final = re.compile(
     r"|<\|content_invoke_tool_json\|>|<\|im_start\|>assistant -> tool/function_call\n"
     r"|<\|action_start\|><\|plugin\|>|function call<\|role_sep\|>)\s*(?:```(?:json)?\s*)?(?=[{\[])"
 )
-"""What stands before an object, or a list of them, that names the tool."""
+"""Markers before an object, or a list of objects, that contains the tool's name."""
 
 _BEFORE_ARGUMENTS: Final = [
     re.compile(pattern.replace("NAME", r"(?P<name>[\w./-]+)") + r"\s*(?=\{)")
@@ -134,7 +135,7 @@ _BEFORE_ARGUMENTS: Final = [
         r"<[^<>\s]*?\s?invoke name=[\"']?NAME[\"']?\s*>",
     )
 ]
-"""What stands before an object with nothing but the arguments."""
+"""Markers before an object that contains the arguments only."""
 
 _TAGGED: Final = [
     re.compile(pattern.replace("NAME", r"(?P<name>[\w./-]+)"), re.S)
@@ -196,7 +197,7 @@ def _arguments(text: str, schemas: Schemas) -> Iterator[Span]:
             except ValueError:
                 continue
             if isinstance(value, dict):
-                yield match.start(), end, Printed(match["name"], value)
+                yield match.start(), end, PrintedCall(match["name"], value)
 
 
 def _tagged(text: str, schemas: Schemas) -> Iterator[Span]:
@@ -210,11 +211,11 @@ def _tagged(text: str, schemas: Schemas) -> Iterator[Span]:
             for value in _VALUE.finditer(match["body"]):
                 key, raw = next((value[f"key{n}"], value[f"value{n}"]) for n in ("", *"2345") if value[f"key{n}"])
                 arguments[key] = _typed(raw, properties.get(key, {}))
-            yield *match.span(), Printed(match["name"], arguments)
+            yield *match.span(), PrintedCall(match["name"], arguments)
 
 
 def _typed(raw: str, schema: Any) -> Any:
-    """A value that is written without quotes: text where text is wanted, else JSON."""
+    """Returns the value of an unquoted text: text if the schema wants text, else JSON."""
     text = re.sub(r"\A<!\[CDATA\[(.*)\]\]>\Z", r"\1", raw.removeprefix("\n").removesuffix("\n"), flags=re.S)
     kinds = schema.get("type", "string" if "enum" in schema else None)
     if kinds == "string":
@@ -234,7 +235,7 @@ def _pythonic(text: str, schemas: Schemas) -> Iterator[Span]:
 
 
 def _braces(text: str, schemas: Schemas) -> Iterator[Span]:
-    """Gemma's: `call:NAME{key:<escape>text<escape>,n:1}`."""
+    """Yields the calls in Gemma's format: `call:NAME{key:<escape>text<escape>,n:1}`."""
 
     def quoted(token: re.Match[str]) -> str:
         return json.dumps(token["text"] if token["key"] is None else token["key"])
@@ -246,11 +247,11 @@ def _braces(text: str, schemas: Schemas) -> Iterator[Span]:
             value, _ = json_value(_BRACE_TOKENS.sub(quoted, text[match.end() : end]), 0)
         except ValueError:
             continue
-        yield match.start(), end, Printed(match["name"], value)
+        yield match.start(), end, PrintedCall(match["name"], value)
 
 
 def _keyed(text: str, schemas: Schemas) -> Iterator[Span]:
-    """Apertus': `[{NAME: arguments}]`."""
+    """Yields the calls in Apertus' format: `[{NAME: arguments}]`."""
     for match in _TOOLS_PREFIX.finditer(text):
         try:
             value, end = json_value(text, match.end())
@@ -258,11 +259,11 @@ def _keyed(text: str, schemas: Schemas) -> Iterator[Span]:
             continue
         for item in value:
             if isinstance(item, dict) and len(item) == 1 and isinstance(arguments := next(iter(item.values())), dict):
-                yield match.start(), end, Printed(next(iter(item)), arguments)
+                yield match.start(), end, PrintedCall(next(iter(item)), arguments)
 
 
 def _mixed(text: str, fences: list[re.Match[str]], start: int, end: int, spans: list[Span]) -> bool:
-    """Whether this call stands in a fence that holds anything but calls."""
+    """Returns True if this call is in a fence that contains anything except calls."""
     around = next((fence for fence in fences if fence.start() < start and end <= fence.end()), None)
     if around is None:
         return False

@@ -1,4 +1,4 @@
-"""Calls in JSON and Python as models write them: what `printed` looks for. Independent of the gateway's scanner and
+"""Reads calls in JSON and Python as models write them, for `printed`. Independent of the gateway's scanner and
 policy."""
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Schemas = Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Printed:
+class PrintedCall:
     """A call that stayed text."""
 
     name: str
@@ -39,8 +39,8 @@ class Printed:
 
 
 def json_value(text: str, start: int) -> tuple[Any, int]:
-    """The object or array at `start`, and where it ends. Written a little wrong, as models do, it counts as well:
-    single quotes, Python's words, commas too many, brackets missing at the very end. Raises `ValueError`."""
+    """Returns the object or array at `start`, and its end. Accepts frequent mistakes of models: single quotes, Python's
+    constants, extra commas, missing brackets at the end. Raises `ValueError`."""
     if text[start : start + 1] not in ("{", "["):
         raise ValueError("neither an object nor an array")
     try:
@@ -55,13 +55,13 @@ def json_value(text: str, start: int) -> tuple[Any, int]:
         except ValueError:
             try:
                 (statement,) = _parse(piece.strip())
-                return ast.literal_eval(words(statement.value)), end  # type: ignore[attr-defined]
+                return ast.literal_eval(words(statement.value)), end  # type: ignore[attr-defined]  # an `AttributeError` is handled below
             except (SyntaxError, MemoryError, RecursionError, TypeError, AttributeError) as error:
                 raise ValueError("not JSON") from error
 
 
 def _brackets(text: str, start: int) -> Iterator[tuple[int, str]]:
-    """The brackets of a text outside of its strings, with their places."""
+    """Yields the brackets of a text outside of strings, with their positions."""
     quote = ""
     skip = False
     for place in range(start, len(text)):
@@ -78,7 +78,7 @@ def _brackets(text: str, start: int) -> Iterator[tuple[int, str]]:
 
 
 def balanced(text: str, start: int) -> int:
-    """Where the bracket that opens at `start` is closed; the end of the text if it is not."""
+    """Returns the position after the bracket that closes the one at `start`; the end of the text if there is none."""
     depth = 0
     for place, char in _brackets(text, start):
         depth += 1 if char in "([{" else -1
@@ -88,7 +88,7 @@ def balanced(text: str, start: int) -> int:
 
 
 def _missing(text: str) -> str:
-    """The closing brackets that a text lacks."""
+    """Returns the closing brackets that are missing at the end of a text."""
     waiting: list[str] = []
     for _, char in _brackets(text, 0):
         if char in "([{":
@@ -98,8 +98,8 @@ def _missing(text: str) -> str:
     return "".join(reversed(waiting))
 
 
-def calls_of(value: Any, schemas: Schemas) -> Iterator[Printed]:
-    """The calls that a JSON value amounts to."""
+def calls_of(value: Any, schemas: Schemas) -> Iterator[PrintedCall]:
+    """Yields the calls that a JSON value represents."""
     if isinstance(value, list):
         made = [[*calls_of(item, schemas)] for item in value]
         if all(made):
@@ -117,19 +117,19 @@ def calls_of(value: Any, schemas: Schemas) -> Iterator[Printed]:
         if isinstance(name := value.get(key), str) and name in schemas:
             arguments = _arguments_of({k: v for k, v in value.items() if k != key}, schemas[name])
             if arguments is not None:
-                yield Printed(name, arguments)
+                yield PrintedCall(name, arguments)
             return
 
 
 def _arguments_of(rest: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """What an object holds beside the name, as arguments; None if it is none."""
-    given = next((key for key in ARGUMENT_KEYS if key in rest), None)
-    if given is None:
+    """Returns the arguments in an object without its name key; None if it has none."""
+    argument_key = next((key for key in ARGUMENT_KEYS if key in rest), None)
+    if argument_key is None:
         properties = schema.get("properties", {})
         rest = {key: value for key, value in rest.items() if key in properties or key not in ("id", "type", "call_id")}
         flat = all(key in properties for key in rest) and all(key in rest for key in schema.get("required", ()))
         return rest if flat else None
-    value = rest[given]
+    value = rest[argument_key]
     if isinstance(value, str) and value.strip():
         try:
             value = json.loads(value, strict=False)
@@ -145,17 +145,17 @@ def _arguments_of(rest: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping
 
 def _parse(text: str) -> list[ast.stmt]:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SyntaxWarning)  # of escapes that Python does not know
+        warnings.simplefilter("ignore", SyntaxWarning)  # about escapes that Python does not know
         return ast.parse(text).body
 
 
-def python_calls(text: str, schemas: Schemas) -> list[Printed] | None:
-    """The calls of a text that is nothing but Python calls; None if it is anything else."""
+def python_calls(text: str, schemas: Schemas) -> list[PrintedCall] | None:
+    """Returns the calls of a text that consists of Python calls; None for any other text."""
     try:
         statements = _parse(text)
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         return None
-    calls: list[Printed] = []
+    calls: list[PrintedCall] = []
     for statement in statements:
         if not isinstance(statement, ast.Expr):
             return None
@@ -168,7 +168,7 @@ def python_calls(text: str, schemas: Schemas) -> list[Printed] | None:
     return calls or None
 
 
-def _python_call(node: ast.expr, schemas: Schemas) -> Printed | None:
+def _python_call(node: ast.expr, schemas: Schemas) -> PrintedCall | None:
     if isinstance(node, ast.Await):
         return _python_call(node.value, schemas)
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
@@ -190,20 +190,20 @@ def _python_call(node: ast.expr, schemas: Schemas) -> Printed | None:
             and value.keys() <= properties.keys()
             and "object" not in str(properties[order[0]].get("type", "object"))
         ):
-            return Printed(name, value)  # all arguments in one object
+            return PrintedCall(name, value)  # all arguments in one object
     if len(node.args) > len(order):
         return None
-    given = {**dict(zip(order, node.args, strict=False)), **{k.arg: k.value for k in node.keywords if k.arg}}
-    if len(given) < len(node.args) + len(node.keywords):
+    arguments = {**dict(zip(order, node.args, strict=False)), **{k.arg: k.value for k in node.keywords if k.arg}}
+    if len(arguments) < len(node.args) + len(node.keywords):
         return None
     try:
-        return Printed(name, {key: ast.literal_eval(words(value)) for key, value in given.items()})
+        return PrintedCall(name, {key: ast.literal_eval(words(value)) for key, value in arguments.items()})
     except (ValueError, TypeError, MemoryError, RecursionError):
         return None
 
 
 class _JsonWords(ast.NodeTransformer):
-    """`true`, `false` and `null` as Python's words."""
+    """Replaces `true`, `false` and `null` by Python's constants."""
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         words: dict[str, Any] = {"true": True, "false": False, "null": None}
@@ -211,5 +211,5 @@ class _JsonWords(ast.NodeTransformer):
 
 
 def words(node: ast.expr) -> ast.expr:
-    found: ast.expr = _JsonWords().visit(node)
-    return found
+    converted: ast.expr = _JsonWords().visit(node)
+    return converted

@@ -1,5 +1,4 @@
-"""What came of a tuning: a table to read, the route's options as a configuration file, JSON to compute with
-(`report.schema.json`)."""
+"""The results of a tuning: a table, a configuration file with the route's options, and JSON (`report.schema.json`)."""
 
 from __future__ import annotations
 
@@ -16,18 +15,18 @@ from toolwire.config import BackendConfig
 from toolwire.extras.bench.report import table
 from toolwire.extras.tune.asking import Ask, without_password
 from toolwire.extras.tune.scoring import Figures, share
-from toolwire.extras.tune.space import Candidate
+from toolwire.extras.tune.space import TuningCandidate
 from toolwire.extras.tune.tuner import Progress, common_cases
 from toolwire.upstream.servers.presets import AUTO
 
 SCHEMA_VERSION: Final = 1
 KEY_VARIABLE: Final = "MODEL_SERVER_KEY"
 LOGIN_VARIABLE: Final = "MODEL_SERVER_LOGIN"
-"""Where a written file takes the key of the model server from, and user and password of its address: they are never
-written."""
+"""The variables for the model server's key, and for user and password of its address, in a written file. Secrets are
+never written."""
 
 COMMENTED: Final = 8
-"""Candidates whose figures stand in a written file."""
+"""The number of candidates whose figures are in a written file."""
 
 COLUMNS: Final = (
     "cases",
@@ -45,7 +44,7 @@ COLUMNS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What was tuned, and how. `command` is the line that did it."""
+    """The tuned model and the settings. `command` is the command line."""
 
     backend: BackendConfig
     model: str
@@ -63,7 +62,7 @@ class About:
 
 
 def row(figures: Figures) -> list[str]:
-    """The cells below `COLUMNS`."""
+    """Returns the cells of a row, for `COLUMNS`."""
     return [
         f"{figures.answered}" + (f" +{figures.faults}!" if figures.faults else ""),
         "" if figures.score is None else f"{100 * figures.score:.0f}",
@@ -86,7 +85,7 @@ def _mean(total: float, count: int, digits: int) -> str:
 
 
 def as_text(progress: Progress, about: About, *, most: int | None = None) -> Iterator[str]:
-    """Lines of Markdown, aligned, the best first; `most`: only so many of them, and the default."""
+    """Yields the results as aligned Markdown, best first; `most`: only this many, and the default."""
     by_number = {candidate.number: candidate for candidate in progress.candidates}
     measured = [number for number in progress.best if number in progress.results]
     shown = [number for place, number in enumerate(measured) if most is None or place < most or number == 0]
@@ -97,18 +96,18 @@ def as_text(progress: Progress, about: About, *, most: int | None = None) -> Ite
     yield ""
     rows = [[by_number[n].name, *row(progress.figures(n)), progress.out.get(n, "")] for n in shown]
     yield from table(["candidate", *COLUMNS, "out"], rows)
-    faults = [fault for number in shown for fault in progress.figures(number).faults_said]
+    faults = [fault for number in shown for fault in progress.figures(number).fault_texts]
     if faults:
         yield ""
         yield from (f"Fault of the model server: {fault}" for fault in dict.fromkeys(faults))
     yield ""
     yield from decision(progress)
     if about.missing:
-        yield f"Not tried, because this version has no such options: {', '.join(about.missing)}."
+        yield f"Not tried, because this version does not have these options: {', '.join(about.missing)}."
 
 
 def decision(progress: Progress) -> Iterator[str]:
-    """What the figures amount to, in sentences."""
+    """Yields the conclusion in sentences."""
     winner = progress.winner
     if winner is None:
         yield "Nothing was measured."
@@ -122,26 +121,26 @@ def decision(progress: Progress) -> Iterator[str]:
         compared = ""
         if ours.score is not None and theirs.score is not None:
             compared = f": score {100 * ours.score:.0f} where the default ({default.name}) has {100 * theirs.score:.0f}"
-        yield f"Best: {winner.name}{compared} (of what both were asked: {len(cases)})."
+        yield f"Best: {winner.name}{compared} (cases that both answered: {len(cases)})."
     figures = progress.figures(winner.number)
     if not figures.right and figures.wanted:
         yield (
-            "No call that was wanted came with the right values. Demand calls (`tool_choice: required`) where you can, or take"
+            "No expected call had the right values. Require calls (`tool_choice: required`) where you can, or use"
             " a larger model."
         )
     if progress.trouble:
         yield f"It ended early, because the model server stopped answering: {progress.trouble}"
     elif progress.stopped:
-        yield "It was stopped early: the order may still change."
+        yield "It was stopped early: the order is not final."
     elif progress.decided:
-        yield "It ended early: nothing could win any more."
+        yield "It ended early, because the winner was certain."
 
 
 # --- the configuration ------------------------------------------------------------------------------------------------
 
 
 class _Dumper(yaml.SafeDumper):
-    """Texts of several lines as blocks, keys in their order."""
+    """Writes texts of several lines as blocks, and keys in their order."""
 
 
 def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
@@ -152,8 +151,8 @@ def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
 _Dumper.add_representer(str, _text)
 
 
-def as_yaml(progress: Progress, about: About, winner: Candidate) -> str:
-    """A configuration file with the winner's options, its figures as a comment. No key is in it."""
+def as_yaml(progress: Progress, about: About, winner: TuningCandidate) -> str:
+    """Returns a configuration file with the winner's options, with the figures as a comment. Contains no key."""
     lines = [
         f"toolwire {__version__} tuned this for {about.model}.",
         shlex.join(about.command),
@@ -187,7 +186,7 @@ def _plain_text(text: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A value that means itself: in a configuration file `${` would be a variable."""
+    """Returns a value with `${` escaped, which would be a variable in a configuration file."""
     if isinstance(value, str):
         return _plain_text(value)
     if isinstance(value, Mapping):
@@ -199,7 +198,7 @@ def _plain(value: Any) -> Any:
 
 
 def as_json(progress: Progress, about: About) -> dict[str, Any]:
-    """Everything that was measured."""
+    """Returns all results."""
     by_number = {candidate.number: candidate for candidate in progress.candidates}
     winner = progress.winner
     return {
@@ -247,7 +246,7 @@ def as_json(progress: Progress, about: About) -> dict[str, Any]:
 
 
 def figures_as_json(figures: Figures) -> dict[str, Any]:
-    """Counts, and the means of those that are not counts."""
+    """Returns counts, and means of the other figures."""
     return {
         "asked": figures.asked,
         "faults": figures.faults,

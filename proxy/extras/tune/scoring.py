@@ -1,9 +1,8 @@
-"""How far an answer came, and what many answers come to.
+"""Gives points for answers, and adds up figures over many answers.
 
-An answer to a case that wants calls gets points for calling at all, for the right tool, for arguments that fit the
-schema, and all of them only for the right values, so that models that never get so far can still be told apart. Where
-no call is wanted, not calling is all there is to do. What a model server did wrong (`Answer.fault`) is nobody's points:
-it is counted apart.
+An answer to a case with expected calls gets points for calling at all, for the right tool, for arguments that fit the
+schema, and full points only for the right values, so that weak models can still be compared. If no call is expected,
+not calling is enough. Errors of the model server (`ClientAnswer.fault`) give no points and are counted separately.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ FITS: Final = 0.2
 """Points; together half of those for the right values, which are 1."""
 
 SILENT: Final = 0.5
-"""Points for an answer that rightly makes no call, but does not say what it should."""
+"""Points for an answer that rightly makes no call, but lacks the expected text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +35,9 @@ class Made:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What a client got. `fault`: why it got nothing, where the model server is to blame. `failed`: why the gateway let
-    nothing through, where the model is."""
+class ClientAnswer:
+    """The answer that a client got. `fault`: the error of the model server, if it failed. `failed`: the error code, if
+    the gateway rejected the model's answer."""
 
     calls: tuple[Made, ...] = ()
     text: str = ""
@@ -50,8 +49,8 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Marks:
-    """What is to be said of one answer. `printed`: valid calls that stayed text."""
+class Score:
+    """The score of one answer. `printed`: the number of valid calls that stayed text."""
 
     wanted: bool
     called: bool = False
@@ -63,28 +62,30 @@ class Marks:
 
     @property
     def false_call(self) -> bool:
-        """A call where none was wanted."""
+        """True for a call although none was expected."""
         return self.called and not self.wanted
 
 
-def mark(case: Case, answer: Answer) -> Marks:
-    """CallPolicy an answer that has no `fault`."""
+def mark(case: Case, answer: ClientAnswer) -> Score:
+    """Returns the score of an answer without a `fault`."""
     schemas = case.schemas
     called = bool(answer.calls)
-    found = len(printed(answer.text, schemas))
+    printed_calls = len(printed(answer.text, schemas))
     fitting = called and all(
         made.name in schemas and compile_schema(schemas[made.name]).check(made.arguments) is None
         for made in answer.calls
     )
     if not case.calls:
-        said = case.says is None or fits(case.says, answer.text)
-        right = not called and said and answer.failed is None
+        has_text = case.says is None or fits(case.says, answer.text)
+        right = not called and has_text and answer.failed is None
         points = 1.0 if right else 0.0 if called or answer.failed else SILENT
-        return Marks(wanted=False, called=called, fits=fitting, right=right, printed=found, points=points)
+        return Score(wanted=False, called=called, fits=fitting, right=right, printed=printed_calls, points=points)
     tool = pairs_up(case.calls, answer.calls, lambda expected, made: made.name in expected.names)
     right = tool and fitting and pairs_up(case.calls, answer.calls, _as_expected)
     points = 1.0 if right else CALLED * called + RIGHT_TOOL * tool + FITS * fitting
-    return Marks(wanted=True, called=called, right_tool=tool, fits=fitting, right=right, printed=found, points=points)
+    return Score(
+        wanted=True, called=called, right_tool=tool, fits=fitting, right=right, printed=printed_calls, points=points
+    )
 
 
 def _as_expected(expected: Expected, made: Made) -> bool:
@@ -100,7 +101,7 @@ def _object(text: str) -> Any:
 
 @dataclass(slots=True)
 class Figures:
-    """Sums over answers. Rates are between 0 and 1, and None where there was nothing to count."""
+    """Sums over answers."""
 
     asked: int = 0
     faults: int = 0
@@ -117,16 +118,16 @@ class Figures:
     input_tokens: int = 0
     output_tokens: int = 0
     seconds: float = 0.0
-    faults_said: list[str] = field(default_factory=list)
-    """What was wrong, each once."""
+    fault_texts: list[str] = field(default_factory=list)
+    """The errors of the model server, each once."""
 
-    def add(self, answer: Answer, marks: Marks | None) -> None:
-        """One more answer; without marks it is one with a fault."""
+    def add(self, answer: ClientAnswer, marks: Score | None) -> None:
+        """Adds an answer; `marks` is None for one with a fault."""
         self.asked += 1
         if marks is None:
             self.faults += 1
-            if answer.fault is not None and answer.fault not in self.faults_said:
-                self.faults_said.append(answer.fault)
+            if answer.fault is not None and answer.fault not in self.fault_texts:
+                self.fault_texts.append(answer.fault)
             return
         self.failed += answer.failed is not None
         if marks.wanted:
@@ -146,22 +147,22 @@ class Figures:
 
     @property
     def answered(self) -> int:
-        """Answers without a fault."""
+        """The number of answers without a fault."""
         return self.asked - self.faults
 
     @property
     def score(self) -> float | None:
-        """Points an answer."""
+        """The mean points per answer; None without answers."""
         return share(self.points, self.answered)
 
 
 def share(part: float, whole: int) -> float | None:
-    """`part` of `whole`; None of nothing."""
+    """Returns `part` divided by `whole`; None if `whole` is 0."""
     return part / whole if whole else None
 
 
-def added_up(results: Iterable[tuple[Answer, Marks | None]]) -> Figures:
-    """The figures of these answers."""
+def added_up(results: Iterable[tuple[ClientAnswer, Score | None]]) -> Figures:
+    """Returns the figures of these answers."""
     figures = Figures()
     for answer, marks in results:
         figures.add(answer, marks)

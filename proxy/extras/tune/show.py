@@ -1,5 +1,4 @@
-"""How a tuning shows itself while it runs: a table that changes in place and a progress bar; or, where nobody watches a
-terminal, a line now and then."""
+"""Progress output of a tuning: on a terminal a table that changes in place and a progress bar, else single lines."""
 
 from __future__ import annotations
 
@@ -12,21 +11,21 @@ from toolwire.extras.tune.tuner import Progress, Sees
 from toolwire.support.legible import visible
 
 ROWS: Final = 12
-"""Candidates that are shown while it runs: those who are still in it, then the last who were out."""
+"""The number of candidates shown: the remaining ones, then the last dropped ones."""
 
 EVERY: Final = 25
-"""Answers from one plain line to the next."""
+"""The number of answers between two plain lines."""
 
 
-class View(Sees, Protocol):
-    """What is shown, from beginning to end."""
+class ProgressView(Sees, Protocol):
+    """A progress output from begin to end."""
 
     def shown(self) -> contextlib.AbstractContextManager[None]:
-        """Show it as long as this lasts."""
+        """A context in which the output is visible."""
 
 
-class Lines:
-    """For logs and pipes."""
+class PlainProgress:
+    """Prints lines, for logs and pipes."""
 
     def __init__(self, say: Callable[[str], object]) -> None:
         self._say = say
@@ -36,11 +35,11 @@ class Lines:
 
     @contextlib.contextmanager
     def shown(self) -> Iterator[None]:
-        """Nothing has to be opened."""
+        """Does nothing; see `ProgressView`."""
         yield
 
     def update(self, progress: Progress) -> None:
-        """A line for a new stage, for those who are out, and now and then."""
+        """Prints a line for a new stage, for each dropped candidate, and after every `EVERY` answers."""
         names = {candidate.number: visible(candidate.name) for candidate in progress.candidates}
         if progress.stage != self._stage:
             self._stage = progress.stage
@@ -59,8 +58,8 @@ class Lines:
             self._say(f"{progress.asked} answers, at most {progress.to_come} to come, {progress.seconds:.0f} s{leads}")
 
 
-class Live:
-    """For a terminal. Needs `rich`."""
+class LiveProgress:
+    """Updates a table on a terminal. Needs `rich`."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -82,12 +81,12 @@ class Live:
 
     @contextlib.contextmanager
     def shown(self) -> Iterator[None]:
-        """Until the end, when the table that stays is printed in its place."""
+        """Shows the table while the context lasts; afterwards the final table is printed in its place."""
         with self._live:
             yield
 
     def update(self, progress: Progress) -> None:
-        """The table and the bar as they are now."""
+        """Updates the table and the bar."""
         from rich.console import Group
         from rich.table import Table
 
@@ -112,6 +111,6 @@ class Live:
         self._live.update(Group(table, self._bar))
 
 
-def view(say: Callable[[str], object], *, terminal: bool) -> View:
-    """The one that fits: `terminal` says whether standard error is one."""
-    return Live() if terminal else Lines(say)
+def view(say: Callable[[str], object], *, terminal: bool) -> ProgressView:
+    """Returns the output to use: `terminal` is True if standard error is a terminal."""
+    return LiveProgress() if terminal else PlainProgress(say)

@@ -1,12 +1,12 @@
-"""What can be tried: formats, wordings, constraints, reminders, and their combinations.
+"""The candidates: combinations of formats, wordings, constraints and reminders.
 
-Rules of this module:
+Rules:
 
-1. A candidate is a handful of route options over the defaults. Whether an option exists, and takes a value, is asked of
-   the configuration itself: what it does not know is not offered, and said to be missing.
-2. The first candidate is always what `toolwire serve --backend URL` does, so that what tuning gains is known: the
-   defaults, by the model's own chat template where a probe has shown that it can teach tools.
-3. A space that is too large is thinned so that any two levels of different dimensions still meet as often as possible.
+1. A candidate is a small set of route options over the defaults. The configuration itself decides whether an option
+   exists and accepts a value; unknown ones are reported as missing.
+2. The first candidate is always the behaviour of `toolwire serve --backend URL`, so that the gain of tuning is known:
+   the defaults, with the model's chat template if a test has shown that it can describe tools.
+3. If there are too many candidates, they are thinned out so that as many pairs of levels as possible remain.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from toolwire.upstream.servers.base import Capabilities
 from toolwire.upstream.servers.presets import SCHEMA_CONSTRAINTS
 
 FORMATS: Final = ("sentinel", "hermes", "fenced_json", "bare_json", "llama3_json", "pythonic", "qwen3_coder")
-"""Those that are tried where nobody says which: of each kind one. That of the model's family comes before them."""
+"""The formats that are tried by default, one of each kind. The format of the model's family comes first."""
 
 NATIVE: Final = "native"
-"""In place of a format: the model server does tools by itself."""
+"""Instead of a format: the model server handles tools itself."""
 
 TEMPLATE: Final = "template"
-"""In place of a format: the model's own chat template teaches the tools, in the format of its family."""
+"""Instead of a format: the model's chat template describes the tools, in the format of its family."""
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """One value of one dimension. `options` by key path."""
+    """One value of one dimension, with its route options by key path."""
 
     dimension: str
     name: str
@@ -44,8 +44,8 @@ class Level:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
-    """A way to teach tools. `levels` by dimension; `overrides`: its route options as they stand in a file."""
+class TuningCandidate:
+    """A combination of settings. `levels` by dimension; `overrides`: its route options as in a file."""
 
     number: int
     levels: Mapping[str, str]
@@ -54,15 +54,15 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        """Its levels, without those that say nothing."""
+        """The names of its levels, without the default ones."""
         return ", ".join(name for name in self.levels.values() if name not in ("standard", "-"))
 
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """All candidates, and the options that would make more of them, if this version had them."""
+    """All candidates, and the options that would give more candidates but do not exist in this version."""
 
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[TuningCandidate, ...]
     missing: tuple[str, ...]
 
 
@@ -76,9 +76,9 @@ def build_space(
     wordings: Mapping[str, Wording] = WORDINGS,
     by_template: bool = False,
 ) -> Space:
-    """The candidates for a model behind a backend with these capabilities, asked with this `tool_choice` (`auto` or
-    `required`). `formats`: only these. `by_template`: by default the model's chat template teaches the tools. Raises
-    `ConfigError` for a format that does not exist."""
+    """Returns the candidates for a model behind a backend with these capabilities, with this `tool_choice` (`auto` or
+    `required`). `formats`: only these. `by_template`: by default the model's chat template describes the tools.
+    Raises `ConfigError` for an unknown format."""
     family = format_for(model)
     names = tuple(formats) or tuple(dict.fromkeys(filter(None, (family, TEMPLATE, *FORMATS, NATIVE))))
     missing: list[str] = []
@@ -89,28 +89,28 @@ def build_space(
     default = from_mapping(RouteOptions, start)
     name = f"{default.format} ({default.mode})" if by_template else default.format
     levels = {"format": name, "wording": "standard", **{group[0].dimension: "-" for group in others}}
-    found = [Candidate(0, levels, start, default)]
+    candidates = [TuningCandidate(0, levels, start, default)]
     for name in names:
         own = plugins.formats.get(name) if name not in (NATIVE, TEMPLATE) else None
-        told = {key: wording(own) for key, wording in wordings.items()} if own is not None else {"standard": {}}
+        settings = {key: wording(own) for key, wording in wordings.items()} if own is not None else {"standard": {}}
         if name == TEMPLATE and wordings is WORDINGS:
-            told["no policy"] = {"prompt.beside_template": ""}
+            settings["no policy"] = {"prompt.beside_template": ""}
         kind = Level("format", name, {"format": name} if own is not None else {"mode": name})
-        groups = [_offered([Level("wording", key, options) for key, options in told.items()], missing)]
+        groups = [_offered([Level("wording", key, options) for key, options in settings.items()], missing)]
         groups += [group[:1] for group in others] if name == NATIVE else others
         for chosen in product([kind], *groups):
-            if (own is None or not own.json_answer) and _useless(chosen, capabilities):
+            if (own is None or not own.json_answer) and _has_no_effect(chosen, capabilities):
                 continue
             overrides = nested({path: value for level in chosen for path, value in level.options.items()})
             options = _read(overrides)
-            if options is not None and all(options != known.options for known in found):
+            if options is not None and all(options != known.options for known in candidates):
                 named = {level.dimension: level.name for level in chosen}
-                found.append(Candidate(len(found), named, overrides, options))
-    return Space(tuple(found), tuple(dict.fromkeys(missing)))
+                candidates.append(TuningCandidate(len(candidates), named, overrides, options))
+    return Space(tuple(candidates), tuple(dict.fromkeys(missing)))
 
 
 def nested(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options by key path as they stand in a file."""
+    """Returns options by key path as nested mappings, as in a file."""
     out: dict[str, Any] = {}
     for path, value in options.items():
         *sections, key = path.split(".")
@@ -138,7 +138,7 @@ def _reminders() -> Sequence[Level]:
 
 
 def _offered(levels: Iterable[Level], missing: list[str]) -> list[Level]:
-    """Those that this version's configuration knows."""
+    """Returns the levels whose options this version has; adds the others to `missing`."""
     out = []
     for level in levels:
         if _read(nested(level.options)) is not None:
@@ -148,8 +148,8 @@ def _offered(levels: Iterable[Level], missing: list[str]) -> list[Level]:
     return out
 
 
-def _useless(levels: Iterable[Level], capabilities: Capabilities) -> bool:
-    """Whether a level changes nothing: a backend that takes JSON Schemas cannot enforce a format with tags."""
+def _has_no_effect(levels: Iterable[Level], capabilities: Capabilities) -> bool:
+    """Returns True if a level has no effect: a backend that accepts JSON Schemas cannot enforce a format with tags."""
     return capabilities.constrain in SCHEMA_CONSTRAINTS and any(
         level.dimension == "constraint" and level.name != "-" for level in levels
     )
@@ -165,29 +165,29 @@ def _read(overrides: Mapping[str, Any]) -> RouteOptions | None:
 # --- fewer ------------------------------------------------------------------------------------------------------------
 
 
-def thinned(candidates: Sequence[Candidate], most: int) -> tuple[Candidate, ...]:
-    """At most so many, the first one among them: again and again the one with the most pairs of levels that have not
-    met."""
+def thinned(candidates: Sequence[TuningCandidate], most: int) -> tuple[TuningCandidate, ...]:
+    """Returns at most this many candidates, the first included: repeatedly the one with the most new pairs of
+    levels."""
     rest = list(candidates)
     if len(rest) <= most:
         return tuple(rest)
     chosen = [rest.pop(0)]
     met = set(_pairs(chosen[0]))
     while rest and len(chosen) < most:
-        best = max(rest, key=lambda candidate: len(set(_pairs(candidate)) - met))  # the first of equals
+        best = max(rest, key=lambda candidate: len(set(_pairs(candidate)) - met))  # the first of equal ones
         rest.remove(best)
         chosen.append(best)
         met.update(_pairs(best))
     return tuple(sorted(chosen, key=lambda candidate: candidate.number))
 
 
-def _pairs(candidate: Candidate) -> Iterator[tuple[Any, Any]]:
+def _pairs(candidate: TuningCandidate) -> Iterator[tuple[Any, Any]]:
     yield from combinations(sorted(candidate.levels.items()), 2)
-    yield from ((level, None) for level in candidate.levels.items())  # a level by itself counts as well
+    yield from ((level, None) for level in candidate.levels.items())  # a level alone counts too
 
 
-def neighbours(candidates: Sequence[Candidate], of: Candidate) -> Iterator[Candidate]:
-    """Those that differ from one in a single dimension."""
+def neighbours(candidates: Sequence[TuningCandidate], of: TuningCandidate) -> Iterator[TuningCandidate]:
+    """Yields the candidates that differ from `of` in a single dimension."""
     for candidate in candidates:
         if sum(candidate.levels.get(key) != name for key, name in of.levels.items()) == 1:
             yield candidate

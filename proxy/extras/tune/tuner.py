@@ -1,10 +1,10 @@
-"""Runs a tuning: who is asked what comes from `halving`, the answers from `asking`, the marks from `scoring`.
+"""Runs a tuning: `halving` chooses the questions, `asking` gets the answers, `scoring` gives points.
 
-Rules of this module:
+Rules:
 
-1. Nothing is asked twice: what a candidate answered once counts in every race that it takes part in.
-2. Whatever ends it early (`stop`, a cancellation), what was measured stays, in the order in which it stands then.
-3. A model server that fails again and again ends it as well; if nobody has had an answer, with a `ConfigError`.
+1. No question is repeated: an answer of a candidate counts in every race that it takes part in.
+2. If it ends early (`stop`, a cancellation), the results and their current order stay.
+3. It also ends if the model server fails repeatedly; if there is no answer at all, with a `ConfigError`.
 """
 
 from __future__ import annotations
@@ -18,45 +18,45 @@ from typing import Final, Protocol
 from toolwire.extras.tune.asking import cancelled
 from toolwire.extras.tune.cases import Case
 from toolwire.extras.tune.halving import FIRST, Race
-from toolwire.extras.tune.scoring import Answer, Figures, Marks, added_up, mark
-from toolwire.extras.tune.space import Candidate, neighbours, thinned
+from toolwire.extras.tune.scoring import ClientAnswer, Figures, Score, added_up, mark
+from toolwire.extras.tune.space import TuningCandidate, neighbours, thinned
 from toolwire.support.conversion import ConfigError
 
 FAULTS_IN_A_ROW: Final = 12
-"""So many answers with a fault, and it is the model server that is in trouble, not the candidates."""
+"""After this many consecutive errors the model server has a problem, not the candidates."""
 
 ROUNDS_OF_NEIGHBOURS: Final = 2
-"""How often those beside the winner are tried, where the space was thinned."""
+"""How often the neighbours of the winner are tried, if the candidates were thinned out."""
 
 
 class Asks(Protocol):
-    """Who answers. `toolwire.extras.tune.asking.Gateway` is one."""
+    """Answers questions. `toolwire.extras.tune.asking.TuningGateway` is the implementation."""
 
-    async def ask(self, route: int, case: Case) -> Answer:
-        """The answer of a candidate, by its number, to a case."""
+    async def ask(self, route: int, case: Case) -> ClientAnswer:
+        """Returns the answer of a candidate, by its number, to a case."""
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
-    """One answer; without marks it is a fault of the model server."""
+class TuningResult:
+    """One answer with its score; without `marks` it is an error of the model server."""
 
-    answer: Answer
-    marks: Marks | None
+    answer: ClientAnswer
+    marks: Score | None
 
     @property
     def points(self) -> float | None:
-        """What it is worth."""
+        """Its points; None for an error of the model server."""
         return None if self.marks is None else self.marks.points
 
 
 @dataclass(slots=True)
 class Progress:
-    """Where a tuning is. `results` by candidate and case. `best` has the numbers of the candidates, the best first;
-    `out` says of those who are out when and why."""
+    """The state of a tuning. `results` by candidate and case; `best` has the numbers of the candidates, best first;
+    `out` has the dropped ones, with round and reason."""
 
-    candidates: Sequence[Candidate]
+    candidates: Sequence[TuningCandidate]
     cases: Sequence[Case]
-    results: dict[int, dict[str, Result]] = field(default_factory=dict)
+    results: dict[int, dict[str, TuningResult]] = field(default_factory=dict)
     best: list[int] = field(default_factory=list)
     out: dict[int, str] = field(default_factory=dict)
     stage: str = ""
@@ -66,35 +66,34 @@ class Progress:
     decided: bool = False
     stopped: bool = False
     trouble: str = ""
-    """What the model server said last, if it stopped answering."""
+    """The last error of the model server, if it stopped answering."""
 
     def figures(self, number: int, cases: Sequence[str] | None = None) -> Figures:
-        """The figures of a candidate, of all its answers or of those to some cases."""
+        """Returns the figures of a candidate, for all its answers or for some cases."""
         results = self.results.get(number, {})
         return added_up((r.answer, r.marks) for case, r in results.items() if cases is None or case in cases)
 
     @property
-    def winner(self) -> Candidate | None:
-        """The best of those who have had an answer."""
+    def winner(self) -> TuningCandidate | None:
+        """The best candidate that has an answer; None if there is none."""
         by_number = {candidate.number: candidate for candidate in self.candidates}
         return next((by_number[number] for number in self.best if self.figures(number).answered), None)
 
 
 class Sees(Protocol):
-    """Who is told how it goes."""
+    """Receives progress updates."""
 
     def update(self, progress: Progress) -> None:
-        """Something has changed."""
+        """Called after each change."""
 
 
 class Tuner:
-    """Finds the best of `candidates`. At most `most` of them take part in the first race; see `halving` for the
-    rest."""
+    """Finds the best of `candidates`. At most `most` of them take part in the first race; see `halving`."""
 
     def __init__(
         self,
         asks: Asks,
-        candidates: Sequence[Candidate],
+        candidates: Sequence[TuningCandidate],
         cases: Sequence[Case],
         sees: Sees,
         *,
@@ -112,13 +111,13 @@ class Tuner:
         self._ending = asyncio.Event()
 
     def stop(self) -> None:
-        """End it; what is under way is given up."""
+        """Ends the tuning; cancels questions in progress."""
         self.progress.stopped = True
         self._ending.set()
 
     async def run(self) -> Progress:
-        """Race the candidates, then, where not all of them took part, those beside the winner, until it stays the
-        winner. Raises `ConfigError` where nothing can be measured."""
+        """Compares the candidates; if not all took part, also those beside the winner, until it stays the winner.
+        Returns the results. Raises `ConfigError` if nothing can be measured."""
         progress = self.progress
         entrants = thinned(progress.candidates, self._most)
         progress.stage = f"{len(entrants)} of {len(progress.candidates)} candidates"
@@ -138,8 +137,8 @@ class Tuner:
         progress.to_come = 0
         return progress
 
-    async def _race(self, entrants: Sequence[Candidate]) -> None:
-        """One race, to its end or until it is stopped."""
+    async def _race(self, entrants: Sequence[TuningCandidate]) -> None:
+        """Runs one race, to its end or until it is stopped."""
         cases = self.progress.cases
         race = Race([candidate.number for candidate in entrants], len(cases), first=self._first)
         places = {case.id: place for place, case in enumerate(cases)}
@@ -148,7 +147,7 @@ class Tuner:
             for known, result in self.progress.results.get(number, {}).items():
                 race.put(number, places[known], result.points)
         started = time.monotonic() - self.progress.seconds
-        running: dict[asyncio.Task[Result], tuple[int, Case]] = {}
+        running: dict[asyncio.Task[TuningResult], tuple[int, Case]] = {}
         ending = asyncio.ensure_future(self._ending.wait())
         try:
             self._tell(race, started)
@@ -167,11 +166,11 @@ class Tuner:
             ending.cancel()
             await cancelled([*running])
 
-    async def _result(self, number: int, case: Case) -> Result:
+    async def _result(self, number: int, case: Case) -> TuningResult:
         answer = await self._asks.ask(number, case)
-        return Result(answer, None if answer.fault is not None else mark(case, answer))
+        return TuningResult(answer, None if answer.fault is not None else mark(case, answer))
 
-    def _keep(self, race: Race, number: int, case: Case, place: int, result: Result) -> None:
+    def _keep(self, race: Race, number: int, case: Case, place: int, result: TuningResult) -> None:
         self.progress.results.setdefault(number, {})[case.id] = result
         self.progress.asked += 1
         race.put(number, place, result.points)
@@ -193,15 +192,15 @@ class Tuner:
         self._sees.update(progress)
 
     def _rank_of_others(self, number: int) -> tuple[int, float, int]:
-        """By how far they came, then by score."""
+        """Returns the rank of a candidate that is not in the race: by number of answers, then by score."""
         figures = self.progress.figures(number)
         return -figures.answered, -(figures.score or 0.0), number
 
 
 def common_cases(progress: Progress, a: int, b: int) -> list[str]:
-    """The cases that both have answered without a fault."""
+    """Returns the cases that both candidates have answered without an error."""
 
-    def answered(number: int) -> Mapping[str, Result]:
+    def answered(number: int) -> Mapping[str, TuningResult]:
         return {case: r for case, r in progress.results.get(number, {}).items() if r.marks is not None}
 
     return [case for case in answered(a) if case in answered(b)]

@@ -1,7 +1,7 @@
-"""Ways to put the same thing to a model: what `toolwire tune` tries in place of the built-in prompt segment.
+"""Wordings of the tool description, which `toolwire tune` tries instead of the built-in prompt segment.
 
-A wording is a few route options below `prompt`. Those that are not the standard one begin with the list of tools, so
-that a server with a prefix cache reads it once for all of them.
+A wording is a few route options below `prompt`. All except the standard one begin with the list of tools, so that a
+server with a prefix cache reads the list once for all of them.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ to water the plants" the right answer would be:
 (`add_task` is only an example. Call the tools of the list.)"""
 
 Wording = Callable[[ToolFormat], Mapping[str, Any]]
-"""The route options, by key path, with which tools are taught in a format."""
+"""Returns the route options, by key path, that describe tools in a format."""
 
 
 def _example(tool_format: ToolFormat) -> Mapping[str, Any]:
@@ -62,7 +62,7 @@ def _example(tool_format: ToolFormat) -> Mapping[str, Any]:
 
 
 def from_template(text: str) -> Wording:
-    """The wording of a template."""
+    """Returns the wording of a template."""
     return lambda tool_format: {"prompt.template": text}
 
 
@@ -74,4 +74,4 @@ WORDINGS: Final[Mapping[str, Wording]] = {
     "example": _example,
     "user": lambda tool_format: {"prompt.placement": "user"},
 }
-"""By name; `standard` is the built-in one, `user` the same at the head of the first user message."""
+"""The wordings by name; `standard` is the built-in one, `user` the same at the head of the first user message."""

@@ -1,18 +1,18 @@
-"""What runs tool modules, in worker processes and (the first four) in threads of the gateway.
+"""The code inside a worker process, which runs tool modules.
 
-| module | reason to change |
+| module | content |
 | --- | --- |
-| `importing` | how a module's text is run, and how it finds the modules beside it |
-| `answers` | how what a handler gives or raises becomes a text |
-| `declared` | where a module may have its tools and its handler |
+| `importing` | running the text of a module, and its imports from the folder |
+| `answers` | the text for the model, from a handler's return value or exception |
+| `declared` | the tools and the handler of a module |
 | `sources` | the files of a folder at one moment |
-| `values` | how what a module declares crosses from a worker to the gateway |
-| `frames` | the bytes between them |
-| `bounds` | what the system holds a worker to |
-| `leftovers` | how processes end that a handler has left behind |
+| `values` | transfer of a module's declarations to the gateway |
+| `frames` | the bytes between gateway and worker |
+| `bounds` | limits that the system enforces on a worker |
+| `leftovers` | ends processes that a handler left running |
 | `guardian` | the process between the gateway and a worker |
-| `serve` | what a worker does |
+| `serve` | the worker's main loop |
 
-Needs nothing but the standard library, and as little of it as possible: a worker imports this when it starts, and it
-must be there before a tool's code is. The gateway's side is `toolwire.servertools.process` and `pool`.
+It needs only the standard library, and little of that: a worker imports it at its start, before the tool's code. The
+gateway's side is `toolwire.servertools.process` and `pool`.
 """

@@ -1,5 +1,5 @@
-"""Whatever a handler gives or raises, as a text for the model (R15.5). May run the handler's code as well (`__str__` of
-an exception), so this is done where the handler runs."""
+"""The text for the model, from the return value or exception of a handler (R15.5). Done in the worker, because it may
+run the handler's code (`__str__` of an exception)."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ OnOversize = Literal["cut", "error"]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """`failed` if `text` is an error."""
+class HandlerAnswer:
+    """The text for the model. `failed`: the text is an error."""
 
     text: str
     failed: bool
 
 
-def said(value: object, on_oversize: OnOversize) -> Answer:
-    """What a handler gave."""
+def returned(value: object, on_oversize: OnOversize) -> HandlerAnswer:
+    """Returns the answer for a handler's return value."""
     if not isinstance(value, str):
         if inspect.iscoroutine(value):
-            value.close()  # from a handler that is no coroutine function: nobody awaits it
-        return Answer(NO_TEXT, True)
-    # The methods of `str` itself: a subclass may have its own.
+            value.close()  # the handler is no coroutine function, so the coroutine is never awaited
+        return HandlerAnswer(NO_TEXT, True)
+    # The methods of `str` itself, because a subclass may override them.
     length = str.__len__(value)
     if length > MAX_RESULT_CHARS and on_oversize == "error":
-        return Answer(f"Error: Tool result has {length} characters, the most is {MAX_RESULT_CHARS}", True)
-    return Answer(str.__getitem__(value, slice(0, MAX_RESULT_CHARS)), False)
+        return HandlerAnswer(f"Error: Tool result has {length} characters, the most is {MAX_RESULT_CHARS}", True)
+    return HandlerAnswer(str.__getitem__(value, slice(0, MAX_RESULT_CHARS)), False)
 
 
-def raised(error: BaseException) -> Answer:
-    """What a handler raised."""
+def raised(error: BaseException) -> HandlerAnswer:
+    """Returns the answer for an exception of a handler."""
     try:
         text = str(error)
     except BaseException:
         text = ""
     if text.strip():
-        return Answer(str.__getitem__(f"Error: {text}", slice(0, MAX_RESULT_CHARS)), True)
-    return Answer(NO_MEMORY if isinstance(error, MemoryError) else f"Error: {type(error).__name__}", True)
+        return HandlerAnswer(str.__getitem__(f"Error: {text}", slice(0, MAX_RESULT_CHARS)), True)
+    return HandlerAnswer(NO_MEMORY if isinstance(error, MemoryError) else f"Error: {type(error).__name__}", True)

@@ -1,4 +1,4 @@
-"""What the system holds a worker to: memory, processor time, no core files."""
+"""Limits that the system enforces on a worker: memory, processor time, no core files."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ import resource
 from typing import Final
 
 FILES: Final = 1024
-"""Descriptors. A gateway may have tens of thousands, and programs that close them all would be slow."""
+"""The limit of descriptors. A gateway may have tens of thousands; programs that close all of them would be slow."""
 
 STARTING_S: Final = 60.0
-"""Processor time until a worker gets its first order."""
+"""The processor time until a worker gets its first order."""
 
 FULL: Final = 0.5
-"""A worker that holds more than this part of its memory after a call gets no further one: it could not be served."""
+"""A worker that holds more than this part of its memory limit after a call gets no further call, which could run out of
+memory."""
 
 
 def _lower(which: int, soft: int, hard: int | None = None) -> bool:
-    """Set a limit, never above the hard one that is there already. Whether the system lets us."""
+    """Sets a limit, never above the existing hard one. Returns False if the system refuses."""
     most = resource.getrlimit(which)[1]
     bound = [value if most == resource.RLIM_INFINITY else min(value, most) for value in (soft, hard or soft)]
     if hard is None and which != resource.RLIMIT_CORE:
@@ -26,13 +27,13 @@ def _lower(which: int, soft: int, hard: int | None = None) -> bool:
     try:
         resource.setrlimit(which, (bound[0], bound[1]))
     except (OSError, ValueError):
-        return False  # macOS does not bound the address space; filters of system calls may forbid all of it
+        return False  # macOS does not limit the address space; system call filters may forbid all limits
     return True
 
 
 def hold(memory: int | None) -> list[str]:
-    """Bound this process and those that it starts. `memory`: bytes of address space; None: as much as there is. Gives
-    the options that the system does not let us keep."""
+    """Limits this process and its children. `memory`: bytes of address space, None for no limit. Returns the options
+    that the system cannot enforce."""
     _lower(resource.RLIMIT_CORE, 0)
     _lower(resource.RLIMIT_NOFILE, FILES)
     held = {
@@ -43,14 +44,14 @@ def hold(memory: int | None) -> list[str]:
 
 
 def allow(seconds: float) -> bool:
-    """From now on this process may use so much processor time, all its threads together. Beyond, SIGXCPU ends it.
-    Whether the system lets us say so."""
+    """Limits the processor time of this process, over all threads, to `seconds` from now. Beyond it SIGXCPU ends the
+    process. Returns False if the system refuses."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return _lower(resource.RLIMIT_CPU, math.ceil(usage.ru_utime + usage.ru_stime + seconds))
 
 
 def is_full(memory: int | None) -> bool:
-    """Whether so much memory is held that the next call could suffer."""
+    """Returns True if so much memory is in use that the next call could fail."""
     if memory is None:
         return False
     try:

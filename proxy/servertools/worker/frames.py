@@ -1,4 +1,4 @@
-"""The bytes between the gateway and a worker: a length of four bytes, then JSON, in both directions."""
+"""The frames between the gateway and a worker, in both directions: a length of four bytes, then JSON."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ import struct
 from typing import Any, Final
 
 MAX_BYTES: Final = 1024 * 1024
-"""Of a frame that a worker sends. The gateway's own are as large as they have to be."""
+"""The limit for a frame of a worker. The gateway's own frames have no limit."""
 
 HEAD: Final = struct.Struct("!I")
 
 
 class BadFrame(ValueError):
-    """Bytes that are no frame, or a frame that says nothing."""
+    """Bytes that are not a frame of a JSON object."""
 
 
 def packed(value: Any) -> bytes:
-    """A frame."""
+    """Returns a value as a frame."""
     text = json.dumps(value).encode("ascii")
     return HEAD.pack(len(text)) + text
 
 
 def unpacked(text: bytes) -> dict[str, Any]:
-    """What a frame says. Raises `BadFrame`."""
+    """Returns the object in the body of a frame. Raises `BadFrame`."""
     try:
         value = json.loads(text.decode("ascii"))
     except (ValueError, RecursionError) as error:

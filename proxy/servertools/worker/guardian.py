@@ -1,10 +1,9 @@
 """The process between the gateway and a worker. Run as a program: `python guardian.py CONTROL DATA`, two descriptors.
 
-It leads a session of its own, ignores signals, forks the worker before anything is imported that could be somebody's,
-and then only waits: so a handler that shoots its parent meets nobody who matters. On CONTROL it says which group of
-processes the worker leads (`group N`). When the worker ends, or CONTROL does, because the gateway wants that or is
-gone, it kills the group and whatever else the worker has left behind, and says what became of the worker: `exit N` or
-`signal N`. Nothing remains for anybody else to clean up.
+It leads its own session, ignores signals, and forks the worker before it imports any other code. Then it only waits, so
+a handler that kills its parent process does no harm. It writes the worker's process group to CONTROL (`group N`). When
+the worker ends, or CONTROL is closed because the gateway wants that or has ended, it kills the group and everything
+else that the worker has started, and writes how the worker ended: `exit N` or `signal N`. No process remains.
 """
 
 import os
@@ -14,7 +13,7 @@ import sys
 
 
 def main(control: int, data: int) -> None:
-    """Guard a worker."""
+    """Forks a worker and guards it until its end."""
     waker, woken = os.pipe()
     os.set_blocking(woken, False)
     for number in _catchable():
@@ -34,7 +33,7 @@ def main(control: int, data: int) -> None:
         _work(data)
         os._exit(0)
     try:
-        os.setpgid(worker, worker)  # whoever of the two comes first
+        os.setpgid(worker, worker)  # parent and child both call it, because either may be first
     except OSError:
         pass
     nowhere = os.open(os.devnull, os.O_RDWR)
@@ -51,31 +50,37 @@ def main(control: int, data: int) -> None:
 
 
 def _catchable() -> list[int]:
-    """The signals whose handlers can be set, but for SIGCHLD."""
-    found = []
+    """Returns the signals whose handlers can be set, except SIGCHLD."""
+    signals = []
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD}:
         try:
             signal.signal(number, signal.getsignal(number) or signal.SIG_DFL)
         except (OSError, ValueError):
-            continue  # the C library's own
-        found.append(int(number))
-    return found
+            continue  # reserved by the C library
+        signals.append(int(number))
+    return signals
 
 
 def adopt_orphans() -> bool:
-    """Become the parent of what children leave behind, also in groups of its own. Whether that is possible."""
+    """Makes this process the parent of orphaned descendants, also in other process groups. Returns False if the system
+    cannot."""
     if sys.platform != "linux":
         return False
     try:
         import ctypes
 
         return ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0 and _children() is not None  # PR_SET_CHILD_SUBREAPER
-    except (ImportError, OSError, AttributeError, MemoryError):  # where memory that is written is never run
+    except (
+        ImportError,
+        OSError,
+        AttributeError,
+        MemoryError,
+    ):  # where the system forbids executable memory, which ctypes needs
         return False
 
 
 def _children() -> list[int] | None:
-    """The children of this process; None where the system does not say."""
+    """Returns the children of this process; None if the system does not list them."""
     try:
         with open(f"/proc/self/task/{os.getpid()}/children") as file:
             return [int(number) for number in file.read().split()]
@@ -84,7 +89,7 @@ def _children() -> list[int] | None:
 
 
 def _ended(worker: int) -> int | None:
-    """Take leave of children that have ended. The worker's status if it has."""
+    """Reaps children that have ended. Returns the worker's status if it has ended, else None."""
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -95,17 +100,17 @@ def _ended(worker: int) -> int | None:
 
 
 def _end(worker: int, adopts: bool, status: int | None) -> int:
-    """Kill everything, and wait until it is gone. The worker's status."""
+    """Kills all processes and waits for their end. Returns the worker's status."""
     while True:
         try:
             os.killpg(worker, signal.SIGKILL)
         except OSError:
-            pass  # there is none left
+            pass  # the group has no process left
         for child in _children() or () if adopts else ():
             try:
                 os.kill(child, signal.SIGKILL)
             except OSError:
-                pass  # a program that runs as somebody else
+                pass  # a program that runs as another user
         if status is not None and not adopts:
             return status
         try:
@@ -120,11 +125,11 @@ def _say(control: int, what: str) -> None:
     try:
         os.write(control, f"{what}\n".encode())
     except OSError:
-        pass  # nobody listens any more
+        pass  # the gateway has gone
 
 
 def _work(data: int) -> None:
-    # The package is found by its place, and only now: this file stands alone, and neither the working folder nor
+    # The package is found by its path, and only now: this file is run alone, and neither the working folder nor
     # site-packages may come before the standard library.
     from importlib.util import module_from_spec, spec_from_file_location
 

@@ -1,12 +1,12 @@
-"""How a tool module's text is run, and how it finds what stands beside it: other files of its folder.
+"""Runs the text of a tool module, and resolves its imports of other files in the folder.
 
 Rules:
 
-1. What runs is the text that was read (`sources`); no bytecode is written. Only what was not read, such as compiled
-   extensions and data, comes from the folder itself.
-2. `import helper` finds `helper.py` beside the module before anything that is installed, but never in the place of a
-   module of the standard library: a tool module called `calendar.py` must not become everybody's `calendar`. Relative
-   imports work too; of what is imported both ways there are two.
+1. The text that runs is the one that was read (`sources`); no bytecode is written. Only files that were not read, such
+   as compiled extensions and data, come from the folder itself.
+2. `import helper` finds `helper.py` beside the module before installed packages, but never replaces a module of the
+   standard library: a tool module called `calendar.py` must not become the `calendar` of other code. Relative imports
+   work too; a module that is imported both ways exists twice.
 """
 
 from __future__ import annotations
@@ -19,40 +19,40 @@ from importlib.util import decode_source, spec_from_file_location
 from types import CodeType, ModuleType
 from typing import Final
 
-from toolwire.servertools.worker.sources import Snapshot, Source
+from toolwire.servertools.worker.sources import FolderSnapshot, Source
 
 PACKAGE: Final = "toolwire_tools"
-"""The folder, as a package."""
+"""The package name of the folder."""
 
 
 class _Loader(SourceFileLoader):
-    """Runs a text that was read."""
+    """Runs a text that was read before."""
 
     def __init__(self, fullname: str, source: Source) -> None:
         super().__init__(fullname, source.path)
         self._text = source.text
 
     def get_code(self, fullname: str) -> CodeType:
-        """Never from a file of bytecode."""
+        """Returns the compiled text; never uses a bytecode file."""
         code: CodeType = compile(self._text, self.path, "exec", dont_inherit=True)
         return code
 
     def get_source(self, fullname: str) -> str:
-        """For tracebacks."""
+        """Returns the text, for tracebacks."""
         return decode_source(self._text)
 
 
-class _Finder:
-    """Finds what stands in a folder under names that begin with `prefix`."""
+class _FolderFinder:
+    """Finds the modules of a folder under names that begin with `prefix`."""
 
-    def __init__(self, snapshot: Snapshot, prefix: str) -> None:
+    def __init__(self, snapshot: FolderSnapshot, prefix: str) -> None:
         self._snapshot = snapshot
         self._prefix = prefix
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """See `importlib.abc.MetaPathFinder`."""
+        """Returns the spec of a module of the folder, or None for other names (see `importlib.abc.MetaPathFinder`)."""
         if not fullname.startswith(self._prefix):
             return None
         name = fullname[len(self._prefix) :]
@@ -67,18 +67,18 @@ class _Finder:
 
 
 class Modules:
-    """The modules of a folder as it was at one moment. Made once in a process."""
+    """The modules of a folder as they were at one moment. Create it once in a process."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: FolderSnapshot) -> None:
         self._snapshot = snapshot
-        sys.meta_path[:0] = [_Finder(snapshot, f"{PACKAGE}."), _Finder(snapshot, "")]
+        sys.meta_path[:0] = [_FolderFinder(snapshot, f"{PACKAGE}."), _FolderFinder(snapshot, "")]
         sys.path.append(snapshot.folder)
         package = ModuleType(PACKAGE)
         package.__path__ = [snapshot.folder]
         sys.modules[PACKAGE] = package
 
     def run(self, name: str, text: bytes) -> ModuleType:
-        """Run the tool module in the file called `name`; whatever it raises, is raised."""
+        """Runs the tool module in the file `name` and returns it. Raises what the module raises."""
         path = os.path.join(self._snapshot.folder, name)
         stem = f"{PACKAGE}.{name[:-3]}"
         module = ModuleType(stem)

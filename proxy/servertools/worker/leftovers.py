@@ -1,12 +1,11 @@
-"""Processes that a handler has started and left behind: they end with its call.
+"""Ends processes that a handler started and left running, when its call ends.
 
 Rules:
 
-1. What a module has started while it was loaded is its own, and stays; everything else that runs after a call is
-   killed, also what has left its group or its session, or was started by a program that has ended: the guardian adopts
-   that.
-2. Where the system does not list children, a worker that has any is of no further use: it is ended, with its group.
-3. What a thread that is left behind starts later is found at the end of the next call, or with the worker.
+1. Processes that a module started while it was loaded stay. Every other process that runs after a call is killed, also
+   one that has left its group or session, or whose parent has ended: the guardian adopts such orphans.
+2. If the system does not list children, a worker that has any cannot be used again: it is ended with its group.
+3. Processes that a remaining thread starts later are found at the end of the next call, or when the worker ends.
 """
 
 from __future__ import annotations
@@ -17,61 +16,61 @@ import time
 from typing import Final
 
 ROUNDS: Final = 200
-"""Searches for running processes, before they are left to the guardian: a program may start others faster than they are
-killed."""
+"""The limit of searches for running processes. After that the guardian ends them: a program may start new processes
+faster than they are killed."""
 PAUSE_S: Final = 0.001
 
 
 class Leftovers:
-    """The processes below one worker. Made in the worker; its parent is the guardian."""
+    """The descendant processes of one worker. Created in the worker; its parent is the guardian."""
 
     def __init__(self) -> None:
         self._pid = os.getpid()
         self._guardian = os.getppid()
-        self._kept: set[int] = set()
+        self._of_modules: set[int] = set()
 
     def keep(self) -> None:
-        """Counts the processes that run now as a module's."""
-        self._kept |= self._found() or set()
+        """Marks the running processes as belonging to a module."""
+        self._of_modules |= self._running() or set()
 
     def end(self) -> bool:
-        """Kill what runs and belongs to no module. False if something may still run."""
+        """Kills the running processes that belong to no module. Returns False if some may still run."""
         for _ in range(ROUNDS):
-            found = self._found()
-            if found is None:
+            running = self._running()
+            if running is None:
                 return not _has_children()
-            left = {pid for pid in found - self._kept if not _reaped(pid)}
+            left = {pid for pid in running - self._of_modules if not _reaped(pid)}
             if not left:
                 return True
             for pid in left:
                 try:
                     os.kill(pid, signal.SIGKILL)
                 except OSError:
-                    pass  # it has ended, or runs as somebody else
+                    pass  # it has ended, or runs as another user
             time.sleep(PAUSE_S)
         return False
 
-    def _found(self) -> set[int] | None:
-        """The children of the worker and of its guardian, but for the worker; None where that cannot be known."""
+    def _running(self) -> set[int] | None:
+        """Returns the children of the worker and of its guardian, except the worker; None if they are not known."""
         try:
             own = own_children()
             adopted = _children(str(self._guardian), str(self._guardian))
         except OSError:
             return None
         if self._pid not in adopted:
-            return None  # its guardian is gone
+            return None  # its guardian has ended
         return {*own, *adopted} - {self._pid}
 
 
 def own_children() -> list[int]:
-    """The children of this process, whichever of its threads has started them. Raises `OSError` where the system does
-    not list them."""
+    """Returns the children of this process, started by any of its threads. Raises `OSError` if the system does not list
+    them."""
     return [pid for thread in os.listdir("/proc/self/task") for pid in _children("self", thread)]
 
 
 def kill_children() -> None:
-    """Kill the children of this process, and what it adopts from them, until none is left. Where the system does not
-    list them nothing is done."""
+    """Kills the children of this process, and the orphans that it adopts meanwhile, until none is left. Does nothing if
+    the system does not list them."""
     for _ in range(ROUNDS):
         try:
             left = [pid for pid in own_children() if not _reaped(pid)]
@@ -83,7 +82,7 @@ def kill_children() -> None:
             try:
                 os.kill(pid, signal.SIGKILL)
             except OSError:
-                pass  # it has ended, or runs as somebody else
+                pass  # it has ended, or runs as another user
         time.sleep(PAUSE_S)
 
 
@@ -93,7 +92,7 @@ def _children(process: str, thread: str) -> list[int]:
 
 
 def _reaped(pid: int) -> bool:
-    """Whether a process has ended: a child of this one is taken leave of, one of the guardian's by the guardian."""
+    """Returns True if a process has ended. Reaps it if it is a child of this process."""
     try:
         return os.waitpid(pid, os.WNOHANG)[0] == pid
     except ChildProcessError:

@@ -1,17 +1,18 @@
-"""What a worker does: it runs one module or one call at a time, and says what came of it.
+"""The main loop of a worker: runs one module or one call at a time, and sends its result.
 
-It is told (frames of `frames`): first its setup, `{snapshot, memory, path, on_oversize}`; then `{n, load, text, cpu}`,
-which loads a module, and `{n, call, tool, values, cpu}`. `n` is a number that the answers repeat. It says
-`{ready, unbound}` (the bounds that cannot be held); `{n, declared, handler}` or `{n, failed}` of a module; of a call
-`{n, begun}`, when the handler is about to run, and `{n, text, failed, spent}`. `spent`: this worker must get no further
-call.
+Frames to the worker (`frames`): first its setup, `{snapshot, memory, path, on_oversize}`; then `{n, load, text, cpu}`
+to load a module and `{n, call, tool, values, cpu}` to run a call. Answers repeat the number `n`. Frames from the
+worker: `{ready, unbound}`, the limits that cannot be enforced; for a module `{n, declared, handler}` or `{n, failed}`;
+for a call `{n, begun}` when the handler is about to run, then `{n, text, failed, spent}`. `spent`: the worker must get
+no further call.
 
 Rules:
 
-1. A handler is met by nothing that another one left: the working folder and the standard streams are put back, tasks of
-   coroutines are cancelled, processes are killed (`leftovers`). What is left of memory is a reason to end (`spent`).
-2. A handler's fork that comes back here ends here.
-3. Without the gateway there is nothing to do: it ends.
+1. A handler sees nothing of an earlier one: the working folder and the standard streams are restored, tasks of
+   coroutines are cancelled, processes are killed (`leftovers`). Memory that stays in use can make the worker end
+   (`spent`).
+2. A fork of a handler that returns from the handler ends here.
+3. Without the gateway the worker ends.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from toolwire.servertools.worker import bounds
-from toolwire.servertools.worker.answers import Answer, raised, said
+from toolwire.servertools.worker.answers import HandlerAnswer, raised, returned
 from toolwire.servertools.worker.declared import Handler, declared, is_coroutine, text_of
 from toolwire.servertools.worker.frames import HEAD, packed, unpacked
 from toolwire.servertools.worker.importing import Modules
 from toolwire.servertools.worker.leftovers import Leftovers
-from toolwire.servertools.worker.sources import received
+from toolwire.servertools.worker.sources import decode_snapshot
 from toolwire.servertools.worker.values import encode
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ MAX_ERROR_CHARS = 2000
 
 
 def main(data: int) -> None:
-    """Serve on the descriptor `data` until it ends."""
+    """Serves orders on the descriptor `data` until it is closed."""
     channel = socket.socket(fileno=data)
     channel.set_inheritable(False)
     setup = _received(channel)
@@ -46,8 +47,8 @@ def main(data: int) -> None:
     unbound = bounds.hold(setup["memory"])
     sys.dont_write_bytecode = True
     for stream in (sys.stdout, sys.stderr):
-        # Lines at once: of what is killed, the log has what it said.
-        stream.reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True)  # type: ignore[union-attr]
+        # Line by line, so that the output of a killed worker is in the log.
+        stream.reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True)  # type: ignore[union-attr]  # `TextIO` lacks it
     sys.argv = ["toolwire-tools"]
     sys.path += [entry for entry in setup["path"] if entry not in sys.path]
     worker = Worker(channel, setup)
@@ -60,7 +61,7 @@ def main(data: int) -> None:
 
 
 def _received(channel: socket.socket) -> dict[str, Any] | None:
-    """The next frame; None at the end."""
+    """Returns the next frame; None at the end."""
     head = _exactly(channel, HEAD.size)
     text = None if head is None else _exactly(channel, HEAD.unpack(head)[0])
     return None if text is None else unpacked(text)
@@ -77,7 +78,8 @@ def _exactly(channel: socket.socket, size: int) -> bytes | None:
 
 
 def _working_folder() -> str:
-    """That of the gateway; the root where it is gone, as when an older release is removed from under its gateway."""
+    """Returns the working folder of the gateway, or the root if it no longer exists, as after the removal of an older
+    release."""
     try:
         return os.getcwd()
     except OSError:
@@ -86,13 +88,13 @@ def _working_folder() -> str:
 
 
 class Worker:
-    """Modules that were loaded, and the calls of their handlers."""
+    """The loaded modules, and the calls of their handlers."""
 
     def __init__(self, channel: socket.socket, setup: dict[str, Any]) -> None:
         self._channel = channel
         self._memory: int | None = setup["memory"]
         self._on_oversize = setup["on_oversize"]
-        self._modules = Modules(received(setup["snapshot"]))
+        self._modules = Modules(decode_snapshot(setup["snapshot"]))
         self._handlers: dict[str, Handler] = {}
         self._loop: AbstractEventLoop | None = None
         self._pid = os.getpid()
@@ -101,13 +103,13 @@ class Worker:
         self._leftovers = Leftovers()
 
     def say(self, what: dict[str, Any]) -> None:
-        """Send a frame. In a fork of this process, end (rule 2)."""
+        """Sends a frame. Ends the process if it is a fork (rule 2)."""
         if os.getpid() != self._pid:
             os._exit(0)
         self._channel.sendall(packed(what))
 
     def load(self, asked: dict[str, Any]) -> None:
-        """Run a module, and say what it declares or why it cannot be used."""
+        """Runs a module, and sends its declarations or the reason why it cannot be used."""
         bounds.allow(asked["cpu"])
         file = asked["load"]
         try:
@@ -116,7 +118,7 @@ class Worker:
             if handler is not None:
                 self._handlers[file] = handler
                 if is_coroutine(handler):
-                    self._side_loop()  # now, because it takes a while
+                    self._side_loop()  # now, because it is slow
             self._leftovers.keep()
         except BaseException as error:
             kind = type(error).__name__
@@ -125,7 +127,7 @@ class Worker:
         self.say(answer)
 
     def call(self, asked: dict[str, Any]) -> None:
-        """Run a handler, and say what came of it."""
+        """Runs a handler and sends its result."""
         bounds.allow(asked["cpu"])
         handler = self._handlers[asked["call"]]
         number, tool, values = asked["n"], asked["tool"], asked["values"]
@@ -133,7 +135,7 @@ class Worker:
         self.say({"n": number, "begun": True})
         try:
             answer = (
-                self._awaited(handler, tool, values) if is_coroutine(handler) else self._said(handler(tool, values))
+                self._awaited(handler, tool, values) if is_coroutine(handler) else self._returned(handler(tool, values))
             )
         except BaseException as error:
             answer = raised(error)
@@ -144,13 +146,13 @@ class Worker:
         self.say({"n": number, "text": answer.text, "failed": answer.failed, "spent": spent})
         self._clean()
 
-    def _said(self, value: object) -> Answer:
-        return said(value, self._on_oversize)
+    def _returned(self, value: object) -> HandlerAnswer:
+        return returned(value, self._on_oversize)
 
     # --- coroutines -------------------------------------------------------------------------------------------------
 
     def _side_loop(self) -> AbstractEventLoop:
-        """One for all calls: what a module keeps open may belong to it."""
+        """Returns one event loop for all calls, because objects that a module keeps may belong to it."""
         if self._loop is None:
             import asyncio
 
@@ -158,10 +160,10 @@ class Worker:
             asyncio.set_event_loop(self._loop)
         return self._loop
 
-    def _awaited(self, handler: Handler, tool: str, values: dict[str, Any]) -> Answer:
-        async def run() -> Answer:
+    def _awaited(self, handler: Handler, tool: str, values: dict[str, Any]) -> HandlerAnswer:
+        async def run() -> HandlerAnswer:
             try:
-                return self._said(await handler(tool, values))
+                return self._returned(await handler(tool, values))
             except MemoryError:
                 raise
             except BaseException as error:
@@ -173,7 +175,7 @@ class Worker:
         while not task.done():
             try:
                 loop.run_forever()
-            except BaseException:  # what a task of the handler's own raised, such as SystemExit
+            except BaseException:  # raised by another task of the handler, such as SystemExit
                 continue
         return task.result()
 
@@ -184,11 +186,11 @@ class Worker:
             try:
                 stream.flush()
             except BaseException:
-                pass  # a handler closed it, or has put something else in its place
+                pass  # a handler has closed or replaced it
         sys.stdout, sys.stderr = self._streams
 
     def _has_streams(self) -> bool:
-        """Whether the standard streams are still open."""
+        """Returns True if the standard streams are still open."""
         try:
             os.fstat(1), os.fstat(2)
         except OSError:
@@ -199,11 +201,11 @@ class Worker:
         self._flush()
         if self._loop is not None:
             self._cancel_tasks(self._loop)
-        self._leftovers.end()  # of what those have started
+        self._leftovers.end()  # started by those tasks
         try:
             os.chdir(self._home)
         except OSError:
-            pass  # the folder is gone; the next handler does not find it either
+            pass  # the folder no longer exists; the next handler sees the same
         logging = sys.modules.get("logging")
         if logging is not None and not logging.getLogger().handlers:
             logging.basicConfig(stream=sys.stderr, level="INFO", format="%(levelname)s %(name)s: %(message)s")

@@ -1,4 +1,4 @@
-"""The Python files of a tools folder at one moment: what runs is what was read, whatever becomes of the files."""
+"""The Python files of a tools folder, read at one moment: later changes of the files do not affect what runs."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from typing import Any, Final
 
 MAX_FILES: Final = 1000
 MAX_BYTES: Final = 4 * 1024 * 1024
-"""Of all files together. What is beyond is imported from the folder itself, and no change of it is noticed."""
+"""The limit for all files together. Files beyond it are imported from the folder itself, and their changes are not
+noticed."""
 
 _PACKAGE: Final = "__init__.py"
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A file. `text` is its content; `package` if it is the `__init__.py` of one."""
+    """A file and its content. `package`: it is an `__init__.py`."""
 
     path: str
     text: bytes
@@ -24,9 +25,9 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
-    """`modules`: the tool modules by file name; a text says why one cannot be read. `importable`: all that they may
-    import from beside them, themselves included, by dotted name. `complete` if nothing was left out."""
+class FolderSnapshot:
+    """The files of a folder. `modules`: the tool modules by file name; a `str` is the reason why one cannot be read.
+    `importable`: all modules that they may import from the folder, by dotted name. `complete`: no file was left out."""
 
     folder: str
     modules: Mapping[str, bytes | str]
@@ -34,11 +35,11 @@ class Snapshot:
     complete: bool = True
 
 
-def read(folder: str) -> Snapshot:
-    """What is in the folder now. Raises `OSError` if that cannot be read.
+def read(folder: str) -> FolderSnapshot:
+    """Reads the folder. Raises `OSError` if that fails.
 
-    `*.py` is a tool module unless its name begins with `_` or `.`. Subfolders count if they are packages, which means
-    that they have an `__init__.py`.
+    `*.py` is a tool module unless its name begins with `_` or `.`. Subfolders are read if they are packages, which
+    means that they contain an `__init__.py`.
     """
     modules: dict[str, bytes | str] = {}
     importable: dict[str, Source] = {}
@@ -63,11 +64,11 @@ def read(folder: str) -> Snapshot:
             importable[dotted] = Source(path, text, name == _PACKAGE)
         else:
             complete = False
-    return Snapshot(folder, modules, importable, complete)
+    return FolderSnapshot(folder, modules, importable, complete)
 
 
 def _files(folder: str, within: str) -> Iterator[tuple[str, str]]:
-    """Dotted name and path of each file, the shallow ones first."""
+    """Yields dotted name and path of each file, those of the upper folders first."""
     packages = []
     for name in sorted(os.listdir(folder)):
         path = os.path.join(folder, name)
@@ -82,8 +83,9 @@ def _files(folder: str, within: str) -> Iterator[tuple[str, str]]:
         yield from _files(path, inside)
 
 
-def sent(snapshot: Snapshot) -> dict[str, Any]:
-    """A snapshot as JSON for a worker. Tool modules come later, each with the order to load it."""
+def encode_snapshot(snapshot: FolderSnapshot) -> dict[str, Any]:
+    """Returns a snapshot as JSON for a worker, without the tool modules: each of them is sent with the order to load
+    it."""
     return {
         "folder": snapshot.folder,
         "importable": {
@@ -92,10 +94,10 @@ def sent(snapshot: Snapshot) -> dict[str, Any]:
     }
 
 
-def received(value: dict[str, Any]) -> Snapshot:
-    """A snapshot that was `sent`."""
+def decode_snapshot(value: dict[str, Any]) -> FolderSnapshot:
+    """Returns the snapshot that `encode_snapshot` encoded."""
     importable = {
         name: Source(path, text.encode("latin-1"), package)
         for name, (path, text, package) in value["importable"].items()
     }
-    return Snapshot(value["folder"], {}, importable)
+    return FolderSnapshot(value["folder"], {}, importable)

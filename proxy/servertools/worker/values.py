@@ -1,7 +1,7 @@
-"""What a module declares, as JSON and back, exactly: shared and circular parts, tuples, and objects that are no JSON,
-of which only the type is told. So the gateway finds the same mistakes in it as it would in the object itself.
+"""Encodes a module's declarations as JSON and back, exactly: with shared and circular parts, tuples, and the type names
+of objects that are not JSON. So the gateway finds the same mistakes as in the original object.
 
-The JSON is a list of nodes; a node refers to others by their index, and the first one is the whole. It is never nested.
+The JSON is a flat list of nodes. A node refers to others by their index; the first one is the whole value.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import Any, Final
 
 MAX_NODES: Final = 20_000
 MAX_TEXT: Final = 200_000
-"""Characters, of all texts together."""
+"""The limit of characters, of all texts together."""
 
 
 class NotDeclarable(ValueError):
-    """Too much, or no such list of nodes."""
+    """A value that is too large, or an invalid list of nodes."""
 
 
 def encode(value: Any) -> list[list[Any]]:
-    """The nodes of a value. Raises `NotDeclarable` if it is too large."""
+    """Returns the nodes of a value. Raises `NotDeclarable` if it is too large."""
     nodes: list[list[Any]] = []
     kept: list[Any] = []  # so that no `id` is given twice
     places: dict[int, int] = {}
@@ -36,7 +36,7 @@ def encode(value: Any) -> list[list[Any]]:
         return len(kept) - 1
 
     place(value)
-    for part in kept:  # grows meanwhile
+    for part in kept:  # grows during the loop
         node = _node(part, place)
         left -= sum(len(item) for item in node if isinstance(item, str))
         if left < 0:
@@ -48,7 +48,7 @@ def encode(value: Any) -> list[list[Any]]:
 def _node(part: Any, place: Any) -> list[Any]:
     if part is None or part is True or part is False:
         return ["value", part]
-    # The methods of the types themselves: a subclass may have its own.
+    # The methods of the types themselves, because a subclass may override them.
     if isinstance(part, str):
         return ["text", str.__str__(part)]
     if isinstance(part, int):
@@ -66,7 +66,7 @@ def _node(part: Any, place: Any) -> list[Any]:
 
 
 def decode(nodes: Any) -> Any:
-    """The value. Raises `NotDeclarable` for what `encode` never gives."""
+    """Returns the value of a list of nodes. Raises `NotDeclarable` if the list is invalid."""
     try:
         return _decode(nodes)
     except (TypeError, ValueError, IndexError, KeyError, AttributeError, OverflowError, RecursionError) as error:
@@ -90,8 +90,8 @@ def _decode(nodes: Sequence[Sequence[Any]]) -> Any:
 
 
 def _fill_tuples(nodes: Sequence[Sequence[Any]], made: list[Any]) -> None:
-    """Each behind those that it holds, in time that grows with the references only: a circle needs a list or a dict in
-    it, which are filled later."""
+    """Builds each tuple after the tuples it contains, in time linear in the references. A circle needs a list or a dict
+    in it, which are filled later."""
     lacks: dict[int, int] = {}
     holders: dict[int, list[int]] = {}
     for index, node in enumerate(nodes):
@@ -101,7 +101,7 @@ def _fill_tuples(nodes: Sequence[Sequence[Any]], made: list[Any]) -> None:
             for item in inner:
                 holders.setdefault(item, []).append(index)
     ready = [index for index, lack in lacks.items() if not lack]
-    for index in ready:  # grows meanwhile
+    for index in ready:  # grows during the loop
         made[index] = tuple([made[item] for item in nodes[index][1:]])
         for holder in holders.get(index, ()):
             lacks[holder] -= 1

@@ -1,4 +1,4 @@
-"""A model server that answers what another one answered before: for running captures again."""
+"""A backend that returns recorded responses, for running captures again."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from multidict import CIMultiDict
 
 from toolwire.config import BackendConfig, LimitsConfig
 from toolwire.errors import CODES, BackendFault, GatewayError
-from toolwire.extras.capture.files import Call
+from toolwire.extras.capture.files import RecordedCall
 from toolwire.protocols.base import ServerSide
 from toolwire.upstream.client.connections import disconnected, too_large
 from toolwire.upstream.servers.http import HttpBackend
@@ -16,51 +16,56 @@ from toolwire.upstream.servers.http import HttpBackend
 NOWHERE = "http://recorded.invalid"
 
 
-class ReplayedBackend(HttpBackend):
-    """Answers with these calls, one after the other; the last one for ever. Connects to nothing."""
+class RecordedBackend(HttpBackend):
+    """Returns the responses of these calls in order, then repeats the last one. Opens no connection."""
 
     def __init__(
-        self, name: str, config: BackendConfig, limits: LimitsConfig, protocol: ServerSide, calls: Sequence[Call]
+        self,
+        name: str,
+        config: BackendConfig,
+        limits: LimitsConfig,
+        protocol: ServerSide,
+        calls: Sequence[RecordedCall],
     ) -> None:
         super().__init__(name, config, limits, protocol)
         self._calls = tuple(calls)
 
     async def start(self) -> None:
-        """See `Backend`."""
-        self.client = _Client(self._calls)
+        """Creates the client that returns the recorded responses."""
+        self.client = _RecordedClient(self._calls)
 
     async def ready(self) -> bool:
-        """See `Backend`."""
+        """Returns True: recorded responses are always available."""
         return True
 
 
-class _Client:
-    """A `Client`."""
+class _RecordedClient:
+    """A `Client` that returns recorded responses."""
 
-    def __init__(self, calls: Sequence[Call]) -> None:
+    def __init__(self, calls: Sequence[RecordedCall]) -> None:
         self._calls = iter(calls)
-        self._last: Call | None = None
+        self._last: RecordedCall | None = None
 
     async def post(
         self, body: bytes, *, stream: bool, request_id: str, headers: Mapping[str, str] | None = None
-    ) -> _Answer:
+    ) -> _RecordedAnswer:
         self._last = call = next(self._calls, self._last)
         if call is None:
             raise disconnected()
         if not call.status:
             raise _error(call)
-        return _Answer(call)
+        return _RecordedAnswer(call)
 
     async def close(self) -> None:
         pass
 
 
-class _Answer:
-    """An `Answer`. What came is there at once, in the pieces in which it came."""
+class _RecordedAnswer:
+    """A recorded response (an `Answer`). Its pieces are available at once."""
 
     queued_s = 0.0
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: RecordedCall) -> None:
         self.status = call.status
         self.headers: Mapping[str, str] = CIMultiDict(call.headers)
         self.content_type = self.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -104,14 +109,13 @@ class _Answer:
             raise _error(self._call)
 
 
-def _error(call: Call) -> GatewayError:
+def _error(call: RecordedCall) -> GatewayError:
     code, message = call.failed or ("upstream_disconnected", "The model server broke off.")
     return BackendFault(message, code=code if code in CODES else "upstream_disconnected")
 
 
-def replayable(calls: Sequence[Call]) -> Iterator[Call]:
-    """The calls that a gateway makes that tries nothing twice: without those that failed and were followed by
-    others."""
+def replayable(calls: Sequence[RecordedCall]) -> Iterator[RecordedCall]:
+    """Yields the calls that remain without retries: drops a failed call that was followed by another one."""
     for index, call in enumerate(calls):
         if index == len(calls) - 1 or (call.status == 200 and call.failed is None):
             yield call

@@ -1,11 +1,11 @@
-"""What a handler prints, as lines of the log under its tool's name.
+"""Writes the output of handlers to the log, line by line, under the tool's name.
 
 Rules:
 
-1. A call has a budget of lines and characters. What is beyond is counted, and the log says how much it was.
-2. No line is longer than `MAX_LINE`, and nothing in it moves a cursor or begins another line: control characters are
-   written as escapes.
-3. An endless flood costs the gateway next to nothing: beyond the budget a pipe is read slowly.
+1. A call has a limit of lines and characters. The bytes beyond it are counted and reported.
+2. A line has at most `MAX_LINE` characters. Control characters are escaped, so output cannot move the cursor or begin a
+   new line.
+3. Endless output costs the gateway almost nothing: beyond the limit the pipe is read slowly.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ LOG: Final = logging.getLogger("toolwire.tools")
 MAX_LINES: Final = 100
 MAX_LINE: Final = 1000
 MAX_CHARS: Final = 20_000
-"""Of a call."""
+"""The limit per call."""
 
 CHUNK: Final = 64 * 1024
 REST_S: Final = 0.005
-"""Between two looks at a pipe whose writer has used up the budget."""
+"""The pause between two reads of a pipe whose writer has reached the limit."""
 
 
-class Printed:
-    """Bytes into lines, for one call after the other. `begin` says whose they are from now on."""
+class OutputLog:
+    """Splits bytes into log lines, for one call after the other. `begin` names the next call."""
 
     def __init__(self, who: str, fields: Mapping[str, Any]) -> None:
         self._who = who
@@ -46,17 +46,17 @@ class Printed:
 
     @property
     def spent(self) -> bool:
-        """Nothing more of this call is written."""
+        """True if the limit of this call is reached."""
         return self._lines <= 0 or self._chars <= 0
 
     def begin(self, who: str, fields: Mapping[str, Any]) -> None:
-        """What follows is somebody else's."""
+        """Ends the current call; the following bytes belong to `who`."""
         self.end()
         self._who, self._fields = who, fields
         self._begin()
 
     def feed(self, data: bytes) -> None:
-        """Bytes as they come. A flood of lines takes no longer than those that are written."""
+        """Adds bytes. The work is limited by the lines that are written, however many bytes there are."""
         start = 0
         while not self.spent and (end := data.find(b"\n", start)) >= 0:
             self._add(data[start:end])
@@ -65,7 +65,7 @@ class Printed:
         self._add(data[start:])
 
     def end(self) -> None:
-        """Nothing more comes: the last line may have no end."""
+        """Writes an unfinished last line, and the number of bytes that were left out."""
         if self._rest:
             self._say()
         if self._left_out:
@@ -75,7 +75,7 @@ class Printed:
             self._left_out = 0
 
     def _add(self, part: bytes) -> None:
-        # As many bytes as the longest line may have; what comes behind is not shown anyway.
+        # At most 4 bytes for each character of the longest line; further ones would not be shown.
         room = 0 if self.spent else max(0, 4 * MAX_LINE - len(self._rest))
         self._rest += part[:room]
         self._left_out += max(0, len(part) - room)
@@ -93,19 +93,19 @@ class Printed:
         return {"fields": self._fields}
 
 
-class PrintedPipe:
-    """Reads a pipe into `printed`, in the running loop. Owns the descriptor."""
+class OutputPipe:
+    """Reads a pipe in the running loop and feeds `output_log`. Owns the descriptor."""
 
-    def __init__(self, descriptor: int, printed: Printed) -> None:
+    def __init__(self, descriptor: int, output_log: OutputLog) -> None:
         self._descriptor = descriptor
-        self._printed = printed
+        self._output_log = output_log
         self._loop = asyncio.get_running_loop()
         self._resting: asyncio.TimerHandle | None = None
         os.set_blocking(descriptor, False)
         self._loop.add_reader(descriptor, self._readable)
 
     def _readable(self) -> None:
-        if self._read() and self._printed.spent:
+        if self._read() and self._output_log.spent:
             self._loop.remove_reader(self._descriptor)
             self._resting = self._loop.call_later(REST_S, self._go_on)
 
@@ -114,24 +114,25 @@ class PrintedPipe:
         self._loop.add_reader(self._descriptor, self._readable)
 
     def _read(self) -> int:
-        """So many bytes were there; at the end of the pipe nothing more is looked for."""
+        """Reads once. Returns the number of bytes read; 0 if there are none. At the end of the pipe it stops watching
+        it."""
         try:
             data = os.read(self._descriptor, CHUNK)
         except BlockingIOError:
             return 0
         if data:
-            self._printed.feed(data)
+            self._output_log.feed(data)
         else:
             self._loop.remove_reader(self._descriptor)
         return len(data)
 
     def drain(self) -> None:
-        """Read what was written before this moment, as much as a pipe holds."""
-        while self._read() == CHUNK and not self._printed.spent:
+        """Reads what has been written so far, up to the limit of the call."""
+        while self._read() == CHUNK and not self._output_log.spent:
             pass
 
     def close(self) -> None:
-        """Read the rest, and close the pipe."""
+        """Reads the rest and closes the pipe."""
         if self._descriptor < 0:
             return
         if self._resting is not None:
@@ -140,4 +141,4 @@ class PrintedPipe:
         self._loop.remove_reader(self._descriptor)
         os.close(self._descriptor)
         self._descriptor = -1
-        self._printed.end()
+        self._output_log.end()

@@ -1,4 +1,5 @@
-"""What keeps no gateway from starting and cannot work, or does nothing: for `toolwire check`, and for the log."""
+"""Finds parts of a configuration that cannot work or have no effect, for `toolwire check` and the log. None of them
+keeps a gateway from starting."""
 
 from __future__ import annotations
 
@@ -15,11 +16,11 @@ from toolwire.configuration.checks import effective_routes
 from toolwire.configuration.mistakes import Mistakes
 from toolwire.ingress.auth import read_keys
 from toolwire.registry import Registries
-from toolwire.startup.chains import useless_chains
+from toolwire.startup.chains import ineffective_chains
 from toolwire.startup.enforceable import unenforceable
 
 _ANY: Final = "\0"
-"""Stands in a model's name for whatever a glob leaves open."""
+"""Stands for the variable parts of a glob."""
 
 _NEEDED: Final = (
     "connections",
@@ -32,12 +33,12 @@ _NEEDED: Final = (
     "stream_bytes",
     "frame_bytes",
 )
-"""Limits on what every request or answer has some of."""
+"""Limits that every request or response uses up in part, so that 0 would refuse all."""
 
 
-def useless(config: GatewayConfig, plugins: Registries, known: Mistakes) -> Iterator[str]:
-    """What cannot work, but for what follows from mistakes that are known."""
-    yield from useless_chains(config, plugins, known)
+def ineffective_parts(config: GatewayConfig, plugins: Registries, known: Mistakes) -> Iterator[str]:
+    """Yields parts that cannot work, except those that follow from mistakes already known."""
+    yield from ineffective_chains(config, plugins, known)
     yield from unenforceable(config, plugins, known)
     yield from _shadowed(config)
     yield from _two_keys(config)
@@ -47,7 +48,7 @@ def useless(config: GatewayConfig, plugins: Registries, known: Mistakes) -> Iter
 
 
 def idle_parts(config: GatewayConfig, known: Mistakes) -> Iterator[str]:
-    """What does nothing, though it does no harm: lines for people."""
+    """Yields lines about parts that have no effect but do no harm."""
     if known.below("backends", "routes", "auth"):
         return
     routes = effective_routes(config)
@@ -55,14 +56,15 @@ def idle_parts(config: GatewayConfig, known: Mistakes) -> Iterator[str]:
     asked |= {route.backend for route in routes if not route.backends}
     for name in config.backends:
         if name not in asked:
-            yield f"backends.{name}: no route asks it"
+            yield f"backends.{name}: no route uses it"
     keys_file = config.auth.keys_file
     if keys_file is not None and not any(key.key for key in config.auth.keys) and not read_keys(Path(keys_file)):
-        yield "auth.keys_file: there is no key in it, so nobody needs one"
+        yield "auth.keys_file: the file contains no key, so no client needs one"
 
 
 def _shadowed(config: GatewayConfig) -> Iterator[str]:
-    """Globs that an earlier one leaves nothing for. (Exact names win over globs wherever they stand.)"""
+    """Yields globs that can never match, because an earlier glob matches the same names. (Exact names win over globs
+    wherever they are.)"""
     before: dict[str, str] = {}
     for index, route in enumerate(config.routes):
         names = {f"routes[{index}].model": route.model}
@@ -72,13 +74,13 @@ def _shadowed(config: GatewayConfig) -> Iterator[str]:
                 continue
             for earlier, at in before.items():
                 if earlier != name and _covers(earlier, name):
-                    yield f"{where}: {name!r} is never asked for: {earlier!r} of {at} comes first and takes all that it would"
+                    yield f"{where}: {name!r} never matches: {earlier!r} of {at} comes first and matches the same names"
                     break
             before.setdefault(name, where)
 
 
 def _covers(earlier: str, later: str) -> bool:
-    """Whether every name that the later glob takes the earlier one takes as well, as far as that is plain to see."""
+    """Returns True if the earlier glob clearly matches every name that the later one matches."""
     if "?" in earlier or "[" in earlier:
         return False
     return fnmatchcase(re.sub(r"\[[^]]*\]|[*?]", _ANY, later), earlier)
@@ -86,10 +88,10 @@ def _covers(earlier: str, later: str) -> bool:
 
 def _two_keys(config: GatewayConfig) -> Iterator[str]:
     for name, backend in config.backends.items():
-        given = any(header.lower() == "authorization" for header in backend.headers) or bool(backend.api_key)
-        if given and "@" in urlsplit(backend.url or "").netloc:
+        has_key = any(header.lower() == "authorization" for header in backend.headers) or bool(backend.api_key)
+        if has_key and "@" in urlsplit(backend.url or "").netloc:
             yield (
-                f"backends.{name}.url: it holds a user, and a key is set as well: both go into one header field, "
+                f"backends.{name}.url: it contains a user, and a key is set as well: both use the same header,"
                 "Authorization; give one of them"
             )
 
@@ -97,9 +99,9 @@ def _two_keys(config: GatewayConfig) -> Iterator[str]:
 def _nothing_passes(config: GatewayConfig) -> Iterator[str]:
     for key in _NEEDED:
         if getattr(config.limits, key) == 0:
-            yield f"limits.{key}: 0 lets nothing through; expected more"
+            yield f"limits.{key}: 0 refuses everything; expected more"
     if config.store.max_age_s == 0 and config.store.kind != "none":
-        yield "store.max_age_s: 0 keeps nothing; expected more, or `store.kind: none`"
+        yield "store.max_age_s: 0 stores nothing; expected more, or `store.kind: none`"
     for index, route in enumerate(effective_routes(config)):
         if route.options.tool_loop.max_iterations == 0:
             path = f"routes[{index}].options" if config.routes else "defaults"
@@ -110,7 +112,7 @@ def _without_time(config: GatewayConfig) -> Iterator[str]:
     for name, backend in config.backends.items():
         for key in ("connect_s", "first_byte_s", "idle_s", "total_s"):
             if getattr(backend.timeouts, key) == 0:
-                yield f"backends.{name}.timeouts.{key}: 0 leaves no time at all; expected more, or null for no limit"
+                yield f"backends.{name}.timeouts.{key}: 0 allows no time at all; expected more, or null for no limit"
 
 
 def _programs(config: GatewayConfig) -> Iterator[str]:

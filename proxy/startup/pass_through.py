@@ -1,4 +1,4 @@
-"""The paths at which requests pass as they are."""
+"""The paths whose requests are forwarded unchanged (`server.pass_through`)."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from toolwire.protocols.sides import ClientSides
 from toolwire.support.conversion import ConfigError
 
 
-def passed_paths(config: GatewayConfig, clients: ClientSides) -> list[PassedProtocol]:
-    """What passes as it is. Raises `ConfigError` for a path at which something else is served."""
+def pass_through_protocols(config: GatewayConfig, clients: ClientSides) -> list[PassedProtocol]:
+    """Returns the protocols of the forwarded paths. Raises `ConfigError` for a path that the gateway serves itself."""
     passed = [PassedProtocol(path) for path in config.server.pass_through]
     taken = {path for client in clients.sides for path in (client.path, client.count_path)} | {"/models"}
     names = {client.name for client in clients.sides}
     for index, one in enumerate(passed):
         if one.path in taken or one.name in names:
-            raise ConfigError(f"server.pass_through[{index}]: something else is served at {one.path}")
+            raise ConfigError(f"server.pass_through[{index}]: the gateway serves {one.path} itself")
         taken.add(one.path)
     return passed

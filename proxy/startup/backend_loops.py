@@ -1,7 +1,7 @@
-"""Backends whose address is the gateway's own: it would ask itself, and that one itself, until nothing is left.
+"""Finds backends whose address is the gateway's own, so that it would call itself endlessly.
 
-What cannot be seen by the address (a proxy in between, another gateway that asks this one) ends at run time, see
-`toolwire.upstream.servers.hops`.
+Loops that the address does not show (a proxy in between, another gateway that calls this one) are found at run time,
+see `toolwire.upstream.servers.hops`.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from urllib.parse import urlsplit
 from toolwire.config import GatewayConfig
 
 LOOKUP_S: Final = 1.0
-"""The start does not wait longer for the addresses of a name."""
+"""The longest wait for the addresses of a host name at the start."""
 
 _LOOPBACK: Final = "127.0.0.1"
-"""Stands for all that lead to this machine whatever it is called."""
+"""Represents all addresses that lead to this machine."""
 
 
-def leading_back(config: GatewayConfig, port: int) -> list[str]:
-    """The backends that are this gateway itself, listening on `port`, as mistakes. Only names that come with that port
-    are looked up."""
+def loop_mistakes(config: GatewayConfig, port: int) -> list[str]:
+    """Returns a mistake for each backend that is this gateway itself, listening on `port`. Looks up only host names
+    that are used with the same port."""
     if not port:
         return []
     return [
@@ -38,19 +38,19 @@ def leading_back(config: GatewayConfig, port: int) -> list[str]:
 def _same(url: str, host: str, port: int) -> bool:
     try:
         parts = urlsplit(url)
-        asked = parts.hostname or ""
-        if (parts.port or {"http": 80, "https": 443}.get(parts.scheme)) != port or not asked:
+        target = parts.hostname or ""
+        if (parts.port or {"http": 80, "https": 443}.get(parts.scheme)) != port or not target:
             return False
     except ValueError:
         return False
     bound = set(_addresses(host.strip("[]") or "0.0.0.0"))
     everywhere = host.strip("[]") in ("", "0.0.0.0", "::", "*")
-    found = set(_addresses(asked))
-    return bool(found & bound) or (everywhere and any(map(_is_here, found)))
+    addresses = set(_addresses(target))
+    return bool(addresses & bound) or (everywhere and any(map(_is_here, addresses)))
 
 
 def _addresses(host: str) -> Iterator[str]:
-    """The addresses of a host, in one spelling each; those that say nothing but "here" are one and the same."""
+    """Yields the addresses of a host in normalized form; all addresses that only mean "this machine" are the same."""
     for text in (
         (host,) if _is_address(host) else ((_LOOPBACK,) if host.rstrip(".").lower() == "localhost" else _look_up(host))
     ):
@@ -69,23 +69,24 @@ def _is_address(host: str) -> bool:
 
 
 def _look_up(host: str) -> list[str]:
-    """What the system's resolver says, which knows spellings such as `127.1`; nothing if it takes too long."""
-    found: list[str] = []
+    """Returns the addresses from the system's resolver, which knows forms such as `127.1`; empty if it takes
+    too long."""
+    addresses: list[str] = []
 
     def ask() -> None:
         try:
-            found.extend(str(entry[4][0]) for entry in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM))
+            addresses.extend(str(entry[4][0]) for entry in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM))
         except (OSError, UnicodeError):
             pass  # then it leads nowhere
 
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
     thread.join(LOOKUP_S)
-    return list(found)
+    return list(addresses)
 
 
 def _is_here(address: str) -> bool:
-    """Whether an address is one of this machine: only such a one can be bound."""
+    """Returns True if an address belongs to this machine: only then can it be bound."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as sock:
