@@ -13,7 +13,7 @@ from ..formats.results import mark_failed
 from ..model import Message, Opaque, Part, Reasoning, Text, ToolResult, fields_of, merged, replace
 from ..protocols.base import ServerSide
 from ..protocols.wire import dump
-from ..support.legible import legible
+from ..support.legible import without_files
 from .base import Capabilities
 
 CONTINUE: Final = "Continue."
@@ -74,7 +74,7 @@ def _fit_result(result: ToolResult, wire: ServerSide | None) -> ToolResult:
     parts: list[Part] = []
     for part in result.parts:
         foreign = isinstance(part, Opaque) and (wire is None or part.protocol != wire.name)
-        _add(parts, Text(dump(legible(part.payload)).decode()) if foreign and isinstance(part, Opaque) else part)
+        _add(parts, Text(dump(without_files(part.payload)).decode()) if foreign and isinstance(part, Opaque) else part)
     same = len(parts) == len(result.parts) and all(map(is_, parts, result.parts))
     return result if same else replace(result, parts=tuple(parts))
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from ..model import Image, Refusal, Text, ToolResult, ToolSpec, ToolUse
 from ..model import Opaque as OpaquePart
-from ..support.legible import legible
+from ..support.legible import without_files
 from .escaping import Escaping
 from .longjson import compact
 from .toolset import NAME_BYTES, note, note_of
@@ -159,7 +159,7 @@ def result_text(result: ToolResult) -> str:
             case Image():
                 texts.append("[image]")
             case OpaquePart():
-                texts.append(compact(legible(part.payload)))
+                texts.append(compact(without_files(part.payload)))
             case _:
                 pass
     return "".join(texts)

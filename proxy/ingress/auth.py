@@ -13,7 +13,7 @@ import orjson
 
 from ..config import AuthConfig, KeyConfig, RateLimit
 from ..errors import ClientFault, quote
-from ..support.conversion import ConfigError, Rules, from_mapping
+from ..support.conversion import ConfigError, ConversionRules, from_mapping
 from ..support.plainyaml import parse_yaml
 
 _PREFIX: Final = "sha256:"
@@ -163,7 +163,7 @@ def read_keys(path: Path) -> list[KeyConfig]:
         tree = {"keys": tree}  # just the list
     if extra := sorted(map(str, tree.keys() - {"keys"})):
         raise ConfigError(f"{path.name}: unknown key {extra[0]!r}; the file holds a list, or a mapping with `keys`")
-    read = from_mapping(AuthConfig, tree, path.name, Rules(shorthand={KeyConfig: "key"}))
+    read = from_mapping(AuthConfig, tree, path.name, ConversionRules(shorthand={KeyConfig: "key"}))
     problems = [
         f"{path.name}: keys[{index}].{f.name}: expected at least 0"
         for index, key in enumerate(read.keys)

@@ -17,7 +17,7 @@ import orjson
 from ..config import LimitsConfig
 from ..errors import ClientFault, quote
 from ..formats.toolset import TOOLS_KEY, KnownTools
-from ..support.bounded_json import LARGE_BYTES, BoundExceeded, Bounds, DuplicateKey, MalformedJson, is_deep, loads
+from ..support.bounded_json import LARGE_BYTES, BoundExceeded, DuplicateKey, JsonBounds, MalformedJson, is_deep, loads
 from ..support.duplicate_keys import duplicate_key, has_duplicates
 from ..support.offload import OFFLOAD_BYTES, offload
 
@@ -48,7 +48,7 @@ def _read(body: bytes, limits: LimitsConfig, known: KnownTools | None) -> Any:
     if value is not None:
         return value
     try:
-        value = loads(body, Bounds(limits.json_values, limits.json_depth))
+        value = loads(body, JsonBounds(limits.json_values, limits.json_depth))
     except BoundExceeded as error:
         raise ClientFault(f"The body {error}.", code="invalid_json", hint=_HINTS[error.kind]) from None
     except DuplicateKey as error:

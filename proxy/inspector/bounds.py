@@ -13,7 +13,7 @@ from typing import Final
 from ..capture.files import Captured, Entry, Kind
 from ..capture.recording import RecordingError
 from ..config import LimitsConfig
-from ..support.bounded_json import BoundExceeded, Bounds, loads
+from ..support.bounded_json import BoundExceeded, JsonBounds, loads
 from ..support.offload import OFFLOAD_BYTES
 from .output import frames
 
@@ -101,7 +101,7 @@ def check_values(text: bytes, limits: LimitsConfig) -> None:
     """Raises `RecordingError` for JSON with more values, or deeper, than `limits` allow; what is no JSON is left to
     whoever parses it. For a thread: it lets others run between slices."""
     try:
-        loads(text, Bounds(limits.json_values, limits.json_depth))
+        loads(text, JsonBounds(limits.json_values, limits.json_depth))
     except BoundExceeded as error:
         raise RecordingError(f"the capture holds too much: a text {error}") from None
     except ValueError:

@@ -8,7 +8,7 @@ from ..capture.files import Captured, read_capture
 from ..capture.recorder import MOST_ENTRIES
 from ..capture.recording import RecordingError
 from ..config import LimitsConfig
-from ..support.bounded_json import BoundExceeded, Bounds, count_values, loads
+from ..support.bounded_json import BoundExceeded, JsonBounds, count_values, loads
 from .bounds import within_bounds
 
 MOST_LINES: Final = 2 * MOST_ENTRIES
@@ -40,7 +40,7 @@ class _Lines:
     def load(self, line: bytes) -> Any:
         """The value of one line. Raises `ValueError`."""
         try:
-            value = loads(line, Bounds(min(self._limits.json_values, self._left), self._limits.json_depth))
+            value = loads(line, JsonBounds(min(self._limits.json_values, self._left), self._limits.json_depth))
         except BoundExceeded as error:
             raise RecordingError(f"the capture holds too much: a line {error}") from None
         self._left -= count_values(value)

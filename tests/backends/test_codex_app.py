@@ -27,7 +27,7 @@ from proxy.model import Image, Message, ModelRequest, Text, ToolResult, ToolSpec
 from proxy.stream_grammar import check
 from proxy.support.conversion import ConfigError
 from proxy.support.environment import environment
-from proxy.support.lines import HEAD_BYTES, LineSplitter, TooLarge
+from proxy.support.lines import HEAD_BYTES, LineSplitter, OversizedLine
 
 # --- lines ------------------------------------------------------------------------------------------------------------
 
@@ -48,7 +48,7 @@ def test_lines_are_the_same_however_they_are_cut(seed: int) -> None:
         if len(line) <= 20:
             assert found == line
         else:
-            assert isinstance(found, TooLarge)
+            assert isinstance(found, OversizedLine)
             assert line.startswith(found.head[:20])
 
 
@@ -56,7 +56,7 @@ def test_of_a_line_that_is_too_large_only_its_head_is_kept() -> None:
     splitter = LineSplitter(100_000)
     got = [found for _ in range(100) for found in splitter.feed(b"x" * 10_000)]
     (found,) = [*got, *splitter.feed(b"\n")]
-    assert isinstance(found, TooLarge)
+    assert isinstance(found, OversizedLine)
     assert found.head == b"x" * HEAD_BYTES
     assert splitter.feed(b"next\n") == [b"next"]
 

@@ -26,7 +26,7 @@ import orjson
 from ...errors import BackendFault, GatewayError
 from ...protocols.wire import BOUNDS, dump
 from ...support.bounded_json import BoundExceeded, loads
-from ...support.lines import HEAD_BYTES, TooLarge
+from ...support.lines import HEAD_BYTES, OversizedLine
 from ...support.offload import OFFLOAD_BYTES, offload
 from ..connections import disconnected, too_large
 from .transport import Broken, Transport
@@ -216,7 +216,7 @@ class Connection:
         try:
             async for frame in self._transport.frames():
                 self._heard += 1
-                if isinstance(frame, TooLarge):
+                if isinstance(frame, OversizedLine):
                     self._too_large(frame)
                 else:
                     await self._take(frame)
@@ -234,7 +234,7 @@ class Connection:
         try:
             message = await offload(True, loads, frame, BOUNDS) if len(frame) > OFFLOAD_BYTES else orjson.loads(frame)
         except BoundExceeded:
-            self._too_large(TooLarge(frame[:HEAD_BYTES]))
+            self._too_large(OversizedLine(frame[:HEAD_BYTES]))
             return
         except ValueError:
             message = None
@@ -286,7 +286,7 @@ class Connection:
         with suppress(BackendFault):
             self._send(answer)
 
-    def _too_large(self, frame: TooLarge) -> None:
+    def _too_large(self, frame: OversizedLine) -> None:
         """Only the thread that it was about is lost; nothing if it only repeats what was asked."""
         if _REPEATED.search(frame.head):
             return

@@ -22,7 +22,7 @@ from contextlib import suppress
 from typing import Final
 
 from ...errors import BackendFault
-from ...support.lines import LineSplitter, TooLarge
+from ...support.lines import LineSplitter, OversizedLine
 from ..private import HIDDEN, Private
 from ..upstream_errors import MOST_READ_CHARS, clean
 from .transport import MOST_UNSENT, READ_BYTES, Broken, Transport
@@ -103,7 +103,7 @@ class ProcessTransport(Transport):
             raise Broken("it does not read what it is sent")
         pipe.write(frame + b"\n")
 
-    async def frames(self) -> AsyncIterator[bytes | TooLarge]:
+    async def frames(self) -> AsyncIterator[bytes | OversizedLine]:
         """The lines of its standard output."""
         output = self._process.stdout
         assert output is not None

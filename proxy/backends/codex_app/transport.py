@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import AsyncIterator
 from typing import Final, Protocol
 
-from ...support.lines import TooLarge
+from ...support.lines import OversizedLine
 
 MOST_UNSENT: Final = 64 * 1024 * 1024
 """A server that leaves so many bytes unread has stopped reading."""
@@ -29,7 +29,7 @@ class Transport(Protocol):
         there."""
 
     @abstractmethod
-    def frames(self) -> AsyncIterator[bytes | TooLarge]:
+    def frames(self) -> AsyncIterator[bytes | OversizedLine]:
         """What comes, until the server hangs up. Raises `Broken`. Lets others run between two reads, also where a
         server never stops talking."""
 

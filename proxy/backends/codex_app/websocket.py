@@ -18,7 +18,7 @@ from typing import Final
 import aiohttp
 
 from ...config import BackendConfig, LimitsConfig
-from ...support.lines import HEAD_BYTES, TooLarge
+from ...support.lines import HEAD_BYTES, OversizedLine
 from ..connections import unreachable, untrusted
 from ..sessions import refuse_redirect
 from .transport import MOST_UNSENT, READ_BYTES, Broken, Transport
@@ -80,13 +80,13 @@ class WebSocketTransport(Transport):
         self._unsent_bytes += len(frame)
         self._more.set()
 
-    async def frames(self) -> AsyncIterator[bytes | TooLarge]:
+    async def frames(self) -> AsyncIterator[bytes | OversizedLine]:
         """The text frames."""
         read = 0
         async for message in self._socket:
             if message.type in (aiohttp.WSMsgType.TEXT, aiohttp.WSMsgType.BINARY):
                 frame = message.data.encode() if isinstance(message.data, str) else bytes(message.data)
-                yield frame if len(frame) <= self._frame_bytes else TooLarge(frame[:HEAD_BYTES])
+                yield frame if len(frame) <= self._frame_bytes else OversizedLine(frame[:HEAD_BYTES])
                 read += len(frame)
                 if read >= READ_BYTES:
                     read = 0

@@ -23,7 +23,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from ...config import McpServerConfig
-from ...support.locations import Permitted, location, written
+from ...support.locations import AllowList, location, written
 from .server import McpServer, OnOversize
 
 LOG: Final = logging.getLogger("toolwire.tools")
@@ -83,7 +83,7 @@ class ClientServers:
     """The servers that clients name. Raises `ValueError` for a list that is none."""
 
     def __init__(self, permitted: Iterable[str], on_oversize: OnOversize, most: int = MOST) -> None:
-        self._permitted = Permitted(permitted)
+        self._permitted = AllowList(permitted)
         self._on_oversize: OnOversize = on_oversize
         self._most = most
         self._connections: dict[_Key, _Connection] = {}  # the one used longest ago first
