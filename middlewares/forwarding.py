@@ -15,7 +15,14 @@ from typing import ClassVar
 
 import orjson
 
-from proxy.backends.adapt import adapt, has_client_tool, is_strained, limited, may_be_asked, takes_usual_reasoning
+from proxy.backends.adapt import (
+    adapt,
+    has_client_tool,
+    needs_changes,
+    requestable,
+    takes_usual_reasoning,
+    with_limit_field,
+)
 from proxy.backends.base import TokenCounter
 from proxy.backends.concessions import NONE, Concessions
 from proxy.backends.fit_media import fit_images
@@ -132,7 +139,7 @@ class Forwarding(Middleware):
             takes_own = own and fits and not in_words and (not asked.tools or _knows_tools(asked, member))
             strained = given_up is not NONE
             if takes_own and wire is not None and not strained:
-                strained = is_strained(sent, takes, wire, context, plain=plain)
+                strained = needs_changes(sent, takes, wire, context, plain=plain)
             if takes_own and not strained:
                 conceding.sent[member] = sent
                 if sent is asked and member.passes_bodies and asked.origin is not None:
@@ -209,7 +216,7 @@ class Forwarding(Middleware):
         own: bool,
     ) -> ModelRequest:
         backend = member.endpoint.backend
-        takes = may_be_asked(exchange.received, backend.capabilities, backend.protocol)
+        takes = requestable(exchange.received, backend.capabilities, backend.protocol)
         if in_words and takes.choice_objects:
             takes = dataclasses.replace(takes, choice_objects=False)
         # Where the client's own body would have passed, everything of it that is not odd does.
@@ -261,7 +268,7 @@ def _knows_tools(request: ModelRequest, member: WeightedEndpoint) -> bool:
 def _own_bytes(exchange: Exchange, sent: ModelRequest, member: WeightedEndpoint) -> bytes:
     wire = member.endpoint.backend.protocol
     assert wire is not None  # it is the client's own
-    body = wire.own_body(limited(exchange.body, member.endpoint.config, wire))
+    body = wire.own_body(with_limit_field(exchange.body, member.endpoint.config, wire))
     if sent is not exchange.received:
         body = {**body, "model": sent.model}
     if body is not exchange.body:

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Final
 
 from aiohttp import web
 
-from proxy.backends.adapt import may_be_asked
+from proxy.backends.adapt import requestable
 from proxy.backends.fit_media import has_images, refused_images
 from proxy.config import LimitsConfig
 from proxy.errors import ClientFault, quote
@@ -357,7 +357,7 @@ def _check_supported(exchange: Exchange, request: ModelRequest) -> None:
     if (request.sampling.n == 1 and not request.extra) or _passes_unchanged(exchange, request):
         return
     pool, forward = exchange.route.pool, exchange.route.options.requests.forward_unknown
-    takes = may_be_asked(request, pool.capabilities, pool.protocol)
+    takes = requestable(request, pool.capabilities, pool.protocol)
     if request.sampling.n > 1 and not takes.multiple_choices:
         raise _unsupported("n", "one answer at a time")
     for name, asks in _ANSWER_CHANGING.items():

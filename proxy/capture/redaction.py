@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from ..backends.private import forms, private_of
+from ..backends.private_data import forms, private_of
 from ..config import GatewayConfig
 from ..servertools.mcp.secrets import secrets_of
 from ..support.escapes import views
@@ -120,7 +120,7 @@ def _names_a_user(encoded: bytes) -> bool:
 
 
 def words_of(secrets: Iterable[str]) -> tuple[bytes, ...]:
-    """The words by which secrets of a request are found: each in every form (`proxy.backends.private.forms`)."""
+    """The words by which secrets of a request are found: each in every form (`proxy.backends.private_data.forms`)."""
     return tuple(form.encode() for secret in secrets for form in forms(secret))
 
 

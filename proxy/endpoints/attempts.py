@@ -27,7 +27,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from ..backends.base import EventSource
 from ..backends.connections import disconnected, timed_out
-from ..backends.leaks import check_reply, leaks_of
+from ..backends.leak_detection import check_reply, leak_detector
 from ..backends.retry_after import wait_s
 from ..backends.upstream_errors import hidden
 from ..config import RetryConfig
@@ -208,7 +208,7 @@ class Attempts(EventSource):
     async def _events(self, source: EventSource) -> AsyncGenerator[list[Event], None]:
         """The events of the source up to `Finish`. Raises what it breaks off with, and `BackendFault` where a secret is
         found."""
-        leaks = leaks_of(self.private)
+        leaks = leak_detector(self.private)
         batches = source.batches()
         try:
             async for batch in batches:

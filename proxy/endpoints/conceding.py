@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Final
 
-from ..backends.concessions import NONE, ROLE_RULES, Concessions, conceded
+from ..backends.concessions import NONE, ROLE_RULES, Concessions, learn_concession
 from ..errors import GatewayError
 from ..model import ModelRequest
 from .lessons import Kind, Lessons
@@ -90,7 +90,7 @@ class Conceding:
         if sent is None or times >= MOST_TIMES:
             return False
         before = self.of(member, sent)
-        further = conceded(before, fault, sent)
+        further = learn_concession(before, fault, sent)
         if further is None:
             return False
         self._taught.setdefault(member, set()).update(_lessons(further) - _lessons(before))

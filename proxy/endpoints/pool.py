@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from ..backends.base import Backend, Capabilities
 from ..backends.identity import MOST_NAMES, NAME_CHARS, Identity
 from ..backends.presets import AUTO, GRAMMAR_CONSTRAINTS, SCHEMA_CONSTRAINTS, TAG_CONSTRAINTS
-from ..backends.private import NOTHING, Private
+from ..backends.private_data import NOTHING, PrivateData
 from ..backends.upstream_errors import hidden
 from ..config import BackendConfig, EndpointConfig, RouteConfig
 from ..errors import BackendFault, GatewayError, Unavailable, quote
@@ -79,7 +79,7 @@ class Endpoint:
         """What the last health check said; before any it is taken to be."""
         self.checked = False
         """There was a health check."""
-        self.private: Private = getattr(backend, "private", NOTHING)
+        self.private: PrivateData = getattr(backend, "private", NOTHING)
         """What no client may see."""
         failures = config.breaker.failures
         self.guarded = failures is not None
@@ -294,7 +294,7 @@ class EndpointPool:
         members: Sequence[WeightedEndpoint],
         fallback: Sequence[WeightedEndpoint] = (),
         balance: Balance[WeightedEndpoint] | None = None,
-        private: Private = NOTHING,
+        private: PrivateData = NOTHING,
     ) -> None:
         every = (*members, *fallback)
         backends = [member.endpoint.backend for member in every]
@@ -311,7 +311,7 @@ class EndpointPool:
         self._common: Capabilities
         self.unsettled = [member.endpoint for member in every]
         """Servers that may still be asked for the first time what they are."""
-        self.private = Private.together((*(member.endpoint.private for member in every), private))
+        self.private = PrivateData.together((*(member.endpoint.private for member in every), private))
         self.sole = every[0] if len(every) == 1 and not every[0].endpoint.guarded else None
         """The only one, which is asked whatever is known of it."""
         self._balance = balance or Rotation()
@@ -414,7 +414,7 @@ def pool_of(route: RouteConfig, known: Mapping[str, Endpoint]) -> EndpointPool:
         "sticky": Sticky,
     }
     try:
-        private = Private.together(endpoint.private for endpoint in known.values())
+        private = PrivateData.together(endpoint.private for endpoint in known.values())
         endpoints = EndpointPool(members, [member(entry) for entry in route.fallback], rules[route.balance](), private)
     except ValueError as error:
         raise ConfigError(str(error)) from error

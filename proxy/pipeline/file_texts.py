@@ -8,7 +8,7 @@ from hashlib import blake2b
 from typing import Final
 
 from ..backends.adapt import capabilities_after
-from ..backends.fit_files import changed_parts, file_in_words, files_in, in_words, is_sent
+from ..backends.fit_files import as_text_or_note, changed_parts, file_as_text, files_in, is_sent
 from ..endpoints.conceding import find_concessions
 from ..model import ModelRequest, Opaque, Part, ToolResult, replace
 from ..protocols.files import PDF, FileContent
@@ -59,13 +59,13 @@ class FileTexts:
                 text = file.as_text()
                 if text is None and file.media_type == PDF and len(texts) < MOST_FILES:
                     text = await self._pdf(file)
-                texts[id(part)] = file_in_words(file, text, tell)
+                texts[id(part)] = file_as_text(file, text, tell)
 
         def changed(part: Opaque, in_result: bool) -> Part:
             known = texts.get(id(part))
             if known is not None:
                 return known
-            return in_words(part, tell) if flattened and in_result else part
+            return as_text_or_note(part, tell) if flattened and in_result else part
 
         messages = changed_parts(request.messages, changed)
         return request if messages is request.messages else replace(request, messages=messages)

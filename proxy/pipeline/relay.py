@@ -20,8 +20,8 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from ..backends.leaks import Leaks, leaks_of
-from ..backends.private import NOTHING, Private, withheld
+from ..backends.leak_detection import LeakDetector, leak_detector
+from ..backends.private_data import NOTHING, PrivateData, secret_fault
 from ..backends.upstream_errors import cleaned
 from ..endpoints.beginning import Beginning
 from ..errors import BackendFault, GatewayError
@@ -59,7 +59,7 @@ class Relay:
         self,
         protocol: ServerSide,
         frame_bytes: int,
-        private: Private = NOTHING,
+        private: PrivateData = NOTHING,
         renaming: Renaming | None = None,
         note: Note = unnoted,
     ) -> None:
@@ -78,7 +78,7 @@ class Relay:
         self._note = note
         self._private = private
         self._renaming = renaming
-        self._leaks = leaks_of(private)
+        self._leaks = leak_detector(private)
         self._limit = frame_bytes
         self._rest = bytearray()
         self._tail = b""
@@ -199,11 +199,11 @@ class Relay:
         """Whether nothing of an answer came before an error: then it can still become a status."""
         return self.fault is not None and not Beginning(self._protocol.says_nothing).feed(data)
 
-    def _up_to_secret(self, leaks: Leaks, data: bytes) -> bytes:
+    def _up_to_secret(self, leaks: LeakDetector, data: bytes) -> bytes:
         shown = leaks.frames(data)
         if len(shown) < len(data):
             self.ended = False
-            self.fault = withheld()
+            self.fault = secret_fault()
         return shown
 
     def _up_to_end(self, data: bytes, mark: bytes) -> bytes:

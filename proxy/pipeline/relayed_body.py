@@ -20,7 +20,7 @@ from typing import Final
 from aiohttp import web
 
 from ..backends.base import WireSource
-from ..backends.private import Private, withheld
+from ..backends.private_data import PrivateData, secret_fault
 from ..errors import GatewayError
 from ..model import ModelReply, ReplyChoice
 from ..protocols.base import ServerSide
@@ -77,7 +77,7 @@ async def _gather(parts: AsyncGenerator[bytes, None], most: int | None) -> bytes
 
 
 async def _without_secrets(
-    begin: bytes, parts: AsyncGenerator[bytes, None], private: Private
+    begin: bytes, parts: AsyncGenerator[bytes, None], private: PrivateData
 ) -> AsyncGenerator[bytes, None]:
     """The bytes of an answer. Raises `BackendFault` before a secret."""
     hold = _ESCAPED * max(map(len, private.parts), default=0)
@@ -85,8 +85,8 @@ async def _without_secrets(
     held = b""
     while data is not None:
         held += data
-        if private.stands_in(held):
-            raise withheld()
+        if private.occurs_in(held):
+            raise secret_fault()
         going = held[: len(held) - hold]
         if going:
             yield going

@@ -19,7 +19,7 @@ import orjson
 from aiohttp import web
 
 from ..backends.base import EventSource, WireSource
-from ..backends.leaks import check_whole
+from ..backends.leak_detection import check_whole
 from ..backends.upstream_errors import cleaned
 from ..errors import GatewayError
 from ..folding import unfold

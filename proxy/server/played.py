@@ -16,7 +16,7 @@ from aiohttp import web
 from ..app import BACKENDS
 from ..backends.http import HttpBackend
 from ..backends.wire_client import WireClient
-from ..backends.wire_connection import Connection
+from ..backends.wire_connection import HttpConnection
 from ..config import GatewayConfig
 from ..observability.telemetry import Metrics
 from .hosting import AppFactory, Host
@@ -73,8 +73,8 @@ class PlayedGateway:
 
         return ask
 
-    async def _dial(self, client: WireClient) -> Connection:
-        connection = Connection(client, client.scratch)
+    async def _dial(self, client: WireClient) -> HttpConnection:
+        connection = HttpConnection(client, client.scratch)
         connection.connection_made(_Server(connection, self._answer))
         return connection
 
@@ -115,7 +115,7 @@ class _Client(asyncio.Transport):
 class _Server(asyncio.Transport):
     """The model server's end: a read in each turn of the loop."""
 
-    def __init__(self, connection: Connection, answer: Answer) -> None:
+    def __init__(self, connection: HttpConnection, answer: Answer) -> None:
         super().__init__()
         self._connection = connection
         self._answer = answer

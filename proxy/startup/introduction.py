@@ -11,7 +11,7 @@ from typing import Final
 
 from yarl import URL
 
-from ..backends.identity import ENGINES, Identity, Served
+from ..backends.identity import ENGINES, Identity, ServedModel
 from ..backends.presets import AUTO, PROVEN, preset_of
 from ..config import RouteOptions
 from ..endpoints.pool import Endpoint
@@ -75,7 +75,7 @@ def _models(said: Identity) -> str:
     return f"it serves {named}{more}"
 
 
-def _model(served: Served) -> str:
+def _model(served: ServedModel) -> str:
     name = served.name if len(served.name) <= SHOWN_CHARS else served.name[:SHOWN_CHARS] + "…"
     return quote(name) + (f" (context {served.context})" if served.context is not None else "")
 

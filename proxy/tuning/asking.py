@@ -29,7 +29,7 @@ from aiohttp import web
 from ..app import create_app
 from ..backends.base import Capabilities
 from ..backends.http import HttpBackend
-from ..backends.identity import Identity, Served
+from ..backends.identity import Identity, ServedModel
 from ..backends.presets import AUTO, preset_of
 from ..config import (
     AuthConfig,
@@ -105,7 +105,7 @@ async def look_at(
             made.learn(said)
             backend = replace(backend, preset=preset_of(backend, said))
         else:
-            said = Identity(models=tuple(map(Served, await made.models())))
+            said = Identity(models=tuple(map(ServedModel, await made.models())))
     except ValueError as error:  # of the HTTP client: an address that it cannot use
         raise ConfigError(f"the model server cannot be asked: {error}") from error
     except GatewayError as error:

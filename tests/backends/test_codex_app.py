@@ -13,11 +13,11 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.backends.codex_app.answer import Turn, read_usage
-from proxy.backends.codex_app.asking import RESERVED, named, question, transcript
+from proxy.backends.codex_app.answer import TurnEvents, read_usage
 from proxy.backends.codex_app.stdio import ProcessTransport
-from proxy.backends.codex_app.transport import Broken
-from proxy.backends.private import NOTHING
+from proxy.backends.codex_app.thread_request import RESERVED, named, thread_request, transcript
+from proxy.backends.codex_app.transport import TransportBroken
+from proxy.backends.private_data import NOTHING
 from proxy.config import CodexConfig
 from proxy.configuration.settings import load
 from proxy.errors import GatewayError
@@ -76,7 +76,7 @@ async def test_a_process_that_does_not_read_is_broken(monkeypatch: pytest.Monkey
     )
     frames = transport.frames()
     assert await anext(frames) == b"on"
-    with pytest.raises(Broken):
+    with pytest.raises(TransportBroken):
         all(transport.send(b"x" * 100_000) is None for _ in range(100))
     await frames.aclose()  # type: ignore[attr-defined]  # a generator
     await transport.close()
@@ -141,7 +141,7 @@ def test_a_transcript() -> None:
 
 def test_what_is_large_is_written_the_same() -> None:
     request = ModelRequest("m", TALK, (ToolSpec("read", "d", {"type": "object"}), ToolSpec("exec_command")))
-    asked = question(request, CodexConfig(), "/x", ["evil"])
+    asked = thread_request(request, CodexConfig(), "/x", ["evil"])
     written = asked.written()
     for value, other in ((asked.thread, written.thread), (asked.items, written.items), (asked.turn, written.turn)):
         assert orjson.loads(orjson.dumps(other)) == orjson.loads(orjson.dumps(value))
@@ -154,10 +154,10 @@ def test_a_form_is_enforced_or_asked_for() -> None:
     schema = {"type": "object", "properties": {"a": {"type": "string"}}}
     for strict, tools in itertools.product((True, False), ((), (ToolSpec("read"),))):
         form = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema, "strict": strict}}
-        asked = question(ModelRequest("m", TALK, tools, response_format=form), CodexConfig(), None, [])
+        asked = thread_request(ModelRequest("m", TALK, tools, response_format=form), CodexConfig(), None, [])
         assert asked.turn.get("outputSchema") == (schema if strict else None)
         assert ('"properties"' in asked.thread["baseInstructions"]) is not strict
-    asked = question(ModelRequest("m", TALK, response_format={"type": "json_object"}), CodexConfig(), None, [])
+    asked = thread_request(ModelRequest("m", TALK, response_format={"type": "json_object"}), CodexConfig(), None, [])
     assert "one JSON object" in asked.thread["baseInstructions"]
 
 
@@ -166,7 +166,7 @@ def test_ids_of_calls_are_not_too_long() -> None:
     ids = ["x" * 200, "x" * 199 + "y", "c1"]
     uses = Message("assistant", tuple(ToolUse(ident, "read", "{}") for ident in ids))
     results = Message("tool", tuple(ToolResult(ident, (Text("r"),)) for ident in ids))
-    items = question(ModelRequest("m", (uses, results), (ToolSpec("read"),)), CodexConfig(), None, []).items
+    items = thread_request(ModelRequest("m", (uses, results), (ToolSpec("read"),)), CodexConfig(), None, []).items
     calls, outputs = [item["call_id"] for item in items[:3]], [item["call_id"] for item in items[3:]]
     assert calls == outputs
     assert len(set(calls)) == 3
@@ -176,7 +176,7 @@ def test_ids_of_calls_are_not_too_long() -> None:
 
 def test_own_keys_win() -> None:
     config = CodexConfig(config={"model_provider": "x", "features": {"shell_tool": True}})
-    settings = question(ModelRequest("m", TALK), config, None, []).thread["config"]
+    settings = thread_request(ModelRequest("m", TALK), config, None, []).thread["config"]
     assert (settings["model_provider"], settings["features"]["shell_tool"]) == ("x", True)
     assert settings["features"]["goals"] is False
 
@@ -207,7 +207,7 @@ def end(status: str = "completed", **turn: Any) -> Mapping[str, Any]:
 
 def said(messages: Sequence[Mapping[str, Any]], *, whole: bool = False) -> list[tuple[str, str]]:
     """The parts of the answer, after its events were found in order."""
-    turn = Turn({}, NOTHING, whole=whole)
+    turn = TurnEvents({}, NOTHING, whole=whole)
     events: list[Event] = [Start("", "m", 0)]
     for message in messages:
         events += turn.feed(message)
@@ -269,7 +269,7 @@ ODD: list[Mapping[str, Any]] = [
 
 def test_what_is_odd_is_left_out() -> None:
     for some in itertools.permutations(ODD, 2):
-        turn = Turn({"read": "read"}, NOTHING, whole=False)
+        turn = TurnEvents({"read": "read"}, NOTHING, whole=False)
         events = [event for message in (*some, delta("1", "Yes."), end()) for event in turn.feed(message)]
         assert isinstance(events[-1], Finish)
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from proxy.backends.codex_app.answer import Turn
-from proxy.backends.private import NOTHING
+from proxy.backends.codex_app.answer import TurnEvents
+from proxy.backends.private_data import NOTHING
 from proxy.errors import GatewayError
 from proxy.events import Event, Start
 from proxy.folding import fold
@@ -70,9 +70,9 @@ def called(n: int) -> Item:
     return message("rawResponseItem/completed", item=item)
 
 
-def told(*messages: Item, whole: bool = False) -> tuple[list[Event], Turn]:
+def told(*messages: Item, whole: bool = False) -> tuple[list[Event], TurnEvents]:
     """The stream that these notifications amount to."""
-    turn = Turn(NAMES, NOTHING, whole=whole)
+    turn = TurnEvents(NAMES, NOTHING, whole=whole)
     events: list[Event] = [Start("id", "m", 1)]
     for one in messages:
         if not turn.over:

@@ -18,7 +18,7 @@ import pytest
 from aiohttp.test_utils import TestServer
 
 from proxy.backends.base import Backend, Capabilities, EventSource, WireSource
-from proxy.backends.private import Private
+from proxy.backends.private_data import PrivateData
 from proxy.config import BackendConfig, BreakerConfig, RetryConfig
 from proxy.endpoints.attempts import Attempts
 from proxy.endpoints.pool import Endpoint, EndpointPool, WeightedEndpoint
@@ -115,7 +115,7 @@ class RpcBackend(Backend):
     def __init__(self, name: str, process: Process, *, raises: bool = False) -> None:
         self.name = name
         self.capabilities = Capabilities()
-        self.private = Private(secrets=(SECRET,))
+        self.private = PrivateData(secrets=(SECRET,))
         self.raises = raises
         self.process = process
         self.open_turns: dict[int, asyncio.Queue[dict[str, Any]]] = {}

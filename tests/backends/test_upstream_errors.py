@@ -5,7 +5,7 @@ from __future__ import annotations
 import orjson
 import pytest
 
-from proxy.backends.private import Private
+from proxy.backends.private_data import PrivateData
 from proxy.backends.upstream_errors import MAX_MESSAGE_CHARS, clean, cleaned, read_refusal
 from proxy.errors import BackendFault, ClientFault
 from proxy.protocols import openai
@@ -166,7 +166,7 @@ def test_clean(text: str, shown: str) -> None:
 
 
 def test_clean_hides_private_words_and_shortens() -> None:
-    assert clean("gpu-node says no", private=Private(hosts=("gpu-node",))) == "[address] says no"
+    assert clean("gpu-node says no", private=PrivateData(hosts=("gpu-node",))) == "[address] says no"
     assert len(clean("x" * 10_000)) == MAX_MESSAGE_CHARS
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.backends.mock import Turn
+from proxy.backends.mock import ScriptedTurn
 from proxy.config import GatewayConfig
 from proxy.configuration.settings import load
 from proxy.model import ModelRequest, Text
@@ -40,7 +40,7 @@ class Turns(ScriptedBackend):
         super().__init__(turns)
         self._left = list(self._turns)
 
-    def choose(self, request: ModelRequest, number: int) -> Turn:
+    def choose(self, request: ModelRequest, number: int) -> ScriptedTurn:
         """See `MockBackend`."""
         return self._left.pop(0) if len(self._left) > 1 else self._left[0]
 

@@ -41,8 +41,8 @@ WHOLE: Final[Mapping[str, str]] = {
 
 
 MADE: Final[Mapping[str, str]] = {
-    "proxy.backends.private:Private.hide": "one escaped word between edges",
-    "proxy.backends.private:Private.hide_hosts": "one escaped host, a port and a path",
+    "proxy.backends.private_data:PrivateData.hide": "one escaped word between edges",
+    "proxy.backends.private_data:PrivateData.hide_hosts": "one escaped host, a port and a path",
     "proxy.call_policy.json_calls:_head": "a row of escaped tokens",
     "proxy.dev.measure.naive:RescanningScanner.__init__": "measured only",
     "proxy.formats.markers:MarkerSet._pattern": "a tree of escaped characters",

@@ -12,8 +12,8 @@ from typing import Final
 import pytest
 
 from proxy import fastparse
-from proxy.backends.leaks import Leaks
-from proxy.backends.private import Private
+from proxy.backends.leak_detection import LeakDetector
+from proxy.backends.private_data import PrivateData
 from proxy.backends.upstream_errors import clean
 from proxy.call_policy.json_calls import settle_arguments
 from proxy.capture.files import Entry
@@ -78,11 +78,11 @@ UNITS: Final = (
 FIRST: Final = 200
 STEEP: Final = 2.5
 SLACK: Final = 150
-SECRET: Final = Private(secrets=("secret-word-of-the-gateway",), hosts=("server.example",))
+SECRET: Final = PrivateData(secrets=("secret-word-of-the-gateway",), hosts=("server.example",))
 
 
 def _leaks(text: str) -> object:
-    return Leaks(SECRET).frames(CountedBytes(text.encode()))
+    return LeakDetector(SECRET).frames(CountedBytes(text.encode()))
 
 
 def _relay(text: str) -> object:
@@ -115,7 +115,7 @@ SEARCHES: Final[Mapping[str, Callable[[str], object]]] = MappingProxyType(
         "redaction": lambda text: Redaction(["a-known-word"], ["[0-9]{4}x"]).data(
             CountedBytes(text.encode()), b"secret-word"
         ),
-        "secret in bytes": lambda text: SECRET.stands_in(CountedBytes(text.encode())),
+        "secret in bytes": lambda text: SECRET.occurs_in(CountedBytes(text.encode())),
         "secrets in frames": _leaks,
         "relayed frames": _relay,
         "errors of servers": lambda text: clean(text, private=SECRET),

@@ -448,8 +448,8 @@ FAULTS: Final = (
         "a capture holds the secrets of its request", ("tests/unit/test_redaction_words.py",),
     ),
     Fault(
-        "leaks-of-whole-answers", "proxy/backends/leaks.py",
-        "    if private.secrets and private.stands_in(body):\n", "    if False:\n",
+        "leaks-of-whole-answers", "proxy/backends/leak_detection.py",
+        "    if private.secrets and private.occurs_in(body):\n", "    if False:\n",
         "a server's key reaches a client in a whole answer", ("tests/e2e/test_upstream_secrets.py", "tests/backends/test_private.py"),
     ),
     Fault(

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from proxy.backends.private import NOTHING
+from proxy.backends.private_data import NOTHING
 from proxy.config import LimitsConfig, ReasoningConfig, RouteOptions
 from proxy.events import Event, Kind
 from proxy.folding import Folding
