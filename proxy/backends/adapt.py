@@ -1,8 +1,7 @@
 """Adapts a request to one backend: pure functions from `ModelRequest` to `ModelRequest`.
 
 Rules: a part that needs no change stays the same object. Nothing is dropped without a rule that says so. The result has
-no
-`constraint`: it becomes a field in `extra`.
+no `constraint`: it becomes a field in `extra`.
 """
 
 from __future__ import annotations
@@ -75,12 +74,9 @@ def adapt(
     """Returns `request` in a form that this backend accepts.
 
     `wire`: the backend's protocol, which passes on its own unmodelled fields. `late_system`: whether system messages
-    may
-    follow others, where that is unknown. `own`: the client uses the backend's protocol, so all its tool types are
-    known.
-    `given_up`: the concessions made so far. `context`: tokens of prompt and answer together, if known. `tell` is called
-    for
-    each tolerance.
+    may follow others, where that is unknown. `own`: the client uses the backend's protocol, so all its tool types are
+    known. `given_up`: the concessions made so far. `context`: tokens of prompt and answer together, if known. `tell` is
+    called for each tolerance.
 
     Raises `ClientFault` `unsupported_content` for images if the operator wants them refused (R5.9).
     """
@@ -260,8 +256,7 @@ def requestable(request: ModelRequest, takes: Capabilities, wire: ServerSide | N
     """Returns the capabilities that may be used for `request`, as the client sent it.
 
     Without tools the server decides (R1.6): several choices and probabilities are passed on even if it is not known to
-    support
-    them. `wire` is its protocol; for a backend without one (None) only its own capabilities count.
+    support them. `wire` is its protocol; for a backend without one (None) only its own capabilities count.
     """
     return takes if request.tools or wire is None else _decided_by_itself(takes)
 
@@ -374,10 +369,9 @@ def fit_tools(
     """Returns the request with tools of types that the server knows (R3.8), and with earlier calls adapted to them.
 
     A custom tool becomes a function with one text (R8.9). A hosted tool is dropped unless it was sent in the server's
-    own
-    protocol. A tool in a group gets a name of its own (R8.16). A typed tool that the client runs becomes a function
-    unless the
-    server knows its type (R28.5). If `tool_choice` must be a word, only the tools that it names are sent (R24.1).
+    own protocol. A tool in a group gets a name of its own (R8.16). A typed tool that the client runs becomes a function
+    unless the server knows its type (R28.5). If `tool_choice` must be a word, only the tools that it names are sent
+    (R24.1).
 
     `middlewares.arguments` restores the client's names in the calls of the answer.
     """

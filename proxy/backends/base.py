@@ -78,8 +78,7 @@ class EventSource(Protocol):
     """An answer being received, as events. Sufficient for backends whose answers are not HTTP.
 
     Subclasses implement `batches` and `close`. They may raise `GatewayError`; any other exception counts as an error of
-    the
-    gateway and ends the request.
+    the gateway and ends the request.
     """
 
     @abstractmethod
@@ -87,8 +86,7 @@ class EventSource(Protocol):
         """Yields a streamed answer as lists of events, one list per read: `Start`, blocks, and `Finish` at the end.
 
         A backend that fails in the middle yields a `Fault` as the last event or raises its `GatewayError`. If nothing
-        was sent to
-        the client yet and the error is `transient`, the request may be retried.
+        was sent to the client yet and the error is `transient`, the request may be retried.
         """
 
     async def reply(self) -> ModelReply:
@@ -168,10 +166,8 @@ class Backend(Protocol):
         """Sends the request and returns the source of its answer.
 
         If `request.stream` is true, use `batches` or `pump` of the source, else `reply` or `body`. `body`, if not None,
-        is
-        `request` in this backend's protocol and is sent unchanged. `observer` gets the wire bytes; the caller reports
-        events and
-        the end to it. Raises `BackendFault` or `ClientFault`.
+        is `request` in this backend's protocol and is sent unchanged. `observer` gets the wire bytes; the caller
+        reports events and the end to it. Raises `BackendFault` or `ClientFault`.
         """
 
     async def ready(self) -> bool:

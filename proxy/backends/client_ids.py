@@ -2,8 +2,7 @@
 
 OpenAI's and Anthropic's SDKs, Codex and Claude Code send it, because they know it even if no answer arrives. It is
 independent of `X-Request-Id`, which the gateway assigns. OpenAI's API reference ("Debugging requests") defines the
-form:
-ASCII, at most 512 characters; anything else is an error.
+form: ASCII, at most 512 characters; anything else is an error.
 """
 
 from __future__ import annotations

@@ -6,8 +6,7 @@ Rules:
 1. Only a refusal of the request itself counts (400, 413, 415, 422, 500, 501), and only if the message names the part.
 2. Each concession is made once. If the server names the same part again, its error goes to the client.
 3. Limits are read from the server's message. Since a message may repeat the request, a number counts only if it is
-   lower
-   than the requested one, and a word only if it is a known one.
+   lower than the requested one, and a word only if it is a known one.
 """
 
 from __future__ import annotations
@@ -87,8 +86,8 @@ class Concessions:
     """The parts of a request that a server does not accept.
 
     `roles`: refused uses of roles. `most_tokens`: the longest answer that it gives, in tokens; `left_tokens`: the
-    tokens left
-    for the answer to one request. `efforts`: the levels that it knows. `without`: fields of `Sampling` that it refuses.
+    tokens left for the answer to one request. `efforts`: the levels that it knows. `without`: fields of `Sampling` that
+    it refuses.
     """
 
     no_images: bool = False

@@ -29,10 +29,9 @@ def fit_parts(messages: tuple[Message, ...], wire: ServerSide | None) -> tuple[M
     """Returns the messages with parts that the backend takes.
 
     Adjacent texts of a message or a result are joined, since many servers take only a plain string (R5.9). Parts that
-    the
-    protocol `wire` cannot express are dropped (R8.2), and so are messages that become empty. In a result such parts
-    become
-    their JSON as text, without embedded files. If the protocol has no field for a failed result, its text says so.
+    the protocol `wire` cannot express are dropped (R8.2), and so are messages that become empty. In a result such parts
+    become their JSON as text, without embedded files. If the protocol has no field for a failed result, its text says
+    so.
     """
     fitted = [_fit_parts(message, wire) for message in messages]
     if all(map(is_, fitted, messages)):
@@ -122,10 +121,8 @@ def fit_roles(messages: tuple[Message, ...], takes: Capabilities, *, late_system
     """Returns the messages with roles that the server takes.
 
     `developer` becomes `system` (C13). Without a system role such a message is put before the next user message, or
-    after the
-    last one if an assistant message or nothing follows (R5.1). The same happens to a system message after other
-    messages if
-    the server refuses it there; `late_system` is used where that is not known.
+    after the last one if an assistant message or nothing follows (R5.1). The same happens to a system message after
+    other messages if the server refuses it there; `late_system` is used where that is not known.
     """
     roles = [message.role for message in messages]
     if not takes.developer_role and "developer" in roles:

@@ -1,8 +1,7 @@
 """Detects request loops between gateways with a header, and ends them with status 508.
 
 Every request to a model server names this gateway in `X-Toolwire-Hops`, after the gateways that it came through. A
-gateway
-that reads its own name, or too many names, refuses the request. Names are random and made at the start.
+gateway that reads its own name, or too many names, refuses the request. Names are random and made at the start.
 """
 
 from __future__ import annotations

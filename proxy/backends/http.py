@@ -6,8 +6,7 @@ Rules:
    (R10.8).
 2. A request is resent only on a connection that turns out to be stale; see `wire_client`. Middlewares do real retries.
 3. Closing a source early closes its connection, so that the server stops working (R10.7). A connection is reused only
-   if
-   its answer was read to the end, and if it stayed silent afterwards.
+   if its answer was read to the end, and if it stayed silent afterwards.
 4. Requests are sent by `wire_client`. The gateway's own queries (`server_queries`) use aiohttp.
 """
 
@@ -483,8 +482,7 @@ def base_url(url: str, path: str) -> URL:
     """Returns the base URL of a server's API.
 
     `url` may be an origin, end with `/v1` or a slash, or be the endpoint itself. `/v1` is added unless the path
-    contains a
-    version. Raises `ValueError` if `url` is not an HTTP URL.
+    contains a version. Raises `ValueError` if `url` is not an HTTP URL.
     """
     parsed = URL(url)
     if parsed.scheme not in ("http", "https") or not parsed.host:

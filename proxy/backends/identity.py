@@ -5,8 +5,7 @@ Rules:
 1. All answers are untrusted data. Names and versions are bounded in length and number, and a value that has not the
    engine's shape is ignored.
 2. `owned_by` in the model list is a hint; the engine's own path gives proof and details. Without a hint the proof must
-   be
-   unmistakable, since servers answer unknown paths with anything, some with status 200.
+   be unmistakable, since servers answer unknown paths with anything, some with status 200.
 
 The shapes are those of the engines' servers: llama.cpp `/props`, vLLM `/version`, SGLang `/get_model_info` and
 `/server_info`, Ollama `/api/version`, `/api/tags` and `/api/ps`, LM Studio `/api/v0/models`, TGI `/info`. Routers such
@@ -61,8 +60,7 @@ class ServedModel:
     """One model of a server.
 
     `names`: further names that show its family (of its file, of the original model). `context`: in tokens. `by_name`:
-    it
-    answers only requests that name it, like an adapter, or a model that is on disk but not loaded.
+    it answers only requests that name it, like an adapter, or a model that is on disk but not loaded.
     """
 
     name: str
@@ -76,8 +74,7 @@ class Identity:
     """What a server is and serves. `engine` is a key of `ENGINES`; None if it is unknown.
 
     `any_name`: its model answers under any name. `images`: whether it accepts images; None if unknown. `template`: the
-    chat
-    template of its only model, if known.
+    chat template of its only model, if known.
     """
 
     engine: str | None = None

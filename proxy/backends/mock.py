@@ -5,8 +5,7 @@ parallel:
 
 1. The first turn whose `when` occurs in a message after the last assistant message, system messages excepted.
 2. Otherwise, of the turns without `when`, number *k*, where *k* is the number of assistant messages in the request;
-   after
-   the last turn, that one answers again.
+   after the last turn, that one answers again.
 3. Without such a turn, the built-in answer: in the first turn a call of the first offered tool, with arguments that fit
    its schema; otherwise an echo of the last message (of tool results, their text).
 

@@ -1,9 +1,8 @@
 """Capabilities of the well-known model servers (R10.2, C4).
 
 A preset is a default: every key in the backend's configuration overrides it. `generic` is the cautious one, for an
-unknown
-server. Without a configured preset, that of the engine that the server reports is used (`proxy.backends.identity`,
-docs/adr/0021).
+unknown server. Without a configured preset, that of the engine that the server reports is used
+(`proxy.backends.identity`, docs/adr/0021).
 """
 
 from __future__ import annotations

@@ -6,12 +6,10 @@ Rules:
 2. **Secrets** sent to a server (keys, tokens) never reach a client. In an error they are hidden. Any other answer that
    contains one ends there with an error: a server that repeats a secret echoes its request, and more of it may follow.
    Redaction would not be enough, because the same characters may also appear in token probabilities or byte lists, and
-   it
-   would hide a fault that the operator must know.
+   it would hide a fault that the operator must know.
 3. A secret is recognised in plain form and in the encodings in which requests and logs quote it (`forms`). One end of
-   it,
-   of at least half its length and at least `LEAST_PART` characters, counts as the whole. Shorter parts are ignored on
-   purpose: otherwise a client who can make the server repeat text could guess a secret letter by letter.
+   it, of at least half its length and at least `LEAST_PART` characters, counts as the whole. Shorter parts are ignored
+   on purpose: otherwise a client who can make the server repeat text could guess a secret letter by letter.
 4. A value shorter than `LEAST`, or one that examples and servers without keys use (`PLACEHOLDERS`), is no secret. In an
    error it is hidden where it stands as a word.
 

@@ -1,9 +1,8 @@
 """Parses how long a model server asks clients to wait, and passes that on in clean headers.
 
 `Retry-After` (RFC 9110, 10.2.3): seconds in digits, or a date in one of the three forms of HTTP. `retry-after-ms`,
-which
-OpenAI's and Azure's servers send and SDKs prefer: milliseconds in digits, optionally with a fraction. Other values are
-ignored, and waits are limited to `LONGEST_S`.
+which OpenAI's and Azure's servers send and SDKs prefer: milliseconds in digits, optionally with a fraction. Other
+values are ignored, and waits are limited to `LONGEST_S`.
 """
 
 from __future__ import annotations

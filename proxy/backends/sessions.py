@@ -2,8 +2,7 @@
 `wire_client`.
 
 Every request opens a new connection: aiohttp would take data that arrives on an idle connection for the beginning of
-the
-next answer.
+the next answer.
 """
 
 from __future__ import annotations

@@ -5,12 +5,10 @@ Rules:
 1. A connection answers one request at a time, and is reused after that answer has ended. Data that arrives on an idle
    connection closes it.
 2. If the server does not offer a WebSocket, HTTP is used, and the WebSocket is not tried again for `AGAIN_S`. HTTP is
-   also
-   used if the handshake is refused for another reason, because its answer explains the error better, and for requests
-   that do not stream.
+   also used if the handshake is refused for another reason, because its answer explains the error better, and for
+   requests that do not stream.
 3. A request is resent only if nothing arrived for it: the connection was closed while idle, or the server says that it
-   is
-   too old.
+   is too old.
 4. A redirect of the handshake is an error, because the headers would be sent along.
 5. The reader gets server-sent events, as over HTTP: each frame is one event.
 """

@@ -16,8 +16,7 @@ def tls_context(*, verify: bool) -> ssl.SSLContext:
     """Returns a context with the system's defaults; without `verify` it accepts any certificate. Reads files.
 
     Only the subject's alternative names in a certificate count as names of the server (RFC 9110, 4.3.4). Where there
-    are none
-    Python would use the common name, which certificate authorities need not check.
+    are none Python would use the common name, which certificate authorities need not check.
     """
     context = ssl.create_default_context()
     context.hostname_checks_common_name = False

@@ -79,8 +79,7 @@ def read_refusal(
     """Returns the error for an answer whose status is not 200.
 
     `body` is the part of the answer that was read; `read` extracts message and code from it, as the server's protocol
-    has them
-    (`ServerSide.read_refusal`).
+    has them (`ServerSide.read_refusal`).
     """
     text, code = read(body)
     text = clean(text, private=private)

@@ -3,10 +3,8 @@
 Rules:
 
 1. No network access: tiktoken is used only if its encoding file is already cached with the right hash. Otherwise a
-   token
-   is estimated as four bytes of UTF-8. (Measured against o200k_base: English 4.6 bytes per token, Markdown 3.7, Python
-   4.4,
-   JSON 4.0, Japanese 3.8, Russian 5.5.)
+   token is estimated as four bytes of UTF-8. (Measured against o200k_base: English 4.6 bytes per token, Markdown 3.7,
+   Python 4.4, JSON 4.0, Japanese 3.8, Russian 5.5.)
 2. The event loop is not blocked: short texts are counted directly, longer ones in a thread and in pieces. 8 KiB take
    0.6 ms, at worst 3 ms (one endless word).
 3. Nothing is raised: after an error the estimate from bytes is used.

@@ -3,11 +3,9 @@
 Rules:
 
 1. All body data of one read is passed on as one piece, from within the callback. There is no task and no queue, and
-   with
-   `pump` no future per read.
+   with `pump` no future per read.
 2. A failed answer releases its connection at once. A finished one keeps it until its caller has read everything, so
-   that
-   no data of the next answer can get into this one.
+   that no data of the next answer can get into this one.
 """
 
 from __future__ import annotations

@@ -12,10 +12,9 @@ Rules:
    others.
 3. One timer per client checks all answers and unused connections; no request has a timer or a task of its own.
 4. HTTP/1.1 does not say which request an answer belongs to. So a connection is reused only if it was silent for
-   `SETTLE_S`
-   after its last answer, and nothing arrived on it by then. Bytes that arrive without a request close the connection.
-   The
-   server is then *out of step*: every request gets a new connection until the server has behaved for `OUT_OF_STEP_S`.
+   `SETTLE_S` after its last answer, and nothing arrived on it by then. Bytes that arrive without a request close the
+   connection. The server is then *out of step*: every request gets a new connection until the server has behaved for
+   `OUT_OF_STEP_S`.
 """
 
 from __future__ import annotations
@@ -71,8 +70,7 @@ class WireClient:
     loop.
 
     `report` is called for every answer that no request asked for; its argument is True if the server was in step
-    before.
-    The constructor raises `ValueError` for headers that cannot be sent.
+    before. The constructor raises `ValueError` for headers that cannot be sent.
     """
 
     def __init__(

@@ -3,8 +3,7 @@
 Rules:
 
 1. A TLS server is reached through a tunnel (`CONNECT`), so the proxy learns only its address. For a server without TLS
-   the
-   proxy gets the whole request, with the absolute URL in the request line.
+   the proxy gets the whole request, with the absolute URL in the request line.
 2. The connection to the proxy itself is plain HTTP. A proxy with another scheme is ignored with a warning.
 """
 

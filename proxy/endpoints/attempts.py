@@ -11,8 +11,8 @@ Rules:
    to a bound that doubles each time (full jitter).
 4. A server counts as busy from the moment it is asked until the answer is closed, however that comes about.
 5. `timeouts.total_s` is for all tries together.
-6. A server that refuses the constraint on calls, or the form in which a tool is demanded, is asked again without it,
-   at once; see `proxy.endpoints.enforcing` and `proxy.endpoints.choices`.
+6. A server that refuses the constraint on calls, or the form in which a tool is demanded, is asked again without it, at
+   once; see `proxy.endpoints.enforcing` and `proxy.endpoints.choices`.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ class Relaxing(Protocol):
 
 
 class Attempts(EventSource):
-    """The answer to one request, by whichever server of a route gives one: a source, once `open` has returned.
-    Must be closed then. Of servers whose answers are bytes: `proxy.endpoints.wire_attempts`.
+    """The answer to one request, by whichever server of a route gives one: a source, once `open` has returned. Must be
+    closed then. Of servers whose answers are bytes: `proxy.endpoints.wire_attempts`.
 
     `pool` are those of the route, `retry` says how often they are tried, `prepare` gives each the request; `large`:
     that takes long enough for a thread of its own. `record` and `request_id` are those of the exchange. `key` keeps

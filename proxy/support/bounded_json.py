@@ -5,8 +5,7 @@ A parser holds the interpreter lock from its first byte to its last, and builds 
 
 1. The values and the nesting of a text that is long, or may hold many values, are counted before it is parsed.
 2. Such a text is cut into pieces of about `PIECE_BYTES`, each ending before a comma. A piece is parsed together with
-   the
-   brackets that are open around it, and its values are added to the arrays and objects that were built before.
+   the brackets that are open around it, and its values are added to the arrays and objects that were built before.
 3. A string longer than a piece is parsed in slices, which are joined.
 
 A caller parses a text beyond `OFFLOAD_BYTES` in a thread; other threads can run between two pieces.
@@ -165,8 +164,7 @@ class _Pieces:
     """Parses one text in pieces.
 
     `_at` is where the next piece begins, `_open` the brackets that are open there, and `_containers` the arrays and
-    objects
-    that these brackets opened.
+    objects that these brackets opened.
     """
 
     def __init__(self, text: bytes, bounds: JsonBounds, parse: Parse) -> None:
@@ -256,8 +254,7 @@ class _Pieces:
         """Cuts off the next piece.
 
         Returns its text, with placeholders for long strings; these strings by placeholder; its brackets and colons
-        outside of
-        strings; and True if it is the last piece.
+        outside of strings; and True if it is the last piece.
         """
         text = self._text
         parts: list[bytes] = []

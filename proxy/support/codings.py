@@ -8,8 +8,7 @@ Rules of this module:
    leave it out), `zstd`, and `br` if its library is installed. `identity` means no coding. Other names and several
    codings on top of each other are refused.
 3. A body that is truncated or followed by other data is malformed. Up to `MEMBERS` gzip members or zstd frames may
-   follow
-   each other, as their formats allow.
+   follow each other, as their formats allow.
 """
 
 from __future__ import annotations

@@ -65,10 +65,8 @@ class ConversionRules:
     """Options of one conversion.
 
     `shorthand`: for each dataclass the field that a plain text or number stands for. `bases`: for each dataclass the
-    instance
-    whose values are defaults for a section, also for the sections inside it. `found`: a list that collects the
-    mistakes, while
-    a placeholder replaces each bad value so that the rest can be checked; None: mistakes are raised.
+    instance whose values are defaults for a section, also for the sections inside it. `found`: a list that collects the
+    mistakes, while a placeholder replaces each bad value so that the rest can be checked; None: mistakes are raised.
     """
 
     shorthand: Mapping[type, str] = field(default_factory=dict)

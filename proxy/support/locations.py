@@ -3,15 +3,13 @@
 Rules:
 
 1. Scheme, host and port must be equal after normalisation: lower case, default port, the shortest form of IPv6
-   addresses,
-   the ASCII form of international names. Hosts are compared as text: `0x7f.1` does not equal `127.0.0.1` and must be
-   listed as such. The request is sent to the normalised URL (`written`), so it does not matter how other parsers would
-   read the original.
+   addresses, the ASCII form of international names. Hosts are compared as text: `0x7f.1` does not equal `127.0.0.1` and
+   must be listed as such. The request is sent to the normalised URL (`written`), so it does not matter how other
+   parsers would read the original.
 2. Path and query must be equal, or begin with the pattern if that ends with `*`.
 3. Ambiguous URLs are always refused: with credentials (`user@`), a fragment, backslashes, control characters or blanks,
    with `.` or `..` as a path segment (also with a parameter: `..;`), or with encoded slashes, backslashes, dots or
-   percent
-   signs in the path.
+   percent signs in the path.
 """
 
 from __future__ import annotations

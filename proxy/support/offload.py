@@ -1,14 +1,11 @@
 """Runs large work in a thread, so that the event loop stays free, and small work directly.
 
 The interpreter switches threads between two Python bytecodes, never inside one call of a C function. Work that runs
-here
-must therefore not pass megabytes to such a function at once; see `proxy.protocols.wire.dump_in_pieces`.
+here must therefore not pass megabytes to such a function at once; see `proxy.protocols.wire.dump_in_pieces`.
 
 A busy thread releases the interpreter after 5 ms (`sys.getswitchinterval`; 0.5 ms under `toolwire serve`). The event
-loop
-may wait that long for each busy thread after each system call. So there are only `THREADS` for such work, independent
-of
-the default executor.
+loop may wait that long for each busy thread after each system call. So there are only `THREADS` for such work,
+independent of the default executor.
 """
 
 from __future__ import annotations

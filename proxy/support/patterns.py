@@ -3,15 +3,14 @@
 Rules:
 
 1. RE2 does the matching, so it takes linear time for every pattern and text. Of several matches at one place the
-   longest
-   counts.
+   longest counts.
 2. Every pattern has a longest match (at most `LONGEST` characters); `+` and `*` are refused. So the buffer is bounded.
 3. The buffer holds the longest suffix of the text that could be the beginning of a match (see `COUNTED`). A second
    pattern, derived from the first, matches every beginning of a match.
 4. Law: however the text is cut into pieces, the joined output is the text with every match replaced.
 
-Allowed syntax: characters, `.`, classes, `\\d \\w \\s \\D \\W \\S`, `\\b`, groups, `|`, `?`, `{n}`, `{m,n}`, and
-`(?i)` at the start. `^` and `$` are refused: a stream has no known end to compare with.
+Allowed syntax: characters, `.`, classes, `\\d \\w \\s \\D \\W \\S`, `\\b`, groups, `|`, `?`, `{n}`, `{m,n}`, and `(?i)`
+at the start. `^` and `$` are refused: a stream has no known end to compare with.
 """
 
 from __future__ import annotations

@@ -15,8 +15,7 @@ def matches(pattern: Any, text: bytes, rest: re.Pattern[bytes]) -> Iterator[tupl
     """Yields the non-empty matches of `pattern` in order, each with its end.
 
     A match that is longer than the overlap is extended as far as `rest` (a repeated character class) matches. A match
-    is
-    missed if the pattern needs more than the overlap to recognise it.
+    is missed if the pattern needs more than the overlap to recognise it.
     """
     at = 0
     while at < len(text):

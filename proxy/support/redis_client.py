@@ -9,8 +9,7 @@ Rules:
    that, a master that dies loses writes that it has confirmed.
 3. Where the master can be replaced, a command that failed because of that is retried with the new master, for
    `patience_s` from the first failure of an outage. So commands must be safe to run twice. Later calls in the same
-   outage
-   are tried once.
+   outage are tried once.
 4. A connection to a replaced master is not used again.
 5. Error texts from here contain no address, user or password, and no text of the server, which may repeat arguments.
 """
@@ -88,8 +87,7 @@ def connect(url: str, timeout_s: float, **options: Any) -> Redis:
     """Returns a client for the single server at `url` (`redis://`, `rediss://` or `unix://`). It connects on first use.
 
     `timeout_s` bounds each wait: for a free connection, for connecting, and for an answer. `options` are passed to
-    redis-py.
-    Raises `ValueError` for an invalid `url`.
+    redis-py. Raises `ValueError` for an invalid `url`.
     """
     try:
         pool = BlockingConnectionPool.from_url(
@@ -154,10 +152,8 @@ class RedisClient:
     """Runs commands on the server at `url`, or on the current master of the slot of `key`.
 
     `timeout_s` bounds each wait of each attempt; `patience_s`: see rule 3. `replicas`: number of replicas that must
-    confirm
-    a held write; None means all that could take over according to the Sentinels or the cluster (none for a single
-    server).
-    The first call opens the connection. Every call raises one of `FAILURES`.
+    confirm a held write; None means all that could take over according to the Sentinels or the cluster (none for a
+    single server). The first call opens the connection. Every call raises one of `FAILURES`.
     """
 
     def __init__(
@@ -331,9 +327,8 @@ class Commands:
     """The running commands of one client, each in a task that no caller cancels.
 
     redis-py may swallow a cancellation (its own timeouts are nested), and then the cancelling caller would wait for as
-    long
-    as the server hangs. So a caller may stop waiting, while the command ends by itself within the limits that `connect`
-    set.
+    long as the server hangs. So a caller may stop waiting, while the command ends by itself within the limits that
+    `connect` set.
     """
 
     def __init__(self) -> None:

@@ -5,8 +5,7 @@ Rules:
 1. Only agent messages are text. Other activities of the server (commands, edits, searches) are not calls for the
    client.
 2. If the model's stream was cut, the server may begin its message anew; the two versions are never joined. If no text
-   was
-   streamed yet, the first version is dropped; otherwise the answer ends with an error.
+   was streamed yet, the first version is dropped; otherwise the answer ends with an error.
 3. Tool calls are reported as the model's server sent them, in its order, when its answer is over. Then the turn must be
    stopped, because the results of the calls come with another request.
 4. The token counts are those of the whole thread, which has only one request. Counts of zero mean that nothing was
@@ -34,8 +33,7 @@ class TurnEvents:
     """The events of one turn.
 
     `names`: maps the server's names of the offered tools to the client's. `whole`: nothing is sent before the end, so
-    that a
-    version of the answer can still be dropped (rule 2).
+    that a version of the answer can still be dropped (rule 2).
     """
 
     def __init__(self, names: Mapping[str, str], private: PrivateData, *, whole: bool) -> None:

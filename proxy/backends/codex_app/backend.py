@@ -3,11 +3,9 @@
 Rules:
 
 1. `open` returns when the turn has begun. A request that an overloaded server refuses is retried a few times with
-   pauses;
-   after that the route's own retries apply (`proxy.endpoints.attempts`).
+   pauses; after that the route's own retries apply (`proxy.endpoints.attempts`).
 2. If a client disconnects early the turn is stopped (R10.7), also while it is being started. Every thread is
-   unsubscribed,
-   because the server would keep it.
+   unsubscribed, because the server would keep it.
 3. When a server is lost only its running answers are affected: each ends with an error or is retried. The next request
    uses a new connection.
 """

@@ -6,8 +6,7 @@ Rules:
 2. The pause before an attempt doubles with each failed one, up to `LONGEST_S`. A connection over which no answer came
    counts as a failed attempt, so that a process which dies at once is not restarted in a tight loop.
 3. A request that needs a connection waits for the next attempt, which then begins `SOONEST_S` after the last one, and
-   gets
-   its result.
+   gets its result.
 """
 
 from __future__ import annotations

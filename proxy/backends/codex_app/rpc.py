@@ -7,8 +7,7 @@ Rules:
    thread.
 3. Unreadable frames are skipped and counted. A server that sends nothing else is considered broken.
 4. A server that does not answer and sends nothing else either is considered broken: the connection ends, and all
-   waiting
-   requests fail at once.
+   waiting requests fail at once.
 """
 
 from __future__ import annotations

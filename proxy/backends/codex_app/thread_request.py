@@ -3,8 +3,7 @@
 Rules:
 
 1. The server's own tools are switched off one by one (R1.9). A read-only sandbox alone would let the model read all
-   files
-   of the machine.
+   files of the machine.
 2. Without offered tools, as in `prompt` mode, the whole conversation is sent as one text, followed by its images. The
    heading of a turn contains a mark that occurs in no message, so a message cannot imitate a turn.
 3. With offered tools, as in `native` mode, the conversation is sent as items and the tools as dynamic tools.
