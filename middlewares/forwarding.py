@@ -29,10 +29,10 @@ from proxy.backends.fit_media import fit_images
 from proxy.backends.tokenizing import BY_SERVER
 from proxy.backends.usage import Estimator
 from proxy.endpoints.attempts import Attempts
-from proxy.endpoints.choices import ChoiceInWords
-from proxy.endpoints.conceding import AllOf, Conceding
-from proxy.endpoints.enforcing import Relaxation
-from proxy.endpoints.pool import WeightedEndpoint
+from proxy.endpoints.choice_retries import ChoiceRetries
+from proxy.endpoints.concession_retries import CombinedRetries, ConcessionRetries
+from proxy.endpoints.constraint_retries import ConstraintRetries
+from proxy.endpoints.pool import WeightedServer
 from proxy.endpoints.wire_attempts import WireAttempts
 from proxy.errors import ClientFault, quote
 from proxy.events import Delta, Event, Finish, Open, changed
@@ -126,7 +126,7 @@ class Forwarding(Middleware):
             own = not _has_numbered_ids(asked)
         sent = asked
 
-        def prepare(member: WeightedEndpoint) -> tuple[ModelRequest, bytes | None]:
+        def prepare(member: WeightedServer) -> tuple[ModelRequest, bytes | None]:
             nonlocal sent
             name = member.name_of(asked.model, route.config.upstream_model)
             sent = asked if name == asked.model else replace(asked, model=name)
@@ -156,12 +156,12 @@ class Forwarding(Middleware):
 
         key = _sticky_key(exchange) if route.config.balance == "sticky" else b""
         relaxation = words = None
-        conceding = Conceding(exchange.owner)
+        conceding = ConcessionRetries(exchange.owner)
         exchange.constrained = asked.constraint is not None
         if asked.constraint is not None:
-            relaxation = Relaxation(asked.constraint, exchange.owner, record, exchange.id)
+            relaxation = ConstraintRetries(asked.constraint, exchange.owner, record, exchange.id)
         if asked.tools and asked.tool_choice.names is not None:
-            words = ChoiceInWords(exchange.owner)
+            words = ChoiceRetries(exchange.owner)
         source = (Attempts if wire is None else WireAttempts)(
             route.pool,
             route.options.retry,
@@ -170,7 +170,9 @@ class Forwarding(Middleware):
             request_id=exchange.id,
             large=is_large(asked),
             key=key,
-            relaxation=conceding if words is None and relaxation is None else AllOf(conceding, words, relaxation),
+            relaxation=conceding
+            if words is None and relaxation is None
+            else CombinedRetries(conceding, words, relaxation),
         )
         await source.open()
         reply = Reply(source, streamed=sent.stream)
@@ -208,7 +210,7 @@ class Forwarding(Middleware):
         self,
         exchange: Exchange,
         sent: ModelRequest,
-        member: WeightedEndpoint,
+        member: WeightedServer,
         given_up: Concessions,
         context: int | None,
         *,
@@ -246,14 +248,14 @@ def _tell(exchange: Exchange, name: str, detail: str) -> None:
     exchange.record.tolerate(name, detail, exchange.id)
 
 
-def _context(member: WeightedEndpoint, model: str) -> int | None:
+def _context(member: WeightedServer, model: str) -> int | None:
     """The tokens of prompt and answer together, as the server has said."""
     said = member.endpoint.identity
     served = None if said is None else said.find(model)
     return None if served is None else served.context
 
 
-def _knows_tools(request: ModelRequest, member: WeightedEndpoint) -> bool:
+def _knows_tools(request: ModelRequest, member: WeightedServer) -> bool:
     """Whether a server may get the tools as the client wrote them: its configuration does not say that it takes no such
     ones, and those that were sent by their types alone it has."""
     types, backend = member.endpoint.config.tool_types, member.endpoint.backend
@@ -265,7 +267,7 @@ def _knows_tools(request: ModelRequest, member: WeightedEndpoint) -> bool:
     return True
 
 
-def _own_bytes(exchange: Exchange, sent: ModelRequest, member: WeightedEndpoint) -> bytes:
+def _own_bytes(exchange: Exchange, sent: ModelRequest, member: WeightedServer) -> bytes:
     wire = member.endpoint.backend.protocol
     assert wire is not None  # it is the client's own
     body = wire.own_body(with_limit_field(exchange.body, member.endpoint.config, wire))
@@ -304,12 +306,12 @@ def _is_only_reasoning(message: Message) -> bool:
     return message.role == "assistant" and all(isinstance(part, Reasoning) for part in message.parts)
 
 
-def name_of(member: WeightedEndpoint | None) -> str:
+def name_of(member: WeightedServer | None) -> str:
     """The name of a server in what clients bring back."""
     return "" if member is None else server_name(member.name, member.endpoint.config)
 
 
-def _answering(route: Route, source: Attempts) -> WeightedEndpoint | None:
+def _answering(route: Route, source: Attempts) -> WeightedServer | None:
     """The server that answers."""
     name = "" if source.asked is None else source.asked[0]
     return next((member for member in route.pool.every if member.name == name), None)

@@ -36,7 +36,7 @@ from typing import Any, ClassVar, Final
 from aiohttp import web
 
 from proxy.backends.upstream_errors import refuses_tools
-from proxy.endpoints.pool import WeightedEndpoint
+from proxy.endpoints.pool import WeightedServer
 from proxy.endpoints.probing import Probed, probe
 from proxy.endpoints.verdicts import MOST, Cause, of_all_tools
 from proxy.errors import GatewayError
@@ -181,11 +181,11 @@ class ToolMode(Middleware):
         verdicts = [member.endpoint.templates.known(member.endpoint, model) for member, model in named]
         return all(verdict is not None and verdict.mode == "template" for verdict in verdicts)
 
-    async def _probe(self, member: WeightedEndpoint, model: str) -> None:
+    async def _probe(self, member: WeightedServer, model: str) -> None:
         """Probe a model, once for all that want to know."""
         await _patiently((self._probing(member, model, None),))
 
-    def _probing(self, member: WeightedEndpoint, model: str, doubt: Cause | None) -> asyncio.Task[Probed]:
+    def _probing(self, member: WeightedServer, model: str, doubt: Cause | None) -> asyncio.Task[Probed]:
         """The probe of a model, which ends with a verdict if it shows something. `doubt` is what a client's request
         suggests: then only what confirms or disproves it is a verdict."""
         key = member.name, model
@@ -320,8 +320,8 @@ def _concerns_tools(request: ModelRequest) -> bool:
 
 
 def _asked_names(
-    exchange: Exchange, asked: ModelRequest, members: Iterable[WeightedEndpoint] | None = None
-) -> list[tuple[WeightedEndpoint, str]]:
+    exchange: Exchange, asked: ModelRequest, members: Iterable[WeightedServer] | None = None
+) -> list[tuple[WeightedServer, str]]:
     """The servers of the route, or these, with the names by which they know the model."""
     route = exchange.route
     several = route.pool.every if members is None else members
@@ -333,7 +333,7 @@ def _who(exchange: Exchange, fault: GatewayError) -> str | None:
     return next((name for known, name in reversed(exchange.record.failures) if known is fault), None)
 
 
-def _asked_server(exchange: Exchange, asked: ModelRequest, who: str | None) -> tuple[WeightedEndpoint, str] | None:
+def _asked_server(exchange: Exchange, asked: ModelRequest, who: str | None) -> tuple[WeightedServer, str] | None:
     """The server `who`, or the one that was asked last, with the name by which it knows the model."""
     name = who or exchange.record.notes.get("backend", exchange.route.pool.name)
     return next((found for found in _asked_names(exchange, asked) if found[0].name == name), None)

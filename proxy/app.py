@@ -22,7 +22,7 @@ from .config import GatewayConfig, MiddlewareConfig
 from .configuration.checks import effective_routes, has_limits
 from .configuration.settings import load, read_section
 from .endpoints.health import HEALTH, Health
-from .endpoints.pool import Endpoint, pool_of
+from .endpoints.pool import UpstreamServer, pool_of
 from .endpoints.template_probing import TemplateProbes
 from .endpoints.verdicts import Verdicts
 from .fastparse import IMPLEMENTATION
@@ -127,7 +127,7 @@ def create_app(
         if isinstance(backend, HttpBackend):
             backend.hop(own)
             backend.count_error = partial(metrics.backend_errors.inc, backend.name)
-    endpoints = {name: Endpoint(name, backend, config.backends[name]) for name, backend in backends.items()}
+    endpoints = {name: UpstreamServer(name, backend, config.backends[name]) for name, backend in backends.items()}
     verdicts = shared.take(VERDICTS, None, lambda: _verdicts(metrics))
     templates = TemplateProbes(shared.take(TEMPLATE_VERDICTS, None, lambda: _template_verdicts(metrics)))
     for endpoint in endpoints.values():

@@ -1,11 +1,11 @@
-"""Finding out with one small request whether a model of a server calls tools by itself (R24.1, `mode: auto`).
+"""Probes with one small request whether a model of a server calls tools natively (R24.1, `mode: auto`).
 
 Rules:
 
-1. The request has one tool, asks for its call in words, and leaves the choice to the model: that is how most clients
-   ask, and where servers without a parser differ.
-2. A call of that tool, or a refusal of tools, is a verdict; an answer that ends without a call is one, too. A server
-   that fails, or an answer that was cut off, says nothing.
+1. The request has one tool, asks for its call in words, and leaves the choice to the model. Most clients ask like this,
+   and servers without a tool parser differ here.
+2. A call of that tool, a refusal of tools, and a complete answer without a call are verdicts. A server error or a
+   truncated answer shows nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..model import FinishReason, Message, ModelReply, ModelRequest, Sampling, T
 from .verdicts import Cause, Mode, of_all_tools
 
 if TYPE_CHECKING:
-    from .pool import Endpoint
+    from .pool import UpstreamServer
 
 LOG: Final = logging.getLogger("toolwire.tool_mode")
 
@@ -36,20 +36,20 @@ TOOL: Final = ToolSpec(
 )
 ASKED: Final = Message("user", (Text("Call the tool report_ready with ready set to true. Write nothing else."),))
 MAX_TOKENS: Final = 1024
-"""Enough for a model that thinks before it calls."""
+"""Enough for a model that reasons before it calls."""
 
 
 class Probed(NamedTuple):
-    """What a probe has shown; `mode` is None if it has shown nothing. `said` is with what the server refused it, or
-    what kept it from answering."""
+    """The result of a probe. `mode` is None if it has shown nothing. `said` is the server's refusal, or the reason why
+    there was no result."""
 
     mode: Mode | None
     cause: Cause | None
     said: str = ""
 
 
-async def probe(endpoint: Endpoint, model: str) -> Probed:
-    """Ask a server, which is started, for a call of its `model`. Never raises for what the server does."""
+async def probe(endpoint: UpstreamServer, model: str) -> Probed:
+    """Asks a started server for a tool call of its `model`. Never raises errors of the server."""
     backend = endpoint.backend
     request = ModelRequest(model, (ASKED,), (TOOL,), sampling=Sampling(max_tokens=MAX_TOKENS))
     try:

@@ -1,11 +1,10 @@
-"""Request bodies: from bytes to a JSON object, without stopping the event loop.
+"""Parses request bodies to JSON objects, without blocking the event loop.
 
-Values and nesting are bounded by `limits.json_values` and `limits.json_depth` (`proxy.support.bounded_json`). A large
-body is read in a thread.
+`limits.json_values` and `limits.json_depth` bound values and nesting (`proxy.support.bounded_json`). A large body is
+parsed in a thread.
 
-A body with a key that occurs twice in one object is refused: the gateway, a middleware and the model server could each
-read another one of the two. NUL in strings is fine. Lone surrogates, invalid UTF-8, NaN and Infinity are errors.
-Measured numbers: docs/adr/0003.
+A body with a duplicate key is refused: the gateway, a middleware and the model server could each use a different value.
+NUL in strings is allowed. Lone surrogates, invalid UTF-8, NaN and Infinity are errors. Measurements: docs/adr/0003.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _HINT: Final = "Send one JSON object in UTF-8."
 
 
 async def read_json(body: bytes, limits: LimitsConfig, known: KnownTools | None = None) -> dict[str, Any]:
-    """The JSON object that `body` holds; its `tools` are a `KnownList` if `known` is given and knows or learns them.
+    """Returns the JSON object in `body`. Its `tools` are a `KnownList` if `known` is given and has or stores them.
     Raises `ClientFault` `invalid_json`."""
     if len(body) > OFFLOAD_BYTES:
         value = await offload(True, _read, body, limits, known)
@@ -41,7 +40,7 @@ async def read_json(body: bytes, limits: LimitsConfig, known: KnownTools | None 
 
 
 def _read(body: bytes, limits: LimitsConfig, known: KnownTools | None) -> Any:
-    """The value of `body`. Raises `ClientFault`."""
+    """Returns the value of `body`. Raises `ClientFault`."""
     if known is not None and (len(body) > LARGE_BYTES or TOOLS_KEY not in body):
         known = None
     value = None if known is None else _read_known(body, limits, known)
@@ -63,12 +62,11 @@ def _read(body: bytes, limits: LimitsConfig, known: KnownTools | None) -> Any:
 
 
 def _read_known(body: bytes, limits: LimitsConfig, known: KnownTools) -> dict[str, Any] | None:
-    """The body, if it holds a list of tools that was read before; None if the rest of it has to be looked at
-    closely."""
-    found = known.cut(body)
-    if found is None:
+    """Returns the object in a body whose list of tools was parsed before; None if the body needs the full checks."""
+    cut = known.cut(body)
+    if cut is None:
         return None
-    tools, rest = found
+    tools, rest = cut
     openers = rest.count(b"[") + rest.count(b"{")
     if tools.values + len(rest) >= limits.json_values <= tools.values + openers + rest.count(b","):
         return None

@@ -9,7 +9,7 @@ from typing import Final
 
 from ..backends.adapt import capabilities_after
 from ..backends.fit_files import as_text_or_note, changed_parts, file_as_text, files_in, is_sent
-from ..endpoints.conceding import find_concessions
+from ..endpoints.concession_retries import find_concessions
 from ..model import ModelRequest, Opaque, Part, ToolResult, replace
 from ..protocols.files import PDF, FileContent
 from ..support.cache import Cache, CacheBudget, weight_of

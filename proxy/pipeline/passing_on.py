@@ -15,8 +15,8 @@ from functools import partial
 import orjson
 from aiohttp import web
 
-from ..endpoints.passing_on import open_passed
-from ..endpoints.pool import WeightedEndpoint
+from ..endpoints.pool import WeightedServer
+from ..endpoints.unchanged import open_unchanged
 from ..endpoints.wire_attempts import WireAttempts
 from ..errors import ClientFault
 from ..model import ModelRequest
@@ -61,7 +61,7 @@ async def _pass_on(exchange: Exchange, passed: PassedProtocol) -> Reply:
 
     sent = asked
 
-    def prepare(member: WeightedEndpoint) -> tuple[ModelRequest, bytes | None]:
+    def prepare(member: WeightedServer) -> tuple[ModelRequest, bytes | None]:
         nonlocal sent
         name = member.name_of(asked.model, route.config.upstream_model)
         sent = asked if name == asked.model else replace(asked, model=name)
@@ -74,7 +74,7 @@ async def _pass_on(exchange: Exchange, passed: PassedProtocol) -> Reply:
         record=record,
         request_id=exchange.id,
         large=is_large(asked),
-        opening=partial(open_passed, passed),
+        opening=partial(open_unchanged, passed),
         protocol=passed,
     )
     await source.open()

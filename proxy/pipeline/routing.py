@@ -15,7 +15,7 @@ from aiohttp import web
 
 from ..backends.identity import Identity
 from ..config import LimitsConfig, RouteConfig, RouteOptions
-from ..endpoints.pool import EndpointPool
+from ..endpoints.pool import ServerPool
 from ..errors import ClientFault, quote
 from ..formats.base import ToolFormat
 from ..formats.families import format_for, format_of_template
@@ -51,7 +51,7 @@ class Route:
 
     config: RouteConfig
     options: RouteOptions
-    pool: EndpointPool
+    pool: ServerPool
     format: ToolFormat
     limits: LimitsConfig
     chains: Mapping[str, Handler]

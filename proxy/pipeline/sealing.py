@@ -22,7 +22,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
 from ..config import BackendConfig, RouteConfig
-from ..endpoints.pool import Endpoint, EndpointPool
+from ..endpoints.pool import ServerPool, UpstreamServer
 from ..events import BlockKind, Close, Delta, Event, Open
 from ..model import EMPTY, Extra, ModelReply, ModelRequest, Part, Reasoning, ToolUse, fields_of, merged, replace
 from ..protocols.base import ClientSide, ServerSide
@@ -119,7 +119,7 @@ class Sealed:
         return self.seals.seal(carried.dump(), owner, self.route, server)
 
 
-def sealed_of(route: RouteConfig, pool: EndpointPool, endpoints: Mapping[str, Endpoint], seals: Seals) -> Sealed:
+def sealed_of(route: RouteConfig, pool: ServerPool, endpoints: Mapping[str, UpstreamServer], seals: Seals) -> Sealed:
     """Seals of a route in a gateway with these servers."""
     spoken = Counter(wire.name for one in endpoints.values() if (wire := one.backend.protocol) is not None)
     members = [member.endpoint for member in pool.every]

@@ -14,7 +14,7 @@ from yarl import URL
 from ..backends.identity import ENGINES, Identity, ServedModel
 from ..backends.presets import AUTO, PROVEN, preset_of
 from ..config import RouteOptions
-from ..endpoints.pool import Endpoint
+from ..endpoints.pool import UpstreamServer
 from ..errors import quote
 from ..formats import auto
 from ..formats.base import ToolFormat
@@ -30,7 +30,7 @@ SHOWN_CHARS: Final = 100
 """So much of a name."""
 
 
-def introduction(routes: Sequence[Route], endpoint: Endpoint) -> str:
+def introduction(routes: Sequence[Route], endpoint: UpstreamServer) -> str:
     """The line about a server that has said what it is."""
     said = endpoint.identity or Identity()
     config = endpoint.config
@@ -50,7 +50,7 @@ def introduction(routes: Sequence[Route], endpoint: Endpoint) -> str:
     return " ".join(words)
 
 
-def _place(endpoint: Endpoint) -> str:
+def _place(endpoint: UpstreamServer) -> str:
     try:
         url = URL(endpoint.config.url or "").with_user(None).with_query(None)
     except ValueError:
@@ -80,7 +80,7 @@ def _model(served: ServedModel) -> str:
     return quote(name) + (f" (context {served.context})" if served.context is not None else "")
 
 
-def _calls(route: Route, endpoint: Endpoint, *, named: bool) -> str:
+def _calls(route: Route, endpoint: UpstreamServer, *, named: bool) -> str:
     """How calls are made on a route."""
     where = f"Route {quote(route.config.model)}: calls" if named else "Calls"
     options = route.options
@@ -104,7 +104,7 @@ def _calls(route: Route, endpoint: Endpoint, *, named: bool) -> str:
     return f"{where} in {name} ({why}){how}, {enforced}.{seen}{_hidden(endpoint, tool_format)}"
 
 
-def _default(endpoint: Endpoint) -> str | None:
+def _default(endpoint: UpstreamServer) -> str | None:
     said = endpoint.identity
     return None if said is None or said.sole is None else said.sole.name
 
@@ -121,7 +121,7 @@ def _enforced(route: Route, tool_format: ToolFormat) -> str:
     return f"enforced ({feature}) {'in every call' if under_auto else 'where a call is demanded'}"
 
 
-def _hidden(endpoint: Endpoint, tool_format: ToolFormat) -> str:
+def _hidden(endpoint: UpstreamServer, tool_format: ToolFormat) -> str:
     said = endpoint.identity
     if said is None or said.engine != "llamacpp":
         return ""

@@ -14,7 +14,7 @@ from typing import Any, Final
 from ..config import GatewayConfig, MiddlewareConfig
 from ..configuration.mistakes import Mistakes
 from ..configuration.settings import read_section
-from ..endpoints.pool import Endpoint, pool_of
+from ..endpoints.pool import UpstreamServer, pool_of
 from ..pipeline.middleware import instantiate
 from ..ratelimit.opening import make_ledger
 from ..registry import Registries
@@ -83,13 +83,13 @@ def _noted(problems: list[str], path: str = "") -> Iterator[None]:
 
 
 def _servers(config: GatewayConfig, plugins: Registries, known: Mistakes, problems: list[str]) -> None:
-    endpoints: dict[str, Endpoint] = {}
+    endpoints: dict[str, UpstreamServer] = {}
     for name, backend in config.backends.items():
         path = f"backends.{name}"
         with _noted(problems, f"{path}.kind"):
             make = plugins.backends.get(backend.kind)
             with _noted([] if known.below(path) else problems, path):
-                endpoints[name] = Endpoint(name, make(name, backend, config.limits), backend)
+                endpoints[name] = UpstreamServer(name, make(name, backend, config.limits), backend)
     for index, route in enumerate(config.routes):
         named = {entry.backend for entry in (*route.backends, *route.fallback)}
         if named and named <= endpoints.keys():

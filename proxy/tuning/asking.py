@@ -42,7 +42,7 @@ from ..config import (
     ServerConfig,
     StoreConfig,
 )
-from ..endpoints.pool import Endpoint
+from ..endpoints.pool import UpstreamServer
 from ..endpoints.template_probing import probe_template
 from ..errors import GatewayError
 from ..formats.families import format_for
@@ -78,7 +78,7 @@ async def teaches(backend: BackendConfig, plugins: Registries, model: str) -> bo
     made = plugins.backends.get(backend.kind)(BACKEND, backend, LimitsConfig())
     if family is None or made.protocol is None or not made.protocol.takes_tools:
         return False
-    endpoint = Endpoint(BACKEND, made, backend)
+    endpoint = UpstreamServer(BACKEND, made, backend)
     try:
         await made.start()
         found = await probe_template(endpoint, model, special_tokens=plugins.formats.get(family).special_tokens)

@@ -21,7 +21,7 @@ from proxy.backends.base import Backend, Capabilities, EventSource, WireSource
 from proxy.backends.private_data import PrivateData
 from proxy.config import BackendConfig, BreakerConfig, RetryConfig
 from proxy.endpoints.attempts import Attempts
-from proxy.endpoints.pool import Endpoint, EndpointPool, WeightedEndpoint
+from proxy.endpoints.pool import ServerPool, UpstreamServer, WeightedServer
 from proxy.errors import BackendFault, ClientFault, GatewayError
 from proxy.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start
 from proxy.folding import fold
@@ -459,12 +459,12 @@ TEXT: list[Event] = [Open(0, BlockKind.TEXT), Delta(0, "x")]
 END: list[Event] = [Close(0), Finish("stop", None)]
 
 
-def attempts(backend: Backend) -> tuple[Attempts, Endpoint]:
+def attempts(backend: Backend) -> tuple[Attempts, UpstreamServer]:
     """With a breaker that opens at the first failure."""
-    endpoint = Endpoint("s", backend, BackendConfig(breaker=BreakerConfig(failures=1)))
+    endpoint = UpstreamServer("s", backend, BackendConfig(breaker=BreakerConfig(failures=1)))
     request = ModelRequest("m", (Message("user", (Text("hi"),)),), stream=True)
     retry = RetryConfig(backoff_s=0.0, attempts=3)
-    endpoints = EndpointPool([WeightedEndpoint(endpoint), WeightedEndpoint(Endpoint("t", backend, BackendConfig()))])
+    endpoints = ServerPool([WeightedServer(endpoint), WeightedServer(UpstreamServer("t", backend, BackendConfig()))])
     return Attempts(endpoints, retry, lambda m: (request, None), record=AccessRecord(), request_id="r"), endpoint
 
 

@@ -13,7 +13,7 @@ from aiohttp.test_utils import make_mocked_request
 from middlewares.forwarding import Forwarding
 from proxy.backends.usage import count_bytes
 from proxy.config import LimitsConfig, RouteConfig
-from proxy.endpoints.pool import EndpointPool
+from proxy.endpoints.pool import ServerPool
 from proxy.errors import ClientFault, GatewayError
 from proxy.events import Delta, Finish
 from proxy.folding import fold
@@ -46,7 +46,7 @@ def exchange_for(backend: Any, raw: bytes, *, upstream_model: str | None = None,
     route = Route(
         config=RouteConfig(upstream_model=upstream_model),
         options=route_options(**options),
-        pool=EndpointPool.of(backend),
+        pool=ServerPool.of(backend),
         format=sentinel.FORMAT,
         limits=LimitsConfig(),
         chains={},

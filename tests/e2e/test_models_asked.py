@@ -14,7 +14,7 @@ from proxy.backends.identity import Identity
 from proxy.config import BackendConfig
 from proxy.endpoints import model_names
 from proxy.endpoints.model_names import ALONE, FRESH_S, MOST, STALE_S, ModelNames
-from proxy.endpoints.pool import Endpoint
+from proxy.endpoints.pool import UpstreamServer
 from proxy.errors import BackendFault, GatewayError
 from proxy.testing import Answer, Upstream
 from tests.e2e.conftest import read_config, serving
@@ -192,7 +192,7 @@ async def test_a_server_that_becomes_another_one_is_asked_again() -> None:
             """It is told what it is."""
 
     backend: Any = Fake()
-    endpoint = Endpoint("up", backend, BackendConfig(), lambda: 0.0)
+    endpoint = UpstreamServer("up", backend, BackendConfig(), lambda: 0.0)
     endpoint.learn(Identity(engine="ollama", version="1"))
     assert await endpoint.models() == ["m"]
     backend.names = ("n",)

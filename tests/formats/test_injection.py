@@ -12,7 +12,7 @@ import pytest
 from middlewares.injection import Injection, InjectionOptions
 from proxy.backends.base import Capabilities
 from proxy.config import LimitsConfig, PromptConfig, ReasoningConfig, RouteConfig
-from proxy.endpoints.pool import EndpointPool
+from proxy.endpoints.pool import ServerPool
 from proxy.errors import ClientFault
 from proxy.formats import bare_json, hermes, pythonic, sentinel
 from proxy.formats.base import ToolFormat, whole_answer
@@ -48,7 +48,7 @@ def exchange_for(
     async def chain(request: object) -> Any:
         raise AssertionError
 
-    pool = cast(EndpointPool, Model(feature))
+    pool = cast(ServerPool, Model(feature))
     route = Route(RouteConfig(), route_options(**options), pool, tool_format, LimitsConfig(), chain)
     return Exchange("req", ChatProtocol(), route, asked, asked, {}, AccessRecord())
 

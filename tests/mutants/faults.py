@@ -672,7 +672,7 @@ FAULTS: Final = (
         "one key's strange request changes what others' are sent without", ("tests/e2e/test_lessons.py",),
     ),
     Fault(
-        "nothing-is-learned", "proxy/endpoints/conceding.py",
+        "nothing-is-learned", "proxy/endpoints/concession_retries.py",
         "        for kind, value in self._taught.pop(member, ()):",
         "        for kind, value in ():",
         "a server is asked in vain again and again", ("tests/e2e/test_lessons.py",),

@@ -14,7 +14,7 @@ import pytest
 from aiohttp.test_utils import TestServer
 
 from proxy.ratelimit.admission import ADMISSION
-from proxy.ratelimit.base import Bound, Change, Ledger, LedgerUnavailable, Verdict, changes
+from proxy.ratelimit.base import Booking, Bound, Change, Ledger, LedgerUnavailable, changes
 from proxy.ratelimit.failover import FailoverLedger
 from proxy.ratelimit.memory import MemoryLedger
 from proxy.ratelimit.redis import RedisLedger
@@ -50,7 +50,7 @@ class Shaky(MemoryLedger):
     async def close(self) -> None:
         pass
 
-    async def book(self, bounds: Sequence[Bound], tokens: int, lease: str) -> Verdict:
+    async def book(self, bounds: Sequence[Bound], tokens: int, lease: str) -> Booking:
         if self.hold is not None:
             await self.hold.wait()
         self._ask()
@@ -212,7 +212,7 @@ class CountingRedis(RedisLedger):
 
     asked = 0
 
-    async def book(self, bounds: Sequence[Bound], tokens: int, lease: str) -> Verdict:
+    async def book(self, bounds: Sequence[Bound], tokens: int, lease: str) -> Booking:
         self.asked += 1
         return await super().book(bounds, tokens, lease)
 

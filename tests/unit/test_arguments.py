@@ -10,7 +10,7 @@ import pytest
 
 from middlewares.arguments import Arguments
 from proxy.config import LimitsConfig, RouteConfig
-from proxy.endpoints.pool import EndpointPool
+from proxy.endpoints.pool import ServerPool
 from proxy.errors import BackendFault, ModelFault
 from proxy.events import BlockStatus, Call, Event, Fault, Finish, Kind, Start, text_block
 from proxy.formats.base import ToolFormat
@@ -50,7 +50,7 @@ def exchange(
         route=Route(
             config=RouteConfig(),
             options=route_options(**options),
-            pool=cast(EndpointPool, None),
+            pool=cast(ServerPool, None),
             format=cast(ToolFormat, None),
             limits=LimitsConfig(),
             chains={},

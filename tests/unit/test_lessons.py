@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import pytest
 
 from proxy.backends.concessions import NONE, Concessions
-from proxy.endpoints.conceding import find_concessions
-from proxy.endpoints.enforcing import allows, constraint_key
+from proxy.endpoints.concession_retries import find_concessions
+from proxy.endpoints.constraint_retries import allows, constraint_key
 from proxy.endpoints.lessons import MOST, Lessons
 from proxy.model import Constraint
 

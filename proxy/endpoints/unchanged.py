@@ -1,4 +1,4 @@
-"""Asking a server for what passes as it is."""
+"""Sends a request body unchanged to a path that the gateway does not translate (R24.3)."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from ..errors import ClientFault, GatewayError
 from ..model import ModelRequest
 from ..protocols.passed import PassedProtocol
 from ..record import BackendObserver
-from .pool import WeightedEndpoint
+from .pool import WeightedServer
 
 
-async def open_passed(
+async def open_unchanged(
     passed: PassedProtocol,
-    member: WeightedEndpoint,
+    member: WeightedServer,
     request: ModelRequest,
     body: bytes | None,
     request_id: str,
     observer: BackendObserver | None,
 ) -> EventSource:
-    """Ask a server at the path of `passed`, whatever else it speaks: a `proxy.endpoints.attempts.Opening`. Nobody looks
-    on."""
+    """Sends `body` to the path of `passed`, whatever the server's own protocol is, and returns its source. A
+    `proxy.endpoints.attempts.Opening` that reports nothing to the observer. Raises `GatewayError`."""
     pass_on = getattr(member.endpoint.backend, "pass_on", None)
     if pass_on is None or body is None:
         raise _not_there(passed)
