@@ -452,7 +452,7 @@ def common(takes: Any) -> Capabilities:
     careful["images_unknown"] = all(one.images or one.images_unknown for one in every) and not careful["images"]
     careful["refuse_images"] = any(one.refuse_images for one in every)
     careful["files"] = False if any(one.files is False for one in every) else first.files
-    # Each server has its own form of a grammar, a schema, or a structural tag; but all servers must support the same kind.
+    # Servers have different forms of a grammar, a schema or a structural tag; but all must support the same kind.
     kinds = {one.constrain for one in every}
     together = any(kinds <= group for group in (GRAMMAR_CONSTRAINTS, SCHEMA_CONSTRAINTS, TAG_CONSTRAINTS))
     return replace(first, **careful, constrain=first.constrain if together else "none")

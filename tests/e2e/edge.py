@@ -16,7 +16,7 @@ from proxy.config import GatewayConfig
 from proxy.ingress.budget import BODY_BUDGET
 from proxy.observability.telemetry import Metrics
 from proxy.server.clients import bound_unsent
-from proxy.server.hosting import Host
+from proxy.server.hosting import AppHost
 from tests.e2e.conftest import CHAT, read_config
 
 BODY = b'{"model":"m","messages":[{"role":"user","content":"hi"}]}'
@@ -31,7 +31,7 @@ def head(length: int, *fields: str, path: str = CHAT) -> bytes:
 class Gateway:
     """The real server in this process."""
 
-    def __init__(self, host: Host, metrics: Metrics, port: int) -> None:
+    def __init__(self, host: AppHost, metrics: Metrics, port: int) -> None:
         self.host = host
         self.metrics = metrics
         self.port = port
@@ -96,7 +96,7 @@ async def starting() -> AsyncIterator[Start]:
 @asynccontextmanager
 async def running(config: GatewayConfig) -> AsyncIterator[Gateway]:
     metrics = Metrics()
-    host = Host(lambda c, m, before: create_app(c, metrics=m, before=before), metrics)
+    host = AppHost(lambda c, m, before: create_app(c, metrics=m, before=before), metrics)
     await host.start(config)
     runner = web.ServerRunner(host.server, shutdown_timeout=1)
     await runner.setup()

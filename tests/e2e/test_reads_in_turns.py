@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from proxy.server.clients import READ_BYTES, READS_AT_ONCE, ClientConnection
-from proxy.server.farewell import Refusal
+from proxy.server.closing import ClosingProtocol
 from tests.e2e.edge import Gateway, Start, answered, head
 from tests.unit.test_turns import Passes
 from tests.waiting import GUARD_S, until
@@ -84,7 +84,7 @@ async def test_a_small_request_needs_no_turn(start: Start, monkeypatch: pytest.M
 
 async def test_refused_clients_that_go_on_sending(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     reads = Reads()
-    reads.watch(monkeypatch, Refusal, "_transport")
+    reads.watch(monkeypatch, ClosingProtocol, "_transport")
     gateway = await start(limits={"body_bytes": len(BODY) - 1})
     async with asyncio.timeout(GUARD_S), AsyncExitStack() as stack:
         reads.passes = Passes()

@@ -23,8 +23,8 @@ from proxy.config import GatewayConfig
 from proxy.configuration.settings import load
 from proxy.pipeline.delivery import CLIENTS
 from proxy.server import rehearsal
-from proxy.server.played import PlayedGateway
 from proxy.server.serving import gateway
+from proxy.server.simulated import SimulatedGateway
 from tests.waiting import GUARD_S
 
 LATER: Final = 15
@@ -107,7 +107,7 @@ async def counts(kind: Kind, *, rehearsed: bool) -> list[int]:
         config = configured(kind.config, folder)
         if rehearsed:
             await rehearsal.rehearse(gateway, config)
-        async with PlayedGateway(gateway, config, answers(counted=kind.counted)) as played:
+        async with SimulatedGateway(gateway, config, answers(counted=kind.counted)) as played:
             ask = played.client()
             client = next(client for client in played.app[CLIENTS].sides if client.name == kind.client)
             request = asked(client.path, {**client.example, "model": "m", **kind.body})

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from proxy.ingress.turns import Turns
-from proxy.server.played import PlayedGateway
 from proxy.server.serving import gateway
+from proxy.server.simulated import SimulatedGateway
 from tests.unit.first_request import answers, asked, configured
 from tests.waiting import GUARD_S
 
@@ -107,7 +107,7 @@ async def test_requests_that_come_together_reach_the_server_one_in_each_iteratio
     request = asked(
         "/chat/completions", {"model": "m", "stream": True, "messages": [{"role": "user", "content": "Hi"}]}
     )
-    async with PlayedGateway(gateway, configured({}, str(tmp_path)), answered) as played:
+    async with SimulatedGateway(gateway, configured({}, str(tmp_path)), answered) as played:
         passes = Passes()
         asks = [played.client() for _ in range(32)]
         given = await asyncio.gather(*(ask(request) for ask in asks))
