@@ -53,8 +53,8 @@ def encode(turn: Turn, limit: int, long: bool | None = None) -> bytes:
     fields = write_turn(turn)
     text = dump_in_pieces(fields) if long or (long is None and _is_long(turn)) else dump(fields)
     if turn.said:
-        resource = turn.said if isinstance(turn.said, bytes) else dump_in_pieces(turn.said)
-        text = b"".join((text[:-1], b',"said":', resource, b"}"))  # joining megabytes releases the interpreter
+        said = turn.said if isinstance(turn.said, bytes) else dump_in_pieces(turn.said)
+        text = b"".join((text[:-1], b',"said":', said, b"}"))  # joining megabytes releases the interpreter
     if len(text) > limit:
         raise TurnTooLarge(len(text), limit)
     return text
