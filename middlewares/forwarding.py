@@ -184,7 +184,7 @@ class Forwarding(Middleware):
         if sent.model != exchange.received.model and reply.protocol is not None:
             reply.renaming = Renaming(exchange.received.model, reply.protocol.model_in)
         if record.observers and not own:  # else nobody may want to read the answer, and then it passes unread
-            reply.watch(source.saw)
+            reply.watch(source.observe)
         # Of a stream with tools, or that the gateway asked for in its own words, nothing passes that R7.7 rules out.
         unasked = sent.stream and exchange.protocol.counts_on_demand and not (own and not asked.tools)
         if usage.source == "backend":

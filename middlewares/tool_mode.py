@@ -38,7 +38,7 @@ from aiohttp import web
 from proxy.backends.upstream_errors import refuses_tools
 from proxy.endpoints.pool import WeightedServer
 from proxy.endpoints.probing import Probed, probe
-from proxy.endpoints.verdicts import MOST, Cause, of_all_tools
+from proxy.endpoints.verdicts import MOST, Cause, refuses_all_tools
 from proxy.errors import GatewayError
 from proxy.events import BlockKind, Event, Fault, Open, Start
 from proxy.model import ModelRequest, ToolResult, ToolUse
@@ -196,9 +196,9 @@ class ToolMode(Middleware):
                 found = await probe(member.endpoint, model)
                 if found.mode is not None and found.cause is not None:
                     if found.mode == "native" or doubt is None or doubt == found.cause:
-                        member.endpoint.judge(model, found.mode, found.cause)
+                        member.endpoint.store_verdict(model, found.mode, found.cause)
                     elif doubt == "near_miss":
-                        member.endpoint.judge(model, found.mode, doubt)
+                        member.endpoint.store_verdict(model, found.mode, doubt)
                 return found
 
             task = self._probes[key] = asyncio.create_task(probed())
@@ -237,9 +237,9 @@ class ToolMode(Middleware):
         who, templated = _who(exchange, fault), exchange.templated
         self._switch(exchange, "refused")
         response = await again()
-        if of_all_tools(fault) and templated:
+        if refuses_all_tools(fault) and templated:
             self._doubt_template(exchange, asked, who)
-        elif of_all_tools(fault):
+        elif refuses_all_tools(fault):
             self.doubt(exchange, asked, who, "refused")
         return response
 
@@ -273,7 +273,7 @@ class ToolMode(Middleware):
                 begun = True
                 if not isinstance(last, Fault) and (found := _asked_server(exchange, asked, None)):
                     member, model = found
-                    member.endpoint.judge(model, "native", "accepted")
+                    member.endpoint.store_verdict(model, "native", "accepted")
                 yield held
         except GatewayError as fault:
             if begun or not refuses_tools(fault):

@@ -30,7 +30,7 @@ from .formats.toolset import KnownTools
 from .ingress.auth import Keys
 from .ingress.budget import BODY_BUDGET, BodyBudget
 from .ingress.liveness import LIVENESS, LivenessMonitors
-from .ingress.receiving import later
+from .ingress.receiving import ignore_expect
 from .ingress.turns import Turns
 from .observability.telemetry import Metrics
 from .openapi import routes as openapi
@@ -251,9 +251,9 @@ def create_app(
         if client.compact_path is not None:
             more_paths[client.compact_path] = Compacting(*parts)
         for prefix in PREFIXES:
-            app.router.add_post(prefix + client.path, serve.__call__, expect_handler=later)
+            app.router.add_post(prefix + client.path, serve.__call__, expect_handler=ignore_expect)
             for path, side in more_paths.items():
-                app.router.add_post(prefix + path, side.__call__, expect_handler=later)
+                app.router.add_post(prefix + path, side.__call__, expect_handler=ignore_expect)
             for more in client.routes:
                 handler = timed(load_attribute(more.handler), clients)
                 if more.method == "GET":
@@ -263,7 +263,7 @@ def create_app(
     for one in passed:
         pass_on = Delivery(config, one, router, metrics, known, monitors, budget, collecting, staggered, admission)
         for prefix in PREFIXES:
-            app.router.add_post(prefix + one.path, pass_on.__call__, expect_handler=later)
+            app.router.add_post(prefix + one.path, pass_on.__call__, expect_handler=ignore_expect)
     for prefix in PREFIXES:
         app.router.add_get(prefix + "/models", timed(list_models, clients))
         app.router.add_get(prefix + "/models/{id:.+}", timed(show_model, clients))

@@ -295,7 +295,7 @@ def _known_fields(takes: Capabilities, forward_unknown: Literal["drop", "list", 
     return takes.extra_parameters if forward_unknown == "list" else ()
 
 
-def _kept(extra: Extra, known: Container[str], wire: ServerSide | None) -> Extra:
+def _known_extra(extra: Extra, known: Container[str], wire: ServerSide | None) -> Extra:
     """Returns the unmodelled fields of the backend's protocol that it knows; the same object if those are all."""
     if wire is None or not extra:
         return extra
@@ -331,7 +331,7 @@ def keep_part_fields(
             part = part if parts is part.parts else replace(part, parts=parts)
         if not _has_extra(part) or isinstance(part, Reasoning | Opaque):
             return part
-        extra = _kept(part.extra, known, wire)
+        extra = _known_extra(part.extra, known, wire)
         return part if extra is part.extra else replace(part, extra=extra)
 
     def each(parts: tuple[Part, ...]) -> tuple[Part, ...]:
@@ -379,7 +379,7 @@ def fit_tools(
     if not own:
         kept = (tool for tool in tools if tool.kind != "hosted" or _is_known(tool, takes, wire))
         tools = tuple(_fit_tool(tool, takes, wire) for tool in with_groups(tuple(kept)))
-    tools = tuple(map(_complete, tools))
+    tools = tuple(map(_with_complete_schema, tools))
     fitting = len(tools) == len(request.tools) and all(a is b for a, b in zip(tools, request.tools, strict=True))
     choice = request.tool_choice if fitting or own else _fit_choice(request, takes, wire)
     if not takes.choice_objects and (wanted := choice.names) is not None:
@@ -400,7 +400,7 @@ def fit_tools(
     return replace(request, tools=tools, tool_choice=choice, messages=messages)
 
 
-def _complete(tool: ToolSpec) -> ToolSpec:
+def _with_complete_schema(tool: ToolSpec) -> ToolSpec:
     """Returns a function tool with complete parameters, as every server accepts them."""
     if tool.kind != "function" or (parameters := complete(tool.parameters)) is tool.parameters:
         return tool

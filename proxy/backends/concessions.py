@@ -119,7 +119,7 @@ def learn_concession(known: Concessions, fault: GatewayError, sent: ModelRequest
     message, sampling = fault.message, sent.sampling
     limit = sampling.max_tokens
     if limit is not None and _TOKENS.search(message):
-        most, left = _room(message, limit)
+        most, left = _read_limits(message, limit)
         if most is not None and most != known.most_tokens:
             return replace(known, most_tokens=most)
         if left is not None and known.left_tokens is None:
@@ -162,7 +162,7 @@ def _names_length(message: str) -> bool:
     return "name" in small and any(words in small for words in _TOO_LONG_NAME)
 
 
-def _room(message: str, limit: int) -> tuple[int | None, int | None]:
+def _read_limits(message: str, limit: int) -> tuple[int | None, int | None]:
     """Returns the longest answer that a server gives, and the tokens that it has left, as far as its message contains
     one of them. `limit` is the requested maximum."""
     numbers = [

@@ -165,7 +165,7 @@ class HttpBackend:
             answer = await client.post(body, stream=request.stream, request_id=request_id, headers=further)
         else:
             observer.sent(body)
-            await self._show(request, observer)
+            await self._report_prompt(request, observer)
             headers = {**observer.headers(), **(further or {})}
             answer = await client.post(body, stream=request.stream, request_id=request_id, headers=headers)
             observer.answered(answer.status, answer.headers)
@@ -252,7 +252,7 @@ class HttpBackend:
         """Implements `TokenCounter.count_text`."""
         return await self._by_engine(lambda engine, ask: count_text(engine, model, text, ask))
 
-    async def _show(self, request: ModelRequest, observer: BackendObserver) -> None:
+    async def _report_prompt(self, request: ModelRequest, observer: BackendObserver) -> None:
         """Reports to `observer` the rendered prompt of a request whose tools are written by the model's chat template
         (R31.1a)."""
         engine = self._known_engine
@@ -351,7 +351,7 @@ class HttpSource(WireSource):
 
             def begin(data: bytes) -> None:
                 if whole or is_whole(data):
-                    self._hold(whole, data)
+                    self._append(whole, data)
                     return
                 if not data.isspace():
                     self._answer.redirect(sink)
@@ -386,7 +386,7 @@ class HttpSource(WireSource):
             whole = bytearray()
             async for data in self._answer.reads():
                 if whole or (size == held == 0 and is_whole(data)):
-                    self._hold(whole, data)
+                    self._append(whole, data)
                     continue
                 size += len(data)
                 if size > limits.stream_bytes:
@@ -395,7 +395,7 @@ class HttpSource(WireSource):
                 held += len(data)
                 if events:
                     held = 0
-                    self._seen(events)
+                    self._note_end(events)
                     yield events
                     if self._ended:
                         return
@@ -404,7 +404,7 @@ class HttpSource(WireSource):
                 self._ended = True
                 return
             events = await in_thread(reader.finish) if held > OFFLOAD_BYTES else reader.finish()
-            self._seen(events)
+            self._note_end(events)
         except GatewayError as error:
             events = [Fault(error)]
         yield events
@@ -450,7 +450,7 @@ class HttpSource(WireSource):
         """Reuses the connection if the answer has ended, else closes it."""
         await self._answer.close(linger_s=LINGER_S if self._ended else 0.0)
 
-    def _hold(self, whole: bytearray, data: bytes) -> None:
+    def _append(self, whole: bytearray, data: bytes) -> None:
         """Appends `data` to a whole answer. Raises `BackendFault` if that becomes too large."""
         whole += data
         if len(whole) > self._backend.limits.reply_bytes:
@@ -461,7 +461,7 @@ class HttpSource(WireSource):
         writer = self._wire.writer(WriteOptions(request=self._request, created=reply.created))
         return await offload(is_long(reply), lambda: writer.feed(unfold(reply)))
 
-    def _seen(self, events: list[Event]) -> None:
+    def _note_end(self, events: list[Event]) -> None:
         """Notes whether the last event ends the stream, and cleans the message of an in-band error."""
         last = events[-1] if events else None
         if isinstance(last, Fault):

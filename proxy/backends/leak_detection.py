@@ -61,7 +61,7 @@ class LeakDetector:
         """Returns the events before a secret, followed by the `Fault` that ends the answer; all events if there is no
         secret."""
         for number, event in enumerate(events):
-            if self._holds(event):
+            if self._contains_secret(event):
                 return [*events[:number], Fault(secret_fault())]
         return events
 
@@ -77,32 +77,32 @@ class LeakDetector:
             pos = end
         return data
 
-    def _holds(self, event: Event) -> bool:
+    def _contains_secret(self, event: Event) -> bool:
         match event:
             case Delta():
                 guard, reasoning = self._blocks[event.block]
                 found = guard.text(event.text.encode("utf-8", "surrogatepass"), reasoning)
-                return found or (event.extra is not None and self._stands_in(event.extra))
+                return found or (event.extra is not None and self._value_has_secret(event.extra))
             case Open():
                 prose = event.choice == 0 and event.kind in (BlockKind.TEXT, BlockKind.REASONING)
                 guard = self.prose if prose else SecretGuard(self._private.parts)
                 self._blocks[event.block] = guard, prose and event.kind is BlockKind.REASONING
-                return self._stands_in([event.name, event.call_id, dict(event.extra)])
+                return self._value_has_secret([event.name, event.call_id, dict(event.extra)])
             case Start():
                 usage = event.usage.extra if event.usage else None
-                return self._stands_in([event.response_id, event.model, dict(event.extra), usage])
+                return self._value_has_secret([event.response_id, event.model, dict(event.extra), usage])
             case Close():
                 del self._blocks[event.block]
-                return bool(event.extra) and self._stands_in(event.extra)
+                return bool(event.extra) and self._value_has_secret(event.extra)
             case Finish():
                 parts = [part for part in (event.extra, *event.choices, event.usage and event.usage.extra) if part]
-                return bool(parts) and self._stands_in(parts)
+                return bool(parts) and self._value_has_secret(parts)
             case Opaque():
-                return self._stands_in(event.payload)
+                return self._value_has_secret(event.payload)
             case _:
                 return False
 
-    def _stands_in(self, value: Any) -> bool:
+    def _value_has_secret(self, value: Any) -> bool:
         return self._private.occurs_in(dump(dict(value) if isinstance(value, Mapping) else value))
 
     def _in_frame(self, frame: bytes) -> bool:

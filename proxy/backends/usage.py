@@ -108,7 +108,7 @@ class Estimator:
                 if self._count is None:
                     self._count = await asyncio.to_thread(self._load)
         if len(text) <= INLINE_CHARS:
-            return self._safely(text)
+            return self._count_safely(text)
         return await offload(True, self._in_pieces, text)
 
     async def count_request(self, request: ModelRequest) -> int:
@@ -117,10 +117,10 @@ class Estimator:
         if is_large(request):
             await self.count(" ")  # loads the tokenizer
             return await offload(True, self._count_large, request)
-        return _fixed(request) + await self.count("\n".join(request_texts(request)))
+        return _fixed_tokens(request) + await self.count("\n".join(request_texts(request)))
 
     def _count_large(self, request: ModelRequest) -> int:
-        return _fixed(request) + sum(map(self._safely, _text_pieces(request_texts(request))))
+        return _fixed_tokens(request) + sum(map(self._count_safely, _text_pieces(request_texts(request))))
 
     def _load(self) -> Callable[[str], int]:
         if cached_file(self.encoding) is not None:
@@ -135,7 +135,7 @@ class Estimator:
                 return lambda text: len(encode(text))
         return count_bytes
 
-    def _safely(self, text: str) -> int:
+    def _count_safely(self, text: str) -> int:
         assert self._count is not None
         try:
             return self._count(text)
@@ -144,7 +144,7 @@ class Estimator:
             return count_bytes(text)
 
     def _in_pieces(self, text: str) -> int:
-        return sum(map(self._safely, pieces(text)))
+        return sum(map(self._count_safely, pieces(text)))
 
 
 def count_bytes(text: str) -> int:
@@ -191,7 +191,7 @@ def _text_pieces(texts: Iterable[str]) -> Iterator[str]:
     yield from pieces("\n".join(held))
 
 
-def _fixed(request: ModelRequest) -> int:
+def _fixed_tokens(request: ModelRequest) -> int:
     """Returns the tokens of images and of the markers around messages."""
     images = 0
     if not are_plain(request.messages):

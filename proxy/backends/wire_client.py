@@ -122,7 +122,7 @@ class WireClient:
             answer = WireAnswer(self, connection, started)
             self._answers.add(answer)
             if self._timer is None:
-                self._timer = self._loop.call_later(self._patrol_s, self._look)
+                self._timer = self._loop.call_later(self._patrol_s, self._on_timer)
             connection.expect(answer)
             try:
                 if len(body) <= PIECE_BYTES:
@@ -291,10 +291,10 @@ class WireClient:
             raise
         return connection
 
-    def _look(self) -> None:
+    def _on_timer(self) -> None:
         self.patrol()
         idle = not self._answers and not self._unused and not self._settling
-        self._timer = None if idle else self._loop.call_later(self._patrol_s, self._look)
+        self._timer = None if idle else self._loop.call_later(self._patrol_s, self._on_timer)
 
 
 async def _send(answer: WireAnswer, connection: HttpConnection, head: bytes, body: bytes) -> None:

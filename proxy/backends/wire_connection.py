@@ -157,7 +157,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         elif fault is not None:
             answer.fail(fault)
         if full:
-            self._adapt(perf_counter() - before)
+            self._adapt_read_size(perf_counter() - before)
 
     def _unrequested(self, nbytes: int) -> None:
         """Closes the connection after bytes that no request asked for."""
@@ -167,7 +167,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         if not harmless:
             self._owner.out_of_step()
 
-    def _adapt(self, took_s: float) -> None:
+    def _adapt_read_size(self, took_s: float) -> None:
         """Chooses the size of the next read from the time that a full one took."""
         size = len(self._room)
         if took_s > LONG_S:

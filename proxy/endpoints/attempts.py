@@ -146,7 +146,9 @@ class Attempts(EventSource):
         """See `EventSource.batches`. If the backend fails, the last event is a `Fault`; nothing is raised."""
         first_events: list[Event] = []
         try:
-            async with aclosing(await self._answer(lambda source: self._beginning(source, first_events))) as batches:
+            async with aclosing(
+                await self._answer(lambda source: self._until_content(source, first_events))
+            ) as batches:
                 yield first_events
                 while (batch := await self._answer(lambda _: anext(batches, None))) is not None:
                     yield batch
@@ -164,9 +166,9 @@ class Attempts(EventSource):
         try:
             await self._source.close()
         finally:
-            self._leave()
+            self._release()
 
-    def saw(self, event: Event) -> None:
+    def observe(self, event: Event) -> None:
         """Reports an event of the answer to the observer, if there is one."""
         if self._observer is not None:
             self._observer.event(event)
@@ -186,7 +188,7 @@ class Attempts(EventSource):
                 if not self._began:
                     self._begin()
                 return result
-            await self._again(fault)
+            await self._retry_answer(fault)
 
     async def _reply(self, source: EventSource) -> ModelReply:
         answer = await source.reply()
@@ -194,7 +196,7 @@ class Attempts(EventSource):
             return answer
         return await offload(is_long(answer), check_reply, self.private, answer)
 
-    async def _beginning(self, source: EventSource, first_events: list[Event]) -> AsyncGenerator[list[Event], None]:
+    async def _until_content(self, source: EventSource, first_events: list[Event]) -> AsyncGenerator[list[Event], None]:
         """Returns the events of the source; collects those up to the first content in `first_events`."""
         first_events.clear()
         async with AsyncExitStack() as stack:
@@ -261,15 +263,15 @@ class Attempts(EventSource):
                 if self._observer is not None:
                     self._observer.failed(error)
                 if not isinstance(error, GatewayError):
-                    self._leave()
+                    self._release()
                     raise
                 fault = hidden(error, private=self.private)
                 self._fail(fault)
-            self._leave()
+            self._release()
             if not self._retries_with_less(fault):
                 member = await self._next(fault)
 
-    async def _again(self, fault: GatewayError) -> None:
+    async def _retry_answer(self, fault: GatewayError) -> None:
         """Begins another attempt after the answer failed with `fault`. Raises `fault`, without private data, if it
         cannot be retried."""
         fault = hidden(fault, private=self.private)
@@ -281,7 +283,7 @@ class Attempts(EventSource):
         try:
             await self._source.close()
         finally:
-            self._leave()
+            self._release()
         await self._ask(member if self._retries_with_less(fault) else await self._next(fault))
 
     async def _next(self, fault: GatewayError) -> WeightedServer:
@@ -379,7 +381,7 @@ class Attempts(EventSource):
             self._tried[-1].endpoint.failed(self._probe)
             self._probe = False
 
-    def _leave(self) -> None:
+    def _release(self) -> None:
         member, self._asked = self._asked, None
         worked, self._failed = self._began and not self._failed, False
         if member is not None:

@@ -69,7 +69,12 @@ class Health:
         self._probe = probe
         for name, endpoint in endpoints.items():
             known = None if before is None else before._pool.get(name)
-            if endpoint.asks and known is not None and known.config == endpoint.config and known.identity is not None:
+            if (
+                endpoint.reports_identity
+                and known is not None
+                and known.config == endpoint.config
+                and known.identity is not None
+            ):
                 endpoint.learn(known.identity)
         self._tasks: list[asyncio.Task[None]] = []
         self._asking: asyncio.Task[dict[str, bool]] | None = None
@@ -80,10 +85,10 @@ class Health:
             endpoint.watch(self._report)
             if endpoint.config.health_check_s:
                 self._tasks.append(asyncio.create_task(self._regularly(endpoint, endpoint.config.health_check_s)))
-            if endpoint.asks:
+            if endpoint.reports_identity:
                 if endpoint.identity is None:
                     endpoint.first_look = asyncio.Event()
-                self._tasks.append(asyncio.create_task(self._follow(endpoint)))
+                self._tasks.append(asyncio.create_task(self._keep_identity(endpoint)))
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -112,20 +117,22 @@ class Health:
         """Returns by server and model the parts that requests are sent without (`proxy.endpoints.lessons`)."""
         return {endpoint.name: shown for endpoint in self._pool.values() if (shown := endpoint.lessons.shown())}
 
-    async def look(self) -> None:
+    async def check_models(self) -> None:
         """Queries the models of each server that reports no identity, once, and logs the errors."""
         servers = [
-            endpoint for endpoint in self._pool.values() if endpoint.config.identify_s != 0 and not endpoint.asks
+            endpoint
+            for endpoint in self._pool.values()
+            if endpoint.config.identify_s != 0 and not endpoint.reports_identity
         ]
-        await asyncio.gather(*map(_look_at, servers))
+        await asyncio.gather(*map(_check_models, servers))
 
     async def _ask(self, endpoints: list[UpstreamServer]) -> dict[str, bool]:
-        answers = await asyncio.gather(*map(_answers, endpoints))
+        answers = await asyncio.gather(*map(_is_up, endpoints))
         for endpoint, up in zip(endpoints, answers, strict=True):
             self._report(up, endpoint.name)
         return {endpoint.name: up for endpoint, up in zip(endpoints, answers, strict=True)}
 
-    async def _follow(self, endpoint: UpstreamServer) -> None:
+    async def _keep_identity(self, endpoint: UpstreamServer) -> None:
         try:
             await self._learn(endpoint)
         except Exception:
@@ -176,7 +183,7 @@ class Health:
 
     async def _regularly(self, endpoint: UpstreamServer, every_s: float) -> None:
         while True:
-            endpoint.found(await _answers(endpoint))
+            endpoint.set_health(await _is_up(endpoint))
             await asyncio.sleep(every_s * random.uniform(0.9, 1.1))  # so that workers do not query at the same moment
 
 
@@ -187,12 +194,12 @@ async def _identify(endpoint: UpstreamServer) -> Identity | str:
     except GatewayError as error:
         if endpoint.config.health_path is None:
             return error.message
-    if await _answers(endpoint):
+    if await _is_up(endpoint):
         return Identity()
     return f"Backend {quote(endpoint.name)} does not answer on its `health_path`."
 
 
-async def _look_at(endpoint: UpstreamServer) -> None:
+async def _check_models(endpoint: UpstreamServer) -> None:
     try:
         await endpoint.models()
     except GatewayError as error:
@@ -212,7 +219,7 @@ def _place(endpoint: UpstreamServer) -> str:
     return f" It is asked at {url}." if url.host else ""
 
 
-async def _answers(endpoint: UpstreamServer) -> bool:
+async def _is_up(endpoint: UpstreamServer) -> bool:
     try:
         async with asyncio.timeout(LIMIT_S):  # `wait_for` of Python 3.11 may lose a cancellation
             return await endpoint.backend.ready()

@@ -121,7 +121,7 @@ class UpstreamServer:
         """Returns the verdict on tools for a model of this name, or None."""
         return self.verdicts.find(self.name, model, self.server)
 
-    def judge(self, model: str, mode: Mode, cause: Cause) -> None:
+    def store_verdict(self, model: str, mode: Mode, cause: Cause) -> None:
         """Stores a verdict on tools for `verdict_s`."""
         self.verdicts.keep(self.name, model, mode, cause, self.config.verdict_s, self.server)
 
@@ -163,13 +163,13 @@ class UpstreamServer:
         )
 
     @property
-    def asks(self) -> bool:
+    def reports_identity(self) -> bool:
         """True if the server's identity is queried."""
         return self.config.identify_s != 0 and hasattr(self.backend, "identify")
 
     async def identify(self) -> Identity:
         """Returns the identity that the server reports. Raises `BackendFault`, which names the server."""
-        identify: Callable[[], Awaitable[Identity]] = self.backend.identify  # type: ignore[attr-defined]  # see `asks`
+        identify: Callable[[], Awaitable[Identity]] = self.backend.identify  # type: ignore[attr-defined]  # see `reports_identity`
         return await self._queried(identify(), "what it is")
 
     def learn(self, identity: Identity | None) -> None:
@@ -186,7 +186,7 @@ class UpstreamServer:
         self.rename = None
         if identity is not None and not identity.any_name and identity.sole is not None:
             self.rename = Rename(identity.sole.name, frozenset(served.name for served in identity.models))
-        self.backend.learn(identity)  # type: ignore[attr-defined]  # see `asks`
+        self.backend.learn(identity)  # type: ignore[attr-defined]  # see `reports_identity`
 
     def rest(self, seconds: float) -> None:
         """Stops using the server for `seconds`, as it has requested."""
@@ -197,14 +197,14 @@ class UpstreamServer:
         the breaker."""
         self._report = report
 
-    def found(self, healthy: bool) -> None:
+    def set_health(self, healthy: bool) -> None:
         """Stores the result of a health check."""
         if healthy != self.healthy or not self.checked:
             LOG.log(
                 logging.INFO if healthy else logging.WARNING, "backend %r is %s", self.name, "up" if healthy else "down"
             )
         self.healthy, self.checked = healthy, True
-        self._tell()
+        self._report_state()
 
     def enter(self) -> bool:
         """Called when a request is sent. Returns True if it is the breaker's probe; pass that to the other methods."""
@@ -219,7 +219,7 @@ class UpstreamServer:
         self.breaker.succeeded(probe)
         if before != "closed" and self.breaker.state == "closed":
             LOG.info("backend %r works again", self.name)
-            self._tell()
+            self._report_state()
 
     def failed(self, probe: bool) -> None:
         """Called when a request failed."""
@@ -233,7 +233,7 @@ class UpstreamServer:
                 "again" if probe else "too often",
                 self.config.breaker.open_s,
             )
-            self._tell()
+            self._report_state()
 
     def leave(self, probe: bool, *, worked: bool = False) -> None:
         """Called when a request and its answer are over. `worked`: it succeeded."""
@@ -243,7 +243,7 @@ class UpstreamServer:
         elif worked and not self.breaker.untroubled:
             self.succeeded(probe)
 
-    def _tell(self) -> None:
+    def _report_state(self) -> None:
         if self._report is not None:
             self._report(self.healthy and self.breaker.state == "closed", self.name)
 

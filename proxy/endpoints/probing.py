@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ..backends.adapt import adapt
 from ..errors import GatewayError, quote
 from ..model import FinishReason, Message, ModelReply, ModelRequest, Sampling, Text, ToolSpec
-from .verdicts import Cause, Mode, of_all_tools
+from .verdicts import Cause, Mode, refuses_all_tools
 
 if TYPE_CHECKING:
     from .pool import UpstreamServer
@@ -62,11 +62,15 @@ async def probe(endpoint: UpstreamServer, model: str) -> Probed:
             await source.close()
     except GatewayError as error:
         LOG.info("backend %s, model %s: the probe failed: %s", quote(endpoint.name), quote(model), error.message)
-        return Probed("prompt", "refused", error.message) if of_all_tools(error) else Probed(None, None, error.message)
-    return _judged(reply)
+        return (
+            Probed("prompt", "refused", error.message)
+            if refuses_all_tools(error)
+            else Probed(None, None, error.message)
+        )
+    return _result_of(reply)
 
 
-def _judged(reply: ModelReply) -> Probed:
+def _result_of(reply: ModelReply) -> Probed:
     if any(call.name == TOOL.name for call in reply.calls):
         return Probed("native", "called")
     if any(choice.reason == FinishReason.LENGTH for choice in reply.choices):

@@ -27,7 +27,7 @@ from ..backends.presets import LEAVES_TEXT, preset_of
 from ..errors import GatewayError, quote
 from ..model import Message, ModelReply, ModelRequest, Sampling, Text, ToolChoice, replace
 from .probing import TOOL, Probed
-from .verdicts import MOST, Cause, Verdict, Verdicts, of_all_tools
+from .verdicts import MOST, Cause, Verdict, Verdicts, refuses_all_tools
 
 if TYPE_CHECKING:
     from .pool import UpstreamServer
@@ -139,7 +139,11 @@ async def probe_template(endpoint: UpstreamServer, model: str, *, special_tokens
     try:
         reply = await _answer(endpoint, request)
     except GatewayError as error:
-        return Probed("prompt", "refused", error.message) if of_all_tools(error) else Probed(None, None, error.message)
+        return (
+            Probed("prompt", "refused", error.message)
+            if refuses_all_tools(error)
+            else Probed(None, None, error.message)
+        )
     if reply.calls:
         return Probed("prompt", "read")
     if TOOL.name in reply.text:

@@ -152,7 +152,7 @@ class Verdicts:
         return folder / f"{sha256(orjson.dumps([backend, model])).hexdigest()[:32]}.json"
 
 
-def of_all_tools(error: GatewayError) -> bool:
+def refuses_all_tools(error: GatewayError) -> bool:
     """True if the error means that the server accepts no tools at all, not just those of this request."""
     return refuses_tools(error) and _OF_ONE_TOOL.search(error.message) is None
 

@@ -51,11 +51,11 @@ def _read(body: bytes, limits: LimitsConfig, known: KnownTools | None) -> Any:
     except BoundExceeded as error:
         raise ClientFault(f"The body {error}.", code="invalid_json", hint=_HINTS[error.kind]) from None
     except DuplicateKey as error:
-        raise _twice(error.key) from None
+        raise _duplicate_key(error.key) from None
     except MalformedJson as error:
         raise _malformed(body, error) from None
     if len(body) <= LARGE_BYTES and has_duplicates(body, value):
-        raise _twice(duplicate_key(body))
+        raise _duplicate_key(duplicate_key(body))
     if known is not None and isinstance(value, dict):
         known.learn(body, value)
     return value
@@ -91,7 +91,7 @@ _HINTS: Final = {
 }
 
 
-def _twice(key: str | None) -> ClientFault:
+def _duplicate_key(key: str | None) -> ClientFault:
     named = "" if key is None else f" {quote(key)}"
     return ClientFault(
         f"The body has an object with the key{named} twice.",

@@ -21,7 +21,7 @@ from typing import Final, Protocol
 from aiohttp import web
 
 from ..errors import ClientFault, GatewayError, Unavailable
-from ..support.allocator import GivingBack
+from ..support.allocator import MemoryReturner
 
 OPTION: Final = "limits.total_body_bytes"
 GIVE_BACK_BYTES: Final = 64 * 1024 * 1024
@@ -50,7 +50,7 @@ class BodyBudget:
         self.limit = limit
         self.fair = fair
         self.cells, self.place = gauge
-        self.memory = GivingBack(GIVE_BACK_BYTES)
+        self.memory = MemoryReturner(GIVE_BACK_BYTES)
 
 
 class BodyShare:

@@ -67,7 +67,7 @@ class LivenessMonitor:
         """Checks the exchange. Returns False if the client is gone and the task was cancelled."""
         transport = self._request.transport
         now = time.monotonic()
-        if transport is None or transport.is_closing() or self._has_left(transport, now):
+        if transport is None or transport.is_closing() or self._is_gone(transport, now):
             if self._task is not None:
                 self._task.cancel()
             return False
@@ -76,7 +76,7 @@ class LivenessMonitor:
             self._on_silence()
         return True
 
-    def _has_left(self, transport: asyncio.Transport, now: float) -> bool:
+    def _is_gone(self, transport: asyncio.Transport, now: float) -> bool:
         """True if a client that has closed its sending side does not read either.
 
         A client that only closed its sending side and one that is gone look the same until data is sent: the latter

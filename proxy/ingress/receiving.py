@@ -59,7 +59,7 @@ async def read_body(
         share.take(len(body))
         return body
     share.check(length or 0)
-    await _invite(request)
+    await _send_continue(request)
     parts: list[bytes] = []
     size = 0
     loop = asyncio.get_running_loop()
@@ -98,12 +98,12 @@ async def _at_once(body: bytes) -> AsyncIterator[bytes]:
     yield body
 
 
-async def later(request: web.Request) -> None:
+async def ignore_expect(request: web.Request) -> None:
     """An aiohttp handler of `Expect` that sends nothing: `read_body` sends the `100 Continue` when the body is
     wanted."""
 
 
-async def _invite(request: web.Request) -> None:
+async def _send_continue(request: web.Request) -> None:
     """Sends `100 Continue` to a client that waits for it (RFC 9110, 10.1.1)."""
     if request.content.total_bytes or request.content.is_eof() or request.version != HttpVersion11:
         return

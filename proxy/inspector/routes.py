@@ -32,7 +32,7 @@ from ..configuration.checks import is_loopback
 from ..errors import ClientFault, GatewayError, quote
 from ..ingress.auth import ApiKey
 from ..ingress.liveness import LIVENESS
-from ..ingress.receiving import later
+from ..ingress.receiving import ignore_expect
 from ..pipeline.admitting import AdmittedRequest, Places, admitted
 from ..pipeline.delivery import API_KEY, OWNER
 from ..protocols.wire import dump, dump_in_pieces
@@ -135,7 +135,7 @@ class Pages:
             ("GET", "overview", self._working(self._tell_overview)),
             ("POST", "check", self._working(self._tell_check)),
         ):
-            router.add_route(method, f"{PLACE}/api/{path}", self._guarded(handler), expect_handler=later)
+            router.add_route(method, f"{PLACE}/api/{path}", self._guarded(handler), expect_handler=ignore_expect)
 
     def _guarded(self, handler: Handler) -> Handler:
         async def guarded(request: web.Request) -> web.StreamResponse:

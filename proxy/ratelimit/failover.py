@@ -57,7 +57,7 @@ class FailoverLedger(Ledger):
         """Never raises, because unreachable counts may become reachable later. May be called twice."""
         if self._task is not None:
             return
-        self._task = asyncio.get_running_loop().create_task(self._attend())
+        self._task = asyncio.get_running_loop().create_task(self._watch_shared())
         self._report(True)
         try:
             await self._shared.start()
@@ -100,16 +100,16 @@ class FailoverLedger(Ledger):
     async def renew(self, held: Mapping[str, Sequence[Bound]]) -> None:
         """Does nothing: this ledger renews its own leases."""
 
-    async def _attend(self) -> None:
+    async def _watch_shared(self) -> None:
         while True:
             await asyncio.sleep(self._retry_s)
             with suppress(LedgerUnavailable):
                 if not self._up:
-                    await self._come_back()
+                    await self._recover()
                 elif time.monotonic() - self._renewed >= RENEW_S:
                     await self._renew()
 
-    async def _come_back(self) -> None:
+    async def _recover(self) -> None:
         await self._shared.start()
         await self._shared.renew(self._held)
         while self._owed:

@@ -153,7 +153,7 @@ class RedisLedger(Ledger):
 
     async def _run(self, script: Script, keys: Sequence[str], values: Sequence[Any]) -> Any:
         # The client's own timeout applies to each of several waits.
-        return await self._call(self._client.run(script, keys, values, held=False, limit_s=self._timeout_s))
+        return await self._call(self._client.run(script, keys, values, replicated=False, limit_s=self._timeout_s))
 
     async def _call(self, command: Coroutine[Any, Any, Any]) -> Any:
         """Returns the server's answer. Raises `LedgerUnavailable`."""

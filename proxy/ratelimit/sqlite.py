@@ -106,7 +106,7 @@ class SqliteLedger(Ledger):
                 db.execute("BEGIN IMMEDIATE")
                 return work(db)
         except sqlite3.Error as error:
-            self._thread.hang_up()  # the connection may be unusable after an error
+            self._thread.disconnect()  # the connection may be unusable after an error
             raise LedgerUnavailable(f"the file of the counts cannot be used ({_name(error)})") from None
 
     def _connect(self) -> sqlite3.Connection:

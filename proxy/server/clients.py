@@ -108,11 +108,11 @@ class ClientServer(web.Server):
         times = [limit / 4 for limit in (server.head_s, server.write_stall_s) if limit is not None]
         self._patrol_s = max(0.01, min([PATROL_S, *times]))
 
-    def answer_by(self, handler: Any, request_factory: Any) -> None:
+    def set_handler(self, handler: Any, request_factory: Any) -> None:
         """Sets who creates and answers requests from now on, also on open connections."""
         self.request_handler, self.request_factory = handler, request_factory
         for connection in self.open:
-            connection.answer_by(handler, request_factory)
+            connection.set_handler(handler, request_factory)
 
     def __call__(self) -> Any:
         """Returns the protocol of a new connection."""
@@ -137,7 +137,7 @@ class ClientServer(web.Server):
 
     def opened(self, connection: ClientConnection) -> None:
         """Called when a connection was accepted."""
-        connection.answer_by(
+        connection.set_handler(
             self.request_handler, self.request_factory
         )  # they may have changed since the object was created
         self.open.add(connection)
@@ -164,12 +164,12 @@ class ClientServer(web.Server):
         id, if known."""
         connection.forget()
         ident = self.note_refused(cause, transport, ident)
-        self._part(transport, answer(why, self.write_error(why, request, ident), ident))
+        self._close_with(transport, answer(why, self.write_error(why, request, ident), ident))
 
     def leave(self, connection: ClientConnection, transport: asyncio.Transport) -> None:
         """Ends a connection after its last answer although the client is still sending."""
         connection.forget()
-        self._part(transport, b"")
+        self._close_with(transport, b"")
 
     def note_refused(self, cause: str, transport: asyncio.Transport, ident: str | None = None) -> str:
         """Counts and logs a client that violated a limit. Returns the request id."""
@@ -195,7 +195,7 @@ class ClientServer(web.Server):
             self._full_said, self._full_unsaid = now, 0
         return ident
 
-    def _part(self, transport: asyncio.Transport, words: bytes) -> None:
+    def _close_with(self, transport: asyncio.Transport, words: bytes) -> None:
         closing = self._closing_protocol(words)
         transport.set_protocol(closing)
         closing.connection_made(transport)
@@ -208,7 +208,7 @@ class ClientServer(web.Server):
         loop = asyncio.get_running_loop()
         now = loop.time()
         for connection in list(self.open):
-            connection.look(now)
+            connection.check_limits(now)
         self._timer = loop.call_later(self._patrol_s, self._patrol) if self.open else None
 
 
@@ -253,7 +253,7 @@ class ClientConnection(SlicingHandler):
         super().connection_made(transport)
         self._clients.opened(self)
 
-    def answer_by(self, handler: Any, request_factory: Any) -> None:
+    def set_handler(self, handler: Any, request_factory: Any) -> None:
         """Sets who creates and answers the following requests."""
         self._request_handler, self._request_factory = handler, request_factory
 
@@ -359,7 +359,7 @@ class ClientConnection(SlicingHandler):
             self._head_since = self._loop.time()
         self._head_bytes += len(data)
 
-    def look(self, now: float) -> None:
+    def check_limits(self, now: float) -> None:
         """Enforces the time limits."""
         clients = self._clients
         stall_s, head_s = clients.write_stall_s, clients.head_s
@@ -433,7 +433,7 @@ def check_head(request: web.BaseRequest) -> None:
         raise ClientFault("A request of HTTP/1.0 has no `Transfer-Encoding`.", code="malformed_request")
 
 
-def bound_unsent(listener: socket.socket) -> None:
+def limit_unsent(listener: socket.socket) -> None:
     """Limits the data that the operating system buffers for slow clients; connections of `listener` inherit it."""
     if hasattr(socket, "TCP_NOTSENT_LOWAT"):
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)

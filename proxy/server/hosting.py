@@ -134,11 +134,11 @@ class AppHost:
             await self._prepare(self._make, config)
         return generation
 
-    async def look(self) -> None:
+    async def check_models(self) -> None:
         """Logs model servers that report no identity and cannot be used."""
         health = self._current.app.get(HEALTH)
         if health is not None:
-            await health.look()
+            await health.check_models()
 
     async def reload(self, read: Callable[[], GatewayConfig]) -> str | None:
         """Replaces the application by one for the configuration that `read` returns. On failure nothing changes; the
@@ -194,7 +194,7 @@ class AppHost:
     def _serve(self, generation: RunningApp) -> None:
         """Makes this application answer all further requests."""
         self._current = generation
-        self.server.answer_by(generation.dispatch, generation.make_request)
+        self.server.set_handler(generation.dispatch, generation.make_request)
 
     def _generations(self) -> list[RunningApp]:
         return [*self._replaced, self._current]

@@ -40,7 +40,7 @@ from ..observability.telemetry import Metrics
 from ..startup.circles import leading_back
 from ..support.conversion import ConfigError
 from ..support.legible import visible_lines
-from .clients import bound_unsent
+from .clients import limit_unsent
 from .descriptors import ACCEPTED_AT_ONCE, Shortage, allow_files, log_room
 from .hosting import AppFactory, AppHost, reread, settle_memory
 from .notify import READY, STOPPING, notify, reloading
@@ -81,7 +81,7 @@ def serve(
     """
     server = config.server
     set_up_logging(server.log_format, server.log_level)
-    if _leads_back(config, server.port):
+    if _has_loop(config, server.port):
         return 1
     allow_files()
     log_room(config.limits.connections)
@@ -106,7 +106,7 @@ def serve(
         LOG.error("cannot listen on %s port %d: %s", server.host, server.port, error.strerror or error)
         return 1
     port = sockets[0].getsockname()[1]
-    if not server.port and _leads_back(config, port):
+    if not server.port and _has_loop(config, port):
         close(sockets)
         return 1
     line = f"toolwire is serving {base_url(server.host, port)}"
@@ -127,7 +127,7 @@ def serve(
         close(sockets)
 
 
-def _leads_back(config: GatewayConfig, port: int) -> bool:
+def _has_loop(config: GatewayConfig, port: int) -> bool:
     problems = leading_back(config, port)
     if problems:
         LOG.error("cannot start:\n%s", "\n".join(problems))
@@ -282,7 +282,7 @@ class _Serving:
         """Serves until the process is told to stop."""
         host = self._host
         asyncio.get_running_loop().set_exception_handler(Shortage())
-        self._heed_signals()
+        self._handle_signals()
         await host.start(self._config)
         runner = web.ServerRunner(host.server, shutdown_timeout=CUT_S)
         try:
@@ -300,7 +300,7 @@ class _Serving:
         self, runner: web.ServerRunner, sockets: Sequence[socket.socket], ready: Callable[[], None]
     ) -> None:
         for sock in sockets:
-            bound_unsent(sock)
+            limit_unsent(sock)
             await web.SockSite(
                 runner, sock, backlog=ACCEPTED_AT_ONCE
             ).start()  # asyncio uses one number for both purposes
@@ -309,7 +309,7 @@ class _Serving:
             ready()
             tasks = {asyncio.create_task(self._follow_orders())}
             if self._looks:
-                tasks.add(asyncio.create_task(self._host.look()))
+                tasks.add(asyncio.create_task(self._host.check_models()))
             await self._stop.wait()
             for task in tasks:
                 task.cancel()
@@ -320,7 +320,7 @@ class _Serving:
         await runner.cleanup()
         await self._host.close()
 
-    def _heed_signals(self) -> None:
+    def _handle_signals(self) -> None:
         if self._listen is not None:
             self._listen(self._stop.set, self._order)
             return

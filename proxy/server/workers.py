@@ -138,7 +138,7 @@ class Supervisor:
         else:
             self._signals += 1
 
-    def _told(self) -> bool:
+    def _stop_requested(self) -> bool:
         """True if a signal to stop came. A method, because the value changes between two lines."""
         return self._signals > 0
 
@@ -156,7 +156,7 @@ class Supervisor:
 
     def _watch(self, wake: socket.socket) -> bool:
         """Keeps the workers running. Returns True after a signal, False if starting workers keeps failing."""
-        while not self._told():
+        while not self._stop_requested():
             now = time.monotonic()
             missing = [slot for slot in self._slots if slot.worker is None]
             for slot in missing:
@@ -166,11 +166,11 @@ class Supervisor:
             self._wait(wake, min(due) - time.monotonic() if due else None)
             for slot in self._slots:
                 if slot.worker is not None:
-                    self._hear(slot, slot.worker)
+                    self._receive(slot, slot.worker)
             if not self._announced and len(self._serving()) == len(self._slots):
                 self._announced = True
                 self._ready()
-            if self._told():
+            if self._stop_requested():
                 break  # workers that ended just now got the same signal
             for slot in self._slots:
                 if slot.worker is not None and slot.worker.process.exitcode is not None:
@@ -193,7 +193,7 @@ class Supervisor:
         with suppress(BlockingIOError):
             wake.recv(4096)
 
-    def _hear(self, slot: _Slot, worker: _Worker) -> None:
+    def _receive(self, slot: _Slot, worker: _Worker) -> None:
         while not worker.ended and worker.pipe.poll():
             try:
                 word: Word = worker.pipe.recv()
@@ -263,8 +263,8 @@ class Supervisor:
                 self._create,
                 slot.sockets,
                 Metrics(SharedCounters(self._folder / f"{slot.number}{CELLS}")),
-                ready=lambda: _say(theirs, "serves"),
-                listen=partial(_obey, theirs),
+                ready=lambda: _send_word(theirs, "serves"),
+                listen=partial(_listen_to_parent, theirs),
                 looks=slot.number == 1,  # one worker is enough
             )
         )
@@ -359,13 +359,13 @@ class Supervisor:
         return bool(running)
 
 
-def _obey(parent: Connection, stop: Callable[[], None], order: Callable[[Order], bool]) -> None:
+def _listen_to_parent(parent: Connection, stop: Callable[[], None], order: Callable[[Order], bool]) -> None:
     """In a worker: stops on a signal or when the parent has ended, and reloads when the parent sends a
     configuration."""
     loop = asyncio.get_running_loop()
 
     def leave() -> None:
-        _say(parent, "leaves")
+        _send_word(parent, "leaves")
         stop()
 
     def hear() -> None:
@@ -375,14 +375,14 @@ def _obey(parent: Connection, stop: Callable[[], None], order: Callable[[Order],
             loop.remove_reader(parent.fileno())
             stop()
             return
-        order(Order(lambda: config, lambda problem: _say(parent, "refused" if problem else "reloaded")))
+        order(Order(lambda: config, lambda problem: _send_word(parent, "refused" if problem else "reloaded")))
 
     loop.add_reader(parent.fileno(), hear)
     loop.add_signal_handler(signal.SIGTERM, leave)
 
 
-def _say(parent: Connection, word: Word) -> None:
-    with suppress(OSError):  # the parent has ended, which `_obey` notices
+def _send_word(parent: Connection, word: Word) -> None:
+    with suppress(OSError):  # the parent has ended, which `_listen_to_parent` notices
         parent.send(word)
 
 

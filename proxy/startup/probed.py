@@ -67,7 +67,7 @@ async def asked_model(member: WeightedServer, route: RouteConfig) -> str:
 async def _probes(endpoint: UpstreamServer, model: str, plugins: Registries) -> list[str]:
     """The line about a model: whether it calls by itself, and, where its family is known, whether its chat template
     can teach tools."""
-    if endpoint.asks:
+    if endpoint.reports_identity:
         with contextlib.suppress(GatewayError):
             endpoint.learn(await endpoint.identify())
     lines = [_line(endpoint.name, model, await probe(endpoint, model), WORDS)]

@@ -99,6 +99,6 @@ def check_bounds(*bounds: int | None) -> None:
         raise ValueError("the bounds of a store must be at least 1")
 
 
-def living_until(turn: Turn, expires: float) -> Turn:
+def with_expiry(turn: Turn, expires: float) -> Turn:
     """Returns the turn with a later expiry, if `expires` is later than its own."""
     return turn if expires <= turn.expires else replace(turn, expires=expires)

@@ -13,7 +13,7 @@ from typing import Final
 from ..protocols.turn import Turn
 from ..support.offload import OFFLOAD_BYTES, offload
 from .base import Change, ReadBudget, ResponseStore, StoreUnavailable
-from .encoding import MAX_TURN_BYTES, MAX_TURNS, check_bounds, decoded, encoded, key_of, living_until
+from .encoding import MAX_TURN_BYTES, MAX_TURNS, check_bounds, decoded, encoded, key_of, with_expiry
 
 MAX_BYTES: Final = 256 * 1024 * 1024
 
@@ -73,7 +73,7 @@ class MemoryStore(ResponseStore):
 
     async def put(self, turn: Turn) -> None:
         self._check_open()
-        self._keep(turn, await encoded(turn, self._max_turn_bytes))
+        self._store(turn, await encoded(turn, self._max_turn_bytes))
 
     async def change(self, turn_id: str, owner: str, work: Change) -> Turn | None:
         while True:
@@ -87,10 +87,10 @@ class MemoryStore(ResponseStore):
             text = await encoded(turn, self._max_turn_bytes)
             if self._live(turn_id, owner) is kept:
                 self._check_open()
-                self._keep(turn, text)
+                self._store(turn, text)
                 return turn
 
-    def _keep(self, turn: Turn, text: bytes) -> None:
+    def _store(self, turn: Turn, text: bytes) -> None:
         key = key_of(turn.id, turn.owner)
         self._drop(turn.owner, key)
         self._use(turn.ancestors, turn.owner, turn.expires)
@@ -154,7 +154,7 @@ class MemoryStore(ResponseStore):
         return len(expired) + self._trim(None)
 
     async def _read(self, kept: _StoredTurn | None, budget: ReadBudget | None) -> Turn | None:
-        return None if kept is None else living_until(await decoded(kept.text, budget), kept.expires)
+        return None if kept is None else with_expiry(await decoded(kept.text, budget), kept.expires)
 
     def _live(self, turn_id: str, owner: str) -> _StoredTurn | None:
         has = self._owners.get(owner)

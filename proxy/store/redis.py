@@ -29,7 +29,7 @@ from ..support.offload import OFFLOAD_BYTES, offload
 from ..support.redis_client import FAILURES, RedisClient, Script, Server, described
 from ..support.redis_url import read_url
 from .base import Change, ReadBudget, ResponseStore, StoreUnavailable
-from .encoding import MAX_TURN_BYTES, MAX_TURNS, check_bounds, decoded, encoded, key_of, living_until
+from .encoding import MAX_TURN_BYTES, MAX_TURNS, check_bounds, decoded, encoded, key_of, with_expiry
 
 T = TypeVar("T")
 
@@ -245,7 +245,7 @@ class RedisStore(ResponseStore):
             there = text is not None and (expires is None or float(expires) > self._now())
             before = await decoded(text) if there else None
             if before is not None and expires is not None:
-                before = living_until(before, float(expires))
+                before = with_expiry(before, float(expires))
             turn = await offload(text is not None and len(text) > OFFLOAD_BYTES, work, before)
             if turn is None:
                 return None
@@ -276,7 +276,7 @@ class RedisStore(ResponseStore):
         for at in range(0, max(1, len(asked)), AT_ONCE):
             some = asked[at : at + AT_ONCE]
             keys = (*self._keys, *(self._key(*each) for each in some))
-            numbers = await self._call(self._client.run(_PRESENT, keys, (repr(self._now()),), held=False))
+            numbers = await self._call(self._client.run(_PRESENT, keys, (repr(self._now()),), replicated=False))
             there |= {some[number] for number in numbers}
         return there
 
@@ -301,7 +301,7 @@ class RedisStore(ResponseStore):
     async def prune(self, now: float) -> int:
         values = (repr(now), AT_ONCE, self._max_turns)
         removed = 0
-        while batch := await self._call(self._client.run(_PRUNE, self._keys, values, held=False)):
+        while batch := await self._call(self._client.run(_PRUNE, self._keys, values, replicated=False)):
             removed += batch
         return removed
 
@@ -309,7 +309,7 @@ class RedisStore(ResponseStore):
         return f"{self._prefix}:turn:{key_of(turn_id, owner)}"
 
     async def _change(self, script: Script, turns: Sequence[str], values: Sequence[Any]) -> Any:
-        return await self._call(self._client.run(script, (*self._keys, *turns), values, held=True))
+        return await self._call(self._client.run(script, (*self._keys, *turns), values, replicated=True))
 
     async def _read(self, keys: Sequence[str], budget: ReadBudget | None) -> list[Turn | None]:
         """Returns the turns under these keys, up to the first that is missing (None)."""
@@ -340,7 +340,7 @@ class RedisStore(ResponseStore):
         for text, expires in zip(texts, expiries, strict=True):
             turn = None if text is None else await decoded(text, budget)
             if turn is not None and expires is not None:
-                turn = living_until(turn, float(expires))
+                turn = with_expiry(turn, float(expires))
             turns.append(turn if turn is not None and turn.expires > self._now() else None)
             if turns[-1] is None:
                 break

@@ -30,7 +30,7 @@ from typing import Final, TypeVar
 from ..protocols.turn import Turn
 from ..support.sqlite_thread import SqliteThread, write_ahead
 from .base import Change, ReadBudget, ResponseStore, StoreUnavailable
-from .encoding import MAX_TURN_BYTES, MAX_TURNS, check_bounds, decode, encode, key_of, living_until
+from .encoding import MAX_TURN_BYTES, MAX_TURNS, check_bounds, decode, encode, key_of, with_expiry
 
 T = TypeVar("T")
 
@@ -160,7 +160,7 @@ class SqliteStore(ResponseStore):
         put = _Put(turn, loop.create_future())
         self._waiting.append(put)
         if len(self._waiting) == 1 and not self._writing:
-            self._soon(loop)
+            self._schedule_write(loop)
         await put.done
 
     async def change(self, turn_id: str, owner: str, work: Change) -> Turn | None:
@@ -187,7 +187,7 @@ class SqliteStore(ResponseStore):
     async def prune(self, now: float) -> int:
         return await self._call(lambda db: self._prune(db, now))
 
-    def _soon(self, loop: AbstractEventLoop) -> None:
+    def _schedule_write(self, loop: AbstractEventLoop) -> None:
         """Schedules writing the waiting puts: at once if the last transaction is long enough ago, else after a short
         delay, together with puts that arrive meanwhile."""
         wait = self._wrote + LINGER_S - loop.time()
@@ -206,7 +206,7 @@ class SqliteStore(ResponseStore):
             self._writing = []
             self._wrote = loop.time()
             if self._waiting:
-                self._soon(loop)
+                self._schedule_write(loop)
 
         def work() -> None:
             self._write(self._writing)
@@ -231,7 +231,7 @@ class SqliteStore(ResponseStore):
         for together in ([good], [[put] for put in good]):
             for some in together:
                 try:
-                    self._guarded(lambda db, some=some: self._put(db, some))  # type: ignore[misc]
+                    self._with_store_errors(lambda db, some=some: self._put(db, some))  # type: ignore[misc]
                 except Exception as error:
                     if len(some) == 1:
                         some[0].error = error
@@ -315,7 +315,7 @@ class SqliteStore(ResponseStore):
             "SELECT turn, lives.expires FROM turns JOIN lives USING (place) WHERE key = ? AND lives.expires > ?",
             (key_of(turn_id, owner), self._now()),
         ).fetchone()
-        return None if row is None else living_until(decode(row[0], budget), row[1])
+        return None if row is None else with_expiry(decode(row[0], budget), row[1])
 
     def _size(self, db: sqlite3.Connection, turn_ids: Sequence[str], owner: str) -> int:
         """Returns the total size of those of the turns that exist."""
@@ -381,9 +381,9 @@ class SqliteStore(ResponseStore):
         """Runs `work` in the thread. Raises `StoreUnavailable`."""
         if self._thread.closed:
             raise StoreUnavailable("the store is closed")
-        return await self._thread.run(lambda: self._guarded(work))
+        return await self._thread.run(lambda: self._with_store_errors(work))
 
-    def _guarded(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    def _with_store_errors(self, work: Callable[[sqlite3.Connection], T]) -> T:
         try:
             return work(self._thread.db)
         except sqlite3.Error as error:
@@ -391,7 +391,7 @@ class SqliteStore(ResponseStore):
                 raise  # a wrong use of the module, not an error of the file
             code = error.sqlite_errorcode & 0xFF
             if code not in _PASSING:
-                self._thread.hang_up()
+                self._thread.disconnect()
             raise StoreUnavailable(
                 _FAULTS.get(code, f"the store's file cannot be used ({error.sqlite_errorname})")
             ) from error
@@ -408,7 +408,7 @@ class SqliteStore(ResponseStore):
             db.execute("PRAGMA synchronous = NORMAL")
             db.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}")
             db.execute("PRAGMA recursive_triggers = ON")  # so that replaced rows fire the delete trigger
-            _make(db)
+            _create_tables(db)
         except BaseException:
             db.close()
             raise
@@ -468,7 +468,7 @@ def _version(db: sqlite3.Connection) -> int:
     return version
 
 
-def _make(db: sqlite3.Connection) -> None:
+def _create_tables(db: sqlite3.Connection) -> None:
     """Creates the tables in a new file. Takes the write lock, so that a read-only file is detected at once."""
     with db:
         db.execute("BEGIN IMMEDIATE")

@@ -27,14 +27,14 @@ def _trim() -> Any:
         return None
 
 
-def give_back() -> None:
+def return_memory() -> None:
     """Returns freed memory to the operating system. Takes milliseconds, during which other threads can run Python."""
     trim = _trim()
     if trim is not None:
         trim(0)
 
 
-class GivingBack:
+class MemoryReturner:
     """Counts freed bytes, and returns memory to the system after `most` of them."""
 
     def __init__(self, most: int) -> None:
@@ -65,4 +65,4 @@ class GivingBack:
             return
         self._timer = None
         self.freed = 0
-        loop.run_in_executor(None, give_back)
+        loop.run_in_executor(None, return_memory)

@@ -242,10 +242,10 @@ class _Pieces:
         if isinstance(value, (dict, list)) and count_keys(value) != outside.count(b":") + marks:
             raise DuplicateKey(duplicate_key(text) or "")
         if strings:
-            value = _put_back(value, self._mark, strings)
+            value = _restore_strings(value, self._mark, strings)
         self._merge(value)
         if not last:
-            self._follow(remaining, len(opened))
+            self._descend(remaining, len(opened))
             self._open = now_open
             self._at += 1  # the comma
         return not last
@@ -344,7 +344,7 @@ class _Pieces:
                 container.update(value)
             value = child
 
-    def _follow(self, remaining: int, opened: int) -> None:
+    def _descend(self, remaining: int, opened: int) -> None:
         """Updates `_containers` for the next piece: keeps the first `remaining`, then adds `opened` more, each of which
         is the last value of its parent."""
         del self._containers[remaining:]
@@ -464,7 +464,7 @@ def _unmatched(structure: bytes) -> bytes:
     return left
 
 
-def _put_back(value: Any, mark: str, strings: dict[str, str]) -> Any:
+def _restore_strings(value: Any, mark: str, strings: dict[str, str]) -> Any:
     """Replaces the placeholders in `value` by the long strings."""
     holder = [value]
     stack: list[Any] = [holder]

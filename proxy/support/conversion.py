@@ -175,7 +175,7 @@ def to_mapping(value: Any) -> Any:
     return str(value) if isinstance(value, EnvText) else value
 
 
-def _wrong(kind: Any, value: Any, path: str) -> ConfigError:
+def _type_mismatch(kind: Any, value: Any, path: str) -> ConfigError:
     hidden = not SECRET_KEYS.isdisjoint(re.split(r"[.\[]", path))
     shown = "a value that is not shown here" if hidden else quote(to_mapping(value))
     return ConfigError(f"{path or 'the file'}: expected {expectation(kind)}, got {shown}{_source(value)}")
@@ -228,7 +228,7 @@ def _read(kind: Any, value: Any, path: str, rules: ConversionRules, base: Any = 
     if kind is str:
         if isinstance(value, str):
             return str(value)
-        raise _wrong(kind, value, path)
+        raise _type_mismatch(kind, value, path)
     if kind in (int, float, bool):
         return _read_scalar(kind, value, path)
     if dataclasses.is_dataclass(kind):
@@ -248,7 +248,7 @@ def _read_union(kind: Any, members: tuple[Any, ...], value: Any, path: str, rule
             return _read(member, value, path, strict)
         except ConfigError:
             continue
-    raise _wrong(kind, value, path)
+    raise _type_mismatch(kind, value, path)
 
 
 def _read_option(kind: Any, value: Any, path: str) -> Any:
@@ -259,7 +259,7 @@ def _read_option(kind: Any, value: Any, path: str) -> Any:
         matches = str(option) == plain if isinstance(value, EnvText | bool) else option == plain
         if matches and (type(option) is type(value) or isinstance(value, EnvText | bool)):
             return kind(option) if isinstance(kind, type) else option
-    error = _wrong(kind, value, path)
+    error = _type_mismatch(kind, value, path)
     if isinstance(plain, str):
         near = difflib.get_close_matches(plain, [str(option) for option in options], n=1)
         if near:
@@ -280,7 +280,7 @@ def _read_scalar(kind: type, value: Any, path: str) -> int | float | bool:
         return plain
     if kind is float and isinstance(plain, int | float) and not isinstance(plain, bool) and math.isfinite(plain):
         return float(plain)
-    raise _wrong(kind, value, path)
+    raise _type_mismatch(kind, value, path)
 
 
 def _parse(value: EnvText, path: str) -> Any:
@@ -297,11 +297,11 @@ def _read_sequence(kind: Any, value: Any, path: str, rules: ConversionRules) -> 
         # In a variable a single value needs no brackets; as text it keeps its spelling.
         plain = [] if plain is None else plain if isinstance(plain, list) else [value]
     if not isinstance(plain, list | tuple):
-        raise _wrong(kind, value, path)
+        raise _type_mismatch(kind, value, path)
     args = get_args(kind) or (Any,)
     if get_origin(kind) is tuple and Ellipsis not in args:
         if len(plain) != len(args):
-            raise _wrong(kind, value, path)
+            raise _type_mismatch(kind, value, path)
         wanted = list(args)
     else:
         wanted = [args[0]] * len(plain)
@@ -323,7 +323,7 @@ def _as_mapping(kind: Any, value: Any, path: str, problems: list[str]) -> Mappin
     if plain is None:
         return {}
     if not isinstance(plain, Mapping):
-        raise _wrong(kind, value, path)
+        raise _type_mismatch(kind, value, path)
     odd = [str(key) for key in plain if not isinstance(key, str)]
     problems += (f"{join(path, key)}: keys are text, write {key!r} in quotes" for key in odd)
     return {key: item for key, item in plain.items() if isinstance(key, str)} if odd else plain

@@ -63,15 +63,15 @@ class _PatternReader:
         the empty text."""
         part = self._choice()
         if self._at < len(self._pattern):
-            raise self._wrong("a bracket too many")
+            raise self._mistake("a bracket too many")
         if part.least == 0:
             raise ValueError("it fits the empty text")
         return part
 
     def _choice(self) -> _Part:
-        parts = [self._row()]
+        parts = [self._sequence()]
         while self._take("|"):
-            parts.append(self._row())
+            parts.append(self._sequence())
         if len(parts) == 1:
             return parts[0]
         return _Part(
@@ -82,7 +82,7 @@ class _PatternReader:
             max(part.most for part in parts),
         )
 
-    def _row(self) -> _Part:
+    def _sequence(self) -> _Part:
         parts: list[_Part] = []
         while self._at < len(self._pattern) and self._pattern[self._at] not in "|)":
             parts.append(self._repeated())
@@ -97,7 +97,7 @@ class _PatternReader:
         return row
 
     def _repeated(self) -> _Part:
-        part = self._one()
+        part = self._atom()
         if self._take("?"):
             least, most = 0, 1
         elif times := _TIMES.match(self._pattern, self._at):
@@ -105,13 +105,15 @@ class _PatternReader:
             least = int(times[1])
             most = int(times[2]) if times[2] else least
             if not least <= most <= MOST_TIMES or most == 0:
-                raise self._wrong(f"{times[0]} is no number of times (at most {MOST_TIMES})")
+                raise self._mistake(f"{times[0]} is no number of times (at most {MOST_TIMES})")
         else:
             if self._pattern[self._at : self._at + 1] in ("+", "*", "{"):
-                raise self._wrong("a match must have a greatest length: write {1,64} instead of +, {0,64} instead of *")
+                raise self._mistake(
+                    "a match must have a greatest length: write {1,64} instead of +, {0,64} instead of *"
+                )
             return part
         if self._pattern[self._at : self._at + 1] in ("?", "+", "*", "{"):
-            raise self._wrong("two repetitions in a row")
+            raise self._mistake("two repetitions in a row")
         loose, begun = f"(?:{part.loose}){{{least},{most}}}", part.begun
         if most > COUNTED:
             loose = f"(?:{part.loose})*"
@@ -120,13 +122,13 @@ class _PatternReader:
             begun = f"(?:{part.loose}){{0,{most - 1}}}{begun}"
         return _Part(f"(?:{part.full}){{{least},{most}}}", loose, begun, part.least * least, part.most * most)
 
-    def _one(self) -> _Part:
+    def _atom(self) -> _Part:
         if self._take("("):
             if self._take("?") and not self._take(":"):
-                raise self._wrong("of the forms with (? only (?: can be used")
+                raise self._mistake("of the forms with (? only (?: can be used")
             part = self._choice()
             if not self._take(")"):
-                raise self._wrong("a bracket is not closed")
+                raise self._mistake("a bracket is not closed")
             return _Part(f"(?:{part.full})", f"(?:{part.loose})", part.begun, part.least, part.most)
         if self._take("\\b"):
             return _Part(r"\b", r"\b", "", 0, 0)
@@ -136,7 +138,7 @@ class _PatternReader:
                 return self._character(found[0])
         character = self._pattern[self._at]
         if character in "^$\\[{?*+":
-            raise self._wrong(f"{character} cannot be used here")
+            raise self._mistake(f"{character} cannot be used here")
         self._at += 1
         return self._character(character if character == "." else re.escape(character))
 
@@ -148,7 +150,7 @@ class _PatternReader:
         self._at += len(text) * found
         return found
 
-    def _wrong(self, what: str) -> ValueError:
+    def _mistake(self, what: str) -> ValueError:
         return ValueError(f"{what} (at character {self._at + 1})")
 
 
@@ -207,13 +209,13 @@ class StreamReplacer:
     def feed(self, piece: str) -> str:
         """Takes the next piece and returns the text that is ready to be sent."""
         text = self._text + piece
-        return self._give(text, self._patterns.may_begin(text, self._out))
+        return self._output(text, self._patterns.may_begin(text, self._out))
 
     def finish(self) -> str:
         """Ends the text and returns the rest of it."""
-        return self._give(self._text, len(self._text), over=True)
+        return self._output(self._text, len(self._text), over=True)
 
-    def _give(self, text: str, held: int, *, over: bool = False) -> str:
+    def _output(self, text: str, held: int, *, over: bool = False) -> str:
         """Returns `text` up to the position `held`, with matches replaced. A match that begins before `held` is final,
         but it may end after it."""
         at = self._out

@@ -5,8 +5,8 @@ Rules:
 
 1. All keys of one client are in one slot. So in a cluster a single server has all of them, and commands go to that
    server alone. One kind of client therefore serves all three kinds of URL.
-2. A *held* write is confirmed by replicas before the call returns: `WAIT` follows it on the same connection. Without
-   that, a master that dies loses writes that it has confirmed.
+2. A *replicated* write is confirmed by replicas before the call returns: `WAIT` follows it on the same connection.
+   Without that, a master that dies loses writes that it has confirmed.
 3. Where the master can be replaced, a command that failed because of that is retried with the new master, for
    `patience_s` from the first failure of an outage. So commands must be safe to run twice. Later calls in the same
    outage are tried once.
@@ -40,7 +40,7 @@ CONNECTIONS: Final = 32
 AGAIN_S: Final = 0.2
 """Delay between two attempts while there is no master."""
 LOOK_S: Final = 5.0
-"""Interval at which the master and the number of its replicas are looked up while held writes happen."""
+"""Interval at which the master and the number of its replicas are looked up while replicated writes happen."""
 
 CANCELLED_AGAIN_S: Final = 0.05
 """Delay between two cancellations, since redis-py may swallow one: see `Commands`."""
@@ -49,7 +49,7 @@ FAILURES: Final[tuple[type[Exception], ...]] = (faults.RedisError, OSError)
 """Exceptions that a call of the client may raise."""
 
 
-class NotHeld(faults.RedisError):
+class NotReplicated(faults.RedisError):
     """The server has run the command, but too few replicas confirmed it in time."""
 
 
@@ -64,7 +64,7 @@ _TEXTS: Final[tuple[tuple[type[Exception], str], ...]] = (
     (faults.MovedError, "the Redis server is one of a cluster (redis+cluster://)"),
     (faults.ClusterCrossSlotError, "the Redis server is one of a cluster (redis+cluster://)"),
     (faults.ClusterDownError, "the Redis cluster is down"),
-    (NotHeld, "too few replicas of the Redis server have confirmed it"),
+    (NotReplicated, "too few replicas of the Redis server have confirmed it"),
     (NoMaster, "there is no Redis master now"),
     (OtherKind, "the hosts of the URL are not what it says, Sentinels or nodes of a cluster"),
     (UnknownService, "the Redis Sentinels know no service of that name"),
@@ -75,7 +75,7 @@ _TEXTS: Final[tuple[tuple[type[Exception], str], ...]] = (
 )
 
 _LASTING: Final = (faults.AuthenticationError, faults.AuthorizationError, faults.NoPermissionError)
-_PASSING: Final = (faults.ConnectionError, faults.TimeoutError, OSError, NotHeld, faults.ReadOnlyError)
+_PASSING: Final = (faults.ConnectionError, faults.TimeoutError, OSError, NotReplicated, faults.ReadOnlyError)
 _PASSING_IN_CLUSTERS: Final = (faults.ClusterDownError, faults.AskError, faults.TryAgainError)
 _SAID_IN_PASSING: Final = re.compile(
     r"READONLY|UNBLOCKED|NOREPLICAS|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|non local key|WAIT cannot"
@@ -137,13 +137,13 @@ class Script:
 class Server:
     """The server that commands are sent to.
 
-    `stale`: a command failed, so the master has to be looked up again. `used`: number of commands that are running.
-    `looked`: time of the last lookup.
+    `stale`: a command failed, so the master has to be looked_up up again. `used`: number of commands that are running.
+    `looked_up`: time of the last lookup.
     """
 
     redis: Redis
     node: Master
-    looked: float
+    looked_up: float
     stale: bool = False
     used: int = 0
 
@@ -152,8 +152,8 @@ class RedisClient:
     """Runs commands on the server at `url`, or on the current master of the slot of `key`.
 
     `timeout_s` bounds each wait of each attempt; `patience_s`: see rule 3. `replicas`: number of replicas that must
-    confirm a held write; None means all that could take over according to the Sentinels or the cluster (none for a
-    single server). The first call opens the connection. Every call raises one of `FAILURES`.
+    confirm a replicated write; None means all that could take over according to the Sentinels or the cluster (none for
+    a single server). The first call opens the connection. Every call raises one of `FAILURES`.
     """
 
     def __init__(
@@ -169,7 +169,7 @@ class RedisClient:
             self._server = Server(connect(url.given, timeout_s), Master(url.given, 0), 0.0)
         self._search: asyncio.Task[Server] | None = None
         self._failing: dict[bool, tuple[float, float]] = {}
-        """Times of the first and the last failure since the last success, separately for held commands (True) and
+        """Times of the first and the last failure since the last success, separately for replicated commands (True) and
         others (False)."""
 
     async def ping(self) -> None:
@@ -178,28 +178,34 @@ class RedisClient:
 
     async def ask(self, *commands: Sequence[Any]) -> tuple[list[Any], Server]:
         """Returns the answers to read-only commands, and the server that gave them."""
-        return await self._again(lambda: self._attempt(commands, False), False, None)
+        return await self._retry(lambda: self._attempt(commands, False), False, None)
 
     async def run(
-        self, script: Script, keys: Sequence[str], values: Sequence[Any], *, held: bool, limit_s: float | None = None
+        self,
+        script: Script,
+        keys: Sequence[str],
+        values: Sequence[Any],
+        *,
+        replicated: bool,
+        limit_s: float | None = None,
     ) -> Any:
-        """Returns the answer of a script; raises `TimeoutError` after `limit_s` if that is given. `held`: see rule
-        2."""
+        """Returns the answer of a script; raises `TimeoutError` after `limit_s` if that is given. `replicated`: see
+        rule 2."""
         rest = (len(keys), *keys, *values)
 
         async def attempt() -> Any:
             try:
-                answers, _ = await self._attempt([("EVALSHA", script.digest, *rest)], held)
+                answers, _ = await self._attempt([("EVALSHA", script.digest, *rest)], replicated)
             except faults.NoScriptError:
-                answers, _ = await self._attempt([("EVAL", script.text, *rest)], held)
+                answers, _ = await self._attempt([("EVAL", script.text, *rest)], replicated)
             return answers[0]
 
-        return await self._again(attempt, held, limit_s)
+        return await self._retry(attempt, replicated, limit_s)
 
     async def still(self, server: Server) -> bool:
         """True if `server` is still the master. A replaced master that has not noticed it yet lacks all later
         writes."""
-        return self._nodes is None or await self._again(self._find, False, None) is server
+        return self._nodes is None or await self._retry(self._find, False, None) is server
 
     async def close(self) -> None:
         """Gives running commands one more time limit, then cancels them and closes all connections."""
@@ -209,7 +215,7 @@ class RedisClient:
         if self._server is not None:
             await self._server.redis.aclose()
 
-    async def _again(self, attempt: Callable[[], Coroutine[Any, Any, T]], held: bool, limit_s: float | None) -> T:
+    async def _retry(self, attempt: Callable[[], Coroutine[Any, Any, T]], replicated: bool, limit_s: float | None) -> T:
         """Runs `attempt` with the retries of rule 3."""
         clock = asyncio.get_running_loop().time
         until: float | None = None
@@ -219,27 +225,27 @@ class RedisClient:
             except FAILURES as error:
                 if self._nodes is None or not is_temporary(error):
                     raise
-                began = self._outage(held, clock())
+                began = self._outage(replicated, clock())
                 until = began + self._patience_s if until is None else until
                 if clock() >= until:
                     raise
                 await asyncio.sleep(AGAIN_S)
             else:
-                self._failing.pop(held, None)
+                self._failing.pop(replicated, None)
                 return answer
 
-    def _outage(self, held: bool, now: float) -> float:
+    def _outage(self, replicated: bool, now: float) -> float:
         """Records a failure and returns when its outage began. A failure longer ago than `patience_s` belongs to an
         earlier outage."""
-        began, last = self._failing.get(held, (now, now))
+        began, last = self._failing.get(replicated, (now, now))
         if now - last > self._patience_s:
             began = now
-        self._failing[held] = began, now
+        self._failing[replicated] = began, now
         return began
 
-    async def _attempt(self, commands: Sequence[Sequence[Any]], held: bool) -> tuple[list[Any], Server]:
-        server = await self._current(held)
-        confirmations = self._wanted(server) if held else 0
+    async def _attempt(self, commands: Sequence[Sequence[Any]], replicated: bool) -> tuple[list[Any], Server]:
+        server = await self._current(replicated)
+        confirmations = self._required_confirmations(server) if replicated else 0
         pipeline = server.redis.pipeline(transaction=False)
         for command in commands:
             pipeline.execute_command(*command)
@@ -254,53 +260,53 @@ class RedisClient:
                 if isinstance(answer, Exception):
                     raise answer
             if confirmations and answers.pop() < confirmations:
-                raise NotHeld
+                raise NotReplicated
         except FAILURES as error:
             server.stale = server.stale or is_temporary(error)
             raise
         finally:
             server.used -= 1
-            self._leave(server)
+            self._close_if_unused(server)
         return answers, server
 
-    def _wanted(self, server: Server) -> int:
+    def _required_confirmations(self, server: Server) -> int:
         if self._replicas is not None:
             return self._replicas
         return server.node.replicas
 
-    async def _current(self, held: bool) -> Server:
+    async def _current(self, replicated: bool) -> Server:
         server = self._server
         if server is not None and self._nodes is None:
             return server
         if server is None or server.stale:
             return await self._find()
-        if held and asyncio.get_running_loop().time() - server.looked >= LOOK_S:
-            self._look()
+        if replicated and asyncio.get_running_loop().time() - server.looked_up >= LOOK_S:
+            self._start_lookup()
         return server
 
     async def _find(self) -> Server:
         """Looks up the master now. Concurrent callers share one lookup."""
-        return await asyncio.shield(self._look())
+        return await asyncio.shield(self._start_lookup())
 
-    def _look(self) -> asyncio.Task[Server]:
+    def _start_lookup(self) -> asyncio.Task[Server]:
         if self._search is None or self._search.done():
-            self._search = self._commands.later(self._looked())
+            self._search = self._commands.later(self._look_up())
         return self._search
 
-    async def _looked(self) -> Server:
+    async def _look_up(self) -> Server:
         assert self._nodes is not None
         node = await self._nodes.find()
         now = asyncio.get_running_loop().time()
         old = self._server
         if old is not None and old.node.url == node.url:
-            old.node, old.looked, old.stale = node, now, False
+            old.node, old.looked_up, old.stale = node, now, False
             return old
         self._server = Server(connect(node.url, self._timeout_s, protocol=2), node, now)
         if old is not None:
-            self._leave(old)
+            self._close_if_unused(old)
         return self._server
 
-    def _leave(self, server: Server) -> None:
+    def _close_if_unused(self, server: Server) -> None:
         """Rule 4: closes the client of a replaced master after its last command. Closed earlier, it would reconnect."""
         if server is not self._server and not server.used:
             self._commands.later(server.redis.aclose())

@@ -75,7 +75,7 @@ class MajorityQuery:
         """Returns the first answers, from a majority if possible: for each address one answer per command. Later
         answers are neither awaited nor cancelled (see `redis_client.Commands`). Raises the last failure if no server
         answers."""
-        asked = {asyncio.ensure_future(self._one(address, commands)): address for address in addresses}
+        asked = {asyncio.ensure_future(self._ask_one(address, commands)): address for address in addresses}
         self._asked |= asked
         for task in asked:
             task.add_done_callback(self._ended)
@@ -105,7 +105,7 @@ class MajorityQuery:
             await asyncio.wait(self._asked)
         await self.keep(())
 
-    async def _one(self, address: Address, commands: Sequence[Sequence[str]]) -> list[Any]:
+    async def _ask_one(self, address: Address, commands: Sequence[Sequence[str]]) -> list[Any]:
         if address not in self._clients:
             self._clients[address] = self._connect(address)
         asked = self._clients[address].pipeline(transaction=False)
@@ -134,7 +134,11 @@ class Sentinels:
         views = [view for _, (at, state, replicas) in answers if (view := _view(at, state, replicas)) is not None]
         if not views:
             errors = [answer for _, each in answers for answer in each if isinstance(answer, ResponseError)]
-            raise UnknownService if all("No such master" in str(error) for error in errors) else _judged(errors[-1])
+            raise (
+                UnknownService
+                if all("No such master" in str(error) for error in errors)
+                else _clearer_error(errors[-1])
+            )
         view = max(views, key=lambda each: (each.epoch, each.up))
         if not view.up:
             raise NoMaster
@@ -206,7 +210,7 @@ class Cluster:
         for source, answers in replies:
             for answer in answers:
                 if isinstance(answer, Exception):
-                    raise _judged(answer)
+                    raise _clearer_error(answer)
             slots, nodes = answers
             epochs = dict(_epochs(_text(nodes)))
             for first, last, *servers in slots:
@@ -243,7 +247,7 @@ def _epochs(nodes: str) -> Iterator[tuple[str, int]]:
             yield fields[0], int(fields[6])
 
 
-def _judged(error: Exception) -> Exception:
+def _clearer_error(error: Exception) -> Exception:
     """Returns `OtherKind` for an error that shows the wrong kind of server, else the error itself."""
     return OtherKind() if re.search("unknown command|cluster support disabled", str(error)) else error
 

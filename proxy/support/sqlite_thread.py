@@ -42,7 +42,7 @@ class SqliteThread:
         if not self.closed:
             self.closed = True
             try:
-                await self.run(self.hang_up)
+                await self.run(self.disconnect)
             finally:
                 self._thread.shutdown(wait=False)
 
@@ -55,7 +55,7 @@ class SqliteThread:
             self._db = self._connect()
         return self._db
 
-    def hang_up(self) -> None:
+    def disconnect(self) -> None:
         """Closes the connection; the next use opens a new one. Call it in the thread only."""
         db, self._db = self._db, None
         if db is not None:

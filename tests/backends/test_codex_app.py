@@ -15,7 +15,7 @@ import pytest
 
 from proxy.backends.codex_app.answer import TurnEvents, read_usage
 from proxy.backends.codex_app.stdio import ProcessTransport
-from proxy.backends.codex_app.thread_request import RESERVED, named, thread_request, transcript
+from proxy.backends.codex_app.thread_request import RESERVED, thread_request, tool_aliases, transcript
 from proxy.backends.codex_app.transport import TransportBroken
 from proxy.backends.private_data import NOTHING
 from proxy.config import CodexConfig
@@ -109,7 +109,7 @@ def test_every_tool_has_a_name_of_its_own() -> None:
         *sorted(RESERVED - {"exec_command"}),
         "größe",
     ]
-    aliases = named(names)
+    aliases = tool_aliases(names)
     assert [aliases[name] for name in ("read_file", "client_exec_command", "a_b")] == [
         "read_file",
         "client_exec_command",

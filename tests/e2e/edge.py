@@ -15,7 +15,7 @@ from proxy.app import create_app
 from proxy.config import GatewayConfig
 from proxy.ingress.budget import BODY_BUDGET
 from proxy.observability.telemetry import Metrics
-from proxy.server.clients import bound_unsent
+from proxy.server.clients import limit_unsent
 from proxy.server.hosting import AppHost
 from tests.e2e.conftest import CHAT, read_config
 
@@ -101,7 +101,7 @@ async def running(config: GatewayConfig) -> AsyncIterator[Gateway]:
     runner = web.ServerRunner(host.server, shutdown_timeout=1)
     await runner.setup()
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        bound_unsent(listener)
+        limit_unsent(listener)
         await web.SockSite(runner, listener).start()
         try:
             yield Gateway(host, metrics, listener.getsockname()[1])

@@ -402,6 +402,6 @@ async def test_those_that_are_asked_regularly_are_known() -> None:
         while not servers["known"].checked:  # noqa: ASYNC110  # nobody announces it
             await asyncio.sleep(0)
         assert await health.states() == {"known": False, "unknown": True}
-        servers["known"].found(True)
+        servers["known"].set_health(True)
         assert await health.states() == {"known": True, "unknown": True}
     assert sorted(asked) == ["known", "unknown"]

@@ -188,13 +188,13 @@ class TurnEvents:
         error = params.get("error")
         error = error if isinstance(error, dict) else {"message": str(error)}
         if params.get("willRetry") is True:
-            return self._begins_again(error)
-        self._end = failures.ending(error)
+            return self._restart(error)
+        self._end = failures.finish_reason(error)
         if self._end is None:
-            self.failing = failures.of_turn(error, self._private)
+            self.failing = failures.turn_error(error, self._private)
         return []
 
-    def _begins_again(self, error: Mapping[str, Any]) -> list[Event]:
+    def _restart(self, error: Mapping[str, Any]) -> list[Event]:
         """Drops the first version of the answer, or raises `BackendFault` if it was sent already (rule 2)."""
         if self.spoke and not self._whole:
             raise failures.broken_off(str(error.get("additionalDetails") or ""), self._private)
@@ -214,9 +214,9 @@ class TurnEvents:
         if status == "failed" and self._end is None:
             error = turn.get("error")
             error = error if isinstance(error, dict) else {}
-            self._end = failures.ending(error)
+            self._end = failures.finish_reason(error)
             if self._end is None:
-                raise self.failing or failures.of_turn(error, self._private)
+                raise self.failing or failures.turn_error(error, self._private)
         if self._end is not None:
             return self._cut_off(self._end)
         if self.failing is not None:

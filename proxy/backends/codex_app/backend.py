@@ -147,7 +147,7 @@ class CodexAppBackend(Backend):
                 return await connection.request(method, params)
             except RpcError as error:
                 if error.code != failures.OVERLOADED or tries == TRIES:
-                    raise failures.of_answer(error, self.private) from None
+                    raise failures.request_error(error, self.private) from None
             await asyncio.sleep(PAUSE_S * 2.0 ** (tries - 1) * random.uniform(0.5, 1.0))
             tries += 1
 
@@ -188,7 +188,7 @@ class CodexAppBackend(Backend):
                 break
             except RpcError as error:
                 if error.code != failures.OVERLOADED or not left:
-                    raise failures.of_answer(error, self.private) from None
+                    raise failures.request_error(error, self.private) from None
             await asyncio.sleep(PAUSE_S)
         if not self.config.codex.mcp_servers and "codexHome" in connection.server:
             self._servers = await _mcp_servers(connection)

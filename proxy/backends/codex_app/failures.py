@@ -52,7 +52,7 @@ _IMAGE_URL: Final = re.compile(r"image URL", re.IGNORECASE)
 _CUT: Final = re.compile(r"stream disconnected|stream closed", re.IGNORECASE)
 
 
-def of_answer(error: RpcError, private: PrivateData) -> GatewayError:
+def request_error(error: RpcError, private: PrivateData) -> GatewayError:
     """Returns the error for a request that was answered with an error."""
     if error.code == OVERLOADED:
         return _with_status(529, error.message, private)
@@ -71,14 +71,14 @@ def of_answer(error: RpcError, private: PrivateData) -> GatewayError:
     return BackendFault(f"The model server answered with an error: {text}" if text else "The model server failed.")
 
 
-def ending(error: Mapping[str, Any]) -> str | None:
+def finish_reason(error: Mapping[str, Any]) -> str | None:
     """Returns the finish reason if a turn's error only means that the answer was truncated (C18) or filtered; else
     None."""
     match = _INCOMPLETE.search(str(error.get("message")))
     return None if match is None else _ENDS.get(match[1])
 
 
-def of_turn(error: Mapping[str, Any], private: PrivateData) -> GatewayError:
+def turn_error(error: Mapping[str, Any], private: PrivateData) -> GatewayError:
     """Returns the error for a failed turn (`TurnError`)."""
     text = str(error.get("message") or "")
     info = error.get("codexErrorInfo")
@@ -93,7 +93,7 @@ def of_turn(error: Mapping[str, Any], private: PrivateData) -> GatewayError:
             return _with_status(status, text, private)
         if not isinstance(status, int):
             return broken_off(text, private)
-    if info in ("other", None) and _is_json(text):  # the model's own server refused, and this is what it details
+    if info in ("other", None) and _is_json(text):  # the model's own server refused, and this is its answer
         return read_refusal(400, {}, text.encode(), private=private)
     if _CUT.search(text):
         return broken_off(text, private)

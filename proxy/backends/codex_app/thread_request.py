@@ -112,7 +112,7 @@ def thread_request(
         turn["outputSchema"] = schema
     if not request.tools:
         return ThreadRequest(thread=thread, items=(), turn={**turn, "input": transcript(request.messages)}, names={})
-    names = named(tool.name for tool in request.tools)
+    names = tool_aliases(tool.name for tool in request.tools)
     instructions, messages = _instructions(request.messages)
     thread |= {
         "baseInstructions": _joined(instructions, form),
@@ -230,7 +230,7 @@ def _plain_text(parts: Iterable[Part], images: list[Image]) -> str:
 # --- as items -------------------------------------------------------------------------------------------------------
 
 
-def named(names: Iterable[str]) -> dict[str, str]:
+def tool_aliases(names: Iterable[str]) -> dict[str, str]:
     """Maps each tool to its unique name at the server, which is the same name where possible (rule 4)."""
     wanted = {name: _NOT_IN_NAMES.sub("_", name) for name in names}
     out = {name: name for name, plain in wanted.items() if plain == name and name not in RESERVED}
