@@ -117,12 +117,12 @@ def test_a_server_that_may_not_be_asked_is_left_out() -> None:
     pool, _ = several(2, 1, clock=lambda: now[0])
     first, second, third = (*pool.members, *pool.fallback)
     first.endpoint.rest(5.0)
-    second.endpoint.found(healthy=False)
+    second.endpoint.set_health(healthy=False)
     assert pool.pick(2) is third
     third.endpoint.rest(9.0)
     assert pool.pick(2) is None
     assert pool.unavailable().headers == {"Retry-After": "1"}, "one of them may come back at any time"
-    second.endpoint.found(healthy=True)
+    second.endpoint.set_health(healthy=True)
     second.endpoint.rest(7.2)
     assert pool.unavailable().headers == {"Retry-After": "5", "retry-after-ms": "5000"}
     now[0] = 5.0
@@ -134,7 +134,7 @@ def test_the_only_server_is_asked_whatever_is_known_of_it() -> None:
     (member,) = pool.members
     for _ in range(20):
         member.endpoint.failed(member.endpoint.enter())
-    member.endpoint.found(healthy=False)
+    member.endpoint.set_health(healthy=False)
     assert pool.pick(1) is member
 
 
