@@ -402,7 +402,7 @@ FAULTS: Final = (
     ),
     Fault(
         "attempts-rest", "proxy/endpoints/attempts.py",
-        "            member.endpoint.rest(asked)\n", "            pass\n",
+        "            member.endpoint.rest(retry_after_s)\n", "            pass\n",
         "a server that asks for a pause is asked on", ("tests/unit/test_endpoints.py", "tests/e2e/test_retries.py"),
     ),
     Fault(
@@ -554,7 +554,7 @@ FAULTS: Final = (
     ),
     Fault(
         "template-probe-of-each-name", "proxy/endpoints/template_probing.py",
-        "        model = _served(endpoint, model)\n        key", "        key",
+        "        model = _served_name(endpoint, model)\n        key", "        key",
         "one model is probed under every name that clients give it", ("tests/e2e/test_template_probe.py",),
     ),
     Fault(
