@@ -43,9 +43,9 @@ from toolwire.pipeline.chain.reply import Reply
 from toolwire.pipeline.chain.stages import Batches
 from toolwire.pipeline.exchange.exchange import EXCHANGE, Exchange, ToolsBy
 from toolwire.record import AccessField, CounterSpec
-from toolwire.upstream.pool.pool import WeightedEndpoint
+from toolwire.upstream.pool.pool import WeightedServer
 from toolwire.upstream.pool.probing import Probed, probe
-from toolwire.upstream.pool.verdicts import MOST, Cause, of_all_tools
+from toolwire.upstream.pool.verdicts import MOST, Cause, refuses_all_tools
 from toolwire.upstream.servers.upstream_errors import refuses_tools
 
 PROBE_AGAIN_S: Final = 60.0
@@ -181,11 +181,11 @@ class ToolMode(Middleware):
         verdicts = [member.endpoint.templates.known(member.endpoint, model) for member, model in named]
         return all(verdict is not None and verdict.mode == "template" for verdict in verdicts)
 
-    async def _probe(self, member: WeightedEndpoint, model: str) -> None:
+    async def _probe(self, member: WeightedServer, model: str) -> None:
         """Probe a model, once for all that want to know."""
         await _patiently((self._probing(member, model, None),))
 
-    def _probing(self, member: WeightedEndpoint, model: str, doubt: Cause | None) -> asyncio.Task[Probed]:
+    def _probing(self, member: WeightedServer, model: str, doubt: Cause | None) -> asyncio.Task[Probed]:
         """The probe of a model, which ends with a verdict if it shows something. `doubt` is what a client's request
         suggests: then only what confirms or disproves it is a verdict."""
         key = member.name, model
@@ -196,9 +196,9 @@ class ToolMode(Middleware):
                 found = await probe(member.endpoint, model)
                 if found.mode is not None and found.cause is not None:
                     if found.mode == "native" or doubt is None or doubt == found.cause:
-                        member.endpoint.judge(model, found.mode, found.cause)
+                        member.endpoint.store_verdict(model, found.mode, found.cause)
                     elif doubt == "near_miss":
-                        member.endpoint.judge(model, found.mode, doubt)
+                        member.endpoint.store_verdict(model, found.mode, doubt)
                 return found
 
             task = self._probes[key] = asyncio.create_task(probed())
@@ -237,9 +237,9 @@ class ToolMode(Middleware):
         who, templated = _who(exchange, fault), exchange.templated
         self._switch(exchange, "refused")
         response = await again()
-        if of_all_tools(fault) and templated:
+        if refuses_all_tools(fault) and templated:
             self._doubt_template(exchange, asked, who)
-        elif of_all_tools(fault):
+        elif refuses_all_tools(fault):
             self.doubt(exchange, asked, who, "refused")
         return response
 
@@ -273,7 +273,7 @@ class ToolMode(Middleware):
                 begun = True
                 if not isinstance(last, Fault) and (found := _asked_server(exchange, asked, None)):
                     member, model = found
-                    member.endpoint.judge(model, "native", "accepted")
+                    member.endpoint.store_verdict(model, "native", "accepted")
                 yield held
         except GatewayError as fault:
             if begun or not refuses_tools(fault):
@@ -320,8 +320,8 @@ def _concerns_tools(request: ModelRequest) -> bool:
 
 
 def _asked_names(
-    exchange: Exchange, asked: ModelRequest, members: Iterable[WeightedEndpoint] | None = None
-) -> list[tuple[WeightedEndpoint, str]]:
+    exchange: Exchange, asked: ModelRequest, members: Iterable[WeightedServer] | None = None
+) -> list[tuple[WeightedServer, str]]:
     """The servers of the route, or these, with the names by which they know the model."""
     route = exchange.route
     several = route.pool.every if members is None else members
@@ -333,7 +333,7 @@ def _who(exchange: Exchange, fault: GatewayError) -> str | None:
     return next((name for known, name in reversed(exchange.record.failures) if known is fault), None)
 
 
-def _asked_server(exchange: Exchange, asked: ModelRequest, who: str | None) -> tuple[WeightedEndpoint, str] | None:
+def _asked_server(exchange: Exchange, asked: ModelRequest, who: str | None) -> tuple[WeightedServer, str] | None:
     """The server `who`, or the one that was asked last, with the name by which it knows the model."""
     name = who or exchange.record.notes.get("backend", exchange.route.pool.name)
     return next((found for found in _asked_names(exchange, asked) if found[0].name == name), None)

@@ -1,6 +1,6 @@
 """Loads `GatewayConfig`: defaults, then the file, then the environment, then flags; each overrides the one before.
 
-Rules of this module:
+ConversionRules of this module:
 
 1. `load` reads the configuration file and the files that it names, and nothing else. Nothing is imported: names of
    formats, backends and middlewares are looked up by `toolwire.startup.names.check_names`, which needs the registries.
@@ -35,7 +35,7 @@ from toolwire.config import (
 )
 from toolwire.configuration.checks import value_mistakes
 from toolwire.configuration.mistakes import Mistakes
-from toolwire.support.conversion import ConfigError, EnvText, Rules, from_mapping, join
+from toolwire.support.conversion import ConfigError, ConversionRules, EnvText, from_mapping, join
 from toolwire.support.plainyaml import parse_yaml, read_yaml
 
 T = TypeVar("T")
@@ -253,11 +253,11 @@ def _convert(tree: Mapping[str, Any]) -> tuple[GatewayConfig, list[str]]:
     only one there is."""
     found: list[str] = []
     defaults = from_mapping(
-        RouteOptions, tree.get("defaults"), "defaults", Rules(found=[])
+        RouteOptions, tree.get("defaults"), "defaults", ConversionRules(found=[])
     )  # reported below, with the rest
     backends = tree.get("backends")
     only = next(iter(backends)) if isinstance(backends, dict) and len(backends) == 1 else "default"
     # A route starts from here, so that it overrides single keys.
     bases: Mapping[type, Any] = {RouteOptions: defaults, RouteConfig: RouteConfig(backend=only, options=defaults)}
-    config = from_mapping(GatewayConfig, tree, rules=Rules(shorthand=SHORTHAND, bases=bases, found=found))
+    config = from_mapping(GatewayConfig, tree, rules=ConversionRules(shorthand=SHORTHAND, bases=bases, found=found))
     return config, found

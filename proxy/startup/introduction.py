@@ -19,8 +19,8 @@ from toolwire.pipeline.exchange.routing import Route
 from toolwire.startup.description import CONTROL_TOKEN
 from toolwire.startup.enforceable import why_not
 from toolwire.startup.template_use import use_of_template
-from toolwire.upstream.pool.pool import Endpoint
-from toolwire.upstream.servers.identity import ENGINES, Identity, Served
+from toolwire.upstream.pool.pool import UpstreamServer
+from toolwire.upstream.servers.identity import ENGINES, Identity, ServedModel
 from toolwire.upstream.servers.presets import AUTO, PROVEN, preset_of
 
 SHOWN: Final = 4
@@ -30,7 +30,7 @@ SHOWN_CHARS: Final = 100
 """So much of a name."""
 
 
-def introduction(routes: Sequence[Route], endpoint: Endpoint) -> str:
+def introduction(routes: Sequence[Route], endpoint: UpstreamServer) -> str:
     """The line about a server that has said what it is."""
     said = endpoint.identity or Identity()
     config = endpoint.config
@@ -50,7 +50,7 @@ def introduction(routes: Sequence[Route], endpoint: Endpoint) -> str:
     return " ".join(words)
 
 
-def _place(endpoint: Endpoint) -> str:
+def _place(endpoint: UpstreamServer) -> str:
     try:
         url = URL(endpoint.config.url or "").with_user(None).with_query(None)
     except ValueError:
@@ -75,12 +75,12 @@ def _models(said: Identity) -> str:
     return f"it serves {named}{more}"
 
 
-def _model(served: Served) -> str:
+def _model(served: ServedModel) -> str:
     name = served.name if len(served.name) <= SHOWN_CHARS else served.name[:SHOWN_CHARS] + "…"
     return quote(name) + (f" (context {served.context})" if served.context is not None else "")
 
 
-def _calls(route: Route, endpoint: Endpoint, *, named: bool) -> str:
+def _calls(route: Route, endpoint: UpstreamServer, *, named: bool) -> str:
     """How calls are made on a route."""
     where = f"Route {quote(route.config.model)}: calls" if named else "Calls"
     options = route.options
@@ -104,7 +104,7 @@ def _calls(route: Route, endpoint: Endpoint, *, named: bool) -> str:
     return f"{where} in {name} ({why}){how}, {enforced}.{seen}{_hidden(endpoint, tool_format)}"
 
 
-def _default(endpoint: Endpoint) -> str | None:
+def _default(endpoint: UpstreamServer) -> str | None:
     said = endpoint.identity
     return None if said is None or said.sole is None else said.sole.name
 
@@ -121,7 +121,7 @@ def _enforced(route: Route, tool_format: ToolFormat) -> str:
     return f"enforced ({feature}) {'in every call' if under_auto else 'where a call is demanded'}"
 
 
-def _hidden(endpoint: Endpoint, tool_format: ToolFormat) -> str:
+def _hidden(endpoint: UpstreamServer, tool_format: ToolFormat) -> str:
     said = endpoint.identity
     if said is None or said.engine != "llamacpp":
         return ""

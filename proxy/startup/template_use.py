@@ -9,14 +9,14 @@ from toolwire.formats.base import ToolFormat
 from toolwire.formats.model_families import format_for
 from toolwire.pipeline.exchange.routing import Route
 from toolwire.registry import Registries
-from toolwire.upstream.pool.pool import Endpoint
+from toolwire.upstream.pool.pool import UpstreamServer
 from toolwire.upstream.pool.template_probing import WORDS
 
 MODES = ("template", "text", "auto")
 """Under these a chat template may teach tools."""
 
 
-def begin_template_probes(routes: Sequence[Route], endpoint: Endpoint) -> None:
+def begin_template_probes(routes: Sequence[Route], endpoint: UpstreamServer) -> None:
     """Begin to probe the model of a server, which has said what it is, on behalf of the routes that want to know.
     Models of which only a client's request tells the name are probed when that comes."""
     for model, tool_format in _probed(routes, endpoint):
@@ -24,7 +24,7 @@ def begin_template_probes(routes: Sequence[Route], endpoint: Endpoint) -> None:
             endpoint.templates.begin(endpoint, model, special_tokens=tool_format.special_tokens)
 
 
-def use_of_template(route: Route, endpoint: Endpoint) -> str:
+def use_of_template(route: Route, endpoint: UpstreamServer) -> str:
     """The verdict on the model's chat template on a route: the sentence for the start-up line; empty if the route does
     not want to know."""
     found = next(_probed([route], endpoint), None)
@@ -36,7 +36,7 @@ def use_of_template(route: Route, endpoint: Endpoint) -> str:
     return " A probe finds out whether the model's own chat template can teach the tools."
 
 
-def format_of_served(endpoint: Endpoint, model: str, plugins: Registries) -> ToolFormat | None:
+def format_of_served(endpoint: UpstreamServer, model: str, plugins: Registries) -> ToolFormat | None:
     """The format of the family of a server's model, by the names that the server has for it; None if they do not tell
     the family."""
     served = None if endpoint.identity is None else endpoint.identity.find(model)
@@ -45,7 +45,7 @@ def format_of_served(endpoint: Endpoint, model: str, plugins: Registries) -> Too
     return None if found is None else plugins.formats.get(found)
 
 
-def _probed(routes: Sequence[Route], endpoint: Endpoint) -> Iterator[tuple[str, ToolFormat]]:
+def _probed(routes: Sequence[Route], endpoint: UpstreamServer) -> Iterator[tuple[str, ToolFormat]]:
     """The models of a server that routes want to know of: the name that the server has for each, and the format of its
     calls. Without a format, nothing is left to find out."""
     for route in routes:

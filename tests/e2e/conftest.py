@@ -84,7 +84,7 @@ async def close(server: TestServer) -> None:
 
 def wait_for_servers(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     """So long a server may take to say what it is, and a look at it twice as long."""
-    for limit in ("backends.asking.PROBE_S", "backends.http.PROBE_S"):
+    for limit in ("backends.server_queries.PROBE_S", "backends.http.PROBE_S"):
         monkeypatch.setattr(f"proxy.{limit}", seconds)
     for limit in ("endpoints.health.LIMIT_S", "endpoints.pool.PATIENCE_S"):
         monkeypatch.setattr(f"proxy.{limit}", 2 * seconds)

@@ -19,7 +19,7 @@ from toolwire.extras.mcp.secrets import secrets_of
 from toolwire.support.escapes import views
 from toolwire.support.linear import linear
 from toolwire.support.pieces import matches, places_of
-from toolwire.upstream.servers.private import forms, private_of
+from toolwire.upstream.servers.private_data import forms, private_of
 
 LEAST: Final = 8
 """A shorter word is not taken for a secret: it would be found in every text."""
@@ -121,7 +121,7 @@ def _names_a_user(encoded: bytes) -> bool:
 
 def words_of(secrets: Iterable[str]) -> tuple[bytes, ...]:
     """The words by which secrets of a request are found: each in every form
-    (`toolwire.upstream.servers.private.forms`)."""
+    (`toolwire.upstream.servers.private_data.forms`)."""
     return tuple(form.encode() for secret in secrets for form in forms(secret))
 
 

@@ -28,7 +28,7 @@ from toolwire.startup.template_use import format_of_served
 from toolwire.support.conversion import ConfigError
 from toolwire.upstream.client.connections import disconnected
 from toolwire.upstream.client.tls import tls_context
-from toolwire.upstream.pool.pool import Endpoint, WeightedEndpoint, pool_of
+from toolwire.upstream.pool.pool import UpstreamServer, WeightedServer, pool_of
 from toolwire.upstream.pool.probing import ASKED, Probed, probe
 from toolwire.upstream.pool.template_probing import WORDS as TEMPLATE_WORDS
 from toolwire.upstream.pool.template_probing import probe_template
@@ -72,14 +72,16 @@ def servers(
 async def _servers(
     config: GatewayConfig, plugins: Registries, broken: Mapping[str, bool], probe_s: float | None
 ) -> list[Finding]:
-    endpoints: dict[str, Endpoint] = {}
+    endpoints: dict[str, UpstreamServer] = {}
     found: dict[str, list[Finding]] = {}
     for name, backend in config.backends.items():
         area = f"backend {name}"
         try:
             if broken.get(name):
                 raise ConfigError("see the mistakes of the configuration")
-            endpoints[name] = Endpoint(name, plugins.backends.get(backend.kind)(name, backend, config.limits), backend)
+            endpoints[name] = UpstreamServer(
+                name, plugins.backends.get(backend.kind)(name, backend, config.limits), backend
+            )
         except (ConfigError, ValueError) as error:
             found[name] = [
                 warning(area, f"It was not looked at: {error}.", "Nothing is known of it.", "Mend that first.")
@@ -91,8 +93,8 @@ async def _servers(
 
 async def _look(
     config: GatewayConfig,
-    endpoint: Endpoint,
-    endpoints: Mapping[str, Endpoint],
+    endpoint: UpstreamServer,
+    endpoints: Mapping[str, UpstreamServer],
     plugins: Registries,
     probe_s: float | None,
 ) -> list[Finding]:
@@ -122,7 +124,7 @@ async def _closed(backend: Backend) -> None:
 # --- seen from outside ----------------------------------------------------------------------------------------------
 
 
-async def _from_outside(area: str, endpoint: Endpoint) -> AsyncIterator[Finding]:
+async def _from_outside(area: str, endpoint: UpstreamServer) -> AsyncIterator[Finding]:
     if not isinstance(endpoint.backend, HttpBackend):
         return
     url, config = endpoint.backend.base, endpoint.config
@@ -200,8 +202,8 @@ async def _certificate(area: str, url: URL, config: BackendConfig) -> Finding | 
 async def _from_inside(
     area: str,
     config: GatewayConfig,
-    endpoint: Endpoint,
-    endpoints: Mapping[str, Endpoint],
+    endpoint: UpstreamServer,
+    endpoints: Mapping[str, UpstreamServer],
     plugins: Registries,
     probe_s: float | None,
 ) -> AsyncIterator[Finding]:
@@ -248,7 +250,7 @@ async def _ready(backend: Backend) -> bool:
         return False
 
 
-def _named(endpoint: Endpoint, said: Identity) -> str:
+def _named(endpoint: UpstreamServer, said: Identity) -> str:
     config = endpoint.config
     if not isinstance(endpoint.backend, HttpBackend):
         return f"a backend of the kind {config.kind!r}"
@@ -284,8 +286,8 @@ def _serving(area: str, config: GatewayConfig, name: str, said: Identity, models
 
 
 def _members(
-    config: GatewayConfig, endpoint: Endpoint, endpoints: Mapping[str, Endpoint]
-) -> Iterator[tuple[RouteConfig, WeightedEndpoint]]:
+    config: GatewayConfig, endpoint: UpstreamServer, endpoints: Mapping[str, UpstreamServer]
+) -> Iterator[tuple[RouteConfig, WeightedServer]]:
     """The routes that ask this server, each with it as their member."""
     for route in effective_routes(config):
         named = {entry.backend for entry in (*route.backends, *route.fallback)}
@@ -298,7 +300,7 @@ def _members(
             continue  # a mistake of the configuration
 
 
-def _enforcing(area: str, endpoint: Endpoint, route: RouteConfig) -> Iterator[Finding]:
+def _enforcing(area: str, endpoint: UpstreamServer, route: RouteConfig) -> Iterator[Finding]:
     options = route.options
     if options.mode == "native" or options.decoding.constrain == "off":
         return
@@ -317,14 +319,14 @@ def _enforcing(area: str, endpoint: Endpoint, route: RouteConfig) -> Iterator[Fi
         yield ok(area, f"Route {quote(route.model)}: demanded calls are not enforced while decoding: {reason}.")
 
 
-async def _asked(member: WeightedEndpoint, route: RouteConfig) -> str | None:
+async def _asked(member: WeightedServer, route: RouteConfig) -> str | None:
     try:
         return await asked_model(member, route)
     except GatewayError:
         return None
 
 
-async def _counting(area: str, endpoint: Endpoint, model: str) -> Finding:
+async def _counting(area: str, endpoint: UpstreamServer, model: str) -> Finding:
     backend = endpoint.backend
     tokens = None
     if isinstance(backend, TokenCounter):
@@ -337,7 +339,7 @@ async def _counting(area: str, endpoint: Endpoint, model: str) -> Finding:
     return ok(area, "It counts a prompt's tokens.")
 
 
-async def _calling(area: str, config: GatewayConfig, endpoint: Endpoint, model: str, probe_s: float) -> Finding:
+async def _calling(area: str, config: GatewayConfig, endpoint: UpstreamServer, model: str, probe_s: float) -> Finding:
     """Whether the server's own template takes tools, and the model calls."""
     try:
         async with asyncio.timeout(probe_s):
@@ -364,7 +366,7 @@ async def _calling(area: str, config: GatewayConfig, endpoint: Endpoint, model: 
 
 
 async def _template(
-    area: str, config: GatewayConfig, endpoint: Endpoint, model: str, plugins: Registries, probe_s: float
+    area: str, config: GatewayConfig, endpoint: UpstreamServer, model: str, plugins: Registries, probe_s: float
 ) -> AsyncIterator[Finding]:
     """Whether the model's chat template can teach tools; nothing where nobody asks and its family is not known."""
     wanted = _any_mode(config, endpoint, "template")
@@ -392,7 +394,7 @@ async def _template(
         yield ok(area, said)
 
 
-def _any_mode(config: GatewayConfig, endpoint: Endpoint, mode: str) -> bool:
+def _any_mode(config: GatewayConfig, endpoint: UpstreamServer, mode: str) -> bool:
     """Whether a route that asks this server has this mode."""
     return any(
         route.options.mode == mode

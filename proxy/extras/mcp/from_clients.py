@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 
 from toolwire.config import McpServerConfig
 from toolwire.extras.mcp.server import McpServer, OnOversize
-from toolwire.support.locations import Permitted, location, written
+from toolwire.support.locations import AllowList, location, written
 
 LOG: Final = logging.getLogger("toolwire.tools")
 
@@ -83,7 +83,7 @@ class ClientServers:
     """The servers that clients name. Raises `ValueError` for a list that is none."""
 
     def __init__(self, permitted: Iterable[str], on_oversize: OnOversize, most: int = MOST) -> None:
-        self._permitted = Permitted(permitted)
+        self._permitted = AllowList(permitted)
         self._on_oversize: OnOversize = on_oversize
         self._most = most
         self._connections: dict[_Key, _Connection] = {}  # the one used longest ago first

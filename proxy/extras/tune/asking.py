@@ -44,11 +44,11 @@ from toolwire.extras.tune.scoring import Answer, Made
 from toolwire.formats.model_families import format_for
 from toolwire.registry import Registries
 from toolwire.support.conversion import ConfigError
-from toolwire.upstream.pool.pool import Endpoint
+from toolwire.upstream.pool.pool import UpstreamServer
 from toolwire.upstream.pool.template_probing import probe_template
 from toolwire.upstream.servers.base import Capabilities
 from toolwire.upstream.servers.http import HttpBackend
-from toolwire.upstream.servers.identity import Identity, Served
+from toolwire.upstream.servers.identity import Identity, ServedModel
 from toolwire.upstream.servers.presets import AUTO, preset_of
 
 BACKEND: Final = "model"
@@ -78,7 +78,7 @@ async def teaches(backend: BackendConfig, plugins: Registries, model: str) -> bo
     made = plugins.backends.get(backend.kind)(BACKEND, backend, LimitsConfig())
     if family is None or made.protocol is None or not made.protocol.takes_tools:
         return False
-    endpoint = Endpoint(BACKEND, made, backend)
+    endpoint = UpstreamServer(BACKEND, made, backend)
     try:
         await made.start()
         found = await probe_template(endpoint, model, special_tokens=plugins.formats.get(family).special_tokens)
@@ -105,7 +105,7 @@ async def look_at(
             made.learn(said)
             backend = replace(backend, preset=preset_of(backend, said))
         else:
-            said = Identity(models=tuple(map(Served, await made.models())))
+            said = Identity(models=tuple(map(ServedModel, await made.models())))
     except ValueError as error:  # of the HTTP client: an address that it cannot use
         raise ConfigError(f"the model server cannot be asked: {error}") from error
     except GatewayError as error:

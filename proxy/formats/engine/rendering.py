@@ -22,7 +22,7 @@ from toolwire.formats.engine.toolset import NAME_BYTES, note, note_of
 from toolwire.formats.engine.values import read_object
 from toolwire.model import Image, Refusal, Text, ToolResult, ToolSpec, ToolUse
 from toolwire.model import Opaque as OpaquePart
-from toolwire.support.legible import legible
+from toolwire.support.legible import without_files
 
 CUSTOM_PARAMETERS: Final[Mapping[str, Any]] = {
     "type": "object",
@@ -159,7 +159,7 @@ def result_text(result: ToolResult) -> str:
             case Image():
                 texts.append("[image]")
             case OpaquePart():
-                texts.append(compact(legible(part.payload)))
+                texts.append(compact(without_files(part.payload)))
             case _:
                 pass
     return "".join(texts)
