@@ -32,8 +32,8 @@ from bench.contestants import CALL, chunk, whole_answer
 from bench.load import Ask
 from toolwire.configuration.settings import load
 from toolwire.observability.logs import set_up_logging
-from toolwire.server.played import PlayedGateway
 from toolwire.server.serving import gateway, rare_collections
+from toolwire.server.simulated import SimulatedGateway
 
 FRAMES: Final = 150
 WARM: Final = 30
@@ -104,7 +104,7 @@ class Gateway:
             "backends": {"default": {"url": "http://127.0.0.1:9", "identify_s": 0}},  # no server runs there
             "store": {"path": f"{folder}/responses.sqlite3"},
         }
-        self._played = PlayedGateway(gateway, load(None, env={}, overrides=overrides), lambda request: reads)
+        self._played = SimulatedGateway(gateway, load(None, env={}, overrides=overrides), lambda request: reads)
 
     async def __aenter__(self) -> Gateway:
         """Starts the gateway."""

@@ -31,18 +31,18 @@ from toolwire.record import AccessField, CounterSpec
 from toolwire.support.offload import is_large
 from toolwire.support.repeated_ids import as_written
 from toolwire.upstream.pool.attempts import Attempts
-from toolwire.upstream.pool.choices import ChoiceInWords
-from toolwire.upstream.pool.conceding import AllOf, Conceding
-from toolwire.upstream.pool.enforcing import Relaxation
-from toolwire.upstream.pool.pool import WeightedEndpoint
+from toolwire.upstream.pool.choice_retries import ChoiceRetries
+from toolwire.upstream.pool.concession_retries import CombinedRetries, ConcessionRetries
+from toolwire.upstream.pool.constraint_retries import ConstraintRetries
+from toolwire.upstream.pool.pool import WeightedServer
 from toolwire.upstream.pool.wire_attempts import WireAttempts
 from toolwire.upstream.servers.adapt import (
     adapt,
     has_client_tool,
-    is_strained,
-    limited,
-    may_be_asked,
+    needs_changes,
+    requestable,
     takes_usual_reasoning,
+    with_limit_field,
 )
 from toolwire.upstream.servers.base import TokenCounter
 from toolwire.upstream.servers.concessions import NONE, Concessions
@@ -125,7 +125,7 @@ class Forwarding(Middleware):
             own = not _has_numbered_ids(asked)
         sent = asked
 
-        def prepare(member: WeightedEndpoint) -> tuple[ModelRequest, bytes | None]:
+        def prepare(member: WeightedServer) -> tuple[ModelRequest, bytes | None]:
             nonlocal sent
             name = member.name_of(asked.model, route.config.upstream_model)
             sent = asked if name == asked.model else replace(asked, model=name)
@@ -138,7 +138,7 @@ class Forwarding(Middleware):
             takes_own = own and fits and not in_words and (not asked.tools or _knows_tools(asked, member))
             strained = given_up is not NONE
             if takes_own and wire is not None and not strained:
-                strained = is_strained(sent, takes, wire, context, plain=plain)
+                strained = needs_changes(sent, takes, wire, context, plain=plain)
             if takes_own and not strained:
                 conceding.sent[member] = sent
                 if sent is asked and member.passes_bodies and asked.origin is not None:
@@ -155,12 +155,12 @@ class Forwarding(Middleware):
 
         key = _sticky_key(exchange) if route.config.balance == "sticky" else b""
         relaxation = words = None
-        conceding = Conceding(exchange.owner)
+        conceding = ConcessionRetries(exchange.owner)
         exchange.constrained = asked.constraint is not None
         if asked.constraint is not None:
-            relaxation = Relaxation(asked.constraint, exchange.owner, record, exchange.id)
+            relaxation = ConstraintRetries(asked.constraint, exchange.owner, record, exchange.id)
         if asked.tools and asked.tool_choice.names is not None:
-            words = ChoiceInWords(exchange.owner)
+            words = ChoiceRetries(exchange.owner)
         source = (Attempts if wire is None else WireAttempts)(
             route.pool,
             route.options.retry,
@@ -169,7 +169,9 @@ class Forwarding(Middleware):
             request_id=exchange.id,
             large=is_large(asked),
             key=key,
-            relaxation=conceding if words is None and relaxation is None else AllOf(conceding, words, relaxation),
+            relaxation=conceding
+            if words is None and relaxation is None
+            else CombinedRetries(conceding, words, relaxation),
         )
         await source.open()
         reply = Reply(source, streamed=sent.stream)
@@ -181,7 +183,7 @@ class Forwarding(Middleware):
         if sent.model != exchange.received.model and reply.protocol is not None:
             reply.renaming = Renaming(exchange.received.model, reply.protocol.model_in)
         if record.observers and not own:  # else no observer may need the answer, and it can be forwarded unread
-            reply.watch(source.saw)
+            reply.watch(source.observe)
         # Events that R7.7 excludes are removed from streams with tools, and from streams requested in the gateway's own
         # form.
         unasked = sent.stream and exchange.protocol.counts_on_demand and not (own and not asked.tools)
@@ -208,7 +210,7 @@ class Forwarding(Middleware):
         self,
         exchange: Exchange,
         sent: ModelRequest,
-        member: WeightedEndpoint,
+        member: WeightedServer,
         given_up: Concessions,
         context: int | None,
         *,
@@ -216,7 +218,7 @@ class Forwarding(Middleware):
         own: bool,
     ) -> ModelRequest:
         backend = member.endpoint.backend
-        takes = may_be_asked(exchange.received, backend.capabilities, backend.protocol)
+        takes = requestable(exchange.received, backend.capabilities, backend.protocol)
         if in_words and takes.choice_objects:
             takes = dataclasses.replace(takes, choice_objects=False)
         # If the client's own body would have been sent, all its valid parts are sent.
@@ -246,14 +248,14 @@ def _tell(exchange: Exchange, name: str, detail: str) -> None:
     exchange.record.tolerate(name, detail, exchange.id)
 
 
-def _context(member: WeightedEndpoint, model: str) -> int | None:
+def _context(member: WeightedServer, model: str) -> int | None:
     """Returns the context size that the server reported for the model; None if unknown."""
     said = member.endpoint.identity
     served = None if said is None else said.find(model)
     return None if served is None else served.context
 
 
-def _knows_tools(request: ModelRequest, member: WeightedEndpoint) -> bool:
+def _knows_tools(request: ModelRequest, member: WeightedServer) -> bool:
     """Returns True if a server may get the tools as the client wrote them: its configuration accepts their types, and
     it has the tools that are sent by type only."""
     types, backend = member.endpoint.config.tool_types, member.endpoint.backend
@@ -265,10 +267,10 @@ def _knows_tools(request: ModelRequest, member: WeightedEndpoint) -> bool:
     return True
 
 
-def _own_bytes(exchange: Exchange, sent: ModelRequest, member: WeightedEndpoint) -> bytes:
+def _own_bytes(exchange: Exchange, sent: ModelRequest, member: WeightedServer) -> bytes:
     wire = member.endpoint.backend.protocol
     assert wire is not None  # the body is the client's own
-    body = wire.own_body(limited(exchange.body, member.endpoint.config, wire))
+    body = wire.own_body(with_limit_field(exchange.body, member.endpoint.config, wire))
     if sent is not exchange.received:
         body = {**body, "model": sent.model}
     if body is not exchange.body:
@@ -305,12 +307,12 @@ def _is_only_reasoning(message: Message) -> bool:
     return message.role == "assistant" and all(isinstance(part, Reasoning) for part in message.parts)
 
 
-def name_of(member: WeightedEndpoint | None) -> str:
+def name_of(member: WeightedServer | None) -> str:
     """Returns the name of a server as it is used in data that clients send back."""
     return "" if member is None else server_name(member.name, member.endpoint.config)
 
 
-def _answering(route: Route, source: Attempts) -> WeightedEndpoint | None:
+def _answering(route: Route, source: Attempts) -> WeightedServer | None:
     """Returns the server that answers; None if there is none yet."""
     name = "" if source.asked is None else source.asked[0]
     return next((member for member in route.pool.every if member.name == name), None)

@@ -38,7 +38,7 @@ from toolwire.prompting.transcript import SYSTEM, Flatten, escaping_of, guarded,
 from toolwire.scanner import reasoning_tags
 from toolwire.support.cache import Cache, CacheBudget, weight_of
 from toolwire.support.offload import is_large, offload
-from toolwire.upstream.servers.adapt import CLIENTS_OWN, said_in_words, taken_form
+from toolwire.upstream.servers.adapt import CLIENTS_OWN, needs_instructions, supported_format
 from toolwire.upstream.servers.presets import (
     FREE_GRAMMARS,
     GRAMMAR_CONSTRAINTS,
@@ -429,7 +429,7 @@ def _form_in_words(exchange: Exchange, request: ModelRequest) -> Mapping[str, An
     form = request.response_format
     if form is None or form.get("type") not in ("json_object", "json_schema"):
         return None
-    return form if request.callable_tools or said_in_words(form, exchange.route.pool.capabilities) else None
+    return form if request.callable_tools or needs_instructions(form, exchange.route.pool.capabilities) else None
 
 
 def _with_form_left(exchange: Exchange, request: ModelRequest, said: Mapping[str, Any] | None = None) -> ModelRequest:
@@ -437,7 +437,7 @@ def _with_form_left(exchange: Exchange, request: ModelRequest, said: Mapping[str
     describes."""
     asked = request.response_format
     beside = said is not None and bool(request.callable_tools)
-    form = None if beside else taken_form(asked, exchange.route.pool.capabilities)
+    form = None if beside else supported_format(asked, exchange.route.pool.capabilities)
     return request if form is asked else replace(request, response_format=form)
 
 
@@ -447,7 +447,7 @@ def _with_form(exchange: Exchange, request: ModelRequest) -> ModelRequest:
     form = request.response_format
     if form is None:
         return request
-    if not said_in_words(form, exchange.route.pool.capabilities):
+    if not needs_instructions(form, exchange.route.pool.capabilities):
         return _with_form_left(exchange, request)
     route = exchange.route
     words = form_sentence(form, route.format_for(request.model))

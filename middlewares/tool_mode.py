@@ -43,9 +43,9 @@ from toolwire.pipeline.chain.reply import Reply
 from toolwire.pipeline.chain.stages import Batches
 from toolwire.pipeline.exchange.exchange import EXCHANGE, Exchange, ToolsBy
 from toolwire.record import AccessField, CounterSpec
-from toolwire.upstream.pool.pool import WeightedEndpoint
+from toolwire.upstream.pool.pool import WeightedServer
 from toolwire.upstream.pool.probing import Probed, probe
-from toolwire.upstream.pool.verdicts import MOST, Cause, of_all_tools
+from toolwire.upstream.pool.verdicts import MOST, Cause, refuses_all_tools
 from toolwire.upstream.servers.upstream_errors import refuses_tools
 
 PROBE_AGAIN_S: Final = 60.0
@@ -182,11 +182,11 @@ class ToolMode(Middleware):
         verdicts = [member.endpoint.templates.known(member.endpoint, model) for member, model in named]
         return all(verdict is not None and verdict.mode == "template" for verdict in verdicts)
 
-    async def _probe(self, member: WeightedEndpoint, model: str) -> None:
+    async def _probe(self, member: WeightedServer, model: str) -> None:
         """Tests a model; simultaneous callers share the test."""
         await _patiently((self._probing(member, model, None),))
 
-    def _probing(self, member: WeightedEndpoint, model: str, doubt: Cause | None) -> asyncio.Task[Probed]:
+    def _probing(self, member: WeightedServer, model: str, doubt: Cause | None) -> asyncio.Task[Probed]:
         """Returns the running test of a model, and starts it if needed. Its result becomes a verdict. With a `doubt`
         (what a client's request suggests) only a result that confirms or refutes it does."""
         key = member.name, model
@@ -197,9 +197,9 @@ class ToolMode(Middleware):
                 result = await probe(member.endpoint, model)
                 if result.mode is not None and result.cause is not None:
                     if result.mode == "native" or doubt is None or doubt == result.cause:
-                        member.endpoint.judge(model, result.mode, result.cause)
+                        member.endpoint.store_verdict(model, result.mode, result.cause)
                     elif doubt == "near_miss":
-                        member.endpoint.judge(model, result.mode, doubt)
+                        member.endpoint.store_verdict(model, result.mode, doubt)
                 return result
 
             task = self._probes[key] = asyncio.create_task(probed())
@@ -238,9 +238,9 @@ class ToolMode(Middleware):
         who, templated = _who(exchange, fault), exchange.templated
         self._switch(exchange, "refused")
         response = await again()
-        if of_all_tools(fault) and templated:
+        if refuses_all_tools(fault) and templated:
             self._doubt_template(exchange, asked, who)
-        elif of_all_tools(fault):
+        elif refuses_all_tools(fault):
             self.doubt(exchange, asked, who, "refused")
         return response
 
@@ -274,7 +274,7 @@ class ToolMode(Middleware):
                 begun = True
                 if not isinstance(last, Fault) and (server := _asked_server(exchange, asked, None)):
                     member, model = server
-                    member.endpoint.judge(model, "native", "accepted")
+                    member.endpoint.store_verdict(model, "native", "accepted")
                 yield held
         except GatewayError as fault:
             if begun or not refuses_tools(fault):
@@ -321,8 +321,8 @@ def _concerns_tools(request: ModelRequest) -> bool:
 
 
 def _asked_names(
-    exchange: Exchange, asked: ModelRequest, members: Iterable[WeightedEndpoint] | None = None
-) -> list[tuple[WeightedEndpoint, str]]:
+    exchange: Exchange, asked: ModelRequest, members: Iterable[WeightedServer] | None = None
+) -> list[tuple[WeightedServer, str]]:
     """Returns the servers of the route, or `members`, each with its name for the model."""
     route = exchange.route
     several = route.pool.every if members is None else members
@@ -334,7 +334,7 @@ def _who(exchange: Exchange, fault: GatewayError) -> str | None:
     return next((name for known, name in reversed(exchange.record.failures) if known is fault), None)
 
 
-def _asked_server(exchange: Exchange, asked: ModelRequest, who: str | None) -> tuple[WeightedEndpoint, str] | None:
+def _asked_server(exchange: Exchange, asked: ModelRequest, who: str | None) -> tuple[WeightedServer, str] | None:
     """Returns the server `who`, or the last one called, with its name for the model; None if unknown."""
     name = who or exchange.record.notes.get("backend", exchange.route.pool.name)
     return next((server for server in _asked_names(exchange, asked) if server[0].name == name), None)

@@ -55,7 +55,7 @@ from toolwire.schemas.schema import (
 from toolwire.support.cache import CacheBudget, chars_of
 from toolwire.support.offload import is_large, offload
 from toolwire.tolerances import MANY_TOOLS, MOVED, NO_CALL, REPEATED, TOLERANCES, UNCHECKED
-from toolwire.upstream.servers.adapt import may_be_asked
+from toolwire.upstream.servers.adapt import requestable
 from toolwire.upstream.servers.fit_media import has_images, refused_images
 
 LOG: Final = logging.getLogger("toolwire.validation")
@@ -358,7 +358,7 @@ def _check_supported(exchange: Exchange, request: ModelRequest) -> None:
     if (request.sampling.n == 1 and not request.extra) or _passes_unchanged(exchange, request):
         return
     pool, forward = exchange.route.pool, exchange.route.options.requests.forward_unknown
-    takes = may_be_asked(request, pool.capabilities, pool.protocol)
+    takes = requestable(request, pool.capabilities, pool.protocol)
     if request.sampling.n > 1 and not takes.multiple_choices:
         raise _unsupported("n", "one answer at a time")
     for name, asks in _ANSWER_CHANGING.items():

@@ -25,7 +25,7 @@ from toolwire.formats.engine.toolset import KnownTools
 from toolwire.ingress.auth import Keys
 from toolwire.ingress.budget import BODY_BUDGET, BodyBudget
 from toolwire.ingress.liveness import LIVENESS, LivenessMonitors
-from toolwire.ingress.receiving import later
+from toolwire.ingress.receiving import ignore_expect
 from toolwire.ingress.turns import Turns
 from toolwire.observability.telemetry import Metrics
 from toolwire.openapi import routes as openapi
@@ -66,7 +66,7 @@ from toolwire.support.collecting import COLLECTING, Collecting
 from toolwire.support.conversion import ConfigError
 from toolwire.support.seals import Seals, shared_secret
 from toolwire.upstream.pool.health import HEALTH, Health
-from toolwire.upstream.pool.pool import Endpoint, pool_of
+from toolwire.upstream.pool.pool import UpstreamServer, pool_of
 from toolwire.upstream.pool.template_probing import TemplateProbes
 from toolwire.upstream.pool.verdicts import Verdicts
 from toolwire.upstream.servers.base import Backend
@@ -127,7 +127,7 @@ def create_app(
         if isinstance(backend, HttpBackend):
             backend.hop(own)
             backend.count_error = partial(metrics.backend_errors.inc, backend.name)
-    endpoints = {name: Endpoint(name, backend, config.backends[name]) for name, backend in backends.items()}
+    endpoints = {name: UpstreamServer(name, backend, config.backends[name]) for name, backend in backends.items()}
     verdicts = shared.take(VERDICTS, None, lambda: _verdicts(metrics))
     templates = TemplateProbes(shared.take(TEMPLATE_VERDICTS, None, lambda: _template_verdicts(metrics)))
     for endpoint in endpoints.values():
@@ -246,9 +246,9 @@ def create_app(
         if client.compact_path is not None:
             more_paths[client.compact_path] = Compacting(*parts)
         for prefix in PREFIXES:
-            app.router.add_post(prefix + client.path, serve.__call__, expect_handler=later)
+            app.router.add_post(prefix + client.path, serve.__call__, expect_handler=ignore_expect)
             for path, side in more_paths.items():
-                app.router.add_post(prefix + path, side.__call__, expect_handler=later)
+                app.router.add_post(prefix + path, side.__call__, expect_handler=ignore_expect)
             for more in client.routes:
                 handler = timed(load_attribute(more.handler), clients)
                 if more.method == "GET":
@@ -258,7 +258,7 @@ def create_app(
     for one in passed:
         pass_on = Delivery(config, one, router, metrics, known, monitors, budget, collecting, staggered, admission)
         for prefix in PREFIXES:
-            app.router.add_post(prefix + one.path, pass_on.__call__, expect_handler=later)
+            app.router.add_post(prefix + one.path, pass_on.__call__, expect_handler=ignore_expect)
     for prefix in PREFIXES:
         app.router.add_get(prefix + "/models", timed(list_models, clients))
         app.router.add_get(prefix + "/models/{id:.+}", timed(show_model, clients))

@@ -9,7 +9,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from toolwire.config import McpServerConfig, ToolsConfig
-from toolwire.support.locations import Permitted
+from toolwire.support.locations import AllowList
 
 INSTALL: Final = "pip install 'toolwire[mcp]'"
 SDK: Final = 2
@@ -39,7 +39,7 @@ def mcp_mistakes(tools: ToolsConfig) -> Iterator[str]:
         yield f"tools.mcp{'' if tools.mcp else '_from_clients'}: {why}"
     for index, pattern in enumerate(tools.mcp_from_clients):
         try:
-            Permitted((pattern,))
+            AllowList((pattern,))
         except ValueError as error:
             yield f"tools.mcp_from_clients[{index}]: {error}"
     taken: dict[str, str] = {}

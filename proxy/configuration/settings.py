@@ -35,7 +35,7 @@ from toolwire.config import (
 )
 from toolwire.configuration.checks import value_mistakes
 from toolwire.configuration.mistakes import Mistakes
-from toolwire.support.conversion import ConfigError, EnvText, Rules, from_mapping, join
+from toolwire.support.conversion import ConfigError, ConversionRules, EnvText, from_mapping, join
 from toolwire.support.plainyaml import parse_yaml, read_yaml
 
 T = TypeVar("T")
@@ -253,11 +253,11 @@ def _convert(tree: Mapping[str, Any]) -> tuple[GatewayConfig, list[str]]:
     the only one by default."""
     problems: list[str] = []
     defaults = from_mapping(
-        RouteOptions, tree.get("defaults"), "defaults", Rules(found=[])
+        RouteOptions, tree.get("defaults"), "defaults", ConversionRules(found=[])
     )  # reported below, with the rest
     backends = tree.get("backends")
     only = next(iter(backends)) if isinstance(backends, dict) and len(backends) == 1 else "default"
     # A route starts from these values, so that it can override single keys.
     bases: Mapping[type, Any] = {RouteOptions: defaults, RouteConfig: RouteConfig(backend=only, options=defaults)}
-    config = from_mapping(GatewayConfig, tree, rules=Rules(shorthand=SHORTHAND, bases=bases, found=problems))
+    config = from_mapping(GatewayConfig, tree, rules=ConversionRules(shorthand=SHORTHAND, bases=bases, found=problems))
     return config, problems

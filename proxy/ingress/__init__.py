@@ -1,2 +1,1 @@
-"""The way of a request's bytes into the gateway: who sends them, within which limits, and whether the sender is still
-there."""
+"""Receives requests: authentication, limits on size, memory and time, decompression, and client liveness."""

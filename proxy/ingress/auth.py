@@ -1,4 +1,4 @@
-"""Who may use the gateway (R17.8): keys, kept as hashes, and what each may do."""
+"""API keys: their hashes, and what each key may do (R17.8)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import orjson
 
 from toolwire.config import AuthConfig, KeyConfig, RateLimitConfig
 from toolwire.errors import ClientFault, quote
-from toolwire.support.conversion import ConfigError, Rules, from_mapping
+from toolwire.support.conversion import ConfigError, ConversionRules, from_mapping
 from toolwire.support.plainyaml import parse_yaml
 
 _PREFIX: Final = "sha256:"
@@ -22,8 +22,11 @@ _STRUCTURED: Final = frozenset({".yaml", ".yml", ".json"})
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """A key that is accepted. `owner` is its hash, 64 hex digits; `routes` those it may use, by their `model`, None for
-    all; `admin` that it may read the captures of others."""
+    """An accepted API key.
+
+    `owner`: its hash, 64 hex digits. `routes`: the routes it may use, by their `model`; None for all. `admin`: it may
+    read captures of other keys' requests.
+    """
 
     owner: str
     name: str | None
@@ -32,12 +35,11 @@ class ApiKey:
     admin: bool = False
 
     def may_use(self, route: str) -> bool:
-        """Whether it is good for the route with this `model`."""
+        """True if the key may use the route with this `model`."""
         return self.routes is None or route in self.routes
 
     def require(self, route: str, model: str) -> None:
-        """Raises `ClientFault` `model_not_allowed` unless it is good for that route; `model` is the name that was asked
-        for."""
+        """Raises `ClientFault` `model_not_allowed` if the key may not use the route. `model` is the requested name."""
         if not self.may_use(route):
             raise ClientFault(
                 f"This API key may not use the model {quote(model)}.", code="model_not_allowed", param="model"
@@ -45,7 +47,7 @@ class ApiKey:
 
 
 class Keys:
-    """The keys that are accepted. Empty means that everybody is."""
+    """The accepted keys. Without any, requests need no key."""
 
     def __init__(self, keys: Iterable[KeyConfig]) -> None:
         self._by_digest: dict[bytes, ApiKey] = {}
@@ -59,7 +61,8 @@ class Keys:
 
     @classmethod
     def load(cls, config: AuthConfig) -> Keys:
-        """The keys of the configuration and of its key file. Raises `OSError`, `ValueError` or `ConfigError`."""
+        """Returns the keys of the configuration and of its key file. Raises `OSError`, `ValueError` or
+        `ConfigError`."""
         keys = [key for key in config.keys if key.key]
         if config.keys_file is not None:
             keys += read_keys(Path(config.keys_file))
@@ -72,11 +75,10 @@ class Keys:
         return iter(self._by_digest.values())
 
     def check(self, authorization: str | None, api_key: str | None) -> ApiKey | None:
-        """Take `Authorization: Bearer KEY` or `x-api-key: KEY` and say which key it is; None if none is needed. A
-        bearer counts if both are there: Anthropic's SDK sends both when it knows both, and the bearer is the one that
-        is meant for a gateway.
+        """Returns the key of a request, or None if no key is needed. Raises `ClientFault` `invalid_api_key`.
 
-        Raises `ClientFault` `invalid_api_key`.
+        The key is taken from `Authorization: Bearer KEY` or `x-api-key: KEY`. If both are present the bearer token
+        counts: Anthropic's SDK sends both if it has both, and the bearer token is the one meant for a gateway.
         """
         if not self._by_digest:
             return None
@@ -89,10 +91,9 @@ class Keys:
             raise ClientFault(
                 "You did not provide an API key.", code="invalid_api_key", hint="Send `Authorization: Bearer YOUR_KEY`."
             )
-        # One look-up however many keys there are. What it compares are SHA-256 digests: whoever could read from its
-        # time how far a digest agrees with a stored one would still have to find a key with such a digest, and Python's
-        # hash of the digest, which finds the place, is seeded anew in each process. So the time says nothing that leads
-        # nearer to a key.
+        # The lookup time reveals nothing useful about a key: SHA-256 digests are compared, so an attacker who learned
+        # how far a digest matches would still need a key with that digest. Python's hash of the digest is seeded anew
+        # in each process.
         key = self._by_digest.get(_digest(presented))
         if key is None:
             raise ClientFault("Incorrect API key provided.", code="invalid_api_key")
@@ -100,7 +101,7 @@ class Keys:
 
 
 def owner_of(key: str) -> str:
-    """What is known of a key, as an `ApiKey.owner`; nothing of one that is not well formed."""
+    """Returns the `ApiKey.owner` of a key; empty if the key is malformed."""
     try:
         return _digest_of_entry(key).hex()
     except ValueError:
@@ -108,7 +109,7 @@ def owner_of(key: str) -> str:
 
 
 def key_mistakes(keys: Iterable[KeyConfig]) -> Iterator[str]:
-    """What is wrong with keys, one line each. No key is in it."""
+    """Yields one line for each mistake in keys. The lines contain no keys."""
     seen: set[bytes] = set()
     for entry in keys:
         named = f" ({quote(entry.name)})" if entry.name else ""
@@ -123,12 +124,12 @@ def key_mistakes(keys: Iterable[KeyConfig]) -> Iterator[str]:
 
 
 def hash_key(key: str) -> str:
-    """The form in which a key is best kept: `sha256:` and 64 hexadecimal digits."""
+    """Returns the form in which a key should be stored: `sha256:` and 64 hexadecimal digits."""
     return _PREFIX + _digest(key).hex()
 
 
 def new_key() -> str:
-    """A new key that nobody can guess: 256 random bits."""
+    """Returns a new random key of 256 bits."""
     return f"tw-{os.urandom(32).hex()}"
 
 
@@ -149,21 +150,21 @@ def _digest_of_entry(entry: str) -> bytes:
 
 
 def read_keys(path: Path) -> list[KeyConfig]:
-    """The keys in a key file. Raises `OSError`, `ValueError` or `ConfigError`."""
+    """Returns the keys in a key file. Raises `OSError`, `ValueError` or `ConfigError`."""
     text = path.read_text("utf-8")
     if path.suffix.lower() not in _STRUCTURED:
         entries = (line.split("#", 1)[0].strip() for line in text.splitlines())
         return [KeyConfig(key=entry) for entry in entries if entry]
     try:
-        # JSON is YAML as well, but read as such ten thousand keys would take seconds.
+        # A YAML parser would read JSON too, but take seconds for ten thousand keys.
         tree = orjson.loads(text) if path.suffix.lower() == ".json" else parse_yaml(text)
     except ValueError as error:
-        raise ValueError(f"{path.name}: {error}") from None  # the error itself holds the text
+        raise ValueError(f"{path.name}: {error}") from None  # `from None`: the original error contains the text
     if not isinstance(tree, dict):
-        tree = {"keys": tree}  # just the list
+        tree = {"keys": tree}  # the file may be only the list
     if extra := sorted(map(str, tree.keys() - {"keys"})):
         raise ConfigError(f"{path.name}: unknown key {extra[0]!r}; the file holds a list, or a mapping with `keys`")
-    read = from_mapping(AuthConfig, tree, path.name, Rules(shorthand={KeyConfig: "key"}))
+    read = from_mapping(AuthConfig, tree, path.name, ConversionRules(shorthand={KeyConfig: "key"}))
     problems = [
         f"{path.name}: keys[{index}].{f.name}: expected at least 0"
         for index, key in enumerate(read.keys)

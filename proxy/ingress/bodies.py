@@ -1,11 +1,10 @@
-"""Request bodies: from bytes to a JSON object, without stopping the event loop.
+"""Parses request bodies to JSON objects, without blocking the event loop.
 
-Values and nesting are bounded by `limits.json_values` and `limits.json_depth` (`toolwire.support.bounded_json`). A
-large body is read in a thread.
+`limits.json_values` and `limits.json_depth` bound values and nesting (`toolwire.support.bounded_json`). A large body is
+parsed in a thread.
 
-A body with a key that occurs twice in one object is refused: the gateway, a middleware and the model server could each
-read another one of the two. NUL in strings is fine. Lone surrogates, invalid UTF-8, NaN and Infinity are errors.
-Measured numbers: docs/adr/0003.
+A body with a duplicate key is refused: the gateway, a middleware and the model server could each use a different value.
+NUL in strings is allowed. Lone surrogates, invalid UTF-8, NaN and Infinity are errors. Measurements: docs/adr/0003.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ from toolwire.formats.engine.toolset import TOOLS_KEY, KnownTools
 from toolwire.support.bounded_json import (
     LARGE_BYTES,
     BoundExceeded,
-    Bounds,
     DuplicateKey,
+    JsonBounds,
     MalformedJson,
     is_deep,
     loads,
@@ -33,7 +32,7 @@ _HINT: Final = "Send one JSON object in UTF-8."
 
 
 async def read_json(body: bytes, limits: LimitsConfig, known: KnownTools | None = None) -> dict[str, Any]:
-    """The JSON object that `body` holds; its `tools` are a `KnownList` if `known` is given and knows or learns them.
+    """Returns the JSON object in `body`. Its `tools` are a `KnownList` if `known` is given and has or stores them.
     Raises `ClientFault` `invalid_json`."""
     if len(body) > OFFLOAD_BYTES:
         value = await offload(True, _read, body, limits, known)
@@ -49,34 +48,33 @@ async def read_json(body: bytes, limits: LimitsConfig, known: KnownTools | None 
 
 
 def _read(body: bytes, limits: LimitsConfig, known: KnownTools | None) -> Any:
-    """The value of `body`. Raises `ClientFault`."""
+    """Returns the value of `body`. Raises `ClientFault`."""
     if known is not None and (len(body) > LARGE_BYTES or TOOLS_KEY not in body):
         known = None
     value = None if known is None else _read_known(body, limits, known)
     if value is not None:
         return value
     try:
-        value = loads(body, Bounds(limits.json_values, limits.json_depth))
+        value = loads(body, JsonBounds(limits.json_values, limits.json_depth))
     except BoundExceeded as error:
         raise ClientFault(f"The body {error}.", code="invalid_json", hint=_HINTS[error.kind]) from None
     except DuplicateKey as error:
-        raise _twice(error.key) from None
+        raise _duplicate_key(error.key) from None
     except MalformedJson as error:
         raise _malformed(body, error) from None
     if len(body) <= LARGE_BYTES and has_duplicates(body, value):
-        raise _twice(duplicate_key(body))
+        raise _duplicate_key(duplicate_key(body))
     if known is not None and isinstance(value, dict):
         known.learn(body, value)
     return value
 
 
 def _read_known(body: bytes, limits: LimitsConfig, known: KnownTools) -> dict[str, Any] | None:
-    """The body, if it holds a list of tools that was read before; None if the rest of it has to be looked at
-    closely."""
-    found = known.cut(body)
-    if found is None:
+    """Returns the object in a body whose list of tools was parsed before; None if the body needs the full checks."""
+    cut = known.cut(body)
+    if cut is None:
         return None
-    tools, rest = found
+    tools, rest = cut
     openers = rest.count(b"[") + rest.count(b"{")
     if tools.values + len(rest) >= limits.json_values <= tools.values + openers + rest.count(b","):
         return None
@@ -101,7 +99,7 @@ _HINTS: Final = {
 }
 
 
-def _twice(key: str | None) -> ClientFault:
+def _duplicate_key(key: str | None) -> ClientFault:
     named = "" if key is None else f" {quote(key)}"
     return ClientFault(
         f"The body has an object with the key{named} twice.",

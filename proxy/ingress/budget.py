@@ -1,16 +1,16 @@
-"""The memory that the bodies of requests take: one budget for each worker.
+"""The memory budget for request bodies, one for each worker.
 
 Rules of this module:
 
-1. A byte counts from the moment it is read until its request has been answered. Of a compressed body the bytes that
-   come out count. A `Content-Length` alone counts nothing: a client that announces much and sends little takes nothing
-   from others.
-2. No key may hold more than is still free, so that there is always room for another one. With one busy key half of the
+1. A byte counts from its arrival until its request has been answered. For a compressed body the decompressed bytes
+   count. `Content-Length` alone does not count, so a client that announces much and sends little takes nothing from
+   others.
+2. A key may not hold more than is still free, so there is always room for another key. With one busy key half of the
    budget stays free, with two a third. (Dynamic thresholds: Choudhury and Hahne, IEEE/ACM Transactions on Networking
-   6(2), 1998, with a factor of 1.) Without keys all clients are one account, which may use all of it.
-3. A body that does not fit is refused and gives back what it holds. It does not wait: bodies that wait for each other,
-   each half there, would all wait until they time out.
-4. After `GIVE_BACK_BYTES` of bodies the memory that they took is given back to the system.
+   6(2), 1998, with a factor of 1.) Without keys all clients share one account, which may use everything.
+3. A body that does not fit is refused at once and its bytes are freed. Waiting could deadlock: several half-received
+   bodies would wait for each other until they time out.
+4. After each `GIVE_BACK_BYTES` of bodies, freed memory is returned to the operating system.
 """
 
 from __future__ import annotations
@@ -21,40 +21,40 @@ from typing import Final, Protocol
 from aiohttp import web
 
 from toolwire.errors import ClientFault, GatewayError, Unavailable
-from toolwire.support.allocator import GivingBack
+from toolwire.support.allocator import MemoryReturner
 
 OPTION: Final = "limits.total_body_bytes"
 GIVE_BACK_BYTES: Final = 64 * 1024 * 1024
 LARGE_BYTES: Final = 256 * 1024
-"""Smaller bodies leave no gaps worth looking for."""
+"""Smaller bodies do not fragment memory enough to matter."""
 
 
 class Cells(Protocol):
-    """Where numbers of the metrics are."""
+    """The storage of metric values."""
 
     @property
     def numbers(self) -> memoryview[float]:
-        """By place."""
+        """The values, by position."""
 
 
 class BodyBudget:
-    """The bytes that the requests of this worker hold, in all and for each account. `limit` is the most in all; `fair`
-    says that there are several accounts (rule 2). `gauge` is the place of the metric."""
+    """The bytes that this worker's requests hold, in total and for each account. `limit`: maximum in total. `fair`:
+    there are several accounts (rule 2). `gauge`: the position of the metric."""
 
     def __init__(self, limit: int, *, fair: bool, gauge: tuple[Cells, int]) -> None:
         self.bytes = 0
         self.held: dict[str, int] = {}
-        """By account, if there are several."""
+        """Bytes by account, if there are several."""
         self.inflating = asyncio.Lock()
-        """Held for one step of inflating a body: see `toolwire.ingress.receiving`."""
+        """Held during one decompression step: see `toolwire.ingress.receiving`."""
         self.limit = limit
         self.fair = fair
         self.cells, self.place = gauge
-        self.memory = GivingBack(GIVE_BACK_BYTES)
+        self.memory = MemoryReturner(GIVE_BACK_BYTES)
 
 
 class BodyShare:
-    """The bytes that one request of an account holds of a budget. Its maker must call `release` in the end."""
+    """The bytes of a budget that one request holds. Its creator must call `release` in the end."""
 
     __slots__ = ("account", "budget", "bytes")
 
@@ -64,14 +64,14 @@ class BodyShare:
         self.bytes = 0
 
     def check(self, size: int) -> None:
-        """Raises the `GatewayError` of `take` if `size` bytes more would not fit now."""
+        """Raises like `take` if `size` more bytes would not fit now."""
         budget = self.budget
         free = budget.limit - budget.bytes - size
         if free < 0 or (budget.fair and budget.held.get(self.account, 0) + size > free):
             raise self._refusal(size)
 
     def take(self, size: int) -> None:
-        """Counts `size` bytes more. Raises `Unavailable` `overloaded` if they do not fit now, `ClientFault`
+        """Counts `size` more bytes. Raises `Unavailable` `overloaded` if they do not fit now, `ClientFault`
         `request_too_large` if they never would."""
         budget = self.budget
         if budget.fair:
@@ -84,12 +84,12 @@ class BodyShare:
         self.bytes += size
 
     def release(self) -> None:
-        """Gives back all. May be called twice."""
+        """Frees all bytes. May be called twice."""
         if self.bytes:
             self.give(self.bytes)
 
     def give(self, size: int) -> None:
-        """Gives back `size` bytes, which are at least one and at most all."""
+        """Frees `size` bytes, at least one and at most all."""
         self.bytes -= size
         budget = self.budget
         budget.bytes -= size

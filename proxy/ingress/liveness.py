@@ -1,5 +1,5 @@
-"""The exchanges that run: whether their clients are still there, how long their streams were silent, and how they are
-ended when the gateway stops (R17.5)."""
+"""Monitors the running exchanges: detects clients that are gone, keeps silent streams alive, and ends exchanges when
+the gateway stops (R17.5)."""
 
 from __future__ import annotations
 
@@ -14,25 +14,21 @@ from aiohttp import web
 from toolwire.errors import GatewayError
 
 TICK_S: Final = 0.1
-"""How often a running exchange looks whether its client is still there (R10.7 asks for one second)."""
+"""Interval of the checks of running exchanges (R10.7 requires one second)."""
 
 PROBE_S: Final = 0.6
-"""When a client has ended its side of the connection, so long is waited before it is asked whether it listens."""
+"""Wait after a client has closed its sending side, before probing whether it still reads."""
 
 PROBE_AGAIN_S: Final = 10.0
-"""And so long before it is asked again."""
+"""Wait between further probes."""
 
 INTERIM: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
-"""Says nothing: a client has to be ready for it at any time before its answer (RFC 9110, 15.2)."""
+"""An interim response. Clients must accept it at any time before the final one (RFC 9110, 15.2)."""
 
 
 class LivenessMonitor:
-    """Watches the exchange of the current task while it waits: cancels it when the client is gone, and says when a
-    stream was silent for long.
-
-    `silence_s` is how long a stream may be silent before its `beat` is called. `running` are those that are asked to
-    `tick`; one that has come to its `end` is none of them.
-    """
+    """Monitors the exchange of the current task: cancels it when the client is gone, and calls back when its stream was
+    silent for `silence_s`. `running`: the set of active monitors, which this one leaves at its `end`."""
 
     __slots__ = (
         "_beat",
@@ -58,20 +54,20 @@ class LivenessMonitor:
         self._reason: GatewayError | None = None
         self._probed: float | None = None
         self.last = 0.0
-        """When something was said last; signs of life do not count."""
+        """Time of the last data sent; keep-alives do not count."""
 
     def attend(self, beat: Callable[[], None], stop: Callable[[GatewayError], None]) -> None:
-        """A stream begins: from now on call `beat` after each `silence_s` in which nothing is written, and
-        `stop` if it has to end."""
+        """Called when a stream begins. `beat` is called after each `silence_s` without data; `stop` if the stream has
+        to end."""
         self._on_silence = beat
         self._on_stop = stop
         self.last = time.monotonic()
 
     def tick(self) -> bool:
-        """Look after the exchange; False if there is no more to do, because the client is gone."""
+        """Checks the exchange. Returns False if the client is gone and the task was cancelled."""
         transport = self._request.transport
         now = time.monotonic()
-        if transport is None or transport.is_closing() or self._has_left(transport, now):
+        if transport is None or transport.is_closing() or self._is_gone(transport, now):
             if self._task is not None:
                 self._task.cancel()
             return False
@@ -80,19 +76,18 @@ class LivenessMonitor:
             self._on_silence()
         return True
 
-    def _has_left(self, transport: asyncio.Transport, now: float) -> bool:
-        """Whether a client that will say no more does not listen either.
+    def _is_gone(self, transport: asyncio.Transport, now: float) -> bool:
+        """True if a client that has closed its sending side does not read either.
 
-        A client that has ended its side of the connection and one that has gone look the same, until something is sent
-        to it: who has gone answers with a reset. So before the answer an interim one is sent, and in a stream a sign of
-        life.
+        A client that only closed its sending side and one that is gone look the same until data is sent: the latter
+        answers with a TCP reset. So an interim response is sent before the answer, or a keep-alive within a stream.
         """
         ended_at: float | None = getattr(self._request.protocol, "ended_at", None)
         if ended_at is None:
             return False
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
-            transport.abort()  # nothing is read any more, so nobody else sees the reset
+            transport.abort()  # the connection is no longer read, so only this check sees the reset
             return True
         if now >= (ended_at + PROBE_S if self._probed is None else self._probed + PROBE_AGAIN_S):
             self._probed = now
@@ -103,8 +98,8 @@ class LivenessMonitor:
         return False
 
     def stop(self, reason: GatewayError) -> None:
-        """End the exchange with `reason`: a stream in its protocol's own form. Else its task is cancelled, which finds
-        the reason in `stopped`."""
+        """Ends the exchange with `reason`. A stream ends with an error in its protocol; otherwise the task is
+        cancelled, and gets the reason from `stopped`."""
         if self._on_stop is not None:
             self._on_stop(reason)
         elif self._task is not None and not self._task.cancelling():
@@ -112,13 +107,13 @@ class LivenessMonitor:
             self._task.cancel()
 
     def end(self) -> None:
-        """The exchange is over. Lets go of it, which knows this monitor: only the collector could free a circle."""
+        """Called when the exchange is over. Drops all references to it, to avoid a reference cycle."""
         self.running.discard(self)
         self._task = self._on_silence = self._on_stop = None
 
     def stopped(self) -> GatewayError | None:
-        """For the task, when it was cancelled: why it was stopped. None if somebody else cancelled it, who must
-        prevail."""
+        """Called by the cancelled task. Returns the reason of `stop`, or None if something else cancelled the task;
+        then the cancellation must go on."""
         reason, self._reason = self._reason, None
         if reason is None or self._task is None or self._task.uncancel() > 0:
             return None
@@ -126,23 +121,23 @@ class LivenessMonitor:
 
 
 class LivenessMonitors:
-    """The running exchanges of an application: one timer looks after all, and there is none while nothing runs. No
-    task."""
+    """The monitors of an application's running exchanges. One timer serves all; there is none while no exchange
+    runs."""
 
     draining = False
-    """The gateway is about to stop: connections end with their current answer."""
+    """The gateway is about to stop: connections close after their current answer."""
     replaced = False
-    """Another application answers what comes from now on."""
+    """Another application answers all further requests."""
 
     def __init__(self, silence_s: float) -> None:
         self.leaving: set[Callable[[], None]] = set()
-        """Called once when one of the two comes true: by connections that stay open between answers."""
+        """Callbacks of connections that stay open between answers; called once when one of the two flags is set."""
         self._silence_s = silence_s
         self.running: set[LivenessMonitor] = set()
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self, request: web.Request) -> LivenessMonitor:
-        """Watch the exchange of the current task, until `LivenessMonitor.end` is called."""
+        """Monitors the exchange of the current task until `LivenessMonitor.end` is called."""
         monitor = LivenessMonitor(request, self._silence_s, self.running)
         self.running.add(monitor)
         if self._timer is None:
@@ -150,12 +145,12 @@ class LivenessMonitors:
         return monitor
 
     def drain(self) -> None:
-        """The gateway is about to stop."""
+        """Called when the gateway is about to stop."""
         self.draining = True
         self._leave()
 
     def replace(self) -> None:
-        """Another application takes the place of this one."""
+        """Called when another application replaces this one."""
         self.replaced = True
         self._leave()
 
@@ -164,7 +159,7 @@ class LivenessMonitors:
             self.leaving.pop()()
 
     def stop(self, reason: GatewayError) -> int:
-        """End all that run with `reason`; how many these are."""
+        """Ends all running exchanges with `reason`. Returns their number."""
         running = list(self.running)
         for monitor in running:
             monitor.stop(reason)

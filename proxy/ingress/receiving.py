@@ -1,16 +1,15 @@
-"""The bytes of a request's body: within limits of size and time, and out of their content coding.
+"""Receives the bytes of request bodies, within limits of size and time, and decompresses them.
 
 Rules of this module:
 
-1. Nothing is read, and nobody is told to send (`100 Continue`), before the head has been found right: `Delivery` comes
-   here last.
-2. A compressed body is inflated here and not by aiohttp, which would do it as the bytes come: before a key was looked
-   at, without a pause, and also what a refused request still sends. One step (`toolwire.support.codings`) is taken in a
-   turn of the event loop, whoever it is for: many bodies at once take longer, and the others who are served wait for
-   one step only.
-3. Every byte counts against `limits.total_body_bytes` as it comes (`toolwire.ingress.budget`), and what came out of a
-   compressed body also against `limits.body_bytes`.
-4. Who is refused with a body that has not come is not listened to any more: see `toolwire.pipeline.exchange.heads`.
+1. The body is read, and a `100 Continue` is sent, only after the head was found valid: `Delivery` calls this last.
+2. Compressed bodies are decompressed here and not by aiohttp. aiohttp would do it on arrival: before the key is
+   checked, without pauses, and also for refused requests. In each iteration of the event loop one step
+   (`toolwire.support.codings`) is done, for all bodies together: with many bodies each takes longer, but other requests
+   wait for one step only.
+3. Every byte counts against `limits.total_body_bytes` when it arrives (`toolwire.ingress.budget`), and every
+   decompressed byte also against `limits.body_bytes`.
+4. After a refusal the rest of the body is not read: see `toolwire.pipeline.exchange.heads`.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from toolwire.support.bounded_json import LARGE_BYTES
 from toolwire.support.codings import Decoder, coding_of, supported
 
 BODY_RATE: Final = 16 * 1024
-"""Bytes a second: a body that comes as fast as this is never too slow."""
+"""Bytes per second. A body that arrives at this rate never times out."""
 
 
 _CLOSE: Final = {"Connection": "close"}
@@ -38,34 +37,35 @@ _CLOSE: Final = {"Connection": "close"}
 async def read_body(
     request: web.Request, limit: int, seconds: float | None, share: BodyShare, option: str = "limits.body_bytes"
 ) -> bytes:
-    """The whole body, out of its coding, of at most `limit` bytes, as `option` says. They are counted in `share`, which
-    the caller must release in the end.
+    """Returns the whole decompressed body, of at most `limit` bytes (the value of `option`). Its bytes are counted in
+    `share`, which the caller must release.
 
-    Raises `ClientFault`: `request_too_large` as soon as it is known to be, `request_timeout` if it takes more than
-    `seconds` and one for each `BODY_RATE` bytes, `malformed_request`; and `Unavailable` if there is no room for it.
+    Raises `ClientFault` `request_too_large` as soon as that is known, `request_timeout` if it takes more than `seconds`
+    and one second for each `BODY_RATE` bytes, and `malformed_request`; and `Unavailable` if the memory budget is
+    exhausted.
     """
     content = request.content
-    given = request._read_bytes  # a middleware around the gateway has read it, or put another one in its place
+    provided = request._read_bytes  # an outer aiohttp middleware has read or replaced the body
     length = request.content_length
     if length is None:
         _check_transfer(request)
     elif length > limit:
         raise _too_large(limit, option)
     decoder = _decoder(request) if "Content-Encoding" in request.headers else None
-    if decoder is None and (given is not None or content.is_eof()):  # a small body came with its head
-        body = content.read_nowait() if given is None else given
+    if decoder is None and (provided is not None or content.is_eof()):  # a small body arrived with the head
+        body = content.read_nowait() if provided is None else provided
         if len(body) > limit:
             raise _too_large(limit, option)
         share.take(len(body))
         return body
     share.check(length or 0)
-    await _invite(request)
+    await _send_continue(request)
     parts: list[bytes] = []
     size = 0
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(seconds) as deadline:
-            async for part in content.iter_any() if given is None else _at_once(given):
+            async for part in content.iter_any() if provided is None else _at_once(provided):
                 size += len(part)
                 if size > limit:
                     raise _too_large(limit, option)
@@ -90,7 +90,7 @@ async def read_body(
             decoder.finish()
         except ValueError as error:
             raise _broken(error) from None
-    # Joining lets others run while it copies much, but not the thread that it runs in.
+    # Joining a large body releases the interpreter, so a thread keeps the event loop free.
     return await asyncio.to_thread(b"".join, parts) if share.bytes > LARGE_BYTES else b"".join(parts)
 
 
@@ -98,12 +98,13 @@ async def _at_once(body: bytes) -> AsyncIterator[bytes]:
     yield body
 
 
-async def later(request: web.Request) -> None:
-    """As aiohttp's handler of `Expect`: says nothing yet. `read_body` does, when the body is wanted."""
+async def ignore_expect(request: web.Request) -> None:
+    """An aiohttp handler of `Expect` that sends nothing: `read_body` sends the `100 Continue` when the body is
+    wanted."""
 
 
-async def _invite(request: web.Request) -> None:
-    """Tell a client that waits to be told that it may send its body (RFC 9110, 10.1.1)."""
+async def _send_continue(request: web.Request) -> None:
+    """Sends `100 Continue` to a client that waits for it (RFC 9110, 10.1.1)."""
     if request.content.total_bytes or request.content.is_eof() or request.version != HttpVersion11:
         return
     if request.headers.get("Expect", "").lower() == "100-continue":
@@ -117,9 +118,9 @@ def _check_transfer(request: web.Request) -> None:
 
 
 def _decoder(request: web.Request) -> Decoder | None:
-    """What the body has to go through."""
+    """Returns the decoder for the body's content coding, or None. Raises `ClientFault`."""
     if getattr(request.content, "total_compressed_bytes", None) is not None:
-        return None  # inside of another application, whose server inflates bodies by itself
+        return None  # mounted in another application, whose server has decompressed it
     try:
         coding = coding_of(request.headers.getall("Content-Encoding"))
     except ValueError as error:

@@ -1,8 +1,8 @@
-"""Work that comes together is done in turns, so that it does not hold up what is under way.
+"""Spreads simultaneous work over iterations of the event loop, so that running streams are not delayed.
 
-Reading a request, teaching its tools and sending it on takes a good part of a millisecond in one go. Of 64 that come
-together each is short enough, but all of them would run before the event loop looks at its sockets again, and the next
-frame of every open stream would wait as long. The same holds for what arrives of hundreds of bodies at once.
+Parsing a request, teaching its tools and sending it on takes a good part of a millisecond without a pause. If 64
+requests arrive together, all would run before the event loop reads its sockets again, and the next frame of every open
+stream would wait. The same applies to data that arrives at once for hundreds of bodies.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from collections import deque
 
 
 class Turns:
-    """In each iteration of the event loop `most` may go on, in the order in which they came."""
+    """Lets `most` callers continue in each iteration of the event loop, in order of arrival."""
 
     def __init__(self, most: int = 1) -> None:
         self._most = most
         self._taken = 0
-        """Turns of this iteration. Not 0 exactly while the next call of `_next` is due."""
+        """Turns taken in this iteration. Not 0 if, and only if, a call of `_next` is scheduled."""
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def wait(self) -> None:
-        """Wait until this one may go on."""
+        """Waits until the caller may continue."""
         if not self.take():
             await self.next()
 
     def take(self) -> bool:
-        """Returns whether this one may go on at once."""
+        """Returns True if the caller may continue at once."""
         if not self._taken:
             asyncio.get_running_loop().call_soon(self._next)
         elif self._taken >= self._most or self._waiting:
@@ -35,7 +35,7 @@ class Turns:
         return True
 
     def next(self) -> asyncio.Future[None]:
-        """Done when this one may go on, which `take` has refused."""
+        """Returns a future that is done when the caller, which `take` has refused, may continue."""
         mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(mine)
         return mine
@@ -44,7 +44,7 @@ class Turns:
         self._taken = 0
         while self._waiting and self._taken < self._most:
             first = self._waiting.popleft()
-            if not first.done():  # a client may have gone
+            if not first.done():  # the waiting request may have been cancelled
                 first.set_result(None)
                 self._taken += 1
         if self._taken:

@@ -19,7 +19,7 @@ from toolwire.configuration.mcp_secrets import secrets_of
 from toolwire.support.escapes import views
 from toolwire.support.linear import linear
 from toolwire.support.pieces import matches, places_of
-from toolwire.upstream.servers.private import forms, private_of
+from toolwire.upstream.servers.private_data import forms, private_of
 
 LEAST: Final = 8
 """Shorter words are not treated as secrets, because they would match in ordinary texts."""

@@ -1,2 +1,2 @@
-"""Limits on requests, tokens and concurrency: `base.py` says what is counted and how; one file for each place to
-count."""
+"""Limits on requests, tokens and concurrency. `base.py` defines the counts; each other ledger module stores them in one
+place."""

@@ -1,8 +1,8 @@
-"""Which limits concern a request, what it is booked with, and what the client is told.
+"""Applies the limits to requests, and reports them to clients.
 
-A request is booked twice. Before its body is read it takes a `Slot` of the gateway and of its key: `Admission.enter`.
-When the body has told its route, the middleware `rate_limit` books the rest: requests and tokens a minute, and what
-limits the route. Source: R17.9, R33.5.
+A request is booked twice. Before its body is read it takes a `Slot` of the gateway and of its key (`Admission.enter`).
+When the body has been parsed and the route is known, the middleware `rate_limit` books the other limits: requests and
+tokens per minute, and the limits of the route. Source: R17.9, R33.5.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from toolwire.ingress.liveness import LivenessMonitor
 from toolwire.model import Image, ModelRequest, Part, ToolResult
 from toolwire.protocols.base import Allowance, ClientSide
 from toolwire.protocols.shared.openai import duration
-from toolwire.ratelimit.base import WINDOW_S, Bound, Kind, Ledger, LedgerUnavailable, Scope, Verdict, wait_s
+from toolwire.ratelimit.base import WINDOW_S, Booking, Bound, Kind, Ledger, LedgerUnavailable, Scope, wait_s
 from toolwire.ratelimit.slots import Arrivals, Slot
 from toolwire.upstream.servers.usage import BYTES_PER_TOKEN, IMAGE_TOKENS
 
 ANONYMOUS: Final = "anonymous"
-"""Account of all clients together where no key is needed."""
+"""Account of all clients together if no keys are configured."""
 
 _SHOWN: Final[tuple[Literal["requests", "tokens"], ...]] = ("requests", "tokens")
 _KINDS: Final[Mapping[Kind, str]] = {
@@ -39,7 +39,7 @@ _KINDS: Final[Mapping[Kind, str]] = {
 
 
 class Admission:
-    """The limits of one application. `refused` is told the name of a limit that refused a request."""
+    """The limits of one application. `refused` is called with the name of a limit that refused a request."""
 
     def __init__(self, config: GatewayConfig, ledger: Ledger, refused: Callable[[str], None]) -> None:
         self.ledger = ledger
@@ -51,7 +51,7 @@ class Admission:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def running(self, app: web.Application) -> AsyncIterator[None]:
-        """Open the ledger; at the end of the application say to it all that is to be said. It may outlast the
+        """Opens the ledger; at the end of the application waits for its last bookings. The ledger may outlive the
         application."""
         await self.ledger.start()
         yield
@@ -59,26 +59,26 @@ class Admission:
             await asyncio.wait(self._tasks)
 
     def later(self, work: Coroutine[None, None, None]) -> None:
-        """Do something that nobody can wait for any more."""
+        """Runs work in the background that no caller can wait for."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     def slot_bounds(self, key: ApiKey | None) -> tuple[Bound, ...]:
-        """The limit on simultaneous requests of this key, whatever their route."""
+        """Returns the limits on concurrent requests for this key, independent of the route."""
         owner = ANONYMOUS if key is None else key.owner
         known = self._slots.get(owner)
         if known is None:
             limit = effective_limit(key, self._config.per_key)
             known = self._slots[owner] = (
-                # First, so that a key that has no place left is told so, and nothing gives way to it.
+                # First, so that a key at its own limit gets that error, and no arriving request has to give way to it.
                 *_bounds("key", f"key:{owner}", RateLimitConfig(concurrent=limit.concurrent)),
                 *_bounds("gateway", "gateway", RateLimitConfig(concurrent=self._config.in_flight)),
             )
         return known
 
     def bounds(self, key: ApiKey | None, route: RouteConfig) -> tuple[Bound, ...]:
-        """The other limits of this key on this route."""
+        """Returns the other limits for this key on this route."""
         owner = ANONYMOUS if key is None else key.owner
         known = self._bounds.get((owner, route.model))
         if known is None:
@@ -98,14 +98,14 @@ class Admission:
         *,
         counted: bool = False,
     ) -> Slot | None:
-        """Takes the place of a request among those at the same time; None if they are not limited. The caller must end
-        it. `arriving` is the monitor of a request whose body is still to come, until `Slot.arrived`; `counted`: it is
-        also counted as a request of its key.
+        """Takes a slot among the concurrent requests; returns None if these are not limited. The caller must end the
+        slot. Raises like `book`.
 
-        If the gateway is full, the oldest arriving request of the key that has most of them gives way, as long as that
-        key keeps as many as this one has. So a key that sends slowly cannot take all of `in_flight`.
+        `arriving`: the monitor of a request whose body has not arrived; call `Slot.arrived` then. `counted`: the
+        request also counts for the key's requests per minute.
 
-        Raises as `book`.
+        If the gateway is full, the key with most arriving requests must give up its oldest one, provided that it keeps
+        as many as this key has. So a key that sends its bodies slowly cannot occupy all of `in_flight`.
         """
         bounds = self.slot_bounds(key)
         owner = ANONYMOUS if key is None else key.owner
@@ -127,7 +127,7 @@ class Admission:
         return slot
 
     def estimate(self, request: ModelRequest, size: int) -> tuple[int, int]:
-        """Tokens of the prompt and of the answer that a request is booked with; `size` is that of its body in bytes."""
+        """Returns estimated tokens of prompt and answer, for booking. `size`: bytes of the body."""
         links = [part.url for message in request.messages for part in _parts(message.parts) if isinstance(part, Image)]
         prompt = -(-max(0, size - sum(map(len, links))) // BYTES_PER_TOKEN) + IMAGE_TOKENS * len(links)
         most = request.sampling.max_tokens
@@ -137,33 +137,33 @@ class Admission:
     async def book(
         self, bounds: Sequence[Bound], tokens: int, lease: str, model: str, protocol: ClientSide
     ) -> Mapping[str, str]:
-        """Books a request; returns the headers that its answer carries, in the words of `protocol`. `model` is the name
-        that was asked for.
+        """Books a request. Returns the headers for its answer, in the form of `protocol`. `model` is the requested
+        name.
 
-        Raises `ClientFault` `rate_limit_exceeded`, `Unavailable` `overloaded` or `store_unavailable`.
+        Raises `ClientFault` `rate_limit_exceeded`, or `Unavailable` with the code `overloaded` or `store_unavailable`.
         """
         try:
             verdict = await self.ledger.book(bounds, tokens, lease)
         except LedgerUnavailable as error:
             raise Unavailable("The limits cannot be checked now.", code="store_unavailable") from error
-        told = protocol.write_limits(allowances(bounds, verdict), time.time())
+        headers = protocol.write_limits(allowances(bounds, verdict), time.time())
         if verdict.granted:
-            return told
+            return headers
         waits = [wait_s(bound, used, tokens) for bound, used in zip(bounds, verdict.used, strict=True)]
         index = max(range(len(waits)), key=waits.__getitem__)
         bound = bounds[index]
         self._refused(f"{bound.scope}_{bound.kind}")
-        raise _refusal(bound, verdict.used[index], tokens, waits[index], model, told)
+        raise _refusal(bound, verdict.used[index], tokens, waits[index], model, headers)
 
 
 ADMISSION: Final = web.AppKey("toolwire.admission", Admission)
-"""Where a middleware finds it: `app.get(ADMISSION)`; it is not there if nothing is limited."""
+"""Key in the application; absent if nothing is limited."""
 SLOT: Final = web.RequestKey("toolwire.slot", Slot)
-"""The slot of a request; not there if requests at the same time are not limited."""
+"""Key in a request; absent if concurrent requests are not limited."""
 
 
 def effective_limit(key: ApiKey | None, default: RateLimitConfig) -> RateLimitConfig:
-    """The limits of a key: its own, and the default for what it does not say."""
+    """Returns the limits of a key: its own, completed by the default."""
     if key is None:
         return default
     own = {
@@ -174,9 +174,9 @@ def effective_limit(key: ApiKey | None, default: RateLimitConfig) -> RateLimitCo
     return replace(default, **own)
 
 
-def allowances(bounds: Sequence[Bound], verdict: Verdict) -> list[Allowance]:
-    """For requests and for tokens the limit of which least is left."""
-    found = []
+def allowances(bounds: Sequence[Bound], verdict: Booking) -> list[Allowance]:
+    """Returns, for requests and for tokens, the limit with the smallest rest."""
+    lowest = []
     for kind in _SHOWN:
         rows = [
             (max(0, math.floor(bound.most - used + 1e-6)), bound.most, used)
@@ -185,8 +185,8 @@ def allowances(bounds: Sequence[Bound], verdict: Verdict) -> list[Allowance]:
         ]
         if rows:
             left, most, used = min(rows)
-            found.append(Allowance(kind, most, left, used * WINDOW_S / most))
-    return found
+            lowest.append(Allowance(kind, most, left, used * WINDOW_S / most))
+    return lowest
 
 
 def _bounds(scope: Scope, account: str, limit: RateLimitConfig) -> tuple[Bound, ...]:
@@ -202,14 +202,16 @@ def _parts(parts: Sequence[Part]) -> list[Part]:
     return [inner for part in parts for inner in ([*_parts(part.parts)] if isinstance(part, ToolResult) else [part])]
 
 
-def _refusal(bound: Bound, used: float, tokens: int, wait: float, model: str, told: Mapping[str, str]) -> GatewayError:
+def _refusal(
+    bound: Bound, used: float, tokens: int, wait: float, model: str, headers: Mapping[str, str]
+) -> GatewayError:
     seconds = max(1, math.ceil(wait - 1e-6))
     if bound.scope == "gateway":
         fault: GatewayError = Unavailable(
             f"The gateway serves {bound.most} requests at once, which is its limit. Please try again in {seconds}s.",
             retry_after_s=seconds,
         )
-        fault.headers |= told
+        fault.headers |= headers
         return fault
     who = {"key": "this API key", "route": f"the model {quote(model)}"}.get(
         bound.scope, f"this API key on the model {quote(model)}"
@@ -221,6 +223,6 @@ def _refusal(bound: Bound, used: float, tokens: int, wait: float, model: str, to
         f"Rate limit reached for {who} on {_KINDS[bound.kind]}: Limit {bound.most}, Used {math.ceil(used - 1e-6)}, "
         f"Requested {bound.cost(tokens)}. Please try again {when}.",
         code="rate_limit_exceeded",
-        # When another one ends nobody knows.
-        headers={**({"Retry-After": str(seconds)} if bound.kind == "concurrent" else retry_after(wait)), **told},
+        # The end of another request cannot be predicted.
+        headers={**({"Retry-After": str(seconds)} if bound.kind == "concurrent" else retry_after(wait)), **headers},
     )

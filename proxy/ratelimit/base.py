@@ -1,16 +1,17 @@
-"""What is limited, and what keeps the counts.
+"""The kinds of limits, and the interface of ledgers, which store the counts.
 
 Rules:
 
-1. Requests and tokens per minute are token buckets: a bucket of `most` units empties at `most` units a minute, and
-   whoever does not fit waits. So a limit of 60 lets 60 through at once and then one a second, as OpenAI's limits do.
-2. All limits of an exchange are looked at together and booked together, or none is: who is refused by one takes nothing
-   from the others.
-3. Tokens are booked by estimate and corrected at the end. Use beyond the limit stays in the bucket as a debt that later
-   requests wait for; it never holds less than nothing.
-4. A slot of `concurrent` is a lease. Shared ledgers forget one that was not renewed, because its worker may be dead.
+1. Requests and tokens per minute are leaky buckets: a bucket of `most` units drains `most` units per minute, and a
+   request that does not fit has to wait. So a limit of 60 allows 60 requests at once and then one per second, like
+   OpenAI's limits.
+2. All limits of an exchange are checked and booked together, or none is. A request refused by one limit uses nothing of
+   the others.
+3. Tokens are booked by estimate and corrected at the end. Use beyond the limit stays in the bucket, so later requests
+   wait longer. The level never falls below 0.
+4. A slot of `concurrent` is a lease. Shared ledgers drop a lease that was not renewed, because its worker may be dead.
 
-Laws are tested by one suite over all ledgers, against a naive model. Why so: docs/adr/0013.
+One test suite checks these laws for all ledgers against a simple model. Reasons: docs/adr/0013.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
 LEASE_S: Final = 30.0
-"""A lease that was not renewed for so long is forgotten."""
+"""A lease that is not renewed expires after this time."""
 RENEW_S: Final = 10.0
-"""How often leases are renewed."""
+"""Interval at which leases are renewed."""
 WINDOW_S: Final = 60.0
-"""A rate is so many units in this time."""
+"""A rate is a number of units within this time."""
 
 Scope = Literal["gateway", "key", "route", "key_route"]
 Kind = Literal["requests", "tokens", "concurrent"]
@@ -32,7 +33,7 @@ Kind = Literal["requests", "tokens", "concurrent"]
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """One limit on one account. `most` is at least 1: units a minute, or leases at once."""
+    """One limit on one account. `most`, at least 1: units per minute, or concurrent leases."""
 
     scope: Scope
     kind: Kind
@@ -41,26 +42,26 @@ class Bound:
 
     @property
     def name(self) -> str:
-        """What it is counted under."""
+        """Its name in the ledger."""
         return f"{self.account}:{self.kind}"
 
     def cost(self, tokens: int) -> int:
-        """What an exchange of so many tokens books: never more than the limit, so that none has to wait for ever."""
+        """Returns the units that an exchange of `tokens` books. Never more than the limit, so that no exchange waits
+        for ever."""
         return min(tokens, self.most) if self.kind == "tokens" else 1
 
     def drained(self, level: float, elapsed_s: float) -> float:
-        """What is left of `level` after a time."""
+        """Returns the level after `elapsed_s` seconds."""
         return max(0.0, level - max(0.0, elapsed_s) * self.most / WINDOW_S)
 
 
 Change = tuple[Bound, int]
-"""What the end of an exchange does to a bound: tokens used beyond what was booked, negative if fewer were."""
+"""A bound, and its correction at the end of an exchange: tokens used in excess of those booked (negative if fewer)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """What became of a booking. `used` are the units of each bound: with the booking if it was granted, else
-    without."""
+class Booking:
+    """The result of a booking. `used`: units used of each bound, including this booking if it was granted."""
 
     granted: bool
     used: tuple[float, ...]
@@ -71,42 +72,43 @@ class LedgerUnavailable(Exception):
 
 
 class Ledger(Protocol):
-    """Keeps counts. Every method but `close` may raise `LedgerUnavailable`."""
+    """Stores the counts. Every method except `close` may raise `LedgerUnavailable`."""
 
     async def start(self) -> None:
-        """Open it, in the running loop. If it fails the ledger may be used all the same; a further call tells whether
-        it can be reached now."""
+        """Opens the ledger in the running event loop. After a failure the ledger can still be used; another call tells
+        whether it can be reached now."""
 
     async def close(self) -> None:
-        """Close it. May be called twice."""
+        """Closes the ledger. May be called twice."""
 
-    async def book(self, bounds: Sequence[Bound], tokens: int, lease: str) -> Verdict:
-        """Book an exchange on all `bounds`, if it fits all; `lease` names it."""
+    async def book(self, bounds: Sequence[Bound], tokens: int, lease: str) -> Booking:
+        """Books an exchange on all `bounds` if it fits all. `lease` is its unique name."""
 
     async def settle(self, made: Sequence[Change], lease: str) -> None:
-        """The end of an exchange that `gives_back` something: correct its tokens, end its lease."""
+        """Ends an exchange that `gives_back` something: corrects its tokens and ends its lease."""
 
     async def renew(self, held: Mapping[str, Sequence[Bound]]) -> None:
-        """Renew leases, or make them anew if they were forgotten."""
+        """Renews leases, and recreates those that have expired."""
 
 
 def gives_back(bounds: Sequence[Bound]) -> bool:
-    """Whether an exchange has something to settle at its end: all but counted requests."""
+    """True if an exchange has something to settle at its end, that is, any bound other than requests."""
     return any(bound.kind != "requests" for bound in bounds)
 
 
 def changes(bounds: Sequence[Bound], booked: int, used: int) -> list[Change]:
-    """What an exchange that was booked with so many tokens and has used so many comes to in the end."""
+    """Returns the corrections at the end of an exchange that was booked with `booked` tokens and has used `used`."""
     return [(b, used - b.cost(booked) if b.kind == "tokens" else 0) for b in bounds if b.kind != "requests"]
 
 
 def fits(bounds: Sequence[Bound], used: Sequence[float], tokens: int) -> bool:
-    """Whether an exchange of so many tokens fits, given what is used of each bound."""
+    """True if an exchange of `tokens` fits, when `used` units of the bounds are in use."""
     return all(not wait_s(bound, units, tokens) for bound, units in zip(bounds, used, strict=True))
 
 
 def wait_s(bound: Bound, used: float, tokens: int) -> float:
-    """How long until an exchange of so many tokens fits; 0 if it does now. For a lease that is not known: a second."""
+    """Returns the seconds until an exchange of `tokens` fits; 0 if it does now. For leases, where that is unknown, one
+    second."""
     over = used + bound.cost(tokens) - bound.most
     if over <= ROUNDING:
         return 0.0
@@ -114,4 +116,4 @@ def wait_s(bound: Bound, used: float, tokens: int) -> float:
 
 
 ROUNDING: Final = 1e-6
-"""Units by which sums of floats may be off."""
+"""Tolerance for sums of floats, in units."""

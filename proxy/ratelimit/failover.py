@@ -1,14 +1,15 @@
-"""What happens while the shared counts cannot be reached, and how the gateway comes back to them.
+"""Handles outages of the shared counts.
 
 Rules:
 
-1. After one failure nobody asks them any more: a look every `RETRY_S`, off the way of any request, finds out when they
-   are back. So no request but those under way at the first failure waits in vain.
-2. Meanwhile `on_store_failure` decides: `open` lets each worker count by itself, `closed` refuses.
-3. An exchange ends where it was booked, and what could not be said of it meanwhile is said afterwards. What may have
-   been heard is not said twice.
-4. A call goes to its end although the exchange that made it is cancelled: whatever it booked has to be given back.
-5. Each change is one line in the log, and the gauge follows it.
+1. After one failure requests no longer use the shared counts; a background check every `RETRY_S` finds out when they
+   are back. So only requests that are running at the first failure wait in vain.
+2. During the outage `on_store_failure` decides: with `open` each worker counts by itself, with `closed` requests are
+   refused.
+3. An exchange ends in the ledger where it was booked. Ends during the outage are sent afterwards. An end that may have
+   been received is not sent again.
+4. A call to the ledger completes even if its exchange is cancelled, because its booking must be given back.
+5. Each change is logged once, and shown by the gauge.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
-from toolwire.ratelimit.base import RENEW_S, Bound, Change, Ledger, LedgerUnavailable, Verdict, changes, gives_back
+from toolwire.ratelimit.base import RENEW_S, Booking, Bound, Change, Ledger, LedgerUnavailable, changes, gives_back
 from toolwire.ratelimit.memory import MemoryLedger
 
 T = TypeVar("T")
@@ -31,8 +32,8 @@ RETRY_S: Final = 1.0
 
 
 class FailoverLedger(Ledger):
-    """`shared` as long as it can be reached. With `closed` bookings raise `LedgerUnavailable` while it cannot. `report`
-    is told at the start and at each change whether it can."""
+    """Uses `shared` while it can be reached. With `closed`, bookings raise `LedgerUnavailable` during an outage.
+    `report` is called at the start and at each change with whether it can be reached."""
 
     def __init__(
         self, shared: Ledger, *, closed: bool, report: Callable[[bool], None], retry_s: float = RETRY_S
@@ -43,21 +44,20 @@ class FailoverLedger(Ledger):
         self._retry_s = retry_s
         self._up = True
         self._epoch = 0
-        """Counts recoveries: a call that began before one says nothing about now."""
+        """Number of recoveries. A failed call that began before the last one says nothing about the present."""
         self._held: dict[str, Sequence[Bound]] = {}
-        """Exchanges under way that are booked on the shared counts and give something back at their end, by their
-        lease."""
+        """Running exchanges that are booked in the shared counts and have something to settle, by lease."""
         self._owed: list[tuple[Sequence[Change], str]] = []
-        """Ends of such exchanges that came while the counts were away."""
+        """Ends of such exchanges that happened during an outage."""
         self._calls: set[asyncio.Task[Any]] = set()
         self._renewed = 0.0
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Never raises: counts that cannot be reached now may be reached later. May be called twice."""
+        """Never raises, because unreachable counts may become reachable later. May be called twice."""
         if self._task is not None:
             return
-        self._task = asyncio.get_running_loop().create_task(self._attend())
+        self._task = asyncio.get_running_loop().create_task(self._watch_shared())
         self._report(True)
         try:
             await self._shared.start()
@@ -73,7 +73,7 @@ class FailoverLedger(Ledger):
             await asyncio.wait(self._calls)
         await self._shared.close()
 
-    async def book(self, bounds: Sequence[Bound], tokens: int, lease: str) -> Verdict:
+    async def book(self, bounds: Sequence[Bound], tokens: int, lease: str) -> Booking:
         if self._up:
             booking = self._call(self._book(bounds, tokens, lease))
             try:
@@ -98,18 +98,18 @@ class FailoverLedger(Ledger):
             self._owed.append((made, lease))
 
     async def renew(self, held: Mapping[str, Sequence[Bound]]) -> None:
-        """It renews its own."""
+        """Does nothing: this ledger renews its own leases."""
 
-    async def _attend(self) -> None:
+    async def _watch_shared(self) -> None:
         while True:
             await asyncio.sleep(self._retry_s)
             with suppress(LedgerUnavailable):
                 if not self._up:
-                    await self._come_back()
+                    await self._recover()
                 elif time.monotonic() - self._renewed >= RENEW_S:
                     await self._renew()
 
-    async def _come_back(self) -> None:
+    async def _recover(self) -> None:
         await self._shared.start()
         await self._shared.renew(self._held)
         while self._owed:
@@ -128,8 +128,8 @@ class FailoverLedger(Ledger):
             self._down(error, epoch)
         self._renewed = time.monotonic()
 
-    async def _book(self, bounds: Sequence[Bound], tokens: int, lease: str) -> Verdict | None:
-        """None if the shared counts cannot be reached."""
+    async def _book(self, bounds: Sequence[Bound], tokens: int, lease: str) -> Booking | None:
+        """Returns None if the shared counts cannot be reached."""
         epoch = self._epoch
         try:
             verdict = await self._shared.book(bounds, tokens, lease)
@@ -141,7 +141,7 @@ class FailoverLedger(Ledger):
         return verdict
 
     async def _undo(
-        self, booking: asyncio.Task[Verdict | None], bounds: Sequence[Bound], tokens: int, lease: str
+        self, booking: asyncio.Task[Booking | None], bounds: Sequence[Bound], tokens: int, lease: str
     ) -> None:
         verdict = await booking
         if verdict is not None and verdict.granted:
@@ -155,7 +155,7 @@ class FailoverLedger(Ledger):
             self._down(error, epoch)
 
     def _call(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Rule 4."""
+        """Starts a call as a task that completes in any case (rule 4)."""
         task = asyncio.get_running_loop().create_task(work)
         self._calls.add(task)
         task.add_done_callback(self._calls.discard)
@@ -167,4 +167,4 @@ class FailoverLedger(Ledger):
         self._up = False
         self._report(False)
         policy = "each worker counts by itself" if self._alone is not None else "limited requests are refused"
-        LOG.error("the shared counts of the limits are away: %s; %s until they are back", error, policy)
+        LOG.error("the shared counts of the limits cannot be reached: %s; %s until they are back", error, policy)

@@ -1,4 +1,4 @@
-"""Which ledger a configuration means. Nothing is opened here."""
+"""Creates the ledger for a configuration. Does not open it."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from toolwire.ratelimit.memory import MemoryLedger
 
 
 def counting(config: RateLimitsConfig) -> RateLimitsConfig:
-    """What of the section says where the counts are: as long as that is the same, a new configuration goes on
-    counting."""
+    """Returns the part of the section that determines where the counts are stored. While it is unchanged, a new
+    configuration continues with the same counts."""
     return replace(config, per_key=RateLimitConfig(), in_flight=None, expected_output_tokens=0)
 
 
 def make_ledger(
     config: RateLimitsConfig, *, shared_folder: Path | None = None, report: Callable[[bool], None] = lambda up: None
 ) -> Ledger:
-    """The ledger of `config`. `shared_folder` is the folder of a gateway of several workers; `report` is told whether
-    counts that are shared can be reached. Raises `ValueError` if something is missing for the store."""
+    """Returns the ledger for `config`. `shared_folder`: common folder of the workers, if there are several. `report` is
+    called with whether shared counts can be reached. Raises `ValueError` if the store lacks a setting or a package."""
     closed = config.on_store_failure == "closed"
     if config.store == "redis" or (config.store == "auto" and config.url is not None):
         if config.url is None:

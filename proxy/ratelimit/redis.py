@@ -2,12 +2,12 @@
 
 Rules of this module:
 
-1. A decision is one script and so one round trip; the server runs it whole or not at all.
-2. The time is the server's, so the clocks of the gateways need not agree.
-3. Every key has a time to live: a bucket is gone when it would be empty, leases when the last one has run out.
-4. All keys have one hash tag, so that in a cluster they live on one node: a script cannot reach over several.
-5. Where there are replicas, none is waited for: what a master takes with it is what was used in its last moments. And
-   nothing is tried again here: `failover` counts on without the server until it is back.
+1. A decision is one script and one round trip. The server runs a script completely or not at all.
+2. Times are the server's, so the clocks of the gateways need not agree.
+3. Every key has a time to live: a bucket expires when it would be empty, leases when the last one has ended.
+4. All keys have one hash tag, so they are on one node of a cluster: a script cannot span several.
+5. Replicas are not waited for: a failed master loses only the use of its last moments. Nothing is retried here;
+   `failover` counts without the server until it is back.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final
 
-from toolwire.ratelimit.base import LEASE_S, ROUNDING, WINDOW_S, Bound, Change, Ledger, LedgerUnavailable, Verdict
+from toolwire.ratelimit.base import LEASE_S, ROUNDING, WINDOW_S, Booking, Bound, Change, Ledger, LedgerUnavailable
 from toolwire.support.redis_client import FAILURES, RedisClient, Script, described
 from toolwire.support.redis_url import read_url
 
 LAYOUT: Final = 1
-"""Part of each key: gateways with different layouts on one server do not count together."""
+"""Part of each key, so that gateways with different layouts do not share counts."""
 SPARE_MS: Final = 60_000
-"""A bucket is kept so much longer than it takes to empty: the server may have been stopped meanwhile."""
+"""Extra lifetime of a bucket, because the server may have been stopped for a while."""
 RENEWED_AT_ONCE: Final = 500
-"""The server does nothing else while a script runs."""
+"""Maximum number of leases per script, because the server does nothing else while a script runs."""
 
-# ARGV[1]: a time that stands for the server's, in tests.
+# ARGV[1]: a time that replaces the server's, in tests.
 _NOW: Final = """
 local time = redis.call('TIME')
 local now = tonumber(ARGV[1]) or time[1] + time[2] / 1000000
@@ -104,8 +104,8 @@ end
 
 
 class RedisLedger(Ledger):
-    """Counts in the server at `url`, or in the master of those it leads to. A call takes at most `timeout_s`. `now`
-    gives seconds; default: the server's time. Raises `ValueError` for a `url` that is none."""
+    """Counts in the server at `url`, or in the master of its Sentinels or cluster. A call takes at most `timeout_s`.
+    `now` returns seconds (default: the server's time). Raises `ValueError` for an invalid `url`."""
 
     def __init__(
         self, url: str, *, timeout_s: float, prefix: str = "toolwire", now: Callable[[], float | str] = str
@@ -124,11 +124,11 @@ class RedisLedger(Ledger):
             self._closed = True
             await self._client.close()
 
-    async def book(self, bounds: Sequence[Bound], tokens: int, lease: str) -> Verdict:
+    async def book(self, bounds: Sequence[Bound], tokens: int, lease: str) -> Booking:
         keys = [self._key(bound) for bound in bounds]
         values = [value for bound in bounds for value in (bound.kind, bound.most, bound.cost(tokens))]
         granted, used = await self._run(_BOOK, keys, [self._now(), lease, *values])
-        return Verdict(bool(granted), tuple(map(float, used)))
+        return Booking(bool(granted), tuple(map(float, used)))
 
     async def settle(self, made: Sequence[Change], lease: str) -> None:
         changed = [(bound, change) for bound, change in made if change or bound.kind == "concurrent"]
@@ -152,16 +152,16 @@ class RedisLedger(Ledger):
         return f"{self._prefix}:{bound.name}"
 
     async def _run(self, script: Script, keys: Sequence[str], values: Sequence[Any]) -> Any:
-        # The client's own limits are for each of several waits.
-        return await self._call(self._client.run(script, keys, values, held=False, limit_s=self._timeout_s))
+        # The client's own timeout applies to each of several waits.
+        return await self._call(self._client.run(script, keys, values, replicated=False, limit_s=self._timeout_s))
 
     async def _call(self, command: Coroutine[Any, Any, Any]) -> Any:
-        """What the server answers. Raises `LedgerUnavailable`."""
+        """Returns the server's answer. Raises `LedgerUnavailable`."""
         if self._closed:
             command.close()
             raise LedgerUnavailable("the counts are closed")
         try:
             return await command
         except FAILURES as error:
-            # `from None`: what the server said may repeat keys, and tracebacks are logged.
+            # `from None`: the server's message may contain keys, and tracebacks are logged.
             raise LedgerUnavailable(described(error)) from None

@@ -1,4 +1,4 @@
-"""Places among the requests that are served at the same time, taken before a body is read."""
+"""Slots for concurrent requests, taken before a body is read."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from toolwire.ratelimit.base import Bound, Ledger, changes
 
 
 class Slot:
-    """The place of one request, which is booked on `bounds` of `ledger` under `lease`. `later` runs work in the
-    background."""
+    """The slot of one request, booked on `bounds` of `ledger` under `lease`. `later` runs work in the background."""
 
     __slots__ = ("_arrivals", "_bounds", "_later", "_ledger", "_monitor", "_open", "lease", "owner")
 
@@ -34,32 +33,32 @@ class Slot:
         self._open = False
 
     def begin(self, arriving: LivenessMonitor | None) -> None:
-        """It has been booked. `arriving`: see `Admission.enter`."""
+        """Called when it has been booked. `arriving`: see `Admission.enter`."""
         self._open = True
         self._monitor = arriving
         if arriving is not None:
             self._arrivals.add(self)
 
     def arrived(self) -> None:
-        """The body is there: from now on the request does not give way to others."""
+        """Called when the body has arrived. From then on the request does not give way to others."""
         if self._monitor is not None:
             self._monitor = None
             self._arrivals.discard(self)
 
     async def end(self) -> None:
-        """Gives the place back. Only the first call counts."""
+        """Frees the slot. Only the first call has an effect."""
         self.arrived()
         if self._open:
             self._open = False
             await self._ledger.settle(changes(self._bounds, 0, 0), self.lease)
 
     def abandon(self) -> None:
-        """As `end`, for a request that cannot wait."""
+        """Frees the slot in the background, for a request that cannot wait."""
         if self._open:
             self._later(self.end())
 
     async def give_way(self, reason: GatewayError) -> None:
-        """Gives the place back and ends the request with `reason`."""
+        """Frees the slot and ends its request with `reason`."""
         monitor = self._monitor
         await self.end()
         if monitor is not None:
@@ -67,17 +66,17 @@ class Slot:
 
 
 class Arrivals:
-    """The slots of the requests of this worker whose bodies have not come yet, by owner, oldest first."""
+    """Slots of this worker's requests whose bodies have not arrived yet, by owner, oldest first."""
 
     def __init__(self) -> None:
         self._slots: dict[str, dict[Slot, None]] = {}
 
     def add(self, slot: Slot) -> None:
-        """A body begins to arrive."""
+        """Called when a body begins to arrive."""
         self._slots.setdefault(slot.owner, {})[slot] = None
 
     def discard(self, slot: Slot) -> None:
-        """It has come, or will not."""
+        """Called when a body has arrived or was given up."""
         mine = self._slots.get(slot.owner)
         if mine is not None:
             mine.pop(slot, None)
@@ -85,8 +84,8 @@ class Arrivals:
                 del self._slots[slot.owner]
 
     def longest(self, owner: str) -> Slot | None:
-        """The oldest slot of the owner with the most, if that one keeps at least as many as `owner` has with one
-        more."""
+        """Returns the oldest slot of the owner with the most slots, or None if that owner would keep fewer than `owner`
+        has with one more."""
         most = max(self._slots.values(), key=len, default=None)
         if most is None or len(most) <= len(self._slots.get(owner, ())) + 1:
             return None

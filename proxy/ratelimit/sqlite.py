@@ -1,13 +1,12 @@
-"""Counts in a file of SQLite, shared by the workers of one gateway.
+"""Counts in a SQLite file, shared by the workers of one gateway.
 
 Rules of this module:
 
-1. The file lives as long as the gateway: it is made for its workers and holds nothing worth keeping. So its times are
-   those of the machine's monotonic clock, which all processes share and nobody sets, and nothing waits for a disk
-   (`synchronous=OFF`).
-2. One thread of its own does everything with the file: a worker that is stopped in the middle of a transaction keeps
-   others waiting, and their event loops must not.
-3. Each booking is one transaction, taken for writing from its first statement on.
+1. The file lives only as long as the gateway and holds nothing of lasting value. So times are those of the machine's
+   monotonic clock, which all processes share, and writes do not wait for the disk (`synchronous=OFF`).
+2. One thread does all work with the file: a worker that is stopped within a transaction makes the others wait, which
+   must not block their event loops.
+3. Each booking is one transaction, with a write lock from its first statement on.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
-from toolwire.ratelimit.base import LEASE_S, Bound, Change, Ledger, LedgerUnavailable, Verdict, fits
+from toolwire.ratelimit.base import LEASE_S, Booking, Bound, Change, Ledger, LedgerUnavailable, fits
 from toolwire.support.sqlite_thread import SqliteThread, write_ahead
 
 T = TypeVar("T")
@@ -34,7 +33,7 @@ _SET_LEASE: Final = "INSERT OR REPLACE INTO leases VALUES (?, ?, ?)"
 
 
 class SqliteLedger(Ledger):
-    """Counts in the file `path`. A call that waits longer than `timeout_s` for another worker fails. `now` gives
+    """Counts in the file `path`. A call that waits longer than `timeout_s` for another worker fails. `now` returns
     seconds."""
 
     def __init__(self, path: Path, *, timeout_s: float, now: Callable[[], float] = time.monotonic) -> None:
@@ -49,7 +48,7 @@ class SqliteLedger(Ledger):
     async def close(self) -> None:
         await self._thread.close()
 
-    async def book(self, bounds: Sequence[Bound], tokens: int, lease: str) -> Verdict:
+    async def book(self, bounds: Sequence[Bound], tokens: int, lease: str) -> Booking:
         return await self._call(lambda db: self._book(db, bounds, tokens, lease))
 
     async def settle(self, made: Sequence[Change], lease: str) -> None:
@@ -61,18 +60,18 @@ class SqliteLedger(Ledger):
 
     # --- in the thread ----------------------------------------------------------------------------------------------
 
-    def _book(self, db: sqlite3.Connection, bounds: Sequence[Bound], tokens: int, lease: str) -> Verdict:
+    def _book(self, db: sqlite3.Connection, bounds: Sequence[Bound], tokens: int, lease: str) -> Booking:
         now = self._now()
         used = [self._used(db, bound, now) for bound in bounds]
         if not fits(bounds, used, tokens):
-            return Verdict(False, tuple(used))
+            return Booking(False, tuple(used))
         for index, bound in enumerate(bounds):
             used[index] += bound.cost(tokens)
             if bound.kind == "concurrent":
                 db.execute(_SET_LEASE, (bound.name, lease, now + LEASE_S))
             else:
                 db.execute(_SET_LEVEL, (bound.name, used[index], now))
-        return Verdict(True, tuple(used))
+        return Booking(True, tuple(used))
 
     def _settle(self, db: sqlite3.Connection, made: Sequence[Change], lease: str) -> None:
         now = self._now()
@@ -100,14 +99,14 @@ class SqliteLedger(Ledger):
         return await self._thread.run(lambda: self._do(work))
 
     def _do(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """`work` in a transaction."""
+        """Runs `work` in a transaction. Raises `LedgerUnavailable`."""
         try:
             db = self._thread.db
             with db:
                 db.execute("BEGIN IMMEDIATE")
                 return work(db)
         except sqlite3.Error as error:
-            self._thread.hang_up()  # a connection may not get over what happened
+            self._thread.disconnect()  # the connection may be unusable after an error
             raise LedgerUnavailable(f"the file of the counts cannot be used ({_name(error)})") from None
 
     def _connect(self) -> sqlite3.Connection:
@@ -123,5 +122,5 @@ class SqliteLedger(Ledger):
 
 
 def _name(error: sqlite3.Error) -> str:
-    name: str = getattr(error, "sqlite_errorname", type(error).__name__)  # only errors of the library itself have one
+    name: str = getattr(error, "sqlite_errorname", type(error).__name__)  # only errors of SQLite itself have it
     return name

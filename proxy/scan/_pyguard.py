@@ -4,7 +4,7 @@ Rules of this module:
 
 1. Found is what the pieces of one kind of text hold together, cut anywhere. What was found stays found.
 2. Nothing is held back: with the piece that completes a part of a secret everything ends. What of it went out before is
-   too little to be worth anything (`toolwire.upstream.servers.private`).
+   too little to be worth anything (`toolwire.upstream.servers.private_data`).
 3. Frames are read as the `ChunkGate` reads them: one that holds nothing but more text costs a comparison with the one
    before. Whoever asked reads the others, and gives their text to `text`.
 """

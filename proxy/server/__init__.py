@@ -1,1 +1,1 @@
-"""The process: sockets, signals, workers, what clients may do to a connection, and the application behind it."""
+"""Runs the gateway process: sockets, signals, workers, limits on client connections, and the application."""

@@ -1,22 +1,21 @@
-"""The connections of clients: how many there may be, how long each phase may take, and what is said to those that
-overstep.
+"""Client connections: their maximum number, the time limits of each phase, and the answers after a violation.
 
-aiohttp bounds the fields of a request's head and the time between two requests. Added here are the number of
-connections, the size of a whole head, the time for it, clients that do not take their answer, and answers in the
-gateway's own form. The time for a body is kept where bodies are read (`toolwire.ingress.receiving`).
+aiohttp limits the fields of a request's head and the time between two requests. This module adds limits for the number
+of connections, the size of a whole head and the time for it, a limit for clients that do not read their answer, and
+error answers in the gateway's own form. The time for a body is limited in `toolwire.ingress.receiving`.
 
 Rules of this module:
 
-1. An answer to what is not a request yet has the usual error envelope: no path says which protocol was meant. After it,
-   and after an answer to a request whose body has not come, nothing more is taken for a request, and the connection
-   stays for `LINGER_S`, so that the answer is not lost to a reset.
-2. A client is stuck when the system has taken nothing of what was written for it for `server.write_stall_s`. It is cut
-   off; its exchange ends as that of a client that went away.
-3. One timer looks at all connections, and there is none while nothing is open. A request costs two comparisons.
-4. Bodies that arrive together are read in turns: at most `READS_AT_ONCE` reads of `READ_BYTES` in one iteration of the
-   event loop, whoever sends them. A slow or small request takes no turn.
-5. A client may end its side of the connection when it has asked, and gets its answer; that it is still there is for
-   `toolwire.ingress.liveness` to find out.
+1. An error before the request is known has the usual_envelope error envelope, because no path tells the protocol. After
+   it, and after an answer to a request whose body has not arrived, no further request is read, and the connection stays
+   open for `LINGER_S`, so that a TCP reset does not destroy the answer.
+2. A client is stuck if no written data was sent to it for `server.write_stall_s`. Its connection is closed, and its
+   exchange ends as if the client had disconnected.
+3. One timer checks all connections; there is none without connections. Per request this costs two comparisons.
+4. Large bodies are read in turns: at most `READS_AT_ONCE` reads of `READ_BYTES` per iteration of the event loop, for
+   all clients together. Small reads need no turn.
+5. A client may close its sending side after a request and still gets its answer; `toolwire.ingress.liveness` finds out
+   whether it still reads.
 """
 
 from __future__ import annotations
@@ -40,58 +39,58 @@ from toolwire.observability.logs import log_fields
 from toolwire.observability.metrics import Counter, Gauge
 from toolwire.pipeline.exchange.heads import request_id
 from toolwire.protocols.shared.wire import dump
+from toolwire.server.closing import LINGER_S, ClosingProtocol, answer, malformed
 from toolwire.server.descriptors import files_allowed, room
-from toolwire.server.farewell import LINGER_S, Refusal, answer, malformed
 from toolwire.server.parsing import SLICE_BYTES, SlicingHandler
 
 LOG: Final = logging.getLogger("toolwire.clients")
 
 WriteError = Callable[[GatewayError, web.BaseRequest | None, str], bytes]
-"""The body of an error answer to a request, or to what is none, with this id."""
+"""Returns the body of an error answer to a request (None if there is none), with this request id."""
 
 PATROL_S: Final = 1.0
-"""How often all connections are looked at, at least; four times as often as the shortest limit passes."""
+"""Maximum interval between checks of all connections. The interval is a quarter of the shortest limit if that is
+less."""
 
 REFUSALS: Final = 256
-"""So many may linger at once, if there are files for them; further ones are reset without a word."""
+"""Maximum number of refused connections that linger, if there are enough file descriptors; further ones are reset."""
 
 NEVER_S: Final = 365 * 86_400.0
-"""What aiohttp calls no limit, 0, closes a connection after its first answer."""
+"""Stands for no limit, because with 0 aiohttp would close a connection after its first answer."""
 
 ENDED_S: Final = 0.05
-"""How often it is looked whether a client that has ended its side of the connection has its answer."""
+"""Interval of checks whether a client that has closed its sending side has received its answer."""
 
 UNSENT_BYTES: Final = 128 * 1024
-"""The system keeps so much for a client that it could not send yet: without a bound it is megabytes, and a client that
-stopped reading is noticed only when they are full."""
+"""Maximum number of unsent bytes that the operating system buffers per client. By default it is megabytes, and a client
+that stopped reading is only noticed when the buffer is full."""
 
 
 READ_BYTES: Final = 64 * 1024
-"""Read from a connection at once. asyncio reads up to 256 KiB."""
+"""Maximum size of a read. asyncio reads up to 256 KiB."""
 
 READS_AT_ONCE: Final = 4
-"""Such reads in one iteration of the event loop. With the memory that the system provides for it, one may take a
-millisecond."""
+"""Maximum number of full reads per iteration of the event loop. With memory allocation one may take a millisecond."""
 
 
 class ClientServer(web.Server):
-    """aiohttp's server with bounds. `configure` must be called before the first connection."""
+    """aiohttp's server with limits. Call `configure` before the first connection."""
 
     def __init__(self, handler: Any, open: Gauge, refused: Counter, **options: Any) -> None:
         super().__init__(handler, **options)
         self.open: set[ClientConnection] = set()
-        self._refusals: set[Refusal] = set()
+        self._refusals: set[ClosingProtocol] = set()
         self.reads = Turns(READS_AT_ONCE)
-        """For reads that brought `READ_BYTES`. Behind one without a turn nothing is read until its turn comes."""
+        """Turns for reads of `READ_BYTES`. A connection without a turn is paused until it gets one."""
         self._gauge = open
         self._refused = refused
         self._full_said = -math.inf
         self._full_unsaid = 0
         self._timer: asyncio.TimerHandle | None = None
-        self.write_error: WriteError = usual
+        self.write_error: WriteError = usual_envelope
 
     def configure(self, server: ServerConfig, limits: LimitsConfig) -> None:
-        """Bounds for the connections that come, and times for all."""
+        """Sets the limits for new connections, and the time limits for all."""
         self.head_bytes = limits.head_bytes
         self.head_s = server.head_s
         self.write_stall_s = server.write_stall_s
@@ -109,43 +108,45 @@ class ClientServer(web.Server):
         times = [limit / 4 for limit in (server.head_s, server.write_stall_s) if limit is not None]
         self._patrol_s = max(0.01, min([PATROL_S, *times]))
 
-    def answer_by(self, handler: Any, request_factory: Any) -> None:
-        """From now on requests are made and answered by these, also on connections that are open."""
+    def set_handler(self, handler: Any, request_factory: Any) -> None:
+        """Sets who creates and answers requests from now on, also on open connections."""
         self.request_handler, self.request_factory = handler, request_factory
         for connection in self.open:
-            connection.answer_by(handler, request_factory)
+            connection.set_handler(handler, request_factory)
 
     def __call__(self) -> Any:
-        """The protocol of a new connection."""
+        """Returns the protocol of a new connection."""
         if len(self.open) < self._room.clients:
             return ClientConnection(self, loop=asyncio.get_running_loop(), **self._options)
         ident = self._note_full()
         full = Unavailable(f"The gateway has {self._room.clients} connections open, and takes no more.")
-        return self._farewell(answer(full, self.write_error(full, None, ident), ident))
+        return self._closing_protocol(answer(full, self.write_error(full, None, ident), ident))
 
     def pre_shutdown(self) -> None:
-        """Close what is idle, and the others after their answer. A WebSocket closes by itself: aiohttp would stop
-        listening to it."""
+        """Closes idle connections, and the others after their answer. A WebSocket closes by itself, because aiohttp
+        would stop reading from it."""
         for connection in list(self.open):
             if not connection.is_websocket:
                 connection.close()
 
     async def shutdown(self, timeout: float | None = None) -> None:
-        """Close all connections."""
+        """Closes all connections."""
         for refusal in list(self._refusals):
             refusal.end()
         await super().shutdown(timeout)
 
     def opened(self, connection: ClientConnection) -> None:
-        """A connection is there."""
-        connection.answer_by(self.request_handler, self.request_factory)  # others than when it was made, perhaps
+        """Called when a connection was accepted."""
+        connection.set_handler(
+            self.request_handler, self.request_factory
+        )  # they may have changed since the object was created
         self.open.add(connection)
         self._gauge.inc()
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(self._patrol_s, self._patrol)
 
     def closed(self, connection: ClientConnection) -> None:
-        """A connection is gone."""
+        """Called when a connection is closed."""
         if connection in self.open:
             self.open.remove(connection)
             self._gauge.inc(by=-1)
@@ -159,19 +160,19 @@ class ClientServer(web.Server):
         request: web.BaseRequest | None = None,
         ident: str | None = None,
     ) -> None:
-        """Answer a connection on which there is no request, or such a `request`, and be done with it. `ident` is the
-        request id, if one is known."""
+        """Answers with an error and ends the connection. `request` is None if there is none yet; `ident` is the request
+        id, if known."""
         connection.forget()
         ident = self.note_refused(cause, transport, ident)
-        self._part(transport, answer(why, self.write_error(why, request, ident), ident))
+        self._close_with(transport, answer(why, self.write_error(why, request, ident), ident))
 
     def leave(self, connection: ClientConnection, transport: asyncio.Transport) -> None:
-        """Be done with a connection whose last answer has been written, although its client goes on sending."""
+        """Ends a connection after its last answer although the client is still sending."""
         connection.forget()
-        self._part(transport, b"")
+        self._close_with(transport, b"")
 
     def note_refused(self, cause: str, transport: asyncio.Transport, ident: str | None = None) -> str:
-        """Count a client that overstepped, and log its address if it is known; the request id."""
+        """Counts and logs a client that violated a limit. Returns the request id."""
         self._refused.inc(cause)
         ident = ident or request_id(None)
         address = transport.get_extra_info("peername")
@@ -180,8 +181,8 @@ class ClientServer(web.Server):
         return ident
 
     def _note_full(self) -> str:
-        """As `note_refused`, for a connection too many. The log tells of one in a second, and how many came before
-        it."""
+        """Like `note_refused`, for connections beyond the maximum. Logs at most one per second, with the number of
+        those not logged."""
         now = asyncio.get_running_loop().time()
         ident = request_id(None)
         self._refused.inc("connections")
@@ -194,28 +195,28 @@ class ClientServer(web.Server):
             self._full_said, self._full_unsaid = now, 0
         return ident
 
-    def _part(self, transport: asyncio.Transport, words: bytes) -> None:
-        farewell = self._farewell(words)
-        transport.set_protocol(farewell)
-        farewell.connection_made(transport)
+    def _close_with(self, transport: asyncio.Transport, words: bytes) -> None:
+        closing = self._closing_protocol(words)
+        transport.set_protocol(closing)
+        closing.connection_made(transport)
 
-    def _farewell(self, words: bytes) -> Refusal:
+    def _closing_protocol(self, words: bytes) -> ClosingProtocol:
         linger_s = LINGER_S if len(self._refusals) < self._room.refused else 0.0
-        return Refusal(words, self._refusals, linger_s, self.body_bytes, self.reads)
+        return ClosingProtocol(words, self._refusals, linger_s, self.body_bytes, self.reads)
 
     def _patrol(self) -> None:
         loop = asyncio.get_running_loop()
         now = loop.time()
         for connection in list(self.open):
-            connection.look(now)
+            connection.check_limits(now)
         self._timer = loop.call_later(self._patrol_s, self._patrol) if self.open else None
 
 
 class ClientConnection(SlicingHandler):
-    """One connection, from its first byte to its last; aiohttp's protocol, watched.
+    """One client connection: aiohttp's protocol with limits.
 
-    It knows of aiohttp's that `_waiter` is a future that is not done exactly while the next head is awaited, that what
-    is no request is put into `_messages` as an error, and where it looks for each request who makes and answers it.
+    It relies on internals of aiohttp: `_waiter` is a pending future only while the next head is awaited; a malformed
+    request is an error in `_messages`; the factory and handler of requests are looked up for each request.
     """
 
     __slots__ = (
@@ -240,39 +241,41 @@ class ClientConnection(SlicingHandler):
         self._unsent = 0
         self._moved = 0.0
         self.ended_at: float | None = None
-        """When the client ended its side of the connection, on the monotonic clock."""
+        """When the client closed its sending side, by the monotonic clock."""
         self.frames: Callable[[int], bool] | None = None
-        """Told how many bytes a WebSocket has brought; they are dropped where it returns False."""
+        """Called with the number of bytes that a WebSocket received; they are dropped if it returns False."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin."""
-        self._socket = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
-        if hasattr(transport, "max_size"):  # asyncio's
+        """Registers the connection."""
+        self._socket = cast(asyncio.Transport, transport)  # uvloop's transport has no common base class
+        if hasattr(transport, "max_size"):  # asyncio's transport only
             transport.max_size = READ_BYTES
         super().connection_made(transport)
         self._clients.opened(self)
 
-    def answer_by(self, handler: Any, request_factory: Any) -> None:
-        """Have the requests that come from now on made and answered by these."""
+    def set_handler(self, handler: Any, request_factory: Any) -> None:
+        """Sets who creates and answers the following requests."""
         self._request_handler, self._request_factory = handler, request_factory
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """End."""
+        """Unregisters the connection."""
         self._clients.closed(self)
         super().connection_lost(exc)
 
     def eof_received(self) -> bool:  # type: ignore[override]  # aiohttp's never wants to keep it open
-        """The client says no more; whether it may wait for an answer, because it has asked.
+        """Called when the client closes its sending side. Returns True if the connection stays open, because an answer
+        is pending.
 
-        With HTTP/1.0 it may not: there is no way to find out whether it is still there (see
-        `toolwire.ingress.liveness`)."""
+        With HTTP/1.0 it does not, because there is no way to find out whether the client still reads
+        (`toolwire.ingress.liveness`).
+        """
         waiter = self._waiter
         newest = self.newest
         if self.is_websocket or newest is None or (waiter is not None and not waiter.done()):
             return False
         if not newest[1].is_eof():
             self.break_body("the client ended it")
-            # Half a request: nobody waits, unless another came before it.
+            # The request is incomplete, so no answer is pending unless there is an earlier request.
             if not self._messages or (len(self._messages) == 1 and not self._request_in_progress):
                 return False
         if newest[0].version != HttpVersion11:
@@ -282,7 +285,7 @@ class ClientConnection(SlicingHandler):
         return True
 
     def _close_when_answered(self) -> None:
-        """Close the connection of a client that has ended its side, once it has all of its answers."""
+        """Closes the connection of a client that has closed its sending side, after its last answer."""
         if self.transport is None:
             return
         if self._waiter is not None and not self._waiter.done():
@@ -291,26 +294,26 @@ class ClientConnection(SlicingHandler):
             self._loop.call_later(ENDED_S, self._close_when_answered)
 
     def forget(self) -> None:
-        """Stop serving, and leave the connection open: it belongs to somebody else."""
+        """Stops serving without closing the transport, which gets another protocol."""
         self.transport = None
         self.connection_lost(None)
 
     def close(self) -> None:
-        """As aiohttp's, which calls this after an answer to a request whose body has not come, and would reset the
-        client."""
+        """Like aiohttp's, which calls this after an answer to a request whose body has not arrived. There the
+        connection lingers instead of being reset."""
         newest = self.newest
         unread = newest is not None and not newest[1].is_eof()
         waits = bool(self._messages) and self._messages[-1] is newest
         if not unread or waits or self._current_request is not None or self.transport is None:
             super().close()
         elif not self.transport.is_closing():
-            self._task_handler = None  # it ends by itself
+            self._task_handler = None  # the task ends by itself
             self._clients.leave(self, self._socket)
 
     def data_received(self, data: bytes) -> None:
-        """Take the next bytes."""
+        """Takes the next bytes."""
         if not data:
-            super().data_received(data)  # aiohttp goes on with what its parser has
+            super().data_received(data)  # aiohttp continues with buffered data
         elif not (self.held or len(data) > SLICE_BYTES) or self.is_websocket or not self.hold(data):
             self.take(data)
             if len(data) >= READ_BYTES and not self._clients.reads.take():
@@ -324,17 +327,17 @@ class ClientConnection(SlicingHandler):
             self._resume_transport_reading()
 
     def _resume_transport_reading(self) -> None:
-        """As aiohttp's, but in turn."""
+        """Like aiohttp's, but only after the connection's turn."""
         if not self._awaits_turn:
             super()._resume_transport_reading()
 
     def take(self, data: bytes) -> None:
-        """Parse the next bytes, and see to it that a head stays within its bounds."""
+        """Parses the next bytes and enforces the limits of a head."""
         waiter = self._waiter
         if waiter is None or waiter.done():
             if self.frames is not None and not self.frames(len(data)):
                 return
-            self.parse(data)  # a body, or a request that waits for its turn
+            self.parse(data)  # a body, or a pipelined request
             if self._messages and not isinstance(self._messages[-1][0], RawRequestMessage):
                 self.break_body("it breaks the rules of HTTP")
             if self.newest is not None and self.newest[0].chunked:
@@ -356,8 +359,8 @@ class ClientConnection(SlicingHandler):
             self._head_since = self._loop.time()
         self._head_bytes += len(data)
 
-    def look(self, now: float) -> None:
-        """Look for limits that have passed."""
+    def check_limits(self, now: float) -> None:
+        """Enforces the time limits."""
         clients = self._clients
         stall_s, head_s = clients.write_stall_s, clients.head_s
         unsent = self._socket.get_write_buffer_size()
@@ -382,9 +385,10 @@ class ClientConnection(SlicingHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """The answer to what is not HTTP, or to a failure outside of the gateway's own handlers."""
+        """Returns the answer to malformed HTTP, or to a failure outside of the gateway's own handlers. Raises
+        `ConnectionError` if the connection was refused or is closed."""
         if request.writer.output_size > 0 or self.transport is None or self.transport.is_closing():
-            raise ConnectionError("the answer has begun, or nobody is there to read it")
+            raise ConnectionError("the answer has begun, or the connection is closed")
         ident = request_id(request.headers.get("X-Request-Id"))
         if isinstance(exc, HttpProcessingError | GatewayError):
             fault = malformed(exc) if isinstance(exc, HttpProcessingError) else exc
@@ -401,16 +405,16 @@ class ClientConnection(SlicingHandler):
         return response
 
 
-def usual(fault: GatewayError, request: web.BaseRequest | None, ident: str) -> bytes:
-    """The usual envelope, whatever was asked."""
+def usual_envelope(fault: GatewayError, request: web.BaseRequest | None, ident: str) -> bytes:
+    """Returns the usual_envelope error envelope, for any path."""
     return dump(fault.envelope())
 
 
 def check_head(request: web.BaseRequest) -> None:
-    """Raise `GatewayError` for a head that the parser takes and the gateway does not.
+    """Raises `GatewayError` for a head that the parser accepts but the gateway does not.
 
-    Another major version is refused with 400 and not with 505, which RFC 9110 (2.5) leaves open: clients repeat what
-    was answered with 5xx.
+    Another major version of HTTP is refused with 400 rather than 505, which RFC 9110 (2.5) permits: clients retry after
+    5xx.
     """
     version = request.version
     if version == HttpVersion11:
@@ -429,7 +433,7 @@ def check_head(request: web.BaseRequest) -> None:
         raise ClientFault("A request of HTTP/1.0 has no `Transfer-Encoding`.", code="malformed_request")
 
 
-def bound_unsent(listener: socket.socket) -> None:
-    """Have the system keep little for clients that do not read; the connections of `listener` inherit it."""
+def limit_unsent(listener: socket.socket) -> None:
+    """Limits the data that the operating system buffers for slow clients; connections of `listener` inherit it."""
     if hasattr(socket, "TCP_NOTSENT_LOWAT"):
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)

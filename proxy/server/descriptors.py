@@ -1,13 +1,13 @@
-"""File descriptors: a connection is one, and the system gives a process only so many.
+"""File descriptors: each connection needs one, and the operating system limits their number per process.
 
 Rules of this module:
 
-1. As many as the system allows are asked for; `limits.connections` is cut to what that leaves room for, and the log
-   says so once.
-2. Half of them are for clients: a request that is answered holds a connection to a model server as well. `KEPT` are for
-   the rest: the log, the store, files that are read.
-3. When there are none all the same, connections wait in the system's queue until there are: asyncio looks again every
-   second, and the log says it once in `REPEAT_S`.
+1. The process raises its limit as far as allowed. `limits.connections` is reduced to what that permits, and this is
+   logged once.
+2. Half of the descriptors are for clients, because each running request also needs a connection to a model server.
+   `KEPT` are reserved for logs, the store and other files.
+3. If there are none left nevertheless, new connections wait in the system's queue. asyncio retries every second, and
+   this is logged once per `REPEAT_S`.
 """
 
 from __future__ import annotations
@@ -19,24 +19,23 @@ from typing import Any, Final, NamedTuple
 LOG: Final = logging.getLogger("toolwire.serving")
 
 KEPT: Final = 64
-"""For everything that is no connection."""
+"""Descriptors reserved for everything except connections."""
 
 FEWEST: Final = 8
-"""So many connections are taken whatever the system allows."""
+"""Minimum number of connections that are accepted, whatever the limit."""
 
 ACCEPTED_AT_ONCE: Final = 32
-"""Connections taken in one turn of the event loop. asyncio tries so often also when it was told that there are no
-descriptors."""
+"""Connections accepted per iteration of the event loop. asyncio makes this many attempts even after an error."""
 
 REPEAT_S: Final = 10.0
-"""Between two lines about the same in the log."""
+"""Minimum interval between two log lines about the same problem."""
 
 NO_DESCRIPTORS: Final = "socket.accept() out of system resource"
-"""What asyncio calls it."""
+"""asyncio's message for this error."""
 
 
 def allow_files() -> None:
-    """Have as many files at once as the system allows."""
+    """Raises the process's limit of open files as far as allowed."""
     try:
         import resource
     except ImportError:  # Windows has no such limit
@@ -50,7 +49,7 @@ def allow_files() -> None:
 
 
 def files_allowed() -> int | None:
-    """How many files this process may have open; None for no limit."""
+    """Returns how many files this process may open; None for no limit."""
     try:
         import resource
     except ImportError:
@@ -60,14 +59,14 @@ def files_allowed() -> int | None:
 
 
 class Room(NamedTuple):
-    """How many connections there may be: of clients, and of others that are just told that there are too many."""
+    """Maximum numbers of connections: of clients, and of refused ones that are told so."""
 
     clients: int
     refused: int
 
 
 def room(files: int | None, clients: int, refused: int) -> Room:
-    """What `files` leave room for, of the connections that are wanted."""
+    """Returns how many of the wanted connections are possible with `files` descriptors."""
     if files is None:
         return Room(clients, refused)
     spare = max(files - KEPT, 0)
@@ -76,7 +75,7 @@ def room(files: int | None, clients: int, refused: int) -> Room:
 
 
 def log_room(wanted: int) -> None:
-    """Say in the log if there is no room for all connections that are wanted."""
+    """Logs if fewer connections are possible than wanted."""
     files = files_allowed()
     clients = room(files, wanted, 0).clients
     if clients < wanted:
@@ -91,13 +90,13 @@ def log_room(wanted: int) -> None:
 
 
 class Shortage:
-    """Says that connections have to wait for descriptors; for `set_exception_handler` of the event loop."""
+    """An exception handler of the event loop that logs when connections have to wait for descriptors."""
 
     def __init__(self) -> None:
         self._said: float | None = None
 
     def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Take what asyncio has to say. All else goes where it went before."""
+        """Handles that error; passes all others to the default handler."""
         if context.get("message") != NO_DESCRIPTORS:
             loop.default_exception_handler(context)
             return

@@ -1,8 +1,8 @@
-"""A short way from an aiohttp server to the handlers of an application.
+"""A shortcut from the aiohttp server to the application's handlers.
 
-aiohttp resolves every request anew: it looks for the route, makes a match, and asks a chain of generic middlewares. A
-gateway gets nearly all of its requests at two paths, so for `POST`s at paths without variables that is done once, when
-serving begins. Everything else goes the usual way, with the same result, after a look at what a head may say.
+aiohttp resolves the route, creates a match and builds a chain of middlewares for every request. Nearly all requests to
+a gateway go to a few paths, so for `POST` at paths without variables this is done once, at the start. Other requests
+are handled by aiohttp, with the same result, after a check of their head.
 """
 
 from __future__ import annotations
@@ -19,18 +19,19 @@ from toolwire.pipeline.exchange.routing import Handler
 from toolwire.server.clients import check_head
 
 MATCH: Final = "_match_info"
-"""Where aiohttp keeps the match of a request: nothing public sets it."""
+"""aiohttp's private attribute for the match of a request; there is no public setter."""
 
 Usual = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 class Dispatch:
-    """The request handler of a server for `app`, whose routes and middlewares are final. `usual` is aiohttp's own."""
+    """The request handler of a server for `app`, whose routes and middlewares must be final. `usual` is aiohttp's own
+    handler."""
 
     def __init__(self, app: web.Application, usual: Usual) -> None:
         self.running = 0
-        """Requests that are being answered."""
-        self._idle: asyncio.Event | None = None  # for who waits
+        """Number of requests being answered."""
+        self._idle: asyncio.Event | None = None  # set when no request is running
         self._usual = usual
         self._known: dict[str, tuple[web.UrlMappingMatchInfo, Handler]] = {}
         for resource in app.router.resources():
@@ -45,15 +46,15 @@ class Dispatch:
                     self._known[resource.canonical] = match, handler
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Answer one request. Raises `GatewayError` for a head that is not taken."""
+        """Answers one request. Raises `GatewayError` for an invalid head."""
         self.running += 1
         try:
             if request.version is not HttpVersion11 or "Expect" in request.headers:
                 check_head(request)
             elif request.method == "POST" and isinstance(request, web.Request):
-                found = self._known.get(request.rel_url.raw_path)
-                if found is not None:
-                    match, handler = found
+                shortcut = self._known.get(request.rel_url.raw_path)
+                if shortcut is not None:
+                    match, handler = shortcut
                     setattr(request, MATCH, match)
                     return await handler(request)
             return await self._usual(request)
@@ -63,7 +64,7 @@ class Dispatch:
                 self._idle.set()
 
     async def idle(self) -> None:
-        """Wait until no request is being answered."""
+        """Waits until no request is being answered."""
         while self.running:
             if self._idle is None or self._idle.is_set():
                 self._idle = asyncio.Event()

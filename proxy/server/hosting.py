@@ -1,12 +1,12 @@
-"""The application behind a server, and how another takes its place while requests run (R17.5).
+"""Hosts the application behind a server, and replaces it on a reload while requests run (R17.5).
 
 Rules of this module:
 
-1. A request is answered from its first byte to its last by the application that was current when it came. One that was
-   replaced ends, with all that it holds, after its last answer, however long that takes.
-2. Another takes its place only once it runs. Whatever fails before changes nothing.
-3. What outlives a configuration is handed on (`toolwire.pipeline.exchange.shared_resources`). Where the gateway listens
-   is not exchanged.
+1. A request is answered completely by the application that was current when it arrived. A replaced application closes
+   after its last answer, however long that takes.
+2. A new application replaces the current one only after it has started. An earlier failure changes nothing.
+3. Shared resources are handed over (`toolwire.pipeline.exchange.shared_resources`). The listening sockets do not
+   change.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from toolwire.observability.telemetry import Metrics
 from toolwire.pipeline.conversations.background import BACKGROUND
 from toolwire.pipeline.sending.delivery import CLIENTS
 from toolwire.registry import registries
-from toolwire.server.clients import ClientServer, usual
+from toolwire.server.clients import ClientServer, usual_envelope
 from toolwire.server.descriptors import log_room
 from toolwire.server.dispatch import Dispatch
 from toolwire.startup.backend_loops import loop_mistakes
@@ -43,22 +43,22 @@ FIXED: Final = ("host", "port", "workers")
 """Keys of `server` that only a restart changes."""
 
 STUCK_S: Final = 2.0
-"""At the end, for an application that was replaced and whose requests do not end although they were cancelled."""
+"""At the end, wait for a replaced application whose cancelled requests do not end."""
 
 AppFactory = Callable[[GatewayConfig, Metrics, web.Application | None], web.Application]
-"""Makes the application for a configuration, which counts in the given metrics; the last argument is the one whose
-place it takes."""
+"""Creates the application for a configuration. Arguments: the configuration, the metrics, and the application that it
+replaces."""
 
 
-class Generation:
-    """An application that runs."""
+class RunningApp:
+    """A started application."""
 
     def __init__(self, app: web.Application) -> None:
         self.app = app
         self._runner = web.AppRunner(app, access_log=None)
 
     async def start(self) -> None:
-        """Open what it needs. Raises what a plug-in raises; nothing stays open then."""
+        """Starts the application. Raises errors of plug-ins; nothing stays open then."""
         try:
             await self._runner.setup()
         except BaseException:
@@ -71,24 +71,27 @@ class Generation:
 
     @property
     def running(self) -> int:
-        """Answers that are made, with those in the background."""
+        """Number of answers being made, including background ones."""
         background = self.app.get(BACKGROUND)
         return self.dispatch.running + (0 if background is None else background.number)
 
     async def idle(self) -> None:
-        """Wait until none is."""
+        """Waits until no answer is being made."""
         await self.dispatch.idle()
         if (background := self.app.get(BACKGROUND)) is not None:
             await background.idle()
 
     async def close(self) -> None:
-        """Close it all."""
+        """Closes the application."""
         await self._runner.cleanup()
 
 
-class Host:
-    """Answers the requests of `server` by the current application. `create` makes one; all count in `metrics`.
-    `speaks`: the log is told what the model servers are. `prepare` is given each configuration before it is served."""
+class AppHost:
+    """Answers the requests of `server` with the current application.
+
+    `create` creates applications; all use `metrics`. `speaks`: log what the model servers are. `prepare` is called with
+    each configuration before it is served.
+    """
 
     def __init__(
         self,
@@ -104,43 +107,43 @@ class Host:
         self._metrics = metrics
         self._speaks = speaks
         self._prepare = prepare
-        self._current: Generation
-        self._replaced: dict[Generation, asyncio.Task[None]] = {}
+        self._current: RunningApp
+        self._replaced: dict[RunningApp, asyncio.Task[None]] = {}
 
     async def start(self, config: GatewayConfig) -> None:
-        """Run the application for `config`. Raises `ConfigError`, or what a plug-in raises."""
+        """Starts the application for `config`. Raises `ConfigError`, or errors of plug-ins."""
         generation = await self._started(config, None)
         self.config = config
         self.server.configure(config.server, config.limits)
         self._serve(generation)
 
     def _write_error(self, error: GatewayError, request: web.BaseRequest | None, ident: str) -> bytes:
-        """The body of an error answer, in the words of the protocol that was asked, as far as that is known."""
+        """Returns the body of an error answer, in the protocol of the request as far as that is known."""
         path, headers = ("", {}) if request is None else (request.path, request.headers)
         clients = self._current.app.get(CLIENTS)
         if clients is None:
-            return usual(error, request, ident)
+            return usual_envelope(error, request, ident)
         return clients.of(path, headers).write_error(error, ident)
 
-    async def _started(self, config: GatewayConfig, before: web.Application | None) -> Generation:
+    async def _started(self, config: GatewayConfig, before: web.Application | None) -> RunningApp:
         app = self._make(config, self._metrics, before)
         if HEALTH in app:
             app[HEALTH].speaks = self._speaks
-        generation = Generation(app)
+        generation = RunningApp(app)
         await generation.start()
         if self._prepare is not None:
             await self._prepare(self._make, config)
         return generation
 
-    async def look(self) -> None:
-        """Have the log name model servers that are no good and cannot say what they are, if the application has any."""
+    async def check_models(self) -> None:
+        """Logs model servers that report no identity and cannot be used."""
         health = self._current.app.get(HEALTH)
         if health is not None:
-            await health.look()
+            await health.check_models()
 
     async def reload(self, read: Callable[[], GatewayConfig]) -> str | None:
-        """Let the application for the configuration that `read` gives take the place of the current one. If that fails,
-        the log and the result say why, and nothing has changed."""
+        """Replaces the application by one for the configuration that `read` returns. On failure nothing changes; the
+        error is logged and returned as text. Returns None on success."""
         try:
             config = await asyncio.to_thread(read)
             news = [line for line in told(config, registries()) if line not in told(self.config, registries())]
@@ -166,42 +169,42 @@ class Host:
 
     @property
     def running(self) -> int:
-        """Requests that are being answered."""
+        """Number of requests being answered."""
         return sum(generation.running for generation in self._generations())
 
     def drain(self) -> None:
-        """Say on `/ready` that the end is near, and let every connection end with its current answer."""
+        """Reports the coming shutdown on `/ready`, and lets every connection end after its current answer."""
         for monitors in self._monitors():
             monitors.drain()
 
     def stop(self, reason: GatewayError) -> int:
-        """End all exchanges with `reason`; how many these are."""
+        """Ends all exchanges with `reason`. Returns their number."""
         return sum(monitors.stop(reason) for monitors in self._monitors())
 
     async def idle(self) -> None:
-        """Wait until no request is being answered."""
+        """Waits until no request is being answered."""
         for generation in self._generations():
             await generation.idle()
 
     async def close(self) -> None:
-        """Close all applications. Connections must be closed by now."""
+        """Closes all applications. Connections must be closed before."""
         if self._replaced:
             await asyncio.wait(self._replaced.values(), timeout=STUCK_S)
         await self._current.close()
 
-    def _serve(self, generation: Generation) -> None:
-        """Let it answer the requests that come from now on."""
+    def _serve(self, generation: RunningApp) -> None:
+        """Makes this application answer all further requests."""
         self._current = generation
-        self.server.answer_by(generation.dispatch, generation.make_request)
+        self.server.set_handler(generation.dispatch, generation.make_request)
 
-    def _generations(self) -> list[Generation]:
+    def _generations(self) -> list[RunningApp]:
         return [*self._replaced, self._current]
 
     def _monitors(self) -> list[LivenessMonitors]:
-        found = (generation.app.get(LIVENESS) for generation in self._generations())
-        return [monitors for monitors in found if monitors is not None]
+        candidates = (generation.app.get(LIVENESS) for generation in self._generations())
+        return [monitors for monitors in candidates if monitors is not None]
 
-    async def _end(self, generation: Generation) -> None:
+    async def _end(self, generation: RunningApp) -> None:
         monitors = generation.app.get(LIVENESS)
         if monitors is not None:
             monitors.replace()
@@ -221,13 +224,13 @@ async def _not_yet(request: web.BaseRequest) -> web.StreamResponse:
 
 
 def reread(load: Callable[[], GatewayConfig], running: GatewayConfig) -> GatewayConfig:
-    """The configuration as it is now, with the fixed parts of the `running` one. Raises `ConfigError`."""
+    """Returns the reloaded configuration with the fixed parts of the `running` one. Raises `ConfigError`."""
     config = load()
     changed = [name for name in FIXED if getattr(config.server, name) != getattr(running.server, name)]
     if changed:
         LOG.warning("%s: a change takes effect at the next start", ", ".join(f"server.{name}" for name in changed))
-        kept: dict[str, Any] = {name: getattr(running.server, name) for name in changed}
-        config = replace(config, server=replace(config.server, **kept))
+        fixed: dict[str, Any] = {name: getattr(running.server, name) for name in changed}
+        config = replace(config, server=replace(config.server, **fixed))
         check_values(config)  # whether keys are needed depends on the address
     if problems := loop_mistakes(config, config.server.port):
         raise ConfigError(*problems)
@@ -237,20 +240,20 @@ def reread(load: Callable[[], GatewayConfig], running: GatewayConfig) -> Gateway
 
 
 def log_refusal(error: Exception) -> None:
-    """Log why a configuration is not taken; a mistake in it needs no traceback."""
+    """Logs why a configuration is not used; with a traceback unless it is a `ConfigError`."""
     trace = None if isinstance(error, ConfigError) else error
     LOG.error("cannot reload, the configuration stays as it was:\n%s", error, exc_info=trace)
 
 
 def apply_logging(before: GatewayConfig, now: GatewayConfig) -> None:
-    """Write log lines as the configuration says now."""
+    """Applies changed logging settings."""
     form, level = now.server.log_format, now.server.log_level
     if (form, level) != (before.server.log_format, before.server.log_level):
         change_logging(form, level)
 
 
 def settle_memory() -> None:
-    """Free what is left of earlier applications, and keep what runs out of the collector's sight."""
+    """Collects garbage of replaced applications, and excludes the remaining objects from later collections."""
     gc.unfreeze()
     gc.collect()
     gc.freeze()

@@ -1,14 +1,14 @@
-"""What a client sends, given to aiohttp's parser in pieces that are small enough, and end where they have to.
+"""Feeds client data to aiohttp's parser in pieces of suitable size.
 
 Rules of this module:
 
-1. aiohttp's parser calls back for every chunk of a body, in Python. Of a read with very many of them a slice is parsed
-   in a turn of the event loop, so that a million chunks of one byte do not stop it.
-2. What stands between the chunks of a body, or behind them, is bounded as a head is: it counts for no limit of a body.
-3. A wish to upgrade to another protocol than WebSocket is not heard (RFC 9110, 7.8), and what comes behind it is the
-   next request.
-4. A connection without a request holds nothing of the last one. aiohttp's loop keeps the request and its answer until
-   the next request comes, and with them the body and all that was made of it: megabytes for each idle connection.
+1. aiohttp's parser runs Python code for every chunk of a body. A read with very many chunks is parsed in slices, one
+   per iteration of the event loop, so that a million chunks of one byte do not block it.
+2. Bytes between the chunks of a body or after them are limited like a head, because they count for no limit of a body.
+3. A request to upgrade to a protocol other than WebSocket is ignored (RFC 9110, 7.8), and the data after it is the next
+   request.
+4. An idle connection holds no reference to its last request. aiohttp's loop keeps request and answer until the next
+   one, and with them the body and everything made from it: megabytes per idle connection.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from aiohttp.http import RawRequestMessage
 from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
 
 SLICE_BYTES: Final = 8 * 1024
-"""Of a read with more than `MANY_LINES` line ends so much is parsed at once: 1,300 chunks of one byte, in about 3
-ms."""
+"""Size of a slice of a read with more than `MANY_LINES` line ends: 1,300 chunks of one byte, about 3 ms."""
 
 MANY_LINES: Final = 4096
 """A chunk has two line ends."""
 
 UPGRADE_BYTES: Final = 1024
-"""So far into what comes it is looked for a wish to upgrade: whoever has one asks with a short head, and writes its
-name as everybody does. Else it is noticed too late to save what follows, and the connection ends with the answer."""
+"""Length of the beginning of a read that is searched for an upgrade. Clients that upgrade send a short head with the
+usual spelling. A later one is noticed too late to keep the data after it, and the connection ends with the answer."""
 
 _HEAD_END: Final = b"\r\n\r\n"
 
 
 class _Answered(NamedTuple):
-    """All that aiohttp asks of an answer that was sent."""
+    """Replaces a sent answer; has the only attribute that aiohttp still reads."""
 
     keep_alive: bool | None
 
 
 class SlicingHandler(web.RequestHandler):
-    """aiohttp's protocol of a connection. Whoever inherits gives it bytes by `parse`, and gets them by `take`.
+    """aiohttp's connection protocol. A subclass passes bytes to `parse`, and receives sliced ones in `take`.
 
-    It knows of aiohttp's that what has been parsed waits in `_messages`, and how reading is paused and resumed.
+    It relies on internals of aiohttp: parsed requests wait in `_messages`, and reading is paused and resumed by private
+    methods.
     """
 
     __slots__ = ("_barren", "_barren_bytes", "_grown", "_last", "_slicing", "held", "newest")
@@ -50,45 +50,45 @@ class SlicingHandler(web.RequestHandler):
     def __init__(self, manager: Any, *, barren_bytes: int, **options: Any) -> None:
         super().__init__(manager, **options)
         self.newest: tuple[Any, StreamReader] | None = None
-        """The head and the body of the last request that has come."""
+        """Head and body of the last request that has arrived."""
         self.held = b""
-        """What has been read, and not been parsed yet."""
+        """Bytes that were read but not parsed yet."""
         self._barren_bytes = barren_bytes
         self._barren = 0
-        """Bytes in a row that brought nothing of the newest body."""
+        """Number of consecutive bytes that added nothing to the newest body."""
         self._grown = 0
-        """What has come of it."""
+        """Size of the newest body at the last check."""
         self._slicing = False
-        """The next slice of what is held is due."""
+        """The next slice is scheduled."""
         self._last: bytes | None = None
-        """What stands before the next bytes, once somebody has spoken of an upgrade."""
+        """The last bytes before the next ones, after an upgrade was mentioned."""
 
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
-        """Send the answer, and let go of it and of the request (rule 4)."""
+        """Sends the answer, and drops the references to it and to the request (rule 4)."""
         sent, reset = await super().finish_response(request, resp, start_time)
-        request._state.clear()  # `clear` of a mapping takes one key after the other
+        request._state.clear()  # the mapping's own `clear` removes keys one by one
         request._read_bytes = None
         request._payload = EMPTY_PAYLOAD
         return cast(web.StreamResponse, _Answered(sent.keep_alive)), reset
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """End."""
+        """Drops unparsed bytes."""
         self.held = b""
         super().connection_lost(exc)
 
     def take(self, data: bytes) -> None:
-        """Work on these bytes, which are the next ones."""
+        """Handles the next bytes. Implemented by the subclass."""
         raise NotImplementedError
 
     @property
     def is_websocket(self) -> bool:
-        """Whether the bytes that come are frames of a WebSocket."""
+        """True if the connection receives WebSocket frames."""
         return self._payload_parser is not None
 
     def parse(self, data: bytes) -> None:
-        """Give these bytes to aiohttp."""
+        """Passes bytes to aiohttp."""
         if self._payload_parser is not None:
             super().data_received(data)
             return
@@ -110,7 +110,8 @@ class SlicingHandler(web.RequestHandler):
             data = data[cut:]
 
     def hold(self, data: bytes) -> bool:
-        """Keep bytes of which there is too much to do at once, or that have to wait for those; whether that is so."""
+        """Buffers bytes that are too many to parse at once, or that follow such bytes. Returns True if they were
+        buffered."""
         if self.held:
             self.held += data
         elif data.count(b"\r\n") > MANY_LINES:
@@ -122,8 +123,8 @@ class SlicingHandler(web.RequestHandler):
         return True
 
     def look_at_body(self, body: StreamReader, size: int) -> None:
-        """So many bytes were parsed, of the newest body, which comes in chunks: see whether they brought anything of
-        it."""
+        """Called after `size` bytes of a chunked body were parsed. Fails the body if too many bytes in a row added
+        nothing to it."""
         came = body.total_bytes
         self._barren = 0 if came != self._grown or body.is_eof() else self._barren + size
         self._grown = came
@@ -131,14 +132,14 @@ class SlicingHandler(web.RequestHandler):
             self.break_body(f"more than {self._barren_bytes} bytes of it are not the body's")
 
     def break_body(self, why: str) -> None:
-        """Nothing more will come of the newest body: whoever reads it is told, whom aiohttp 3.14 would let wait."""
+        """Fails the newest body for its reader, which aiohttp 3.14 would let wait."""
         if self.newest is not None and not self.newest[1].is_eof():
             self.newest[1].set_exception(web.RequestPayloadError(why))
 
     def _slice(self) -> None:
         self._slicing = False
         if self._is_paused():
-            return  # until aiohttp wants more
+            return  # until aiohttp resumes reading
         data, self.held = self.held[:SLICE_BYTES], self.held[SLICE_BYTES:]
         if data:
             self.take(data)
@@ -146,16 +147,17 @@ class SlicingHandler(web.RequestHandler):
             self._resume_transport_reading()
 
     def _is_paused(self) -> bool:
-        """aiohttp has enough for now. A method, because it changes between two lines."""
+        """True if aiohttp has paused reading. A method, because the value changes between two lines."""
         return self._reading_paused or self._buffer_paused
 
     def resume_reading(self, resume_parser: bool = True) -> None:
-        """As aiohttp's, which is called at each end of a body, and parses and resumes also where nothing is paused."""
+        """Like aiohttp's, which is called at each end of a body and would parse and resume even if nothing is
+        paused."""
         if self._reading_paused:
             super().resume_reading(resume_parser)
 
     def _resume_transport_reading(self) -> None:
-        """As aiohttp's, but what has been read goes first."""
+        """Like aiohttp's, but buffered bytes are parsed first."""
         if not self.held:
             super()._resume_transport_reading()
         elif not self._slicing:
@@ -163,17 +165,17 @@ class SlicingHandler(web.RequestHandler):
             self._loop.call_soon(self._slice)
 
     def _next_cut(self, last: bytes, data: bytes) -> int:
-        """Where in `data` a request may end. aiohttp 3.14 throws away what it is given together with the end of a
-        request that wishes to go on in a protocol that it does not know, such as `h2c`: it is given nothing together
-        with the end of a request."""
+        """Returns the position in `data` up to which it may be passed on at once. aiohttp 3.14 discards bytes that are
+        passed together with the end of a request for an unknown upgrade such as `h2c`, so data is cut at the end of a
+        request."""
         if self.newest is not None:
             message, body = self.newest
             if not (body.is_eof() or message.chunked):
                 return min(len(data), int(message.headers["Content-Length"]) - body.total_bytes)
-        found = (last + data).find(_HEAD_END)  # heads end so, and bodies in chunks
-        return len(data) if found < 0 else found + len(_HEAD_END) - len(last)
+        position = (last + data).find(_HEAD_END)  # heads end like this, and chunked bodies
+        return len(data) if position < 0 else position + len(_HEAD_END) - len(last)
 
 
 def _is_websocket(message: RawRequestMessage) -> bool:
-    """Whether a head asks for a WebSocket: aiohttp keeps what comes behind it."""
+    """True if a head asks for a WebSocket; then aiohttp keeps the data after it."""
     return message.headers.get("Upgrade", "").lower() == "websocket"

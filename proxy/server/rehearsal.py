@@ -1,12 +1,11 @@
-"""Before a process serves a configuration, it answers requests that nobody has sent.
+"""Answers simulated requests before a process serves a configuration, to warm it up.
 
-What is imported on use is imported then, what is compiled or made once is made, and the interpreter has seen the way of
-a request often enough to have it specialised (PEP 659). Without it the first request costs ten to a
-hundred times what the hundredth does.
+Modules that are imported on use are imported then, compiled objects and caches are created, and the interpreter
+specialises the code of a request (PEP 659). Without this the first request costs ten to a hundred times what the
+hundredth does.
 
-They are asked of an application of their own, which has the limits and the options of the real one, plays both ends of
-its connections and is forgotten with what it kept: so no plug-in, no store, no metric, no log and no model server sees
-them.
+The requests go to a separate application with the limits and options of the real one and simulated connections, which
+is discarded afterwards. So they touch no plug-in, store, metric, log or model server.
 """
 
 from __future__ import annotations
@@ -35,13 +34,13 @@ from toolwire.protocols.base import ClientSide, ServerSide
 from toolwire.protocols.streams import WriteOptions
 from toolwire.registry import Registries, registries
 from toolwire.server.hosting import AppFactory
-from toolwire.server.played import Answer, PlayedGateway
+from toolwire.server.simulated import SimulatedAnswer, SimulatedGateway
 
 LOG: Final = logging.getLogger("toolwire")
 TIMES: Final = 4
-"""Each kind of request is asked so often; of further formats and model servers, once."""
+"""Number of repetitions of each kind of request; one for further formats and model servers."""
 MOST_S: Final = 5.0
-"""It takes a quarter of a second. A machine that needs much more is not held up."""
+"""Time limit. The rehearsal usually takes a quarter of a second; a slow machine skips the rest."""
 
 _CALL: Final = ToolUse("call_1", "look", '{"at":"it"}')
 _HEAD: Final = b"HTTP/1.1 200 OK\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n"
@@ -49,16 +48,16 @@ _REHEARSING: Final[ContextVar[bool]] = ContextVar("rehearsing", default=False)
 
 
 async def rehearse(create: AppFactory, config: GatewayConfig) -> None:
-    """Answer each kind of request that `config` may be asked. A failure is logged for who looks for it: the first
-    request will show it."""
+    """Answers each kind of request that `config` allows. A failure is only logged at debug level, because the first
+    real request will show it."""
     rehearsing = _REHEARSING.set(True)
-    ACCESS.addFilter(_heard)
+    ACCESS.addFilter(_is_real_request)
     try:
-        "localhost".encode("idna")  # imports what any name of a server goes through; here none is connected to
+        "localhost".encode("idna")  # imports the codec for host names, which no simulated connection needs
         with TemporaryDirectory(prefix="toolwire-") as folder:
             plugins = registries()
-            own = _of_its_own(config, plugins, Path(folder))
-            gateway = PlayedGateway(create, own, _answers(own, plugins))
+            own = _rehearsal_config(config, plugins, Path(folder))
+            gateway = SimulatedGateway(create, own, _answers(own, plugins))
             async with asyncio.timeout(MOST_S), gateway:
                 ask = gateway.client()
                 for route in own.routes:
@@ -67,17 +66,18 @@ async def rehearse(create: AppFactory, config: GatewayConfig) -> None:
     except Exception as error:
         LOG.debug("the rehearsal failed", exc_info=error)
     finally:
-        ACCESS.removeFilter(_heard)
+        ACCESS.removeFilter(_is_real_request)
         _REHEARSING.reset(rehearsing)
 
 
-def _heard(record: logging.LogRecord) -> bool:
-    """Others may be served meanwhile."""
+def _is_real_request(record: logging.LogRecord) -> bool:
+    """A log filter that drops records of the rehearsal. Real requests may run at the same time."""
     return not _REHEARSING.get()
 
 
-def _of_its_own(config: GatewayConfig, plugins: Registries, folder: Path) -> GatewayConfig:
-    """A route for each kind of model server and format of `config`, with the options of the first that has both."""
+def _rehearsal_config(config: GatewayConfig, plugins: Registries, folder: Path) -> GatewayConfig:
+    """Returns a configuration with one route for each kind of model server and format in `config`, with the options of
+    the first route that has both."""
     kinds = {name: _kind(backend, plugins) for name, backend in config.backends.items()}
     options: dict[tuple[str, str], RouteOptions] = {}
     for route in effective_routes(config):
@@ -98,12 +98,13 @@ def _of_its_own(config: GatewayConfig, plugins: Registries, folder: Path) -> Gat
 
 
 def _kind(backend: BackendConfig, plugins: Registries) -> str:
-    """As what a model server can be played."""
+    """Returns the kind of model server that is simulated for a backend."""
     return backend.kind if backend.kind in plugins.servers.names() else "openai_chat"
 
 
 async def _ask_each(ask: Callable[[bytes], Awaitable[bytes]], client: ClientSide, model: str, times: int) -> None:
-    """Ask `model` each kind of request of a protocol. Where conversations are kept, each goes on from one before."""
+    """Sends each kind of request of a protocol to `model`. If conversations are stored, each continues the one
+    before."""
     for tools in (True, False):
         for stream in (False, True):
             body = {name: value for name, value in client.example.items() if tools or name != "tools"}
@@ -118,22 +119,24 @@ async def _ask_each(ask: Callable[[bytes], Awaitable[bytes]], client: ClientSide
                     body[client.turns.previous] = orjson.loads(answer.partition(b"\r\n\r\n")[2])["id"]
 
 
-def _answers(config: GatewayConfig, plugins: Registries) -> Answer:
-    """What the model servers say, each other time without counts of tokens: prose and, where there are tools, a call;
-    in the server's own form if it is given them, else in the words of the route's format."""
+def _answers(config: GatewayConfig, plugins: Registries) -> SimulatedAnswer:
+    """Returns the simulated model servers. They answer with text and, if there are tools, a call: natively if the
+    request has tools, else in the route's format. Every other answer has token counts."""
     servers = {route.model: plugins.servers.get(route.backend)() for route in config.routes}
     formats = {route.model: plugins.formats.get(route.options.format) for route in config.routes}
     usages = cycle((Usage(1, 1), None))
 
     def answer(request: bytes) -> list[bytes]:
         body = orjson.loads(request.partition(b"\r\n\r\n")[2])
-        events = list(_said(body, request, formats[body["model"]], next(usages)))
+        events = list(_answer_events(body, request, formats[body["model"]], next(usages)))
         return _written(servers[body["model"]], events, stream=bool(body.get("stream")))
 
     return answer
 
 
-def _said(body: dict[str, Any], request: bytes, tool_format: ToolFormat, usage: Usage | None) -> Iterator[Event]:
+def _answer_events(
+    body: dict[str, Any], request: bytes, tool_format: ToolFormat, usage: Usage | None
+) -> Iterator[Event]:
     written = f"\n{tool_format.render_call(_CALL)}" if _CALL.name.encode() in request else ""
     native = bool(body.get("tools"))
     yield Start("r", body["model"], 0)
@@ -150,7 +153,7 @@ def _said(body: dict[str, Any], request: bytes, tool_format: ToolFormat, usage: 
 
 
 def _written(server: ServerSide, events: list[Event], *, stream: bool) -> list[bytes]:
-    """These events as a model server sends them, by read."""
+    """Returns events as the reads that a model server sends."""
     asked = ModelRequest(
         "m", (), stream=stream, include_usage=isinstance(events[-1], Finish) and bool(events[-1].usage)
     )

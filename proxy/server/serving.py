@@ -1,15 +1,16 @@
-"""Runs the gateway: sockets, signals, graceful end. One process here; several are `toolwire.server.workers`.
+"""Runs the gateway in one process: sockets, signals, graceful shutdown. For several processes see
+`toolwire.server.workers`.
 
 Rules of this module:
 
-1. The base URL is announced once, when connections are accepted and not before; behind it, where the inspector's page
-   is, if there is one.
-2. SIGTERM and SIGINT end it gracefully. From that moment `/ready` says so, and every connection ends with its current
-   answer. For `server.shutdown_delay_s` more connections are taken, so that whoever balances load can see it; then
-   none, and what runs may go on for `server.shutdown_grace_s`. What still runs then is told (`shutting_down`), and has
-   `LAST_S` to say it. A second signal ends it at once.
-3. SIGHUP has the configuration read anew (`toolwire.server.hosting`). What runs goes on; a bad file changes nothing.
-4. Exit status: 0 after a graceful end, 1 if it could not start or was cut short.
+1. The base URL is printed once, when connections are accepted; then the inspector's URL, if it is enabled.
+2. SIGTERM and SIGINT begin a graceful shutdown. From then on `/ready` reports it, and every connection ends after its
+   current answer. New connections are accepted for `server.shutdown_delay_s`, so that load balancers can notice. Then
+   running requests have `server.shutdown_grace_s`. Those that still run get an error (`shutting_down`) and `LAST_S` to
+   send it. A second signal ends the process at once.
+3. SIGHUP reloads the configuration (`toolwire.server.hosting`). Running requests continue; an invalid file changes
+   nothing.
+4. Exit status: 0 after a graceful shutdown, 1 if the gateway could not start or was interrupted.
 """
 
 from __future__ import annotations
@@ -36,34 +37,33 @@ from toolwire.config import GatewayConfig
 from toolwire.errors import Unavailable
 from toolwire.observability.logs import flush_logs, set_up_logging
 from toolwire.observability.telemetry import Metrics
-from toolwire.server.clients import bound_unsent
+from toolwire.server.clients import limit_unsent
 from toolwire.server.descriptors import ACCEPTED_AT_ONCE, Shortage, allow_files, log_room
-from toolwire.server.hosting import AppFactory, Host, reread, settle_memory
+from toolwire.server.hosting import AppFactory, AppHost, reread, settle_memory
 from toolwire.server.notify import READY, STOPPING, notify, reloading
 from toolwire.server.starting import tell
-from toolwire.startup.backend_loops import loop_mistakes
 from toolwire.support.conversion import ConfigError
 from toolwire.support.legible import visible_lines
 
 LOG: Final = logging.getLogger("toolwire.serving")
 
 BACKLOG: Final = 1024
-"""Connections that the system accepts before the application does."""
+"""Length of the operating system's queue of connections that are not accepted yet."""
 
 COLLECTOR_THRESHOLDS: Final = (10_000, 3, 7)
-"""Of Python's cyclic collector while requests are served; see `gc.set_threshold`. A stream lives long enough to get to
-the oldest generation, and one that fails leaves circles there: with five times as many allocations between two full
-collections a hundred megabytes of them waited. The middle one looks at 40,000 objects, in 10 ms."""
+"""Thresholds of the garbage collector while serving; see `gc.set_threshold`. Streams live long enough to reach the
+oldest generation, and failed ones leave cycles there: with full collections five times rarer, a hundred megabytes of
+them accumulated. A middle collection scans 40,000 objects in 10 ms."""
 
 SWITCH_S: Final = 0.0005
-"""How long a busy thread keeps the interpreter while the event loop waits for it. Python's 5 ms pass after each call to
-the system, and an iteration of the loop has several for each connection."""
+"""Time that a busy thread keeps the interpreter while the event loop waits for it. The default of 5 ms would apply
+after each system call, and an iteration of the loop has several per connection."""
 
 LAST_S: Final = 2.0
-"""For the last words of what had to be ended."""
+"""Time for sending the errors of requests that had to be ended."""
 
 CUT_S: Final = 0.5
-"""For whatever does not end then either; aiohttp takes it twice."""
+"""Time for connections that do not end then either; aiohttp uses it twice."""
 
 
 def serve(
@@ -73,21 +73,20 @@ def serve(
     create: AppFactory | None = None,
     announce: Callable[[str], None] | None = None,
 ) -> int:
-    """Serve until a signal comes; the exit status.
+    """Serves until a signal comes. Returns the exit status.
 
-    `load` reads the configuration anew when SIGHUP comes (without it SIGHUP is ignored). `create` makes the application
-    (default: `toolwire.app.create_app`), in every worker. `announce` gets the one line with the base URL (default:
-    standard output).
+    `load` reloads the configuration on SIGHUP, which is ignored without it. `create` creates the application in every
+    worker (default: `toolwire.app.create_app`). `announce` gets the line with the base URL (default: standard output).
     """
     server = config.server
     set_up_logging(server.log_format, server.log_level)
-    if _leads_back(config, server.port):
+    if _has_loop(config, server.port):
         return 1
     allow_files()
     log_room(config.limits.connections)
     if create is None:
         tell(config)
-        import_module("toolwire.app")  # before there are workers, so that they start fast and share the memory
+        import_module("toolwire.app")  # imported before forking, so that workers start fast and share memory
         create = gateway
     announce = announce or _print
     share = server.workers > 1
@@ -106,7 +105,7 @@ def serve(
         LOG.error("cannot listen on %s port %d: %s", server.host, server.port, error.strerror or error)
         return 1
     port = sockets[0].getsockname()[1]
-    if not server.port and _leads_back(config, port):
+    if not server.port and _has_loop(config, port):
         close(sockets)
         return 1
     line = f"toolwire is serving {base_url(server.host, port)}"
@@ -127,7 +126,7 @@ def serve(
         close(sockets)
 
 
-def _leads_back(config: GatewayConfig, port: int) -> bool:
+def _has_loop(config: GatewayConfig, port: int) -> bool:
     problems = loop_mistakes(config, port)
     if problems:
         LOG.error("cannot start:\n%s", "\n".join(problems))
@@ -135,25 +134,25 @@ def _leads_back(config: GatewayConfig, port: int) -> bool:
 
 
 def base_url(host: str, port: int) -> str:
-    """The base URL for OpenAI clients."""
+    """Returns the base URL for OpenAI clients."""
     host = host.strip("[]") or "0.0.0.0"
     return f"http://{f'[{host}]' if ':' in host else host}:{port}/v1"
 
 
 def page_url(host: str, port: int) -> str:
-    """Where the inspector's page is."""
+    """Returns the URL of the inspector."""
     return f"{base_url(host, port).removesuffix('/v1')}/inspect"
 
 
 def bind(host: str, port: int, *, share: bool = False) -> list[socket.socket]:
-    """Sockets bound to every address of `host`, not listening yet, all on one port (0: a free one).
+    """Returns sockets bound to every address of `host`, not listening yet, all on one port (0: a free one).
 
-    With `share`, other sockets of this user that share as well may be bound to the same addresses. Raises `OSError`.
+    With `share`, several sockets of this user may be bound to the same addresses. Raises `OSError`.
     """
-    found = socket.getaddrinfo(host.strip("[]") or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    addresses = socket.getaddrinfo(host.strip("[]") or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     sockets: list[socket.socket] = []
     failed: OSError | None = None
-    for family, kind, proto, _, address in dict.fromkeys(found):
+    for family, kind, proto, _, address in dict.fromkeys(addresses):
         sock = socket.socket(family, kind, proto)
         sockets.append(sock)
         try:
@@ -178,21 +177,22 @@ def bind(host: str, port: int, *, share: bool = False) -> list[socket.socket]:
 
 
 def close(sockets: Sequence[socket.socket]) -> None:
-    """Close them all."""
+    """Closes all sockets."""
     for sock in sockets:
         sock.close()
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """To reload: how the configuration is read, and who wants to know what went wrong (None: nothing)."""
+    """A request to reload: `read` returns the configuration; `answer` is called with the error, or None."""
 
     read: Callable[[], GatewayConfig]
     answer: Callable[[str | None], None]
 
 
 Listen = Callable[[Callable[[], None], Callable[[Order], bool]], None]
-"""Called in the loop, with what it calls to stop and to reload: arranges that this happens."""
+"""Called in the event loop with two functions, one that stops the process and one that reloads; arranges for them to be
+called."""
 
 
 def run(
@@ -206,18 +206,18 @@ def run(
     listen: Listen | None = None,
     looks: bool = True,
 ) -> int:
-    """Serve in this process on bound `sockets` until SIGTERM or SIGINT; the exit status. `ready` is called once.
-    `metrics` are those of this process.
+    """Serves in this process on bound `sockets` until SIGTERM or SIGINT. Returns the exit status. `ready` is called
+    once. `metrics` are those of this process.
 
-    `listen` is for workers, in place of SIGHUP and `load`. A worker never takes a second signal as a demand to hurry,
-    because it may get one from its process group and one from its parent. `looks`: its log says what the model servers
-    are, and names those that are no good.
+    `listen` is for workers and replaces SIGHUP and `load`. A worker ignores a second signal, because it may get one
+    from its process group and one from its parent. `looks`: this process logs what the model servers are, and which
+    cannot be used.
     """
 
     async def main() -> None:
         from toolwire.server.rehearsal import rehearse
 
-        host = Host(create, metrics, speaks=looks, prepare=rehearse if create is gateway else None)
+        host = AppHost(create, metrics, speaks=looks, prepare=rehearse if create is gateway else None)
         await _Serving(config, host, load, listen, looks).run(sockets, ready)
 
     status = 1
@@ -234,14 +234,14 @@ def run(
     finally:
         with _ending(status):
             runner.close()
-        flush_logs()  # a worker ends without the interpreter's own farewell
+        flush_logs()  # a worker ends without the interpreter's exit handlers
     return status
 
 
 @contextmanager
 def _ending(status: int) -> Iterator[None]:
-    """All is closed but the event loop, which waits for its threads and tasks. One that does not end, such as a
-    plug-in's thread that sleeps, must not hold up the process: after `LAST_S` it ends without it."""
+    """Ends the process after `LAST_S` if closing the event loop takes longer. It waits for threads and tasks, and one
+    that does not end, such as a sleeping thread of a plug-in, must not block the exit."""
     ended = threading.Event()
 
     def watch() -> None:
@@ -259,12 +259,12 @@ def _ending(status: int) -> Iterator[None]:
 
 
 class _Serving:
-    """One process that serves, from its start to its end."""
+    """The serving process, from start to end."""
 
     def __init__(
         self,
         config: GatewayConfig,
-        host: Host,
+        host: AppHost,
         load: Callable[[], GatewayConfig] | None,
         listen: Listen | None,
         looks: bool,
@@ -278,18 +278,18 @@ class _Serving:
         self._orders: asyncio.Queue[Order] = asyncio.Queue()
 
     async def run(self, sockets: Sequence[socket.socket], ready: Callable[[], None]) -> None:
-        """Serve until it is to stop."""
+        """Serves until the process is told to stop."""
         host = self._host
         asyncio.get_running_loop().set_exception_handler(Shortage())
-        self._heed_signals()
+        self._handle_signals()
         await host.start(self._config)
         runner = web.ServerRunner(host.server, shutdown_timeout=CUT_S)
         try:
             await runner.setup()
-            if not self._stop.is_set():  # it may have been told to while it started
+            if not self._stop.is_set():  # a signal may have come during the start
                 await self._accept(runner, sockets, ready)
         except asyncio.CancelledError:
-            raise  # in a hurry: what is open closes with the process
+            raise  # second signal: exit at once
         except BaseException:
             await self._close(runner)
             raise
@@ -299,14 +299,16 @@ class _Serving:
         self, runner: web.ServerRunner, sockets: Sequence[socket.socket], ready: Callable[[], None]
     ) -> None:
         for sock in sockets:
-            bound_unsent(sock)
-            await web.SockSite(runner, sock, backlog=ACCEPTED_AT_ONCE).start()  # asyncio takes one number for both
+            limit_unsent(sock)
+            await web.SockSite(
+                runner, sock, backlog=ACCEPTED_AT_ONCE
+            ).start()  # asyncio uses one number for both purposes
             sock.listen(BACKLOG)
         with rare_collections(), short_turns():
             ready()
             tasks = {asyncio.create_task(self._follow_orders())}
             if self._looks:
-                tasks.add(asyncio.create_task(self._host.look()))
+                tasks.add(asyncio.create_task(self._host.check_models()))
             await self._stop.wait()
             for task in tasks:
                 task.cancel()
@@ -317,7 +319,7 @@ class _Serving:
         await runner.cleanup()
         await self._host.close()
 
-    def _heed_signals(self) -> None:
+    def _handle_signals(self) -> None:
         if self._listen is not None:
             self._listen(self._stop.set, self._order)
             return
@@ -333,7 +335,9 @@ class _Serving:
 
         for number in (signal.SIGTERM, signal.SIGINT):
             call_on_signal(number, stop)
-        if (ctrl_break := getattr(signal, "SIGBREAK", None)) is not None:  # Windows: what one process can send another
+        if (
+            ctrl_break := getattr(signal, "SIGBREAK", None)
+        ) is not None:  # Windows: the signal that one process can send another
             call_on_signal(ctrl_break, stop)
         if hasattr(signal, "SIGHUP"):
             call_on_signal(signal.SIGHUP, self._hang_up)
@@ -344,7 +348,7 @@ class _Serving:
             LOG.warning("SIGHUP is ignored: there is no configuration that could be read anew")
         elif self._orders.empty() and self._order(
             Order(lambda: reread(load, self._host.config), lambda _: notify(READY))
-        ):  # one that waits will read what is there by then
+        ):  # a reload that is already queued reads the newest file
             notify(reloading())
 
     def _order(self, order: Order) -> bool:
@@ -360,15 +364,15 @@ class _Serving:
             order.answer(await self._host.reload(order.read))
 
     async def _drain(self, runner: web.ServerRunner) -> None:
-        """See rule 2."""
+        """Shuts down gracefully (rule 2)."""
         server = self._host.config.server
         self._host.drain()
         LOG.info("stopping; requests under way: %d", self._host.running)
         await asyncio.sleep(server.shutdown_delay_s)
         for site in runner.sites:
             await site.stop()
-        await asyncio.sleep(0)  # what was just accepted begins
-        self._host.server.pre_shutdown()  # closes what is idle, and the others after their answer
+        await asyncio.sleep(0)  # lets connections just accepted begin
+        self._host.server.pre_shutdown()  # closes idle connections, the others after their answer
         if await _within(server.shutdown_grace_s, self._host.idle()):
             return
         reason = Unavailable("The gateway is stopping. Send the request again.", code="shutting_down")
@@ -377,7 +381,8 @@ class _Serving:
 
 
 def call_on_signal(number: int, call: Callable[[], object]) -> None:
-    """Have a signal call something in the running loop, which need not know signals. For the main thread."""
+    """Calls a function in the running event loop when a signal comes, also on loops without signal support. For the
+    main thread."""
     loop = asyncio.get_running_loop()
     try:
         loop.add_signal_handler(number, call)
@@ -386,7 +391,7 @@ def call_on_signal(number: int, call: Callable[[], object]) -> None:
 
 
 async def _within(seconds: float, work: Awaitable[None]) -> bool:
-    """Whether it ended in time."""
+    """Awaits `work`. Returns False if it takes longer than `seconds`."""
     try:
         await asyncio.wait_for(work, seconds)
     except TimeoutError:
@@ -396,8 +401,8 @@ async def _within(seconds: float, work: Awaitable[None]) -> bool:
 
 @contextmanager
 def rare_collections() -> Iterator[None]:
-    """Keep what was built at the start out of the collector's sight, and let it look less often: a request makes some
-    hundred objects and leaves hardly a cycle behind."""
+    """A context in which the garbage collector ignores the objects made at the start and runs rarely: a request creates
+    some hundred objects and hardly any cycles."""
     thresholds = gc.get_threshold()
     settle_memory()
     gc.set_threshold(*COLLECTOR_THRESHOLDS)
@@ -410,7 +415,7 @@ def rare_collections() -> Iterator[None]:
 
 @contextmanager
 def short_turns() -> Iterator[None]:
-    """Have threads hand the interpreter on after `SWITCH_S`. A process without busy threads does not notice."""
+    """A context in which threads release the interpreter after `SWITCH_S`. No effect without busy threads."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_S)
     try:
@@ -420,7 +425,7 @@ def short_turns() -> Iterator[None]:
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop's, if it is installed."""
+    """Returns uvloop's event loop factory, if it is installed."""
     if importlib.util.find_spec("uvloop") is None:
         return None
     factory: Callable[[], asyncio.AbstractEventLoop] = import_module("uvloop").new_event_loop
@@ -428,7 +433,7 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 def gateway(config: GatewayConfig, metrics: Metrics, before: web.Application | None) -> web.Application:
-    """The gateway's own application."""
+    """Creates the gateway's own application."""
     from toolwire.app import create_app
 
     return create_app(config, metrics=metrics, before=before)

@@ -1,4 +1,4 @@
-"""What an operator should know when the gateway starts, and would else find out late."""
+"""Log messages at the start about problems that an operator would otherwise notice late."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LOG: Final = logging.getLogger("toolwire.serving")
 
 
 def tell(config: GatewayConfig) -> None:
-    """Log it."""
+    """Logs notes on the configured middlewares, a missing compiled scanner, and settings that cannot work."""
     if IMPLEMENTATION == "python":
         LOG.warning("%s", SLOW + (SWITCHED_OFF if os.environ.get("TOOLWIRE_NO_EXTENSIONS") else NOT_BUILT))
     plugins = registries()

@@ -1,16 +1,15 @@
-"""Several processes on one port: starts them, replaces those that die, has them reload, stops them all (R17.6).
+"""Several worker processes on one port: starts, replaces, reloads and stops them (R17.6).
 
 Rules of this module:
 
-1. The parent never accepts a connection and never runs an event loop: it only watches.
-2. Each worker has a place with sockets of its own on the shared port (SO_REUSEPORT; the system spreads the
-   connections). The parent holds them as well, so connections that wait in the queue of a dead worker are taken by the
-   one that follows it. See docs/adr/0014.
-3. A worker that served and died is replaced within a second. One that cannot even start is tried again, and when
-   `MAX_FAILED_STARTS` attempts in a row failed while no worker serves, the gateway gives up with status 1.
-4. Workers end when the parent does, even if it was killed: the pipes to it are closed then.
-5. A new configuration is read by the parent and tried by one worker; only if that could start it, the others get it
-   too.
+1. The parent process never accepts connections and runs no event loop: it only supervises.
+2. Each worker has a slot with its own sockets on the shared port (SO_REUSEPORT; the operating system distributes
+   connections). The parent also keeps these sockets, so connections queued for a dead worker are accepted by its
+   successor. See docs/adr/0014.
+3. A worker that was serving and died is replaced within a second. A failed start is retried. After `MAX_FAILED_STARTS`
+   failures in a row without any serving worker, the gateway exits with status 1.
+4. Workers end when the parent ends, even if it was killed, because their pipe to it closes.
+5. A new configuration is read by the parent and tried by one worker. The others get it only if that one could start it.
 """
 
 from __future__ import annotations
@@ -46,48 +45,48 @@ LOG: Final = logging.getLogger("toolwire.workers")
 
 MAX_FAILED_STARTS: Final = 5
 RESTART_DELAY_S: Final = (0.0, 0.1, 0.2, 0.4, 0.8)
-"""Before the next attempt, by the number of failures in a row."""
+"""Delay before the next attempt, by the number of failures in a row."""
 KILL_AFTER_S: Final = 5.0 + LAST_S
-"""A worker that did not end so long after the delay and the grace of `server` is killed."""
+"""A worker that has not ended this long after delay and grace of `server` is killed."""
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 Word = Literal["serves", "reloaded", "refused", "leaves"]
-"""What a worker says to the parent. After each configuration that it is sent: whether it could start it. `leaves`:
-somebody told it, and not the parent, to stop."""
+"""Messages of a worker to the parent. For each configuration that it is sent: `reloaded` or `refused`. `leaves`:
+something other than the parent told it to stop."""
 
 
 @dataclass(slots=True)
 class _Worker:
-    """A process. What its `pipe` gives is a `Word`."""
+    """A worker process. Its `pipe` delivers `Word`s."""
 
     process: ForkProcess
     pipe: Connection
     config: GatewayConfig
-    """Which it has, or was sent last."""
+    """The configuration that it has, or was sent last."""
     serves: bool = False
     leaves: bool = False
     ended: bool = False
-    """It says nothing more."""
+    """No more messages will come."""
     started: float = field(default_factory=time.monotonic)
 
 
 @dataclass(slots=True, eq=False)
-class _Place:
-    """Of one worker."""
+class _Slot:
+    """The slot of one worker."""
 
     number: int
-    """From 1; log lines carry it. Whoever takes the place goes on with what was counted there."""
+    """From 1; shown in log lines. A successor in this slot continues its counters."""
     sockets: list[socket.socket] = field(default_factory=list)
     worker: _Worker | None = None
     due: float = 0.0
-    """Without a worker: when one is to be started, on the monotonic clock."""
+    """When the next worker is to be started if there is none, by the monotonic clock."""
 
 
 class Supervisor:
-    """Runs `config.server.workers` workers. `sockets` hold the port; `ready` is called when all serve for the first
-    time; `load` reads the configuration anew."""
+    """Runs `config.server.workers` workers. `sockets` reserve the port. `ready` is called when all workers serve for
+    the first time. `load` reloads the configuration."""
 
     def __init__(
         self,
@@ -102,18 +101,18 @@ class Supervisor:
         self._sockets = sockets
         self._ready = ready
         self._load = load
-        self._places = [_Place(number + 1) for number in range(config.server.workers)]
+        self._slots = [_Slot(number + 1) for number in range(config.server.workers)]
         self._failures = 0
         self._announced = False
         self._signals = 0
         self._hung_up = False
         self._trying: _Worker | None = None
-        """Who tries a new configuration."""
+        """The worker that is trying a new configuration."""
         self._folder: Path
-        """Of these workers alone: what they count."""
+        """A private folder of these workers, for their counters."""
 
     def run(self) -> int:
-        """Watch the workers until a signal comes; the exit status. Must be called in the main thread."""
+        """Supervises the workers until a signal comes. Returns the exit status. Must be called in the main thread."""
         self._folder = Path(mkdtemp(prefix="toolwire-"))
         wake, waker = socket.socketpair()
         wake.setblocking(False)
@@ -139,12 +138,12 @@ class Supervisor:
         else:
             self._signals += 1
 
-    def _told(self) -> bool:
-        """A signal to stop came. A method, because it changes between two lines."""
+    def _stop_requested(self) -> bool:
+        """True if a signal to stop came. A method, because the value changes between two lines."""
         return self._signals > 0
 
     def _workers(self) -> list[_Worker]:
-        return [place.worker for place in self._places if place.worker is not None]
+        return [slot.worker for slot in self._slots if slot.worker is not None]
 
     def _serving(self) -> list[_Worker]:
         return [
@@ -156,26 +155,26 @@ class Supervisor:
     # --- watching ---------------------------------------------------------------------------------------------------
 
     def _watch(self, wake: socket.socket) -> bool:
-        """Keep the workers running until a signal (True) or until there is no use in it (False)."""
-        while not self._told():
+        """Keeps the workers running. Returns True after a signal, False if starting workers keeps failing."""
+        while not self._stop_requested():
             now = time.monotonic()
-            missing = [place for place in self._places if place.worker is None]
-            for place in missing:
-                if place.due <= now:
-                    self._try_start(place)
-            due = [place.due for place in missing if place.worker is None]
+            missing = [slot for slot in self._slots if slot.worker is None]
+            for slot in missing:
+                if slot.due <= now:
+                    self._try_start(slot)
+            due = [slot.due for slot in missing if slot.worker is None]
             self._wait(wake, min(due) - time.monotonic() if due else None)
-            for place in self._places:
-                if place.worker is not None:
-                    self._hear(place, place.worker)
-            if not self._announced and len(self._serving()) == len(self._places):
+            for slot in self._slots:
+                if slot.worker is not None:
+                    self._receive(slot, slot.worker)
+            if not self._announced and len(self._serving()) == len(self._slots):
                 self._announced = True
                 self._ready()
-            if self._told():
-                break  # whoever ended just now was told to, as we were
-            for place in self._places:
-                if place.worker is not None and place.worker.process.exitcode is not None:
-                    self._bury(place, place.worker)
+            if self._stop_requested():
+                break  # workers that ended just now got the same signal
+            for slot in self._slots:
+                if slot.worker is not None and slot.worker.process.exitcode is not None:
+                    self._remove_dead(slot, slot.worker)
             if self._failures >= MAX_FAILED_STARTS and not self._serving():
                 LOG.error("giving up: %d attempts to start a worker failed", self._failures)
                 return False
@@ -184,7 +183,7 @@ class Supervisor:
         return True
 
     def _wait(self, wake: socket.socket, timeout: float | None) -> None:
-        """Until a signal, a death, a word from a worker, or the time is over."""
+        """Waits for a signal, the end of a worker, a message of a worker, or the timeout."""
         watched: list[Connection | socket.socket | int] = [wake]
         for worker in self._workers():
             watched.append(worker.process.sentinel)
@@ -194,7 +193,7 @@ class Supervisor:
         with suppress(BlockingIOError):
             wake.recv(4096)
 
-    def _hear(self, place: _Place, worker: _Worker) -> None:
+    def _receive(self, slot: _Slot, worker: _Worker) -> None:
         while not worker.ended and worker.pipe.poll():
             try:
                 word: Word = worker.pipe.recv()
@@ -205,10 +204,10 @@ class Supervisor:
                 worker.serves = True
                 self._failures = 0
                 if self._trying is None and worker.config is not self._config:
-                    self._send(worker, self._config)  # it was taken over while this one started
+                    self._send(worker, self._config)  # the configuration changed while this worker started
             elif word == "leaves":
                 worker.leaves = True
-                _give_up_queue(place)
+                _give_up_queue(slot)
             elif worker is self._trying:
                 self._tried(worked=word == "reloaded")
             elif word == "refused":
@@ -216,21 +215,21 @@ class Supervisor:
 
     # --- starting and replacing -------------------------------------------------------------------------------------
 
-    def _try_start(self, place: _Place) -> None:
+    def _try_start(self, slot: _Slot) -> None:
         try:
-            self._start(place)
-        except OSError as error:  # no memory or process to be had, which may pass
+            self._start(slot)
+        except OSError as error:  # no memory or no process available, possibly temporarily
             LOG.error("cannot start a worker: %s", error)
             self._failures += 1
-            place.due = time.monotonic() + RESTART_DELAY_S[-1]
+            slot.due = time.monotonic() + RESTART_DELAY_S[-1]
 
-    def _start(self, place: _Place) -> None:
-        if not place.sockets:
+    def _start(self, slot: _Slot) -> None:
+        if not slot.sockets:
             server = self._config.server
-            place.sockets = bind(server.host, self._sockets[0].getsockname()[1], share=True)
+            slot.sockets = bind(server.host, self._sockets[0].getsockname()[1], share=True)
         ours, theirs = multiprocessing.Pipe()
-        process = multiprocessing.get_context("fork").Process(target=self._work, args=(place, ours, theirs))
-        # A signal that comes while the child still has the parent's handlers would be lost: it waits.
+        process = multiprocessing.get_context("fork").Process(target=self._work, args=(slot, ours, theirs))
+        # Signals are blocked meanwhile: one that comes while the child has the parent's handlers would be lost.
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         try:
             process.start()
@@ -240,39 +239,39 @@ class Supervisor:
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
             theirs.close()
-        place.worker = _Worker(process, ours, self._config)
+        slot.worker = _Worker(process, ours, self._config)
 
-    def _work(self, place: _Place, ours: Connection, theirs: Connection) -> None:
-        """In the child."""
+    def _work(self, slot: _Slot, ours: Connection, theirs: Connection) -> None:
+        """Runs a worker; called in the child process."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group; the parent passes it on
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
-        # What another process holds open is not closed when its owner closes it.
+        # Closes inherited sockets and pipes: they stay open as long as any process has them.
         ours.close()
         close(self._sockets)
-        for other in self._places:
-            if other is not place:
+        for other in self._slots:
+            if other is not slot:
                 close(other.sockets)
             if other.worker is not None:
                 other.worker.pipe.close()
-        number_lines(place.number)
+        number_lines(slot.number)
         raise SystemExit(
             run(
                 self._config,
                 self._create,
-                place.sockets,
-                Metrics(SharedCounters(self._folder / f"{place.number}{CELLS}")),
-                ready=lambda: _say(theirs, "serves"),
-                listen=partial(_obey, theirs),
-                looks=place.number == 1,  # once is enough
+                slot.sockets,
+                Metrics(SharedCounters(self._folder / f"{slot.number}{CELLS}")),
+                ready=lambda: _send_word(theirs, "serves"),
+                listen=partial(_listen_to_parent, theirs),
+                looks=slot.number == 1,  # one worker is enough
             )
         )
 
-    def _bury(self, place: _Place, worker: _Worker) -> None:
-        """Note a death and when the next worker is due."""
-        place.worker = None
+    def _remove_dead(self, slot: _Slot, worker: _Worker) -> None:
+        """Handles the end of a worker, and schedules its successor."""
+        slot.worker = None
         worker.pipe.close()
         code, pid = worker.process.exitcode, worker.process.pid
         worker.process.close()
@@ -283,11 +282,11 @@ class Supervisor:
         else:
             self._failures += 1
             LOG.error("worker %d could not start (status %s)", pid, code)
-            _give_up_queue(place)
+            _give_up_queue(slot)
         delay = RESTART_DELAY_S[min(self._failures, len(RESTART_DELAY_S) - 1)]
-        # One that dies again and again right after its start must not keep a core busy with starting.
+        # A worker that repeatedly dies right after its start must not keep a core busy with restarts.
         next_start = worker.started + RESTART_DELAY_S[-1] if worker.serves else 0.0
-        place.due = max(time.monotonic() + delay, next_start)
+        slot.due = max(time.monotonic() + delay, next_start)
         if worker is self._trying:
             LOG.error("cannot reload, the configuration stays as it was: worker %d died of the new one", pid)
             self._tried(worked=False)
@@ -295,7 +294,7 @@ class Supervisor:
     # --- reloading --------------------------------------------------------------------------------------------------
 
     def _reload(self) -> None:
-        """Read the configuration anew and have the first worker try it."""
+        """Reloads the configuration and has the first worker try it."""
         self._hung_up = False
         if self._load is None:
             LOG.warning("SIGHUP is ignored: there is no configuration that could be read anew")
@@ -303,7 +302,7 @@ class Supervisor:
         notify(reloading())
         try:
             config = reread(self._load, self._config)
-            pickle.dumps(config)  # as it is sent
+            pickle.dumps(config)  # checks that it can be sent
         except Exception as error:
             log_refusal(error)
             notify(READY)
@@ -313,10 +312,10 @@ class Supervisor:
             if self._send(worker, config):
                 self._trying = worker
                 return
-        self._tried(worked=True)  # nobody is there to ask: those that start will see
+        self._tried(worked=True)  # no worker serves: new workers start with it
 
     def _tried(self, *, worked: bool) -> None:
-        """The first worker has it, or the log says why not."""
+        """Called when the first worker has tried the new configuration. If it worked, sends it to the others."""
         self._trying = None
         if worked:
             apply_logging(self._config, self._candidate)
@@ -330,20 +329,20 @@ class Supervisor:
         try:
             worker.pipe.send(config)
         except OSError:
-            return False  # it is dying
+            return False  # the worker is dying
         worker.config = config
         return True
 
     # --- stopping ---------------------------------------------------------------------------------------------------
 
     def _stop(self, wake: socket.socket) -> bool:
-        """End all workers; whether one had to be killed."""
+        """Ends all workers. Returns True if one had to be killed."""
         seen = self._signals
         notify(STOPPING)
         for worker in self._workers():
             worker.process.terminate()
-        for place in self._places:
-            close(place.sockets)  # from here on the workers alone decide how long connections are taken
+        for slot in self._slots:
+            close(slot.sockets)  # from here on the workers decide how long connections are accepted
         server = self._config.server
         deadline = time.monotonic() + server.shutdown_delay_s + server.shutdown_grace_s + KILL_AFTER_S
         while True:
@@ -360,12 +359,13 @@ class Supervisor:
         return bool(running)
 
 
-def _obey(parent: Connection, stop: Callable[[], None], order: Callable[[Order], bool]) -> None:
-    """In a worker: stop when told to or when the parent is gone, and reload when it sends a configuration."""
+def _listen_to_parent(parent: Connection, stop: Callable[[], None], order: Callable[[Order], bool]) -> None:
+    """In a worker: stops on a signal or when the parent has ended, and reloads when the parent sends a
+    configuration."""
     loop = asyncio.get_running_loop()
 
     def leave() -> None:
-        _say(parent, "leaves")
+        _send_word(parent, "leaves")
         stop()
 
     def hear() -> None:
@@ -375,18 +375,18 @@ def _obey(parent: Connection, stop: Callable[[], None], order: Callable[[Order],
             loop.remove_reader(parent.fileno())
             stop()
             return
-        order(Order(lambda: config, lambda problem: _say(parent, "refused" if problem else "reloaded")))
+        order(Order(lambda: config, lambda problem: _send_word(parent, "refused" if problem else "reloaded")))
 
     loop.add_reader(parent.fileno(), hear)
     loop.add_signal_handler(signal.SIGTERM, leave)
 
 
-def _say(parent: Connection, word: Word) -> None:
-    with suppress(OSError):  # it is gone, which `_obey` notices
+def _send_word(parent: Connection, word: Word) -> None:
+    with suppress(OSError):  # the parent has ended, which `_listen_to_parent` notices
         parent.send(word)
 
 
-def _give_up_queue(place: _Place) -> None:
-    """Nobody shall wait in a queue that may stay without a worker: other places get the connections meanwhile."""
-    close(place.sockets)
-    place.sockets = []
+def _give_up_queue(slot: _Slot) -> None:
+    """Closes the sockets of a slot that may stay without a worker, so that new connections go to the other slots."""
+    close(slot.sockets)
+    slot.sockets = []

@@ -18,8 +18,8 @@ from toolwire.pipeline.exchange.routing import Route
 from toolwire.startup.description import CONTROL_TOKEN
 from toolwire.startup.enforceable import why_not
 from toolwire.startup.template_use import use_of_template
-from toolwire.upstream.pool.pool import Endpoint
-from toolwire.upstream.servers.identity import ENGINES, Identity, Served
+from toolwire.upstream.pool.pool import UpstreamServer
+from toolwire.upstream.servers.identity import ENGINES, Identity, ServedModel
 from toolwire.upstream.servers.presets import AUTO, PROVEN, preset_of
 
 SHOWN: Final = 4
@@ -29,7 +29,7 @@ SHOWN_CHARS: Final = 100
 """The most characters shown of a name."""
 
 
-def introduction(routes: Sequence[Route], endpoint: Endpoint) -> str:
+def introduction(routes: Sequence[Route], endpoint: UpstreamServer) -> str:
     """Returns the line about a server that has been identified."""
     identity = endpoint.identity or Identity()
     config = endpoint.config
@@ -49,7 +49,7 @@ def introduction(routes: Sequence[Route], endpoint: Endpoint) -> str:
     return " ".join(words)
 
 
-def _place(endpoint: Endpoint) -> str:
+def _place(endpoint: UpstreamServer) -> str:
     try:
         url = URL(endpoint.config.url or "").with_user(None).with_query(None)
     except ValueError:
@@ -74,12 +74,12 @@ def _models(identity: Identity) -> str:
     return f"it serves {named}{more}"
 
 
-def _model(served: Served) -> str:
+def _model(served: ServedModel) -> str:
     name = served.name if len(served.name) <= SHOWN_CHARS else served.name[:SHOWN_CHARS] + "…"
     return quote(name) + (f" (context {served.context})" if served.context is not None else "")
 
 
-def _calls(route: Route, endpoint: Endpoint, *, named: bool) -> str:
+def _calls(route: Route, endpoint: UpstreamServer, *, named: bool) -> str:
     """Returns a sentence on how calls are made on a route."""
     where = f"Route {quote(route.config.model)}: calls" if named else "Calls"
     options = route.options
@@ -103,7 +103,7 @@ def _calls(route: Route, endpoint: Endpoint, *, named: bool) -> str:
     return f"{where} in {name} ({why}){how}, {enforced}.{seen}{_hidden(endpoint, tool_format)}"
 
 
-def _default(endpoint: Endpoint) -> str | None:
+def _default(endpoint: UpstreamServer) -> str | None:
     identity = endpoint.identity
     return None if identity is None or identity.sole is None else identity.sole.name
 
@@ -120,7 +120,7 @@ def _enforced(route: Route, tool_format: ToolFormat) -> str:
     return f"enforced ({feature}) {'in every call' if under_auto else 'where a call is required'}"
 
 
-def _hidden(endpoint: Endpoint, tool_format: ToolFormat) -> str:
+def _hidden(endpoint: UpstreamServer, tool_format: ToolFormat) -> str:
     identity = endpoint.identity
     if identity is None or identity.engine != "llamacpp":
         return ""

@@ -22,7 +22,7 @@ from toolwire.startup.pass_through import pass_through_protocols
 from toolwire.store.opening import make_store
 from toolwire.support.conversion import ConfigError, from_mapping
 from toolwire.support.linear import linear
-from toolwire.upstream.pool.pool import Endpoint, pool_of
+from toolwire.upstream.pool.pool import UpstreamServer, pool_of
 
 OTEL_PACKAGES: Final = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
 """The packages that `telemetry` needs."""
@@ -84,13 +84,13 @@ def _noted(problems: list[str], path: str = "") -> Iterator[None]:
 
 
 def _servers(config: GatewayConfig, plugins: Registries, known: Mistakes, problems: list[str]) -> None:
-    endpoints: dict[str, Endpoint] = {}
+    endpoints: dict[str, UpstreamServer] = {}
     for name, backend in config.backends.items():
         path = f"backends.{name}"
         with _noted(problems, f"{path}.kind"):
             make = plugins.backends.get(backend.kind)
             with _noted([] if known.below(path) else problems, path):
-                endpoints[name] = Endpoint(name, make(name, backend, config.limits), backend)
+                endpoints[name] = UpstreamServer(name, make(name, backend, config.limits), backend)
     for index, route in enumerate(config.routes):
         named = {entry.backend for entry in (*route.backends, *route.fallback)}
         if named and named <= endpoints.keys():

@@ -12,7 +12,7 @@ from toolwire.configuration.checks import effective_routes
 from toolwire.errors import GatewayError, quote
 from toolwire.registry import Registries
 from toolwire.startup.template_use import format_of_served
-from toolwire.upstream.pool.pool import Endpoint, WeightedEndpoint, pool_of
+from toolwire.upstream.pool.pool import UpstreamServer, WeightedServer, pool_of
 from toolwire.upstream.pool.probing import Probed, probe
 from toolwire.upstream.pool.template_probing import WORDS as TEMPLATE_WORDS
 from toolwire.upstream.pool.template_probing import probe_template
@@ -35,13 +35,13 @@ async def _lines(config: GatewayConfig, plugins: Registries) -> list[str]:
     backends: dict[str, Backend] = {
         name: plugins.backends.get(one.kind)(name, one, config.limits) for name, one in config.backends.items()
     }
-    endpoints = {name: Endpoint(name, backend, config.backends[name]) for name, backend in backends.items()}
+    endpoints = {name: UpstreamServer(name, backend, config.backends[name]) for name, backend in backends.items()}
     started: list[Backend] = []
     try:
         for backend in backends.values():
             started.append(backend)
             await backend.start()
-        wanted: dict[tuple[str, str], WeightedEndpoint] = {}
+        wanted: dict[tuple[str, str], WeightedServer] = {}
         lines = []
         for route in effective_routes(config):
             for member in pool_of(route, endpoints).every:
@@ -57,7 +57,7 @@ async def _lines(config: GatewayConfig, plugins: Registries) -> list[str]:
             await backend.close()
 
 
-async def asked_model(member: WeightedEndpoint, route: RouteConfig) -> str:
+async def asked_model(member: WeightedServer, route: RouteConfig) -> str:
     """Returns a name under which the server knows the model of a route. Raises `GatewayError` if its models cannot be
     listed."""
     named = member.upstream_model or route.upstream_model
@@ -66,10 +66,10 @@ async def asked_model(member: WeightedEndpoint, route: RouteConfig) -> str:
     return next(iter(await member.endpoint.models()), route.model)
 
 
-async def _probes(endpoint: Endpoint, model: str, plugins: Registries) -> list[str]:
+async def _probes(endpoint: UpstreamServer, model: str, plugins: Registries) -> list[str]:
     """Returns the lines about a model: whether it calls a tool by itself, and, if its family is known, whether its chat
     template can describe tools."""
-    if endpoint.asks:
+    if endpoint.reports_identity:
         with contextlib.suppress(GatewayError):
             endpoint.learn(await endpoint.identify())
     lines = [_line(endpoint.name, model, await probe(endpoint, model), WORDS)]

@@ -8,14 +8,14 @@ from toolwire.formats.base import ToolFormat
 from toolwire.formats.model_families import format_for
 from toolwire.pipeline.exchange.routing import Route
 from toolwire.registry import Registries
-from toolwire.upstream.pool.pool import Endpoint
+from toolwire.upstream.pool.pool import UpstreamServer
 from toolwire.upstream.pool.template_probing import WORDS
 
 MODES = ("template", "text", "auto")
 """The modes in which a chat template may describe tools."""
 
 
-def begin_template_probes(routes: Sequence[Route], endpoint: Endpoint) -> None:
+def begin_template_probes(routes: Sequence[Route], endpoint: UpstreamServer) -> None:
     """Starts to test the chat template of an identified server's model, for the routes that need it. A model whose name
     comes only from clients is tested at its first request."""
     for model, tool_format in _probed(routes, endpoint):
@@ -23,7 +23,7 @@ def begin_template_probes(routes: Sequence[Route], endpoint: Endpoint) -> None:
             endpoint.templates.begin(endpoint, model, special_tokens=tool_format.special_tokens)
 
 
-def use_of_template(route: Route, endpoint: Endpoint) -> str:
+def use_of_template(route: Route, endpoint: UpstreamServer) -> str:
     """Returns the sentence of the start-up line about the model's chat template; empty if the route does not use it."""
     probed = next(_probed([route], endpoint), None)
     if probed is None:
@@ -34,7 +34,7 @@ def use_of_template(route: Route, endpoint: Endpoint) -> str:
     return " A test request shows whether the model's chat template can describe tools."
 
 
-def format_of_served(endpoint: Endpoint, model: str, plugins: Registries) -> ToolFormat | None:
+def format_of_served(endpoint: UpstreamServer, model: str, plugins: Registries) -> ToolFormat | None:
     """Returns the format of the model's family, from the server's names for the model; None if they do not show the
     family."""
     served = None if endpoint.identity is None else endpoint.identity.find(model)
@@ -43,7 +43,7 @@ def format_of_served(endpoint: Endpoint, model: str, plugins: Registries) -> Too
     return None if family is None else plugins.formats.get(family)
 
 
-def _probed(routes: Sequence[Route], endpoint: Endpoint) -> Iterator[tuple[str, ToolFormat]]:
+def _probed(routes: Sequence[Route], endpoint: UpstreamServer) -> Iterator[tuple[str, ToolFormat]]:
     """Yields the models of a server whose chat templates the routes may use: the server's name for each, and its
     format. Skips models without a known format, because their templates would not be used."""
     for route in routes:

@@ -1,1 +1,1 @@
-"""Where responses are kept between requests. `base.py` says what a store is; one file for each kind."""
+"""Stores responses between requests. `base.py` defines the interface; there is one file for each kind of store."""

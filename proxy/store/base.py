@@ -1,18 +1,16 @@
-"""What a response store is: where finished and running turns are kept between requests (R12).
+"""The interface of a response store, which holds finished and running turns between requests (R12).
 
 Rules:
 
-1. The owner (a hash of the API key, empty without keys) is part of every look-up: a turn of somebody else does not
-   exist.
-2. A turn knows the ids of its ancestors, oldest first, so loading a conversation is one multi-get and never a walk.
-3. `put` is atomic: after a crash a turn is there as it was before or as it is after, never half.
-4. A conversation lives as long as its youngest turn: a put prolongs the ancestors of what it puts, and counts as a
-   use of them.
-5. A turn's size is known before it is read, so a reader can say how much it takes (`ReadBudget`, R33.2).
-6. What is older than its time goes away by itself, and so does what is beyond a bound: of the owner who has the most,
-   what was used longest ago. So no owner can push out what another has who has less (docs/adr/0034).
+1. The owner (a hash of the API key, empty without keys) is part of every lookup: turns of other owners are never found.
+2. A turn contains the ids of its ancestors, oldest first, so a conversation is loaded with one multi-get.
+3. `put` is atomic: after a crash a turn is stored in its old or its new form, never partially.
+4. A conversation lives as long as its newest turn: a put prolongs the turn's ancestors, and counts as a use of them.
+5. A turn's size is known before it is read, so that a reader can limit it (`ReadBudget`, R33.2).
+6. Expired turns are removed automatically. Beyond a bound the least recently used turns of the owner with most turns
+   are removed, so an owner cannot push out turns of another owner who has fewer (docs/adr/0034).
 
-Laws and bounds are tested by one suite over all stores.
+One test suite checks these laws and bounds for all stores.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ from typing import Literal, Protocol
 from toolwire.protocols.shared.turn import StoredTurn
 
 Change = Callable[[StoredTurn | None], StoredTurn | None]
-"""Makes of a turn that is there, or None, the one to put in its place; None: nothing is put."""
+"""Takes the stored turn, or None, and returns the turn to store; None stores nothing."""
 
 
 class StoreUnavailable(Exception):
@@ -31,7 +29,8 @@ class StoreUnavailable(Exception):
 
 
 class BudgetExceeded(Exception):
-    """The turns that were asked for hold more than may be read: of `kind`, at least `size` where `most` were left."""
+    """The requested turns exceed the read budget. `kind`: bytes or values; `size`: at least this many; `most`: how many
+    were left."""
 
     def __init__(self, kind: Literal["bytes", "values"], size: int, most: int) -> None:
         self.kind = kind
@@ -41,66 +40,71 @@ class BudgetExceeded(Exception):
 
 
 class ReadBudget:
-    """How much may be read from a store for one request: `bytes` as they are stored, and JSON `values`. Both say what
-    is left. A store takes the bytes before it reads the turn they belong to."""
+    """How much one request may still read from a store: `bytes` as stored, and JSON `values`. A store takes the bytes
+    before it reads a turn."""
 
     def __init__(self, bytes: int, values: int) -> None:
         self.bytes = bytes
         self.values = values
 
     def take_bytes(self, size: int) -> None:
-        """Raises `BudgetExceeded`, and takes nothing then."""
+        """Takes `size` bytes. Raises `BudgetExceeded`, and takes nothing then."""
         if size > self.bytes:
             raise BudgetExceeded("bytes", size, self.bytes)
         self.bytes -= size
 
     def take_values(self, number: int) -> None:
-        """As `take_bytes`."""
+        """Takes `number` values. Raises `BudgetExceeded`, and takes nothing then."""
         if number > self.values:
             raise BudgetExceeded("values", number, self.values)
         self.values -= number
 
 
 class ResponseStore(Protocol):
-    """Keeps turns. Every method but `start` and `close` may raise `StoreUnavailable`."""
+    """Stores turns. Every method except `start` and `close` may raise `StoreUnavailable`."""
 
     shared: bool
-    """Other processes may see the same turns."""
+    """True if other processes use the same turns."""
 
     async def start(self) -> None:
-        """Open it. Called once, in the running loop. Raises `StoreUnavailable`."""
+        """Opens the store. Called once, in the running event loop. Raises `StoreUnavailable`."""
 
     async def close(self) -> None:
-        """Close it. May be called twice."""
+        """Closes the store. May be called twice."""
 
     async def put(self, turn: StoredTurn) -> None:
-        """Keep a turn, or replace the one with its id and owner; rule 4."""
+        """Stores a turn, replacing one with the same id and owner. Prolongs its ancestors (rule 4)."""
 
     async def change(self, turn_id: str, owner: str, work: Change) -> StoredTurn | None:
-        """Put what `work` makes of the turn that is there now; returns that. Changes of one turn follow each other,
-        also from several processes, so none of them is lost. `work` may be called again, in a thread, and with what it
-        made itself, so it has to see that it is done. What it raises is raised, and nothing is put then."""
+        """Stores the result of `work` for the turn that is stored now, and returns it. Returns None if `work` does.
+
+        Changes of one turn are serialised, also between processes, so none is lost. `work` may run in a thread and more
+        than once, even with its own earlier result, so it must recognise that. An exception of `work` is raised, and
+        nothing is stored.
+        """
 
     async def prolong(self, turn_ids: Iterable[str], owner: str, expires: float) -> None:
-        """Let turns live until then at least, and count as just used. Those that are not there are passed over."""
+        """Keeps turns until `expires` at least, and counts them as just used. Unknown ids are ignored."""
 
     async def present(self, turns: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
-        """Which of these, by id and owner, are there: one question for all of them."""
+        """Returns those of the turns (id and owner) that are stored, with one query."""
 
     async def get(self, turn_id: str, owner: str, budget: ReadBudget | None = None) -> StoredTurn | None:
-        """A turn that has not expired. Its `expires` says how long it is kept now. Raises `BudgetExceeded` without
-        having read the turn."""
+        """Returns a turn that has not expired, or None. Its `expires` is the current one. Raises `BudgetExceeded`
+        before reading the turn."""
 
     async def get_chain(
         self, turn_id: str, owner: str, budget: ReadBudget | None = None
     ) -> tuple[StoredTurn, ...] | None:
-        """The conversation up to and with a turn, oldest first; None if it or any ancestor is gone. Raises
-        `BudgetExceeded`: beyond the bytes without having read any ancestor, beyond the values with the first turn that
-        has too many."""
+        """Returns the conversation up to and including a turn, oldest first; None if the turn or any ancestor is
+        missing.
+
+        Raises `BudgetExceeded`: for bytes before any ancestor is read, for values at the first turn with too many.
+        """
 
     async def delete(self, turn_id: str, owner: str) -> bool:
-        """Remove a turn; whether it was there."""
+        """Removes a turn. Returns True if it was stored."""
 
     async def prune(self, now: float) -> int:
-        """Remove what has expired at `now`, and the oldest beyond the bound; how many went. Called by the gateway now
-        and then; a store may do it earlier on its own."""
+        """Removes the turns that have expired at `now`, and the oldest ones beyond the bound. Returns their number. The
+        gateway calls this regularly; a store may also do it by itself."""

@@ -1,12 +1,12 @@
-"""What all stores share: a turn as bytes, how large it may be, and the key it is found by.
+"""Common parts of all stores: turns as bytes, their maximum size, and their keys.
 
 Rules:
 
-1. What a turn looks like as JSON is said in `toolwire.protocols.shared.stored_form`. Half a character comes back as
-   U+FFFD, as the client saw it.
-2. A turn of more than `max_turn_bytes` is refused (`TurnTooLarge`), never cut.
-3. The key is a hash of owner and id together: a turn cannot be found, counted or guessed without its owner, and
-   whatever a client sends as an id (any length, any characters) is a valid look-up that finds nothing.
+1. `toolwire.protocols.shared.stored_form` defines the JSON of a turn. Lone surrogates are read back as U+FFFD, as the
+   client saw them.
+2. A turn of more than `max_turn_bytes` is refused (`TurnTooLarge`), never truncated.
+3. The key is a hash of owner and id: a turn cannot be found, counted or guessed without its owner, and any id that a
+   client sends (of any length, with any characters) is a valid lookup.
 """
 
 from __future__ import annotations
@@ -24,37 +24,37 @@ from toolwire.support.bounded_json import count_values
 from toolwire.support.offload import OFFLOAD_BYTES, is_long, offload
 
 MAX_TURNS: Final = 10_000
-"""Turns that a store holds if nothing else is said (R12.1)."""
+"""Default maximum number of turns in a store (R12.1)."""
 MAX_TURN_BYTES: Final = 64 * 1024 * 1024
-"""Twice the default `limits.body_bytes`: what was let in as a request can be kept with its answer."""
+"""Twice the default of `limits.body_bytes`, so that every accepted request can be stored with its answer."""
 
 
 class TurnTooLarge(StoreUnavailable):
-    """The turn is larger than this store keeps. Trying again does not help."""
+    """The turn is larger than this store accepts. Retrying does not help."""
 
     def __init__(self, size: int, limit: int) -> None:
         super().__init__(f"the response and its input have {size} bytes, the store keeps at most {limit}")
 
 
 async def encoded(turn: StoredTurn, limit: int) -> bytes:
-    """As `encode`, for stores that live on the event loop: large turns in a thread."""
+    """Like `encode`, for stores on the event loop: encodes large turns in a thread."""
     long = _is_long(turn)
     return await offload(long, encode, turn, limit, long)
 
 
 async def decoded(text: bytes, budget: ReadBudget | None = None) -> StoredTurn:
-    """As `decode`, for the same: large turns in a thread."""
+    """Like `decode`, for stores on the event loop: decodes large turns in a thread."""
     return await offload(len(text) > OFFLOAD_BYTES, decode, text, budget)
 
 
 def encode(turn: StoredTurn, limit: int, long: bool | None = None) -> bytes:
-    """A turn as JSON. Raises `TurnTooLarge` beyond `limit` bytes, `TypeError` if it holds what JSON cannot. `long`:
-    whether it is written in pieces, if that is known."""
-    kept = write_turn(turn)
-    text = dump_in_pieces(kept) if long or (long is None and _is_long(turn)) else dump(kept)
+    """Returns a turn as JSON. Raises `TurnTooLarge` beyond `limit` bytes, and `TypeError` for values that JSON cannot
+    express. `long`: whether to write in pieces; None: decided by size."""
+    fields = write_turn(turn)
+    text = dump_in_pieces(fields) if long or (long is None and _is_long(turn)) else dump(fields)
     if turn.said:
         said = turn.said if isinstance(turn.said, bytes) else dump_in_pieces(turn.said)
-        text = b"".join((text[:-1], b',"said":', said, b"}"))  # others run while it copies megabytes
+        text = b"".join((text[:-1], b',"said":', said, b"}"))  # joining megabytes releases the interpreter
     if len(text) > limit:
         raise TurnTooLarge(len(text), limit)
     return text
@@ -65,40 +65,40 @@ def _is_long(turn: StoredTurn) -> bool:
 
 
 def decode(text: bytes, budget: ReadBudget | None = None) -> StoredTurn:
-    """The turn in what `encode` gave. Takes its values from `budget`, whose bytes the caller has taken. Raises
-    `StoreUnavailable` if it was damaged since, or if another version wrote it, and `BudgetExceeded`."""
+    """Returns the turn in the bytes of `encode`. Takes its values from `budget`; the caller has taken the bytes. Raises
+    `StoreUnavailable` for damaged bytes or another version's form, and `BudgetExceeded`."""
     try:
-        kept = load(text)
+        fields = load(text)
         if budget is not None:
-            budget.take_values(count_values(_spoken(kept)))
-        turn = read_turn(kept)
+            budget.take_values(count_values(_conversation_parts(fields)))
+        turn = read_turn(fields)
     except UnknownForm as error:
         raise StoreUnavailable(str(error)) from None
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise StoreUnavailable("a kept response is damaged and cannot be read") from None
+        raise StoreUnavailable("a stored response is damaged and cannot be read") from None
     return replace(turn, size=len(text))
 
 
-def _spoken(kept: Mapping[str, Any]) -> list[Any]:
-    """The parts of a stored turn that a conversation goes on from. Tools and options, which each response echoes, do
-    not become part of the next request."""
-    said = kept.get("said") or {}
+def _conversation_parts(fields: Mapping[str, Any]) -> list[Any]:
+    """Returns the parts of a stored turn that become part of the next request. Tools and options, which each response
+    echoes, do not."""
+    said = fields.get("said") or {}
     resource = said.get("resource") or {}
-    messages = (kept.get(name) for name in ("input", "output", "rounds"))
+    messages = (fields.get(name) for name in ("input", "output", "rounds"))
     return [*messages, said.get("input"), resource.get("output")]
 
 
 def key_of(turn_id: str, owner: str) -> str:
-    """What a turn is kept under: 64 hex digits."""
+    """Returns the key of a turn in a store: 64 hex digits."""
     return sha256(f"{len(owner)}:{owner}{turn_id}".encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def check_bounds(*bounds: int | None) -> None:
-    """Raises `ValueError` unless each bound of a store is at least one, or None: there is none."""
+    """Raises `ValueError` for a bound below 1. None means no bound."""
     if min(bound for bound in bounds if bound is not None) < 1:
         raise ValueError("the bounds of a store must be at least 1")
 
 
-def living_until(turn: StoredTurn, expires: float) -> StoredTurn:
-    """The turn, kept longer than was said when it was put."""
+def with_expiry(turn: StoredTurn, expires: float) -> StoredTurn:
+    """Returns the turn with a later expiry, if `expires` is later than its own."""
     return turn if expires <= turn.expires else replace(turn, expires=expires)

@@ -1,4 +1,5 @@
-"""Keeps turns in the memory of this process: for tests, and for gateways of one worker that may forget at a restart."""
+"""Stores turns in the memory of this process: for tests, and for single-worker gateways that may forget at a
+restart."""
 
 from __future__ import annotations
 
@@ -11,15 +12,15 @@ from typing import Final
 
 from toolwire.protocols.shared.turn import StoredTurn
 from toolwire.store.base import Change, ReadBudget, ResponseStore, StoreUnavailable
-from toolwire.store.encoding import MAX_TURN_BYTES, MAX_TURNS, check_bounds, decoded, encoded, key_of, living_until
+from toolwire.store.encoding import MAX_TURN_BYTES, MAX_TURNS, check_bounds, decoded, encoded, key_of, with_expiry
 from toolwire.support.offload import OFFLOAD_BYTES, offload
 
 MAX_BYTES: Final = 256 * 1024 * 1024
 
 
 @dataclass(slots=True)
-class _Kept:
-    """A turn: when it expires, and its text."""
+class _StoredTurn:
+    """A stored turn: its expiry and its encoded text."""
 
     expires: float
     text: bytes
@@ -27,17 +28,17 @@ class _Kept:
 
 @dataclass(slots=True)
 class _Owner:
-    """What one owner has: turns by key, the one used longest ago first."""
+    """The turns of one owner by key, least recently used first."""
 
-    turns: OrderedDict[str, _Kept] = field(default_factory=OrderedDict)
+    turns: OrderedDict[str, _StoredTurn] = field(default_factory=OrderedDict)
     bytes: int = 0
 
 
 class MemoryStore(ResponseStore):
-    """The reference for what a store does.
+    """The reference implementation of a store.
 
-    Turns are kept as the bytes that other stores would keep, so nobody changes a kept turn by changing what was put,
-    and `max_bytes` of them all together is a true bound. `now` gives Unix seconds.
+    Turns are stored in encoded form, so later changes to the object do not affect them, and `max_bytes` is an exact
+    bound. `now` returns Unix seconds.
     """
 
     shared = False
@@ -58,12 +59,12 @@ class MemoryStore(ResponseStore):
         self._max_turn_bytes = min(max_turn_bytes, max_bytes)
         self._now = now
         self._owners: OrderedDict[str, _Owner] = OrderedDict()
-        """The one who put longest ago first."""
+        """In order of their last put, oldest first."""
         self._turns = self._bytes = 0
         self._closed = False
 
     async def start(self) -> None:
-        """Nothing to open."""
+        """Does nothing."""
 
     async def close(self) -> None:
         self._closed = True
@@ -72,7 +73,7 @@ class MemoryStore(ResponseStore):
 
     async def put(self, turn: StoredTurn) -> None:
         self._check_open()
-        self._keep(turn, await encoded(turn, self._max_turn_bytes))
+        self._store(turn, await encoded(turn, self._max_turn_bytes))
 
     async def change(self, turn_id: str, owner: str, work: Change) -> StoredTurn | None:
         while True:
@@ -86,16 +87,16 @@ class MemoryStore(ResponseStore):
             text = await encoded(turn, self._max_turn_bytes)
             if self._live(turn_id, owner) is kept:
                 self._check_open()
-                self._keep(turn, text)
+                self._store(turn, text)
                 return turn
 
-    def _keep(self, turn: StoredTurn, text: bytes) -> None:
+    def _store(self, turn: StoredTurn, text: bytes) -> None:
         key = key_of(turn.id, turn.owner)
         self._drop(turn.owner, key)
         self._use(turn.ancestors, turn.owner, turn.expires)
         owner = self._owners.setdefault(turn.owner, _Owner())
         self._owners.move_to_end(turn.owner)
-        owner.turns[key] = _Kept(turn.expires, text)
+        owner.turns[key] = _StoredTurn(turn.expires, text)
         owner.bytes += len(text)
         self._turns += 1
         self._bytes += len(text)
@@ -133,7 +134,7 @@ class MemoryStore(ResponseStore):
             if turn is None:
                 return None
             turns.append(turn)
-            await sleep(0)  # A long conversation is megabytes: others are served in between.
+            await sleep(0)  # a long conversation has megabytes: lets other tasks run
         return (*turns, last)
 
     async def delete(self, turn_id: str, owner: str) -> bool:
@@ -154,10 +155,10 @@ class MemoryStore(ResponseStore):
             self._drop(owner, key)
         return len(expired) + self._trim(None)
 
-    async def _read(self, kept: _Kept | None, budget: ReadBudget | None) -> StoredTurn | None:
-        return None if kept is None else living_until(await decoded(kept.text, budget), kept.expires)
+    async def _read(self, kept: _StoredTurn | None, budget: ReadBudget | None) -> StoredTurn | None:
+        return None if kept is None else with_expiry(await decoded(kept.text, budget), kept.expires)
 
-    def _live(self, turn_id: str, owner: str) -> _Kept | None:
+    def _live(self, turn_id: str, owner: str) -> _StoredTurn | None:
         has = self._owners.get(owner)
         kept = None if has is None else has.turns.get(key_of(turn_id, owner))
         return kept if kept is not None and kept.expires > self._now() else None
@@ -184,15 +185,15 @@ class MemoryStore(ResponseStore):
         self._drop(owner, next(iter(self._owners[owner].turns)))
 
     def _trim(self, putting: str | None) -> int:
-        """Remove what is beyond the bounds, never the turn that was just put by the owner `putting`; how many."""
-        gone = 0
+        """Removes turns beyond the bounds, but never the one just put by the owner `putting`. Returns their number."""
+        removed = 0
         while self._turns > self._max_turns or self._bytes > self._max_bytes:
             by_number = self._turns > self._max_turns
             others = ((owner, has) for owner, has in self._owners.items() if owner != putting or len(has.turns) > 1)
             owner, _ = max(others, key=lambda each: len(each[1].turns) if by_number else each[1].bytes)
             self._drop_oldest(owner)
-            gone += 1
-        return gone
+            removed += 1
+        return removed
 
     def _check_open(self) -> None:
         if self._closed:

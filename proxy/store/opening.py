@@ -1,4 +1,4 @@
-"""Which store a configuration means. Nothing is opened here: a store opens itself when it is first used."""
+"""Creates the store for a configuration. Does not open it: a store opens itself on first use."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from toolwire.support.redis_url import read_url
 
 
 def make_store(config: StoreConfig) -> ResponseStore | None:
-    """The store of `config`; None if responses are not kept. Raises `ValueError` if something is missing for the
-    kind."""
+    """Returns the store for `config`; None if responses are not stored. Raises `ValueError` if a setting or package is
+    missing."""
     match config.kind:
         case "none":
             return None
@@ -48,12 +48,12 @@ def make_store(config: StoreConfig) -> ResponseStore | None:
 
 
 def sqlite_path(config: StoreConfig) -> Path:
-    """The file of a SQLite store."""
+    """Returns the file of a SQLite store."""
     return Path(config.path) if config.path else state_folder() / "responses.sqlite3"
 
 
 def described(config: StoreConfig, workers: int) -> str:
-    """Where conversations are stored and for how long, in words; without user and password."""
+    """Describes where and for how long conversations are stored, without user and password."""
     match config.kind:
         case "none":
             return "conversations are not stored: `store.kind` is `none`"
@@ -79,15 +79,15 @@ def _span(seconds: float) -> str:
 
 
 def state_folder() -> Path:
-    """Where this user's programs keep state: systemd's `STATE_DIRECTORY`, else `XDG_STATE_HOME`, else `~/.local/state`;
-    for a user without a home, a folder of its own among the temporary files."""
-    given = os.environ.get("STATE_DIRECTORY", "").split(os.pathsep)[0]
-    if given:
-        return Path(given)
+    """Returns the folder for persistent state of this user: systemd's `STATE_DIRECTORY`, else `XDG_STATE_HOME`, else
+    `~/.local/state`; for a user without a home directory, a private folder among the temporary files."""
+    configured = os.environ.get("STATE_DIRECTORY", "").split(os.pathsep)[0]
+    if configured:
+        return Path(configured)
     if home := os.environ.get("XDG_STATE_HOME"):
         return Path(home) / "toolwire"
     try:
         return Path.home() / ".local" / "state" / "toolwire"
     except RuntimeError:
-        owner = f"-{os.getuid()}" if hasattr(os, "getuid") else ""  # Windows: the temporary files are this user's
+        owner = f"-{os.getuid()}" if hasattr(os, "getuid") else ""  # on Windows temporary files are per user
         return Path(tempfile.gettempdir()) / f"toolwire{owner}"

@@ -1,19 +1,19 @@
-"""Keeps turns in a Redis or Valkey server, alone, watched over by Sentinels or in a cluster, shared by gateways on
-several machines. Needs the extra `redis`.
+"""Stores turns in a Redis or Valkey server, a Sentinel service or a cluster, shared by gateways on several machines.
+Needs the extra `redis`.
 
 Rules of this module:
 
-1. Each turn is one key with a time to live, so the server drops it even if no gateway lives. Sorted sets hold the keys
-   by order of use (for the bounds: of all, and of each owner) and by expiry (for `prune`).
-2. A change is one script: the server runs it whole or not at all.
-3. How much memory all turns together may take is the server's own setting (`maxmemory`). If it evicts turns by itself,
-   they are gone, which is a case that a store has anyway.
-4. No message holds an address, a user, a password, or what the server said: it repeats arguments.
-5. Times to live are relative, so the clocks of the gateways and of the server need not agree.
-6. In a cluster all keys have one hash tag, so they live on one node: the bounds are over all turns, and a script cannot
-   reach over several. Elsewhere they are what they were before there was a tag.
-7. Where a master may be replaced, a change has been made when its replicas know it, and that something is not there is
-   believed of whoever is the master even after it has said so (docs/adr/0044).
+1. Each turn is one key with a time to live, so the server removes it even if no gateway runs. Sorted sets hold the keys
+   by order of use (for the bounds: of all turns, and of each owner) and by expiry (for `prune`).
+2. A change is one script: the server runs it completely or not at all.
+3. The memory for all turns is limited by the server's own setting (`maxmemory`). Turns that it evicts are simply
+   missing, which every caller handles.
+4. Error messages contain no address, user or password, and no text of the server, which may repeat arguments.
+5. Times to live are relative, so the clocks of gateways and server need not agree.
+6. In a cluster all keys have one hash tag and are on one node, because bounds cover all turns and a script cannot span
+   several nodes. Elsewhere keys have no hash tag.
+7. Where a master can be replaced, a change counts as made after its replicas know it. An answer that a turn is missing
+   counts only if the server is still the master after the answer (docs/adr/0044).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Any, Final, TypeVar
 
 from toolwire.protocols.shared.turn import StoredTurn
 from toolwire.store.base import Change, ReadBudget, ResponseStore, StoreUnavailable
-from toolwire.store.encoding import MAX_TURN_BYTES, MAX_TURNS, check_bounds, decoded, encoded, key_of, living_until
+from toolwire.store.encoding import MAX_TURN_BYTES, MAX_TURNS, check_bounds, decoded, encoded, key_of, with_expiry
 from toolwire.support.offload import OFFLOAD_BYTES, offload
 from toolwire.support.redis_client import FAILURES, RedisClient, Script, Server, described
 from toolwire.support.redis_url import read_url
@@ -35,14 +35,14 @@ T = TypeVar("T")
 
 TIMEOUT_S: Final = 2.0
 PATIENCE_S: Final = 45.0
-"""Sentinels wait for half a minute before they begin, unless they are told otherwise."""
+"""Sentinels wait for half a minute by default before they begin a failover."""
 SWAPS: Final = 200
-"""Attempts at a change while other writers change the same turn."""
+"""Maximum number of attempts at a change while other writers change the same turn."""
 AT_ONCE: Final = 500
-"""The server does nothing else while a script runs."""
+"""Maximum number of turns per script, because the server does nothing else while a script runs."""
 LAYOUT: Final = 1
-"""Of the keys, and part of each: gateways with different layouts on one server do not see each other's turns. What a
-key holds says its form itself (`toolwire.protocols.shared.stored_form`), so it may change under the same layout."""
+"""Version of the key layout, and part of each key: gateways with different layouts do not see each other's turns. The
+form of a value is versioned separately (`toolwire.protocols.shared.stored_form`)."""
 
 _DROP: Final = """
 local order, expiry, last, owners, puts, whose = unpack(KEYS, 1, 6)
@@ -114,10 +114,10 @@ local function trim(most)
     return gone
 end
 """
-"""What the scripts share. The turns that they are about are keys from the seventh on, so a cluster that is moving keys
-elsewhere refuses a script that would find only some of them. `order` and `expiry` hold all turns, `order:OWNER` those
-of one, `owners` how many each has, `puts` the place of the last put of each, `whose` the owner of each turn. The
-server may have evicted any of them: then less is known, and the oldest of all go first."""
+"""Lua functions shared by the scripts. Turns are keys from the seventh on, so that a cluster that is moving keys
+refuses a script that would find only some of them. `order` and `expiry` contain all turns, `order:OWNER` those of one
+owner, `owners` the number of turns of each, `puts` the position of each owner's last put, `whose` the owner of each
+turn. The server may evict any of these keys; then the oldest turns of all owners are removed first."""
 
 _PUTTING: Final = f"""{_DROP}
 local text, lives_ms, now, expires, most, most_of_one, owner = unpack(ARGV)
@@ -143,7 +143,7 @@ if (before and redis.sha1hex(before) or '') ~= ARGV[8] then return 0 end
 {_PUTTING}
 return 1
 """)
-"""Puts a turn if what stands there is still what it was made of."""
+"""Stores a turn if the stored one is still the one that it was made from."""
 
 _PROLONG: Final = Script(f"""{_DROP}
 local lives_ms, now, expires, owner = unpack(ARGV)
@@ -185,17 +185,18 @@ if size <= tonumber(ARGV[1]) then
 end
 return {size, texts}
 """
-"""Turns with their bytes together; without the turns if that is more than may be read."""
+"""Returns the total size of turns, and the turns themselves if the size is within the limit."""
 
 
 class RedisStore(ResponseStore):
-    """Turns in the server at `url` (`toolwire.support.redis_url` has its forms), at most `max_turns`, and of one owner
-    at most `max_turns_per_owner`, under keys that begin with `prefix`.
+    """Turns in the server at `url` (forms: `toolwire.support.redis_url`): at most `max_turns`, at most
+    `max_turns_per_owner` of one owner, under keys that begin with `prefix`.
 
-    `timeout_s` bounds each wait: for a connection, for its opening, for an answer. `replicas` must know a change before
-    it has been made; None: all that could take over, where Sentinels or a cluster know them, else none. There a call
-    waits for a new master for `patience_s` at most, in a long outage not at all. `now` gives Unix seconds. If `start`
-    fails the store may be used all the same: each call tries again. Raises `ValueError` for a `url` that is none.
+    `timeout_s` bounds each wait: for a free connection, for connecting, for an answer. `replicas`: number of replicas
+    that must know a change; None: all that could take over (with Sentinels or a cluster), else none. With Sentinels or
+    a cluster a call waits for a new master for at most `patience_s`, and in a long outage not at all. `now` returns
+    Unix seconds. After a failed `start` the store can still be used: each call tries again. Raises `ValueError` for an
+    invalid `url`.
     """
 
     shared = True
@@ -244,7 +245,7 @@ class RedisStore(ResponseStore):
             there = text is not None and (expires is None or float(expires) > self._now())
             before = await decoded(text) if there else None
             if before is not None and expires is not None:
-                before = living_until(before, float(expires))
+                before = with_expiry(before, float(expires))
             turn = await offload(text is not None and len(text) > OFFLOAD_BYTES, work, before)
             if turn is None:
                 return None
@@ -275,8 +276,8 @@ class RedisStore(ResponseStore):
         for at in range(0, max(1, len(asked)), AT_ONCE):
             some = asked[at : at + AT_ONCE]
             keys = (*self._keys, *(self._key(*each) for each in some))
-            found = await self._call(self._client.run(_PRESENT, keys, (repr(self._now()),), held=False))
-            there |= {some[number] for number in found}
+            numbers = await self._call(self._client.run(_PRESENT, keys, (repr(self._now()),), replicated=False))
+            there |= {some[number] for number in numbers}
         return there
 
     async def get(self, turn_id: str, owner: str, budget: ReadBudget | None = None) -> StoredTurn | None:
@@ -301,31 +302,33 @@ class RedisStore(ResponseStore):
 
     async def prune(self, now: float) -> int:
         values = (repr(now), AT_ONCE, self._max_turns)
-        gone = 0
-        while batch := await self._call(self._client.run(_PRUNE, self._keys, values, held=False)):
-            gone += batch
-        return gone
+        removed = 0
+        while batch := await self._call(self._client.run(_PRUNE, self._keys, values, replicated=False)):
+            removed += batch
+        return removed
 
     def _key(self, turn_id: str, owner: str) -> str:
         return f"{self._prefix}:turn:{key_of(turn_id, owner)}"
 
     async def _change(self, script: Script, turns: Sequence[str], values: Sequence[Any]) -> Any:
-        return await self._call(self._client.run(script, (*self._keys, *turns), values, held=True))
+        return await self._call(self._client.run(script, (*self._keys, *turns), values, replicated=True))
 
     async def _read(self, keys: Sequence[str], budget: ReadBudget | None) -> list[StoredTurn | None]:
-        """The turns under these keys, up to the first that is not there."""
+        """Returns the turns under these keys, up to the first that is missing (None)."""
         while True:
             trial = None if budget is None else ReadBudget(budget.bytes, budget.values)
-            turns, server = await self._said(keys, trial)
+            turns, server = await self._read_from_server(keys, trial)
             last = turns[-1]
-            # What has come to its end stays as it is, so whoever has it may say so: rule 7.
+            # Rule 7: a finished turn never changes, so any server's answer is final.
             if (last is not None and last.status != "in_progress") or await self._call(self._client.still(server)):
                 if budget is not None and trial is not None:
                     budget.bytes, budget.values = trial.bytes, trial.values
                 return turns
 
-    async def _said(self, keys: Sequence[str], budget: ReadBudget | None) -> tuple[list[StoredTurn | None], Server]:
-        """The same as one server says it. Raises `BudgetExceeded`."""
+    async def _read_from_server(
+        self, keys: Sequence[str], budget: ReadBudget | None
+    ) -> tuple[list[StoredTurn | None], Server]:
+        """Returns the turns according to one server, and that server. Raises `BudgetExceeded`."""
         commands: list[Sequence[Any]] = [("ZSCORE", self._expiry, key) for key in keys]
         if budget is None:
             commands.append(("MGET", *keys))
@@ -339,25 +342,25 @@ class RedisStore(ResponseStore):
         for text, expires in zip(texts, expiries, strict=True):
             turn = None if text is None else await decoded(text, budget)
             if turn is not None and expires is not None:
-                turn = living_until(turn, float(expires))
+                turn = with_expiry(turn, float(expires))
             turns.append(turn if turn is not None and turn.expires > self._now() else None)
             if turns[-1] is None:
                 break
-            await sleep(0)  # A long conversation is megabytes: others are served in between.
+            await sleep(0)  # a long conversation has megabytes: lets other tasks run
         return turns, server
 
     async def _call(self, command: Coroutine[Any, Any, T]) -> T:
-        """What the server answers. Raises `StoreUnavailable`."""
+        """Returns the server's answer. Raises `StoreUnavailable`."""
         if self._closed:
             command.close()
             raise StoreUnavailable("the store is closed")
         try:
             return await command
         except FAILURES as error:
-            # `from None`: what the server said may repeat keys and texts, and tracebacks are logged.
+            # `from None`: the server's message may contain keys and texts, and tracebacks are logged.
             raise StoreUnavailable(described(error)) from None
 
 
 def _lives_ms(expires: float, now: float) -> int:
-    """The time to live, as the server takes it."""
+    """Returns the time to live in milliseconds."""
     return max(1, int((expires - now) * 1000))

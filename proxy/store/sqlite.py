@@ -1,18 +1,18 @@
-"""Keeps turns in a file of SQLite, shared by the worker processes of one machine. The default store (R12.1).
+"""Stores turns in a SQLite file, shared by the worker processes of one machine. The default store (R12.1).
 
 Rules of this module:
 
-1. One thread of its own does everything with the file, so the event loop never waits for a disk. Turns are encoded and
-   decoded there as well.
-2. A change is one transaction, taken for writing from its first statement on (`BEGIN IMMEDIATE`): two processes wait
-   for each other and never meet half-way. A put, what it prolongs and what it pushes out are one change. Puts that wait
-   while another one is written are written together, and each returns when all of them are (group commit).
-3. The journal is a write-ahead log with `synchronous=NORMAL`: nothing is lost or torn when a process is killed; a power
-   cut may lose the last turns and never damages the file.
-4. The file belongs to the user that runs the gateway and nobody else may read it (mode 0600).
-5. The layout has a version. A file of another version, or of another program, is refused untouched.
+1. One thread does all work with the file, so the event loop never waits for the disk. Turns are encoded and decoded
+   there.
+2. A change is one transaction, with a write lock from its first statement on (`BEGIN IMMEDIATE`), so processes wait for
+   each other. A put, its prolongations and the turns that it pushes out are one change. Puts that arrive while another
+   one is written are written together, and each returns when all are written (group commit).
+3. The journal is a write-ahead log with `synchronous=NORMAL`: killing a process loses nothing; a power cut may lose the
+   last turns but never damages the file.
+4. The file belongs to the user that runs the gateway, with mode 0600.
+5. The layout has a version. A file of another version or another program is refused and left unchanged.
 
-Why, and what it costs: docs/adr/0005.
+Reasons and costs: docs/adr/0005.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from typing import Final, TypeVar
 
 from toolwire.protocols.shared.turn import StoredTurn
 from toolwire.store.base import Change, ReadBudget, ResponseStore, StoreUnavailable
-from toolwire.store.encoding import MAX_TURN_BYTES, MAX_TURNS, check_bounds, decode, encode, key_of, living_until
+from toolwire.store.encoding import MAX_TURN_BYTES, MAX_TURNS, check_bounds, decode, encode, key_of, with_expiry
 from toolwire.support.sqlite_thread import SqliteThread, write_ahead
 
 T = TypeVar("T")
@@ -38,15 +38,15 @@ MAX_BYTES: Final = 4 * 1024 * 1024 * 1024
 BUSY_TIMEOUT_S: Final = 5.0
 """How long a call waits while another process writes."""
 LOG_BYTES: Final = 16 * 1024 * 1024
-"""The write-ahead log is cut back to this size after a checkpoint."""
+"""The write-ahead log is truncated to this size after a checkpoint."""
 
 APPLICATION: Final = 0x746F6F6C
-"""Marks the file as ours ("tool")."""
+"""SQLite's application id of the file ("tool")."""
 LAYOUT: Final = 2
-"""The version of the layout, `PRAGMA user_version`."""
+"""The version of the layout (`PRAGMA user_version`)."""
 SCHEMA: Final = (
-    # `place` grows with each put. What changes while a turn is kept stands beside it, in a row without its text; `used`
-    # grows with each use. Sizes are summed up by triggers: counting the rows in each put would cost more than the put.
+    # `place` grows with each put. Columns that change later are in `lives`, without the turn's text; `used`
+    # grows with each use. Triggers maintain the sums: counting rows in each put would cost more than the put.
     """CREATE TABLE turns (
         place INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, owner TEXT NOT NULL, expires REAL NOT NULL, bytes INTEGER NOT NULL, turn BLOB NOT NULL
     )""",
@@ -77,7 +77,7 @@ SCHEMA: Final = (
     f"PRAGMA application_id = {APPLICATION}",
     f"PRAGMA user_version = {LAYOUT}",
 )
-"""What makes a new file, whose version is 0."""
+"""Creates the tables of a new file, whose version is 0."""
 
 _NEW: Final = """INSERT INTO turns (key, expires, bytes, turn, owner) VALUES (?, ?, ?, ?, ?)
     ON CONFLICT (key) DO NOTHING"""
@@ -89,11 +89,12 @@ _PROLONG: Final = """UPDATE lives SET expires = max(expires, ?), used = ?
     WHERE place = (SELECT place FROM turns WHERE key = ?) AND expires > ?"""
 _OLDEST: Final = "DELETE FROM turns WHERE place = (SELECT place FROM lives WHERE owner = ? ORDER BY used LIMIT 1)"
 _MOST: Final = "SELECT owner FROM owners WHERE owner IS NOT ? OR turns > 1 ORDER BY {} DESC, last LIMIT 1"
-"""The owner who has the most; never the one who just put all that is his."""
+"""Selects the owner with the most; never the owner who has only the turn just put."""
 LINGER_S: Final = 0.002
-"""So long after a transaction what comes then waits for others: a transaction of its own costs as much as a request."""
+"""Puts that arrive within this time after a transaction wait for others, because a transaction costs as much as a
+request."""
 ASKED_AT_ONCE: Final = 500
-"""Older versions of SQLite take no more than 999 values in a statement."""
+"""Maximum number of keys per statement. Older versions of SQLite allow 999 values."""
 
 _FAULTS: Final = {
     sqlite3.SQLITE_FULL: "the disk is full",
@@ -107,15 +108,15 @@ _FAULTS: Final = {
     sqlite3.SQLITE_IOERR: "reading or writing the store's file failed",
 }
 _PASSING: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-"""After any other fault the file is opened anew: a connection may not get over it."""
+"""After any other error the file is reopened, because the connection may be unusable."""
 
 
 class SqliteStore(ResponseStore):
-    """Turns in the file `path`, whose folder is made if it is missing.
+    """Turns in the file `path`, whose folder is created if necessary.
 
-    At most `max_turns`, of one owner at most `max_turns_per_owner`, and at most `max_bytes` of all together; the file
-    itself is somewhat larger and does not shrink. `now` gives Unix seconds. If `start` fails the store may be used all
-    the same: each call tries to open the file again.
+    At most `max_turns`, at most `max_turns_per_owner` of one owner, and at most `max_bytes` in total; the file itself
+    is somewhat larger and does not shrink. `now` returns Unix seconds. After a failed `start` the store can still be
+    used: each call tries to open the file again.
     """
 
     shared = True
@@ -159,7 +160,7 @@ class SqliteStore(ResponseStore):
         put = _Put(turn, loop.create_future())
         self._waiting.append(put)
         if len(self._waiting) == 1 and not self._writing:
-            self._soon(loop)
+            self._schedule_write(loop)
         await put.done
 
     async def change(self, turn_id: str, owner: str, work: Change) -> StoredTurn | None:
@@ -188,8 +189,9 @@ class SqliteStore(ResponseStore):
     async def prune(self, now: float) -> int:
         return await self._call(lambda db: self._prune(db, now))
 
-    def _soon(self, loop: AbstractEventLoop) -> None:
-        """Write what waits: at once where that is rare, else with those who come in the next moment."""
+    def _schedule_write(self, loop: AbstractEventLoop) -> None:
+        """Schedules writing the waiting puts: at once if the last transaction is long enough ago, else after a short
+        delay, together with puts that arrive meanwhile."""
         wait = self._wrote + LINGER_S - loop.time()
         if wait > 0:
             loop.call_later(wait, self._write_waiting, loop)
@@ -197,7 +199,7 @@ class SqliteStore(ResponseStore):
             loop.call_soon(self._write_waiting, loop)
 
     def _write_waiting(self, loop: AbstractEventLoop) -> None:
-        """Let the thread write what waits, and then what waits by then."""
+        """Writes the waiting puts in the thread, then those that arrived meanwhile."""
         self._writing, self._waiting = self._waiting, []
 
         def written() -> None:
@@ -206,11 +208,11 @@ class SqliteStore(ResponseStore):
             self._writing = []
             self._wrote = loop.time()
             if self._waiting:
-                self._soon(loop)
+                self._schedule_write(loop)
 
         def work() -> None:
             self._write(self._writing)
-            with suppress(RuntimeError):  # the loop is closed, and with it all who wait
+            with suppress(RuntimeError):  # the event loop is closed, and all waiting tasks with it
                 loop.call_soon_threadsafe(written)
 
         self._thread.begin(work)
@@ -218,7 +220,8 @@ class SqliteStore(ResponseStore):
     # --- in the thread ----------------------------------------------------------------------------------------------
 
     def _write(self, puts: Sequence[_Put]) -> None:
-        """Write these in one transaction; if that fails, each by itself, so that nobody fails for another."""
+        """Writes these puts in one transaction. If that fails, writes each by itself, so that one bad put does not fail
+        the others."""
         for put in puts:
             try:
                 put.text = encode(put.turn, self._max_turn_bytes)
@@ -230,7 +233,7 @@ class SqliteStore(ResponseStore):
         for together in ([good], [[put] for put in good]):
             for some in together:
                 try:
-                    self._guarded(lambda db, some=some: self._put(db, some))  # type: ignore[misc]
+                    self._with_store_errors(lambda db, some=some: self._put(db, some))  # type: ignore[misc]
                 except Exception as error:
                     if len(some) == 1:
                         some[0].error = error
@@ -246,7 +249,7 @@ class SqliteStore(ResponseStore):
             self._put_in(db, [(put.turn, put.text) for put in puts])
 
     def _put_in(self, db: sqlite3.Connection, puts: Sequence[tuple[StoredTurn, bytes]]) -> None:
-        """In the transaction that was begun."""
+        """Writes puts within the current transaction."""
         turns, size = db.execute("SELECT turns, bytes FROM total").fetchone()
         size += sum(len(text) for _, text in puts)
         fits = turns + len(puts) <= self._max_turns and size <= self._max_bytes
@@ -270,7 +273,7 @@ class SqliteStore(ResponseStore):
             return turn
 
     def _replace(self, db: sqlite3.Connection, key: str, expires: float, text: bytes) -> None:
-        """Put it in the place of what stands there, which takes half of what taking that out and this in would."""
+        """Updates an existing row. This costs half of deleting and inserting it."""
         place, owner, size = db.execute(_THERE, (key,)).fetchone()
         db.execute(
             "UPDATE turns SET expires = ?, bytes = ?, turn = ? WHERE place = ?", (expires, len(text), text, place)
@@ -314,10 +317,10 @@ class SqliteStore(ResponseStore):
             "SELECT turn, lives.expires FROM turns JOIN lives USING (place) WHERE key = ? AND lives.expires > ?",
             (key_of(turn_id, owner), self._now()),
         ).fetchone()
-        return None if row is None else living_until(decode(row[0], budget), row[1])
+        return None if row is None else with_expiry(decode(row[0], budget), row[1])
 
     def _size(self, db: sqlite3.Connection, turn_ids: Sequence[str], owner: str) -> int:
-        """The bytes of these turns together, as far as they are there."""
+        """Returns the total size of those of the turns that exist."""
         now = self._now()
         rows = (db.execute(_SIZE, (key_of(turn_id, owner), now)).fetchone() for turn_id in turn_ids)
         return sum(row[0] for row in rows if row is not None)
@@ -333,7 +336,7 @@ class SqliteStore(ResponseStore):
                 return None
             if budget is not None:
                 budget.take_bytes(self._size(db, last.ancestors, owner))
-            for ancestor in last.ancestors:  # Look-ups here are microseconds, not round trips.
+            for ancestor in last.ancestors:  # a lookup takes microseconds, unlike a network round trip
                 turn = self._read(db, ancestor, owner, budget)
                 if turn is None:
                     return None
@@ -362,35 +365,35 @@ class SqliteStore(ResponseStore):
             db.execute(_OLDEST, (owner,))
 
     def _trim(self, db: sqlite3.Connection, putting: str | None) -> int:
-        """Remove what is beyond the bounds, never the turn that was just put by the owner `putting`; how many."""
-        gone = 0
+        """Removes turns beyond the bounds, but never the one just put by the owner `putting`. Returns their number."""
+        removed = 0
         while True:
             turns, size = db.execute("SELECT turns, bytes FROM total").fetchone()
             if turns <= self._max_turns and size <= self._max_bytes:
-                return gone
+                return removed
             most = _MOST.format("turns" if turns > self._max_turns else "bytes")
-            found = db.execute(most, (putting,)).fetchone()
-            if found is None or not db.execute(_OLDEST, found).rowcount:
-                raise StoreUnavailable(_FAULTS[sqlite3.SQLITE_CORRUPT])  # The sum speaks of turns that are not there.
-            gone += 1
+            row = db.execute(most, (putting,)).fetchone()
+            if row is None or not db.execute(_OLDEST, row).rowcount:
+                raise StoreUnavailable(_FAULTS[sqlite3.SQLITE_CORRUPT])  # the sums count turns that do not exist
+            removed += 1
 
     # --- the connection ---------------------------------------------------------------------------------------------
 
     async def _call(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Do `work` in the thread. Raises `StoreUnavailable`."""
+        """Runs `work` in the thread. Raises `StoreUnavailable`."""
         if self._thread.closed:
             raise StoreUnavailable("the store is closed")
-        return await self._thread.run(lambda: self._guarded(work))
+        return await self._thread.run(lambda: self._with_store_errors(work))
 
-    def _guarded(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    def _with_store_errors(self, work: Callable[[sqlite3.Connection], T]) -> T:
         try:
             return work(self._thread.db)
         except sqlite3.Error as error:
             if not hasattr(error, "sqlite_errorcode"):
-                raise  # Not SQLite's word on the file but a wrong use of the module.
+                raise  # a wrong use of the module, not an error of the file
             code = error.sqlite_errorcode & 0xFF
             if code not in _PASSING:
-                self._thread.hang_up()
+                self._thread.disconnect()
             raise StoreUnavailable(
                 _FAULTS.get(code, f"the store's file cannot be used ({error.sqlite_errorname})")
             ) from error
@@ -406,28 +409,28 @@ class SqliteStore(ResponseStore):
                 raise StoreUnavailable("the store's file must be on a local disk, where it can have a write-ahead log")
             db.execute("PRAGMA synchronous = NORMAL")
             db.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}")
-            db.execute("PRAGMA recursive_triggers = ON")  # what is replaced is counted off
-            _make(db)
+            db.execute("PRAGMA recursive_triggers = ON")  # so that replaced rows fire the delete trigger
+            _create_tables(db)
         except BaseException:
             db.close()
             raise
         return db
 
     def _own_file(self) -> None:
-        """Make the file, or take it away from others. An existing one is never opened here: closing it would drop the
-        locks that another connection of this process has on it."""
+        """Creates the file, or removes access for other users. An existing file is not opened here: closing it would
+        drop the locks that another connection of this process holds."""
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
             os.close(os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         except FileExistsError:
             if not self._path.is_file():
                 raise StoreUnavailable("the store's path is not that of a file") from None
-            with suppress(PermissionError):  # Somebody else's file: whether we may use it is theirs to say.
+            with suppress(PermissionError):  # another user's file; opening it fails later if that is not allowed
                 self._path.chmod(0o600)
 
 
 class _Put:
-    """A turn that waits to be written. `done` is when it is, or what went wrong."""
+    """A turn that waits to be written. `done` is set when it was written, or to the error."""
 
     __slots__ = ("done", "error", "text", "turn", "written")
 
@@ -439,9 +442,9 @@ class _Put:
         self.error: Exception | None = None
 
     def tell(self) -> None:
-        """It is over."""
+        """Sets the result of `done`."""
         if self.done.done():
-            return  # whoever put it has gone
+            return  # the caller was cancelled
         if self.error is None:
             self.done.set_result(None)
         else:
@@ -449,8 +452,8 @@ class _Put:
 
 
 def _check_ours(db: sqlite3.Connection) -> None:
-    """Raises `StoreUnavailable` for a database that we did not make; nothing is written before this."""
-    # In this order: a process that makes the file now writes both at once.
+    """Raises `StoreUnavailable` for a database of another program. Writes nothing."""
+    # The order matters: another process may be creating the file, which writes both in one transaction.
     empty = db.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,)
     if not empty and db.execute("PRAGMA application_id").fetchone() != (APPLICATION,):
         raise StoreUnavailable("the store's file is the database of another program")
@@ -467,8 +470,8 @@ def _version(db: sqlite3.Connection) -> int:
     return version
 
 
-def _make(db: sqlite3.Connection) -> None:
-    """Make the tables of a new file. Takes the file for writing, so that a read-only one is noticed at once."""
+def _create_tables(db: sqlite3.Connection) -> None:
+    """Creates the tables in a new file. Takes the write lock, so that a read-only file is detected at once."""
     with db:
         db.execute("BEGIN IMMEDIATE")
         if _version(db) == 0:

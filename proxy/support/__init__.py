@@ -1,1 +1,1 @@
-"""Small tools that know nothing of tools, models or requests."""
+"""General-purpose helpers, independent of tools, models and requests."""

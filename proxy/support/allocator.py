@@ -1,7 +1,7 @@
-"""Memory that the process has freed, given back to the system.
+"""Returns freed memory to the operating system.
 
-glibc keeps freed memory in its arenas as long as something newer lies behind it. After a burst of large bodies that is
-hundreds of megabytes, which nothing uses and which the system counts as used.
+glibc keeps freed memory in its arenas while a newer allocation lies behind it. After a burst of large bodies that is
+hundreds of megabytes of unused memory, which the system still counts as used by the process.
 """
 
 from __future__ import annotations
@@ -12,29 +12,30 @@ from functools import cache
 from typing import Any
 
 SETTLE_S = 1.0
-"""Seconds without freed memory before it is given back: the last answer may still be on its way."""
+"""Seconds without further freed memory before it is returned: the last answer may still be in transfer."""
 EVERY_S = 10.0
-"""The longest that a burst puts it off. The pages have to be fetched again, so it must not come often."""
+"""Maximum delay during a burst. Returning memory is expensive, because its pages must be mapped again when they are
+needed."""
 
 
 @cache
 def _trim() -> Any:
-    """glibc's `malloc_trim`; None for another C library."""
+    """Returns glibc's `malloc_trim`, or None with another C library."""
     try:
         return ctypes.CDLL(None).malloc_trim
     except (OSError, AttributeError, TypeError):
         return None
 
 
-def give_back() -> None:
-    """Give freed memory back to the system. Takes milliseconds, in which other threads run Python."""
+def return_memory() -> None:
+    """Returns freed memory to the operating system. Takes milliseconds, during which other threads can run Python."""
     trim = _trim()
     if trim is not None:
         trim(0)
 
 
-class GivingBack:
-    """Counts freed bytes, and gives memory back once there are `most` of them."""
+class MemoryReturner:
+    """Counts freed bytes, and returns memory to the system after `most` of them."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -44,7 +45,7 @@ class GivingBack:
         self._timer: asyncio.TimerHandle | None = None
 
     def free(self, size: int) -> None:
-        """`size` bytes were freed, or will be within `SETTLE_S`."""
+        """Called when `size` bytes were freed or will be freed within `SETTLE_S`."""
         self.freed += size
         if self.freed < self.most:
             return
@@ -64,4 +65,4 @@ class GivingBack:
             return
         self._timer = None
         self.freed = 0
-        loop.run_in_executor(None, give_back)
+        loop.run_in_executor(None, return_memory)

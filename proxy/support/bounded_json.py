@@ -1,16 +1,16 @@
-"""JSON that others wrote, read within bounds and without stopping the event loop.
+"""Parses JSON from clients and servers within bounds, without blocking the event loop.
 
-A parser holds the interpreter lock from its first byte to its last, and builds every value before anybody can count
-them. `loads` therefore gives it little at a time:
+A parser holds the interpreter lock from its first byte to its last, and builds all values before they can be counted.
+`loads` therefore splits the work:
 
-1. The values and the nesting of a text that may hold many, or is long, are counted before it is parsed.
-2. Such a text is cut into pieces of about `PIECE_BYTES`. A piece ends before a comma. It is parsed together with the
-   brackets that are open around it, and what it holds is added to the arrays and objects that were built before.
-3. A string longer than a piece is parsed in slices and joined.
+1. The values and the nesting of a text that is long, or may hold many values, are counted before it is parsed.
+2. Such a text is cut into pieces of about `PIECE_BYTES`, each ending before a comma. A piece is parsed together with
+   the brackets that are open around it, and its values are added to the arrays and objects that were built before.
+3. A string longer than a piece is parsed in slices, which are joined.
 
-For a text beyond `OFFLOAD_BYTES` the caller uses a thread: between two pieces other threads have their turn.
+A caller parses a text beyond `OFFLOAD_BYTES` in a thread; other threads can run between two pieces.
 
-Law: for a valid text within the bounds, without duplicate keys, the value is that of the parser.
+Law: for a valid text within the bounds and without duplicate keys, the value is the same as the parser's.
 """
 
 from __future__ import annotations
@@ -28,32 +28,32 @@ import orjson
 from toolwire.support.duplicate_keys import count_keys, duplicate_key
 
 PIECE_BYTES: Final = 64 * 1024
-"""Size of a piece and of a slice of a string: the parser needs less than 5 ms for it."""
+"""Size of a piece, and of a slice of a string. The parser needs less than 5 ms for it."""
 PIECE_VALUES: Final = 40_000
-"""A text that may hold as many values is cut into pieces."""
+"""A text that may hold this many values is cut into pieces."""
 LARGE_BYTES: Final = 2 * 1024 * 1024
-"""A longer text is cut as well; below, the parser needs less than 5 ms for its bytes."""
+"""A longer text is cut into pieces. The parser needs less than 5 ms for a shorter one."""
 UNBROKEN_BYTES: Final = 1024 * 1024
-"""The most that is given to the parser where no comma allows a cut. Beyond: blanks, which are left out, or no JSON."""
+"""Maximum size of a piece when there is no comma to cut at. A longer run without a comma is refused as malformed."""
 WIDEST_STRING_BYTES: Final = 48 * 1024 * 1024
-"""Of one string in memory: putting it together cannot be done in slices."""
+"""Maximum size of one string in memory. Joining its slices blocks the interpreter and cannot be split."""
 
 _BLANKS: Final = b" \t\r\n"
 _NO_BLANK: Final = re.compile(rb"[^ \t\r\n]")
 _BRACKETS: Final = b"[]{}"
 _NOT_BRACKETS: Final = bytes(set(range(256)) - set(_BRACKETS))
 _STEPS: Final = bytes.maketrans(_BRACKETS, b"\x01\xff\x01\xff")
-"""Brackets as signed steps of nesting."""
+"""Maps opening brackets to +1 and closing ones to -1."""
 _CLOSERS: Final = bytes.maketrans(b"[{", b"]}")
 _SECOND_HALVES: Final = (rb"\udc", rb"\udd", rb"\ude", rb"\udf")
 
 Parse = Callable[[bytes], Any]
-"""A parser. It raises `ValueError`."""
+"""A JSON parser. Raises `ValueError` for text that is not JSON."""
 
 
-class Bounds(NamedTuple):
-    """The most values that a text may hold, and the levels of its nesting. `containers`: how many of the values may be
-    arrays and objects, at which the collector of circles looks, all of them at once; None: any."""
+class JsonBounds(NamedTuple):
+    """Limits for one text: the number of values, the nesting depth, and optionally the number of arrays and objects
+    (`containers`). That number is limited because the garbage collector scans all containers at once."""
 
     values: int
     depth: int
@@ -61,8 +61,8 @@ class Bounds(NamedTuple):
 
 
 class BoundExceeded(ValueError):
-    """A text passes a bound. `kind` says which, `size` is the bound; for `key` and `string` the bytes of what is too
-    long."""
+    """A text exceeds a bound. `kind` says which. `size` is the bound, or for `key` and `string` the size of the key or
+    string."""
 
     def __init__(self, kind: Literal["values", "containers", "depth", "key", "string"], size: int) -> None:
         self.kind = kind
@@ -80,7 +80,7 @@ _EXCEEDED: Final = {
 
 
 class DuplicateKey(ValueError):
-    """An object of a text has the same key twice."""
+    """An object in a text has the same key twice."""
 
     def __init__(self, key: str) -> None:
         self.key = key
@@ -88,7 +88,7 @@ class DuplicateKey(ValueError):
 
 
 class MalformedJson(ValueError):
-    """A text is not JSON: the parser's `reason`, and `where` in the text as words (empty: unknown)."""
+    """A text is not JSON. `reason` is the parser's; `where` is the position in words, empty if unknown."""
 
     def __init__(self, reason: str, where: str) -> None:
         self.reason = reason
@@ -96,20 +96,20 @@ class MalformedJson(ValueError):
         super().__init__(reason + where)
 
 
-def loads(text: bytes, bounds: Bounds, parse: Parse | None = None) -> Any:
-    """The value of `text`, by orjson unless another parser is given. Raises `BoundExceeded`, `MalformedJson`, and
-    `DuplicateKey` for a text that was read in pieces."""
+def loads(text: bytes, bounds: JsonBounds, parse: Parse | None = None) -> Any:
+    """Returns the value of `text`, parsed by `parse` (default: orjson). Raises `BoundExceeded` or `MalformedJson`;
+    `DuplicateKey` only for a text that was parsed in pieces."""
     if len(text) > LARGE_BYTES:
         return _Pieces(text, bounds, parse or orjson.loads).value()
     openers = text.count(b"[") + text.count(b"{")
     most = min(bounds.values, PIECE_VALUES)
-    # No value is shorter than a byte, so that in most texts there is nothing more to count.
+    # A value needs at least one byte, so a short text cannot hold too many.
     if len(text) >= most and openers + text.count(b",") >= most:
         return _Pieces(text, bounds, parse or orjson.loads).value()
     try:
         value = orjson.loads(text) if parse is None else parse(text)
     except ValueError as error:
-        if openers > bounds.depth:  # The parser has a limit of its own; ours has better words.
+        if openers > bounds.depth:  # the parser has a depth limit too; our message is clearer
             _check_depth(text, bounds)
         raise _malformed(text, 0, error) from None
     if openers > bounds.depth and is_deep(value, bounds.depth):
@@ -118,7 +118,7 @@ def loads(text: bytes, bounds: Bounds, parse: Parse | None = None) -> Any:
 
 
 def is_json(text: str) -> bool:
-    """Whether a text is JSON. One of more than `UNBROKEN_BYTES` characters is not looked at: it is none."""
+    """True if `text` is JSON. A text of more than `UNBROKEN_BYTES` characters is not parsed and gives False."""
     if len(text) > UNBROKEN_BYTES:
         return False
     try:
@@ -128,11 +128,11 @@ def is_json(text: str) -> bool:
     return True
 
 
-_OF_TEXT: Final = Bounds(100_000, 1_000)
+_OF_TEXT: Final = JsonBounds(100_000, 1_000)
 
 
 def is_deep(value: Any, most: int) -> bool:
-    """Whether `value` is nested more than `most` levels deep."""
+    """True if `value` is nested more than `most` levels deep."""
     level = [value] if isinstance(value, (dict, list)) else []
     for _ in range(most):
         level = [
@@ -147,7 +147,7 @@ def is_deep(value: Any, most: int) -> bool:
 
 
 def count_values(value: Any) -> int:
-    """The JSON values in `value`, itself included."""
+    """Counts the JSON values in `value`, including itself."""
     number = 0
     todo = [value]
     while todo:
@@ -161,27 +161,27 @@ def count_values(value: Any) -> int:
 
 
 class _Pieces:
-    """One text on its way to a value.
+    """Parses one text in pieces.
 
     `_at` is where the next piece begins, `_open` the brackets that are open there, and `_containers` the arrays and
-    objects that belong to them.
+    objects that these brackets opened.
     """
 
-    def __init__(self, text: bytes, bounds: Bounds, parse: Parse) -> None:
+    def __init__(self, text: bytes, bounds: JsonBounds, parse: Parse) -> None:
         self._text = text
         self._bounds = bounds
         self._parse = parse
-        self._mark = token_hex(16)  # Not to be guessed, so no text can look like a string or a key of ours.
+        self._mark = token_hex(16)  # random, so no string or key of the text can equal a placeholder
         self._at = 0
         self._open = b""
         self._containers: list[Any] = []
         self._root: Any = None
 
     def value(self) -> Any:
-        """The value of the whole text."""
+        """Returns the value of the whole text. Raises as `loads` does."""
         self._measure()
         collecting = gc.isenabled()
-        gc.disable()  # it would look at all earlier pieces again and again
+        gc.disable()  # it would scan all earlier pieces again and again
         try:
             while self._read_piece():
                 pass
@@ -191,7 +191,7 @@ class _Pieces:
         return self._root
 
     def _measure(self) -> None:
-        """Raise `BoundExceeded` for a text beyond its bounds."""
+        """Raises `BoundExceeded` if the text exceeds its bounds."""
         text, bounds = self._text, self._bounds
         at = containers = depth = 0
         values = 1
@@ -212,7 +212,7 @@ class _Pieces:
             at += len(window)
 
     def _read_piece(self) -> bool:
-        """Read one piece. Returns False after the last one."""
+        """Parses one piece and merges it. Returns False after the last one."""
         start = self._at
         parts, strings, outside, last = self._next()
         body = b"".join(parts)
@@ -221,10 +221,10 @@ class _Pieces:
             raise MalformedJson(reason, f", near byte {start}")
         brackets = _unmatched(outside)
         closed = len(brackets) - len(brackets.lstrip(b"]}"))
-        still = len(self._open) - closed
+        remaining = len(self._open) - closed
         opened = brackets[closed:]
-        now_open = self._open[: max(still, 0)] + opened
-        sound = still >= 0 and opened == opened.translate(None, b"]}")
+        now_open = self._open[: max(remaining, 0)] + opened
+        sound = remaining >= 0 and opened == opened.translate(None, b"]}")
         if not last:
             sound = sound and bool(now_open)
             if body.rstrip(_BLANKS)[-1:] in (b"", b"[", b"{", b":"):
@@ -242,17 +242,20 @@ class _Pieces:
         if isinstance(value, (dict, list)) and count_keys(value) != outside.count(b":") + marks:
             raise DuplicateKey(duplicate_key(text) or "")
         if strings:
-            value = _put_back(value, self._mark, strings)
+            value = _restore_strings(value, self._mark, strings)
         self._merge(value)
         if not last:
-            self._follow(still, len(opened))
+            self._descend(remaining, len(opened))
             self._open = now_open
             self._at += 1  # the comma
         return not last
 
     def _next(self) -> tuple[list[bytes], dict[str, str], bytes, bool]:
-        """Cut the next piece off: its text, in which marks stand for long strings; these strings; its brackets and
-        colons outside of strings; and whether it is the last one."""
+        """Cuts off the next piece.
+
+        Returns its text, with placeholders for long strings; these strings by placeholder; its brackets and colons
+        outside of strings; and True if it is the last piece.
+        """
         text = self._text
         parts: list[bytes] = []
         strings: dict[str, str] = {}
@@ -295,7 +298,7 @@ class _Pieces:
         return parts, strings, b"".join(structure), last
 
     def _string(self, start: int, end: int) -> str:
-        """The string whose text is `text[start:end]`."""
+        """Returns the string whose JSON text, without quotes, is `text[start:end]`."""
         parts: list[str] = []
         width = 0
         at = start
@@ -315,14 +318,15 @@ class _Pieces:
         return "".join(parts)
 
     def _prefix(self) -> bytes:
-        """The open brackets, each with a key of ours where its object goes on with another one."""
+        """Returns the open brackets as JSON text that precedes a piece; inside an object each is followed by the
+        placeholder key."""
         if not self._open:
             return b""
         key = b'{"%b":' % self._mark.encode()
         return self._open[:-1].replace(b"{", key) + self._open[-1:]
 
     def _merge(self, value: Any) -> None:
-        """Add what a piece holds to the containers that were open where it begins."""
+        """Adds the values of a piece to the containers that were open where it begins. Raises `DuplicateKey`."""
         if not self._containers:
             self._root = value
         innermost = len(self._containers) - 1
@@ -340,16 +344,16 @@ class _Pieces:
                 container.update(value)
             value = child
 
-    def _follow(self, still: int, opened: int) -> None:
-        """Find the containers that are open where the next piece begins: `still` of the earlier ones, and so many more,
-        each of which is the last value of the one around it."""
-        del self._containers[still:]
+    def _descend(self, remaining: int, opened: int) -> None:
+        """Updates `_containers` for the next piece: keeps the first `remaining`, then adds `opened` more, each of which
+        is the last value of its parent."""
+        del self._containers[remaining:]
         for _ in range(opened):
             if not self._containers:
                 self._containers.append(self._root)
                 continue
-            around = self._containers[-1]
-            self._containers.append(around[-1] if isinstance(around, list) else next(reversed(around.values())))
+            parent = self._containers[-1]
+            self._containers.append(parent[-1] if isinstance(parent, list) else next(reversed(parent.values())))
 
 
 # --- where to cut ---------------------------------------------------------------------------------------------------
@@ -358,14 +362,14 @@ _NOT_STRUCTURE: Final = bytes(set(range(256)) - set(_BRACKETS + b":"))
 
 
 class _Comma(NamedTuple):
-    """A comma outside of strings: its place in a window, and all that stands outside of strings before it."""
+    """A comma outside of strings: its position in a window, and the text outside of strings before it."""
 
     at: int
     outside: bytes
 
 
 def _window(text: bytes, at: int) -> bytes:
-    """About `PIECE_BYTES` of `text`, which do not end inside of an escape; `at` is not inside of one."""
+    """Returns about `PIECE_BYTES` of `text` from `at` on, without splitting an escape at the end."""
     window = text[at : at + PIECE_BYTES]
     if (len(window) - len(window.rstrip(b"\\"))) % 2:
         window = text[at : at + len(window) + 1]
@@ -373,13 +377,14 @@ def _window(text: bytes, at: int) -> bytes:
 
 
 def _masked(window: bytes) -> bytes:
-    """`window` with as many other bytes in the place of escaped quotes and backslashes: each quote that is left is the
-    edge of a string, and stands where it stood."""
+    """Replaces escaped quotes and backslashes by other bytes of the same length, so every remaining quote begins or
+    ends a string."""
     return window.replace(rb"\\", b"__").replace(rb"\"", b"__") if b"\\" in window else window
 
 
 def _last_comma(pieces: list[bytes]) -> _Comma | None:
-    """The last comma outside of strings; `pieces` are what stands between quotes, the first one outside."""
+    """Returns the last comma outside of strings, or None. `pieces` are the texts between quotes; the first is outside a
+    string."""
     end = sum(map(len, pieces)) + len(pieces) - 1
     for index in range(len(pieces) - 1, -1, -1):
         piece = pieces[index]
@@ -391,7 +396,8 @@ def _last_comma(pieces: list[bytes]) -> _Comma | None:
 
 
 def _string_end(text: bytes, start: int) -> int:
-    """Where the quote stands that ends the string whose text begins at `start`; the end of `text` if there is none."""
+    """Returns the position of the quote that ends the string beginning at `start`, or the length of `text` if there is
+    none."""
     while start < len(text):
         window = _window(text, start)
         at = _masked(window).find(b'"')
@@ -402,19 +408,19 @@ def _string_end(text: bytes, start: int) -> int:
 
 
 def _clean_cut(text: bytes, start: int, end: int) -> int:
-    """The end of a slice of a string that begins at `start`, cut between characters and between escapes."""
+    """Returns the end of the slice of a string that begins at `start`, without splitting a character or an escape."""
     cut = start + PIECE_BYTES
     if cut >= end:
         return end
-    # In JSON a good place is at most twelve bytes ahead; where none is, the parser will say what is wrong.
+    # In valid JSON such a place is at most twelve bytes ahead; for other text the parser raises the error.
     while cut < min(end, start + PIECE_BYTES + 12) and splits(text, start, cut):
         cut += 1
     return cut
 
 
 def splits(text: bytes, start: int, cut: int) -> bool:
-    """Whether a cut before `text[cut]`, in a string, would be inside a character, an escape, or a pair of surrogate
-    escapes. A cut at `start` is known not to be."""
+    """True if a cut before `text[cut]` would split a character, an escape or a pair of surrogate escapes of a string.
+    `start` must be a position where a cut splits nothing."""
     if 0x80 <= text[cut] < 0xC0 or text[cut : cut + 4].lower() in _SECOND_HALVES:
         return True
     window = text[max(start, cut - 6) : cut]
@@ -431,8 +437,8 @@ def splits(text: bytes, start: int, cut: int) -> bool:
 # --- nesting --------------------------------------------------------------------------------------------------------
 
 
-def _depth(brackets: bytes, depth: int, bounds: Bounds) -> int:
-    """The nesting behind these brackets, which begin at `depth`."""
+def _depth(brackets: bytes, depth: int, bounds: JsonBounds) -> int:
+    """Returns the nesting depth after these brackets, which begin at `depth`. Raises `BoundExceeded`."""
     if not brackets:
         return depth
     levels = list(accumulate(memoryview(brackets.translate(_STEPS)).cast("b"), initial=depth))
@@ -441,14 +447,15 @@ def _depth(brackets: bytes, depth: int, bounds: Bounds) -> int:
     return levels[-1]
 
 
-def _check_depth(text: bytes, bounds: Bounds) -> None:
-    """Raise `BoundExceeded` for a text of at most `LARGE_BYTES` that is nested too deep."""
+def _check_depth(text: bytes, bounds: JsonBounds) -> None:
+    """Raises `BoundExceeded` if a text of at most `LARGE_BYTES` is nested too deep."""
     outside = b"".join(_masked(text).split(b'"')[::2])
     _depth(outside.translate(None, _NOT_BRACKETS), 0, bounds)
 
 
 def _unmatched(structure: bytes) -> bytes:
-    """The brackets without those that match; the nesting, which was counted, bounds the rounds."""
+    """Removes all matching pairs of brackets. The number of rounds is bounded by the nesting, which was checked
+    before."""
     left = structure.translate(None, b":")
     before = -1
     while len(left) != before:
@@ -457,8 +464,8 @@ def _unmatched(structure: bytes) -> bytes:
     return left
 
 
-def _put_back(value: Any, mark: str, strings: dict[str, str]) -> Any:
-    """`value` with the long strings in their places."""
+def _restore_strings(value: Any, mark: str, strings: dict[str, str]) -> Any:
+    """Replaces the placeholders in `value` by the long strings."""
     holder = [value]
     stack: list[Any] = [holder]
     missing = len(strings)
@@ -474,11 +481,11 @@ def _put_back(value: Any, mark: str, strings: dict[str, str]) -> Any:
     return holder[0]
 
 
-# --- what was wrong -------------------------------------------------------------------------------------------------
+# --- errors ---------------------------------------------------------------------------------------------------------
 
 
 def _malformed(text: bytes, offset: int, error: ValueError) -> MalformedJson:
-    """The error of `text`, which stands at `offset` of the whole one."""
+    """Converts the parser's `error` for `text`, which begins at `offset` of the whole text."""
     reason = str(error)
     where = f", near byte {offset}" if offset else ""
     if isinstance(error, orjson.JSONDecodeError):

@@ -1,11 +1,11 @@
-"""Bounded memory of what was made before: one budget of bytes for all caches of an application.
+"""Memory-bounded caches: one budget of bytes for all caches of an application.
 
 Rules:
 
-1. A cache that keeps anything made from foreign content (requests, answers, tool lists) takes its room from the
-   application's `CacheBudget` (`limits.cache_bytes`). Nothing here is global.
-2. An entry is weighed by the bytes that it keeps alive, not by its key or the text that it was made from.
-3. Beyond the budget, the entries used longest ago are evicted, whichever cache they are in.
+1. Every cache of data derived from requests, answers or tool lists uses the application's `CacheBudget`
+   (`limits.cache_bytes`). Nothing here is global.
+2. The weight of an entry is the number of bytes that it keeps alive, not the size of its key or source text.
+3. Beyond the budget the least recently used entries are evicted, from whichever cache.
 
 Source: R33.1.
 """
@@ -23,15 +23,15 @@ V = TypeVar("V")
 
 DEFAULT_BYTES: Final = 64 * 1024 * 1024
 SHARE: Final = 8
-"""An entry heavier than this part of the budget is not kept: it would evict too much."""
+"""An entry heavier than the budget divided by this number is not stored, because it would evict too many others."""
 ENTRY_BYTES: Final = 512
-"""Weight of an entry beside its key and value: two slots of dictionaries and the objects that hold it."""
+"""Weight of an entry in addition to its key and value: two dictionary slots and the entry's own objects."""
 
 
 @dataclass(slots=True)
 class CacheUse:
-    """Sums of the caches of one name: `bytes` and `entries` now, and how many entries were `evicted` by the last change
-    (those of others, because there was no room)."""
+    """Totals of all caches with one name: `bytes` and `entries` now, and the number of entries that the last change
+    `evicted`."""
 
     bytes: int = 0
     entries: int = 0
@@ -47,9 +47,9 @@ class _Entry:
 
 
 class CacheBudget:
-    """Bytes that the caches of one application keep together. Threads may use its caches at the same time.
+    """The memory budget shared by the caches of one application. Thread-safe.
 
-    `report` is told the sums of a name whenever they change.
+    `report` is called with a name and its totals whenever they change.
     """
 
     def __init__(self, most: int = DEFAULT_BYTES, report: Callable[[str, CacheUse], None] | None = None) -> None:
@@ -61,22 +61,23 @@ class CacheBudget:
         self._order: OrderedDict[_Entry, None] = OrderedDict()  # used longest ago first
 
     def cache(self, name: str) -> Cache[Any]:
-        """A new, empty cache. Caches of one name are counted together; a name is never foreign content."""
+        """Returns a new, empty cache. Caches with the same name are counted together. The name must not come from a
+        request."""
         use = self.use.setdefault(name, CacheUse())
         if self._report is not None:
             self._report(name, use)
         return Cache(self, name)
 
     def close(self) -> None:
-        """Drop everything and report no more: another application may count on under the same names."""
+        """Evicts everything and stops reporting: another application may already report under the same names."""
         self._report = None
         self._shrink(0)
 
     def _shrink(self, most: int) -> None:
-        """Evict until at most `most` bytes are left."""
+        """Evicts entries until at most `most` bytes are left."""
         with self._lock:
-            gone = self._evicted(most)
-        del gone  # outside the lock: destroying them may take long, and may run foreign code
+            evicted = self._evicted(most)
+        del evicted  # outside the lock: destructors may be slow or run other code
 
     def _evicted(self, most: int) -> list[_Entry]:
         gone: list[_Entry] = []
@@ -101,7 +102,7 @@ class CacheBudget:
 
 
 class Cache(Generic[V]):
-    """The entries of one owner. Made by `CacheBudget.cache`."""
+    """The entries of one owner. Created by `CacheBudget.cache`."""
 
     def __init__(self, budget: CacheBudget, name: str) -> None:
         self.budget = budget
@@ -112,20 +113,20 @@ class Cache(Generic[V]):
         return len(self._entries)
 
     def get(self, key: Hashable) -> V | None:
-        """The value of `key`, which becomes the most recently used one of all caches; None if there is none."""
+        """Returns the value of `key` and marks it as the most recently used, or None."""
         entry = self._entries.get(key)
         if entry is None:
             return None
         budget = self.budget
         with budget._lock:
-            if entry in budget._order:  # else another thread has evicted it meanwhile
+            if entry in budget._order:  # another thread may have evicted it
                 budget._order.move_to_end(entry)
         value: V = entry.value
         return value
 
     def put(self, key: Hashable, value: V, weight: int) -> bool:
-        """Keep `value`, which keeps `weight` bytes alive, in place of the one that `key` had. Returns False if it is
-        too heavy to be kept: then `key` has no value."""
+        """Stores `value`, which keeps `weight` bytes alive, in place of the key's old value. Returns False if it is too
+        heavy to be stored; then the key has no value."""
         weight += ENTRY_BYTES + getsizeof(key)
         budget = self.budget
         with budget._lock:
@@ -133,19 +134,19 @@ class Cache(Generic[V]):
             if old is not None:
                 del budget._order[old]
                 budget._removed(old)
-            kept = weight <= budget.most // SHARE
-            gone: list[_Entry] = []
-            if kept:
+            stored = weight <= budget.most // SHARE
+            evicted: list[_Entry] = []
+            if stored:
                 entry = self._entries[key] = _Entry(self, key, value, weight)
                 budget._order[entry] = None
                 budget._count(self.name, weight, 1)
-                gone = budget._evicted(budget.most)
-        del gone, old
-        return kept
+                evicted = budget._evicted(budget.most)
+        del evicted, old
+        return stored
 
     def grow(self, key: Hashable, by: int) -> None:
-        """The value of `key` keeps `by` bytes more than before (fewer, if negative). An entry that has become too heavy
-        is evicted. Does nothing if `key` has no value."""
+        """Adds `by` bytes (possibly negative) to the weight of the entry of `key`. Evicts an entry that has become too
+        heavy. Does nothing if `key` has no value."""
         budget = self.budget
         with budget._lock:
             entry = self._entries.get(key)
@@ -153,16 +154,16 @@ class Cache(Generic[V]):
                 return
             entry.weight += by
             budget._count(self.name, by, 0)
-            gone = [entry]
+            evicted = [entry]
             if entry.weight > budget.most // SHARE:
                 del budget._order[entry]
                 budget._removed(entry, evicted=1)
             else:
-                gone += budget._evicted(budget.most)
-        del gone, entry
+                evicted += budget._evicted(budget.most)
+        del evicted, entry
 
     def drop(self, key: Hashable) -> None:
-        """Forget `key`."""
+        """Removes the entry of `key`, if any."""
         budget = self.budget
         with budget._lock:
             entry = self._entries.get(key)
@@ -173,7 +174,7 @@ class Cache(Generic[V]):
 
 
 def chars_of(value: object, most: int) -> int:
-    """About the characters of this value as JSON. Counts no further than `most`."""
+    """Returns the approximate number of characters of `value` as JSON. Stops counting beyond `most`."""
     total = 0
     todo = [value]
     while todo and total <= most:
@@ -196,8 +197,8 @@ _CONTAINERS: Final = (list, tuple, set, frozenset)
 
 
 def weight_of(*values: object) -> int:
-    """Bytes that these JSON-like values keep: texts, numbers and containers of them, each object counted once. Of any
-    other object only its own size is counted."""
+    """Returns the bytes that these JSON-like values keep alive: texts, numbers and their containers, each object
+    counted once. Of any other object only its own size is counted."""
     seen: set[int] = set()
     todo: list[object] = list(values)
     total = 0

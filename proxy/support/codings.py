@@ -1,14 +1,14 @@
-"""Content codings of request bodies (RFC 9110, 8.4): what is compressed comes out piece by piece, within bounds.
+"""Decompresses request bodies (RFC 9110, 8.4) piece by piece, within bounds.
 
 Rules of this module:
 
-1. One step takes `STEP_BYTES` of the compressed body and gives about `PIECE_BYTES` of the real one, whatever the bytes
-   are: a few kilobytes may hold a thousand tables that cost time and give nothing, or a megabyte of blanks.
-2. One coding: `gzip` (also called `x-gzip`), `deflate` (in zlib's wrapping, or bare, as some clients send it), `zstd`,
-   and `br` if its library is installed. `identity` is none. Other names, and several codings on top of each other,
-   are refused.
-3. A body that is cut off, or has anything behind its end, is broken. Members of gzip and frames of zstd may follow one
-   another, as their formats say, but not more than `MEMBERS`.
+1. One step takes `STEP_BYTES` of compressed data and returns about `PIECE_BYTES` of output, for any input. A few
+   kilobytes of input may hold a thousand Huffman tables without output, or a megabyte of blanks.
+2. Supported codings are `gzip` (also called `x-gzip`), `deflate` (with or without the zlib header, since some clients
+   leave it out), `zstd`, and `br` if its library is installed. `identity` means no coding. Other names and several
+   codings on top of each other are refused.
+3. A body that is truncated or followed by other data is malformed. Up to `MEMBERS` gzip members or zstd frames may
+   follow each other, as their formats allow.
 """
 
 from __future__ import annotations
@@ -21,31 +21,32 @@ from importlib import import_module
 from typing import Any, Final, Protocol
 
 STEP_BYTES: Final = 16 * 1024
-"""With `PIECE_BYTES` less than 2 ms of work: the costliest is 450 tables of Huffman codes and not a byte of text."""
+"""Together with `PIECE_BYTES` this bounds a step to less than 2 ms. The costliest input is 450 Huffman tables without
+output."""
 PIECE_BYTES: Final = 128 * 1024
 MEMBERS: Final = 1024
 ZSTD_WINDOW_LOG: Final = 23
-"""8 MiB, which RFC 9659 allows a sender of this coding; a frame could ask for gigabytes."""
+"""8 MiB, the window size that RFC 9659 allows. A frame could ask for gigabytes."""
 
 _GZIP: Final = 16 + zlib.MAX_WBITS
 
 
 class Member(Protocol):
-    """One compressed unit: all of a body, or a part of it that is whole in itself."""
+    """One compressed unit: the whole body, a gzip member or a zstd frame."""
 
     ended: bool
-    """Its last byte has come, and all of it was given out."""
+    """True after its last byte was read and all output was returned."""
     full: bool
-    """There is more to give without further bytes."""
+    """True if there is more output without further input."""
     rest: bytes
-    """What is left of the last bytes: not looked at yet, or behind the end."""
+    """Input that was not processed: pending, or after the end."""
 
     def step(self, data: bytes) -> bytes:
-        """Take bytes, give a piece. Raises whatever the library raises for what is broken."""
+        """Decompresses `data` and returns a piece of output. Raises the library's own exception for malformed data."""
 
 
 class ZlibMember:
-    """gzip or deflate."""
+    """A gzip or deflate member."""
 
     def __init__(self, window: int) -> None:
         self._inner = zlib.decompressobj(window)
@@ -62,7 +63,7 @@ class ZlibMember:
 
 
 class ZstdMember:
-    """A frame of zstd."""
+    """A zstd frame."""
 
     def __init__(self, library: Any) -> None:
         window = {library.DecompressionParameter.window_log_max: ZSTD_WINDOW_LOG}
@@ -80,13 +81,13 @@ class ZstdMember:
 
 
 class BrotliMember:
-    """All of a brotli stream: what is behind its end is an error of the library's."""
+    """A whole brotli stream. Its library raises an error for data after the end."""
 
     rest = b""
 
     def __init__(self, library: Any) -> None:
         inner = library.Decompressor()
-        # Two packages share the interface, but for a name.
+        # The two packages differ in the name of this method only.
         self._take: Callable[..., bytes] = inner.process if hasattr(inner, "process") else inner.decompress
         self._inner = inner
         self.ended = self.full = False
@@ -95,12 +96,12 @@ class BrotliMember:
         """See `Member`."""
         piece = self._take(data, output_buffer_limit=PIECE_BYTES)
         self.ended = self._inner.is_finished()
-        self.full = bool(piece) and not self.ended  # it says of itself that it can take more while it still has some
+        self.full = bool(piece) and not self.ended  # it claims to need input while it still has output
         return piece
 
 
 class Decoder:
-    """A body in one of the codings of `supported`. Raises `ValueError` for what is broken."""
+    """Decompresses one body. `coding` is a key of `supported()`. Methods raise `ValueError` for malformed data."""
 
     def __init__(self, coding: str) -> None:
         self._coding = coding
@@ -109,7 +110,7 @@ class Decoder:
         self._members = 0
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Take the next bytes, cut anywhere, and give what they bring, one step at a time; a piece may be empty."""
+        """Decompresses `data`, which may be cut anywhere, and yields one piece per step. A piece may be empty."""
         for start in range(0, len(data), STEP_BYTES):
             rest = data[start : start + STEP_BYTES]
             full = False
@@ -123,12 +124,12 @@ class Decoder:
                 yield piece
 
     def finish(self) -> None:
-        """The body is over. One without a byte is none."""
+        """Ends the body. Raises `ValueError` if it is truncated. An empty body is allowed."""
         if self._member is not None and not self._member.ended:
             raise ValueError(f"its {self._coding} is cut off")
 
     def _begun(self, data: bytes) -> Member:
-        """The member that `data` belongs to."""
+        """Returns the member that `data` belongs to; begins a new one after the previous has ended."""
         if self._member is not None and not self._member.ended:
             return self._member
         if self._make is None:
@@ -144,7 +145,7 @@ class Decoder:
 
 
 def supported() -> Mapping[str, Callable[[], Member]]:
-    """The codings that can be read here, by name."""
+    """Returns the supported codings: name to a function that makes a `Member`."""
     codings: dict[str, Callable[[], Member]] = {
         "gzip": partial(ZlibMember, _GZIP),
         "deflate": partial(ZlibMember, zlib.MAX_WBITS),
@@ -158,7 +159,8 @@ def supported() -> Mapping[str, Callable[[], Member]]:
 
 
 def coding_of(fields: Iterable[str]) -> str | None:
-    """The coding that the `Content-Encoding` header fields name; None for none. Raises `ValueError`."""
+    """Returns the coding that the `Content-Encoding` fields name, or None. Raises `ValueError` for an unknown or a
+    second one."""
     names = [name.strip().lower() for field in fields for name in field.split(",")]
     named = ["gzip" if name == "x-gzip" else name for name in names if name not in ("", "identity")]
     if len(named) > 1:
@@ -169,7 +171,8 @@ def coding_of(fields: Iterable[str]) -> str | None:
 
 
 def _library(*names: str) -> Any:
-    """The first of these that is installed. Imported on use: most clients compress nothing."""
+    """Returns the first installed of these packages, or None. Imported on use, because most clients send uncompressed
+    bodies."""
     for name in names:
         try:
             return import_module(name)

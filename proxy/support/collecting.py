@@ -1,8 +1,8 @@
-"""Python's collector of circles, while a request is worked on that has tens of thousands of values.
+"""Makes full garbage collections rare while a request with tens of thousands of JSON values runs.
 
-A full collection looks at everything that is alive, and nothing else happens meanwhile: with such a request 100 ms and
-more, which others would wait. It has nothing to find there, since values of JSON and what is made of them have no
-circles. So it comes more rarely until the request is over, and not never: other requests do leave circles.
+A full collection scans all live objects and blocks the process: 100 ms and more with such a request. It would find no
+garbage there, because JSON values and the objects made from them contain no reference cycles. Collections are made rare
+instead of being disabled, because other requests do leave cycles.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from aiohttp import web
 from toolwire.support.offload import offload
 
 HUGE_VALUES: Final = 4096
-"""Objects in a body that make it such a one."""
+"""A body with at least this many JSON objects makes full collections rare."""
 
 COUNTED_BYTES: Final = 1024 * 1024
-"""In a longer body they are counted in a thread: 30 MB take 8 ms."""
+"""Objects of a longer body are counted in a thread: 30 MB take 8 ms."""
 
 RARELY: Final = 500
-"""Collections of the middle generation between two full ones meanwhile; see `gc.set_threshold`."""
+"""Third threshold of `gc.set_threshold` meanwhile: the number of middle collections before a full one."""
 
 _HELD: Final = web.RequestKey("toolwire.collecting", bool)
 
 
 class Collecting:
-    """Whether full collections are rare now. The thresholds are the process's; applications that follow each other
-    share this."""
+    """Counts the running requests with huge bodies and sets the thresholds of the collector, which are shared by the
+    process. Successive applications share one instance."""
 
     def __init__(self) -> None:
         self.requests = 0
-        """Such requests that run."""
+        """Number of requests with huge bodies that are running."""
         self._usual = 0
 
     async def hold(self, request: web.Request, body: bytes) -> None:
-        """`request` has this body, and begins."""
+        """Called when `request` with this `body` begins. Makes full collections rare if the body is huge."""
         objects = await offload(len(body) > COUNTED_BYTES, body.count, b"{")
         if objects < HUGE_VALUES:
             return
@@ -47,7 +47,7 @@ class Collecting:
             gc.set_threshold(young, middle, max(RARELY, self._usual))
 
     def release(self, request: web.Request) -> None:
-        """`request` is over."""
+        """Called when `request` is over. Restores the usual threshold after the last huge one."""
         if request.get(_HELD):
             self.requests -= 1
             if not self.requests:

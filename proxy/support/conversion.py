@@ -1,13 +1,14 @@
-"""Frozen dataclasses from plain mappings and back, driven by their type hints. Nothing here knows what is configured.
+"""Builds frozen dataclasses from plain mappings and back, driven by their type hints. Independent of any particular
+configuration.
 
-Rules of this module:
+ConversionRules of this module:
 
-1. The type hints are the only description. Understood are dataclasses, `int`, `float`, `bool`, `str`, `Any`, `Literal`,
+1. The type hints are the only description. Supported are dataclasses, `int`, `float`, `bool`, `str`, `Any`, `Literal`,
    enumerations, unions with or without `None`, `tuple`, `list`, `frozenset` and mappings with text keys.
-2. Every mistake is reported, not only the first, each with its key path (`routes[0].options.format`), the value and
-   what was expected. A value below a secret key is never shown.
-3. `bool` is not `int`, and a text is not a number. Only an `EnvText`, whose source knows no types, is read as what is
-   wanted.
+2. All mistakes are reported, not only the first, each with its key path (`routes[0].options.format`), the value and the
+   expected type. A value below a secret key is never shown.
+3. A `bool` is not accepted as `int`, nor text as a number. The exception is `EnvText`: environment variables are always
+   text, so it is parsed as the expected type.
 4. Law: `from_mapping(type(x), to_mapping(x)) == x`.
 """
 
@@ -30,7 +31,7 @@ from toolwire.support.plainyaml import parse_yaml
 T = TypeVar("T")
 
 SECRET_KEYS: Final = frozenset({"api_key", "env", "headers", "keys", "password", "secret", "token"})
-"""Keys below which no value is ever quoted in a message."""
+"""Values below these keys are never quoted in a message."""
 
 _TRUE: Final = frozenset({"true", "1", "yes", "on"})
 _FALSE: Final = frozenset({"false", "0", "no", "off"})
@@ -38,7 +39,7 @@ _NULL: Final = frozenset({"", "null", "~"})
 
 
 class ConfigError(Exception):
-    """The configuration cannot be used. `problems` has one line for each mistake, beginning with the key path."""
+    """The configuration is invalid. `problems` has one line for each mistake, beginning with its key path."""
 
     def __init__(self, *problems: str) -> None:
         self.problems: tuple[str, ...] = problems
@@ -46,7 +47,7 @@ class ConfigError(Exception):
 
 
 class EnvText(str):
-    """Text from the environment. It has no type of its own; `origin` says where it came from."""
+    """Text from an environment variable, whose type is not known yet. `origin` names the variable, for messages."""
 
     origin: str
 
@@ -55,17 +56,17 @@ class EnvText(str):
         self.origin = origin
         return self
 
-    def __reduce__(self) -> tuple[type[EnvText], tuple[str, str]]:  # a configuration is sent to the workers
+    def __reduce__(self) -> tuple[type[EnvText], tuple[str, str]]:  # configurations are pickled for the workers
         return EnvText, (str(self), self.origin)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
-    """What differs between one conversion and another.
+class ConversionRules:
+    """Options of one conversion.
 
-    `shorthand`: a plain text given for this dataclass is its field of that name. `bases`: a section of this dataclass
-    starts from this instance and overrides single keys of it, also inside its own sections. `found` takes the mistakes,
-    and a stand-in is put in the place of each, so that what else is wrong can be looked for; None: they are raised.
+    `shorthand`: for each dataclass the field that a plain text or number stands for. `bases`: for each dataclass the
+    instance whose values are defaults for a section, also for the sections inside it. `found`: a list that collects the
+    mistakes, while a placeholder replaces each bad value so that the rest can be checked; None: mistakes are raised.
     """
 
     shorthand: Mapping[type, str] = field(default_factory=dict)
@@ -73,12 +74,12 @@ class Rules:
     found: list[str] | None = None
 
 
-PLAIN: Final = Rules()
+PLAIN: Final = ConversionRules()
 
 
 def suggestion(word: str, known: Iterable[str], elsewhere: Mapping[str, str] = types.MappingProxyType({})) -> str:
-    """The tail of a message about an unknown word: the nearest known one, or all of them. `elsewhere` are words that
-    are known in other places, with how they are to be written."""
+    """Returns the end of a message about an unknown `word`: the most similar known word, or the list of all.
+    `elsewhere` maps words that are valid in other places to how they are written there."""
     names = sorted(known)
     near = difflib.get_close_matches(word, [*names, *elsewhere], n=1, cutoff=0.6)
     if near:
@@ -87,18 +88,19 @@ def suggestion(word: str, known: Iterable[str], elsewhere: Mapping[str, str] = t
 
 
 def join(path: str, key: str) -> str:
-    """The path of `key` in the mapping at `path`."""
+    """Returns the path of `key` in the mapping at `path`."""
     return f"{path}.{key}" if path else key
 
 
 @cache
 def hints_of(kind: type) -> dict[str, Any]:
-    """The resolved type hints of a dataclass."""
+    """Returns the resolved type hints of a dataclass."""
     return get_type_hints(kind)
 
 
 def without_none(kind: Any) -> tuple[tuple[Any, ...], bool]:
-    """The members of a union except None, and whether None was one. Any other type is its own only member."""
+    """Returns the members of a union without None, and whether None was one of them. A type that is no union is its own
+    only member."""
     if get_origin(kind) in (Union, types.UnionType):
         members = tuple(member for member in get_args(kind) if member is not type(None))
         return members, len(members) < len(get_args(kind))
@@ -106,18 +108,19 @@ def without_none(kind: Any) -> tuple[tuple[Any, ...], bool]:
 
 
 def is_mapping(kind: Any) -> bool:
-    """Whether values of this type are mappings with free keys."""
+    """True if values of this type are mappings with arbitrary keys."""
     origin = get_origin(kind) or kind
     return isinstance(origin, type) and issubclass(origin, Mapping)
 
 
 def is_sequence(kind: Any) -> bool:
-    """Whether values of this type are lists in the file."""
+    """True if values of this type are written as lists."""
     return (get_origin(kind) or kind) in (tuple, list, frozenset)
 
 
 def options_of(kind: Any) -> tuple[Any, ...] | None:
-    """The values that a `Literal` or an enumeration allows, as they stand in the file; None for other types."""
+    """Returns the values that a `Literal` or an enumeration allows, as they are written in the file; None for other
+    types."""
     if get_origin(kind) is Literal:
         return get_args(kind)
     if isinstance(kind, type) and issubclass(kind, Enum):
@@ -126,7 +129,7 @@ def options_of(kind: Any) -> tuple[Any, ...] | None:
 
 
 def expectation(kind: Any) -> str:
-    """The type in words, for messages and for the reference."""
+    """Describes the type in words, for messages and for the reference."""
     members, optional = without_none(kind)
     if len(members) > 1 or optional:
         return " or ".join([expectation(member) for member in members] + (["null"] if optional else []))
@@ -143,10 +146,10 @@ def expectation(kind: Any) -> str:
     return words[kind] if kind in words else f"a {getattr(kind, '__name__', kind)}"
 
 
-def from_mapping(kind: type[T], mapping: object, path: str = "", rules: Rules = PLAIN) -> T:
-    """An instance of the dataclass `kind` made from `mapping`; `path` is where the mapping stands, for messages.
+def from_mapping(kind: type[T], mapping: object, path: str = "", rules: ConversionRules = PLAIN) -> T:
+    """Returns an instance of the dataclass `kind` made from `mapping`. `path` is the mapping's key path, for messages.
 
-    Raises `ConfigError` with every mistake found, unless `rules` wants them elsewhere.
+    Raises `ConfigError` with all mistakes, unless `rules.found` collects them.
     """
     try:
         return cast(T, _read(kind, mapping, path, rules))
@@ -154,11 +157,11 @@ def from_mapping(kind: type[T], mapping: object, path: str = "", rules: Rules = 
         if rules.found is None:
             raise
         rules.found.extend(error.problems)
-        return cast(T, _stand_in(kind))
+        return cast(T, _placeholder(kind))
 
 
 def to_mapping(value: Any) -> Any:
-    """Plain lists, mappings and scalars that `from_mapping` reads back to the same value."""
+    """Converts a value to plain lists, mappings and scalars that `from_mapping` reads back to the same value."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: to_mapping(getattr(value, f.name)) for f in dataclasses.fields(value) if f.init}
     if isinstance(value, Mapping):
@@ -172,14 +175,15 @@ def to_mapping(value: Any) -> Any:
     return str(value) if isinstance(value, EnvText) else value
 
 
-def _wrong(kind: Any, value: Any, path: str) -> ConfigError:
+def _type_mismatch(kind: Any, value: Any, path: str) -> ConfigError:
     hidden = not SECRET_KEYS.isdisjoint(re.split(r"[.\[]", path))
     shown = "a value that is not shown here" if hidden else quote(to_mapping(value))
     return ConfigError(f"{path or 'the file'}: expected {expectation(kind)}, got {shown}{_source(value)}")
 
 
 def _source(value: Any) -> str:
-    """` (from NAME)` if the value, or the first text in it, came from the environment."""
+    """Returns ` (from NAME)` if the value, or the first text in it, came from the environment variable NAME; else an
+    empty text."""
     if isinstance(value, EnvText):
         return f" (from {value.origin})"
     if isinstance(value, Mapping):
@@ -187,8 +191,8 @@ def _source(value: Any) -> str:
     return ""
 
 
-def _stand_in(kind: Any) -> Any:
-    """Some value of the type: what a section has without any key, else nothing."""
+def _placeholder(kind: Any) -> Any:
+    """Returns any value of the type: a section with its defaults, an empty container, zero or an empty text."""
     members, optional = without_none(kind)
     if optional or members[0] is Any:
         return None
@@ -199,18 +203,18 @@ def _stand_in(kind: Any) -> Any:
         missing = (
             f for f in dataclasses.fields(kind) if f.init and f.default is MISSING and f.default_factory is MISSING
         )
-        return cast(type, kind)(**{f.name: _stand_in(hints_of(cast(type, kind))[f.name]) for f in missing})
+        return cast(type, kind)(**{f.name: _placeholder(hints_of(cast(type, kind))[f.name]) for f in missing})
     return {} if is_mapping(kind) else (get_origin(kind) or kind)()
 
 
-def _report(problems: list[str], rules: Rules) -> None:
+def _report(problems: list[str], rules: ConversionRules) -> None:
     if problems and rules.found is None:
         raise ConfigError(*problems)
     if rules.found is not None:
         rules.found.extend(problems)
 
 
-def _read(kind: Any, value: Any, path: str, rules: Rules, base: Any = None) -> Any:
+def _read(kind: Any, value: Any, path: str, rules: ConversionRules, base: Any = None) -> Any:
     if kind is Any:
         return value
     members, optional = without_none(kind)
@@ -224,7 +228,7 @@ def _read(kind: Any, value: Any, path: str, rules: Rules, base: Any = None) -> A
     if kind is str:
         if isinstance(value, str):
             return str(value)
-        raise _wrong(kind, value, path)
+        raise _type_mismatch(kind, value, path)
     if kind in (int, float, bool):
         return _read_scalar(kind, value, path)
     if dataclasses.is_dataclass(kind):
@@ -236,26 +240,26 @@ def _read(kind: Any, value: Any, path: str, rules: Rules, base: Any = None) -> A
     raise TypeError(f"{path}: a configuration value cannot have the type {kind!r}")
 
 
-def _read_union(kind: Any, members: tuple[Any, ...], value: Any, path: str, rules: Rules) -> Any:
-    # Text is the last resort: everything from the environment is one.
+def _read_union(kind: Any, members: tuple[Any, ...], value: Any, path: str, rules: ConversionRules) -> Any:
+    # `str` is tried last, because it accepts everything from the environment.
     strict = dataclasses.replace(rules, found=None)
     for member in sorted(members, key=lambda member: member is str):
         try:
             return _read(member, value, path, strict)
         except ConfigError:
             continue
-    raise _wrong(kind, value, path)
+    raise _type_mismatch(kind, value, path)
 
 
 def _read_option(kind: Any, value: Any, path: str) -> Any:
     options = options_of(kind) or ()
-    # `images: true` is a boolean in YAML and a word in the type.
+    # YAML reads `images: true` as a boolean; the type has the word "true".
     plain = ("true" if value else "false") if isinstance(value, bool) else value
     for option in options:
         matches = str(option) == plain if isinstance(value, EnvText | bool) else option == plain
         if matches and (type(option) is type(value) or isinstance(value, EnvText | bool)):
             return kind(option) if isinstance(kind, type) else option
-    error = _wrong(kind, value, path)
+    error = _type_mismatch(kind, value, path)
     if isinstance(plain, str):
         near = difflib.get_close_matches(plain, [str(option) for option in options], n=1)
         if near:
@@ -276,7 +280,7 @@ def _read_scalar(kind: type, value: Any, path: str) -> int | float | bool:
         return plain
     if kind is float and isinstance(plain, int | float) and not isinstance(plain, bool) and math.isfinite(plain):
         return float(plain)
-    raise _wrong(kind, value, path)
+    raise _type_mismatch(kind, value, path)
 
 
 def _parse(value: EnvText, path: str) -> Any:
@@ -286,18 +290,18 @@ def _parse(value: EnvText, path: str) -> Any:
         raise ConfigError(f"{path}: not valid YAML{_source(value)}: {error}") from error
 
 
-def _read_sequence(kind: Any, value: Any, path: str, rules: Rules) -> Any:
+def _read_sequence(kind: Any, value: Any, path: str, rules: ConversionRules) -> Any:
     plain = value
     if isinstance(value, EnvText):
         plain = _parse(value, path)
-        # One lone value needs no brackets in a variable; as text it keeps its spelling.
+        # In a variable a single value needs no brackets; as text it keeps its spelling.
         plain = [] if plain is None else plain if isinstance(plain, list) else [value]
     if not isinstance(plain, list | tuple):
-        raise _wrong(kind, value, path)
+        raise _type_mismatch(kind, value, path)
     args = get_args(kind) or (Any,)
     if get_origin(kind) is tuple and Ellipsis not in args:
         if len(plain) != len(args):
-            raise _wrong(kind, value, path)
+            raise _type_mismatch(kind, value, path)
         wanted = list(args)
     else:
         wanted = [args[0]] * len(plain)
@@ -308,24 +312,24 @@ def _read_sequence(kind: Any, value: Any, path: str, rules: Rules) -> Any:
             items.append(_read(item_kind, item, f"{path}[{index}]", rules))
         except ConfigError as error:
             problems += error.problems
-            items.append(_stand_in(item_kind))
+            items.append(_placeholder(item_kind))
     _report(problems, rules)
     return (get_origin(kind) or kind)(items)
 
 
 def _as_mapping(kind: Any, value: Any, path: str, problems: list[str]) -> Mapping[str, Any]:
-    """The mapping without keys that are no text, which are `problems`."""
+    """Returns the mapping without keys that are not text; adds a message about each of those to `problems`."""
     plain = _parse(value, path) if isinstance(value, EnvText) else value
     if plain is None:
         return {}
     if not isinstance(plain, Mapping):
-        raise _wrong(kind, value, path)
+        raise _type_mismatch(kind, value, path)
     odd = [str(key) for key in plain if not isinstance(key, str)]
     problems += (f"{join(path, key)}: keys are text, write {key!r} in quotes" for key in odd)
     return {key: item for key, item in plain.items() if isinstance(key, str)} if odd else plain
 
 
-def _read_mapping(kind: Any, value: Any, path: str, rules: Rules) -> dict[str, Any]:
+def _read_mapping(kind: Any, value: Any, path: str, rules: ConversionRules) -> dict[str, Any]:
     _, item_kind = get_args(kind) or (str, Any)
     problems: list[str] = []
     items: dict[str, Any] = {}
@@ -334,12 +338,12 @@ def _read_mapping(kind: Any, value: Any, path: str, rules: Rules) -> dict[str, A
             items[key] = _read(item_kind, item, join(path, key), rules)
         except ConfigError as error:
             problems += error.problems
-            items[key] = _stand_in(item_kind)
+            items[key] = _placeholder(item_kind)
     _report(problems, rules)
     return items
 
 
-def _read_dataclass(kind: type, value: Any, path: str, rules: Rules, base: Any) -> Any:
+def _read_dataclass(kind: type, value: Any, path: str, rules: ConversionRules, base: Any) -> Any:
     base = rules.bases.get(kind) if base is None else base
     hints = hints_of(kind)
     short = rules.shorthand.get(kind)
@@ -348,38 +352,38 @@ def _read_dataclass(kind: type, value: Any, path: str, rules: Rules, base: Any) 
         value = value if isinstance(parsed, Mapping) else {short: value}
     known = {f.name: f for f in dataclasses.fields(kind) if f.init}
     problems: list[str] = []
-    given: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     mapping = _as_mapping(kind, value, path, problems)
     for key, item in mapping.items():
         where = join(path, key)
         if key not in known:
             problems.append(f"{where}: unknown key{suggestion(key, known, _inside(hints, known))}{_source(item)}")
         elif item is None and _is_section(hints[key]):
-            continue  # a heading with nothing below it
+            continue  # the key of a section, with nothing below it
         else:
             try:
-                given[key] = _read(hints[key], item, where, rules, getattr(base, key, None))
+                values[key] = _read(hints[key], item, where, rules, getattr(base, key, None))
             except ConfigError as error:
                 problems += error.problems
     if base is None:
         for name, f in known.items():
-            if name in given:
+            if name in values:
                 continue
             if hints[name] in rules.bases:
-                given[name] = rules.bases[hints[name]]
+                values[name] = rules.bases[hints[name]]
             elif f.default is MISSING and f.default_factory is MISSING:
                 if name not in mapping:
                     problems.append(f"{join(path, name)}: required, {expectation(hints[name])}")
-                given[name] = _stand_in(hints[name])
+                values[name] = _placeholder(hints[name])
     _report(problems, rules)
     try:
-        return kind(**given) if base is None else dataclasses.replace(base, **given)
+        return kind(**values) if base is None else dataclasses.replace(base, **values)
     except (TypeError, ValueError) as error:  # a plug-in's own check in __post_init__
         raise ConfigError(f"{path}: {error}") from error
 
 
 def _inside(hints: Mapping[str, Any], known: Iterable[str]) -> dict[str, str]:
-    """The keys of the sections of a section, with their paths."""
+    """Returns the keys of the sections within a section, with their paths."""
     names = set(known)
     sections = {name: hints[name] for name in sorted(names) if dataclasses.is_dataclass(hints[name])}
     return {

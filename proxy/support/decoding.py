@@ -1,5 +1,5 @@
-"""How the values of `toolwire.openai_types` are taken out of JSON: one field at a time, each with a check and a path
-for its error."""
+"""Reads the wire objects of `toolwire.openai_types` from JSON, field by field. Each field is type-checked; errors name
+its path."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class DecodeError(ValueError):
-    """A value is not what its class expects. `path` says where: `ChatRequest.tools[0].function.name`."""
+    """A JSON value has the wrong type. `path` says where, for example `ChatRequest.tools[0].function.name`."""
 
     def __init__(self, path: str, expected: str, value: object) -> None:
         self.path = path
@@ -22,23 +22,24 @@ class DecodeError(ValueError):
 
 
 def encode(value: Wire) -> Any:
-    """The JSON value of a wire object."""
+    """Returns the JSON value of a wire object."""
     return value.encode()
 
 
 def decode(cls: type[W], value: Any) -> W:
-    """The wire object in a JSON value, or in JSON text (str or bytes). Raises `DecodeError`."""
+    """Returns an object of class `cls` from a JSON value or from JSON text (str or bytes). Raises `DecodeError`."""
     return cls.decode(value)
 
 
 class Wire:
-    """Base of all: JSON text is parsed first, then `_read` takes the value."""
+    """Base class of the wire objects. A subclass implements `_read`, which takes the parsed JSON value, and
+    `encode`."""
 
     __slots__ = ()
 
     @classmethod
     def decode(cls, value: Any) -> Self:
-        """The object in `value`: a JSON value, or JSON text. Raises `DecodeError`."""
+        """Returns an object from a JSON value or from JSON text (str or bytes). Raises `DecodeError`."""
         if isinstance(value, (str, bytes)):
             try:
                 value = orjson.loads(value)
@@ -51,7 +52,7 @@ class Wire:
         raise NotImplementedError  # each wire object has its own fields
 
     def encode(self) -> Any:
-        """The JSON value of this object."""
+        """Returns the JSON value of this object."""
         raise NotImplementedError  # each wire object has its own fields
 
 
@@ -59,7 +60,8 @@ W = TypeVar("W", bound=Wire)
 
 
 class Fields:
-    """A JSON object whose fields are taken out one by one, each with a check of its type."""
+    """Type-checked access to the fields of a JSON object. Every method raises `DecodeError` for a value of the wrong
+    type."""
 
     def __init__(self, value: Any, path: str) -> None:
         if not isinstance(value, dict):
@@ -68,7 +70,7 @@ class Fields:
         self._path = path
 
     def opt(self, key: str, kind: type[T]) -> T | None:
-        """A field that may be absent or null."""
+        """Returns an optional field, or None if it is absent or null."""
         value = self._value.get(key)
         if value is None:
             return None
@@ -78,24 +80,25 @@ class Fields:
         return value  # type: ignore[no-any-return]  # checked above
 
     def get(self, key: str, kind: type[T]) -> T:
-        """A field that must be there."""
+        """Returns a required field. Raises `DecodeError` if it is absent or null."""
         value = self.opt(key, kind)
         if value is None:
             raise DecodeError(f"{self._path}.{key}", _WORDS[kind], None)
         return value
 
     def sub(self, key: str, cls: type[W]) -> W | None:
-        """An object of class `cls`, or None."""
+        """Returns an optional field as an object of class `cls`, or None."""
         value = self._value.get(key)
         return None if value is None else cls._read(value, f"{self._path}.{key}")
 
     def each(self, key: str, cls: type[W]) -> tuple[W, ...]:
-        """An array of `cls`; absent is empty."""
+        """Returns an array field as a tuple of `cls` objects; an absent field gives an empty tuple."""
         items = self.opt(key, list) or ()
         return tuple(cls._read(item, f"{self._path}.{key}[{i}]") for i, item in enumerate(items))
 
     def one_of(self, key: str, words: tuple[str, ...], default: str | None = None) -> Any:
-        """One of a few words."""
+        """Returns a field whose value must be one of `words`; `default` if it is absent or null and a default is
+        given."""
         value = self._value.get(key)
         if value is None and default is not None:
             return default
@@ -104,7 +107,7 @@ class Fields:
         return value
 
     def rest(self, known: Iterable[str]) -> dict[str, Any]:
-        """What is left, nulls excepted."""
+        """Returns the fields whose names are not in `known`, without those that are null."""
         return {key: value for key, value in self._value.items() if key not in known and value is not None}
 
 
@@ -119,4 +122,5 @@ _WORDS: Mapping[type, str] = {
 
 
 def present(**fields: Any) -> dict[str, Any]:
+    """Returns the keyword arguments that are not None, as a dict."""
     return {key: value for key, value in fields.items() if value is not None}

@@ -1,7 +1,7 @@
-"""Keys that an object of a JSON text has twice.
+"""Detects duplicate keys in the objects of a JSON text.
 
-Parsers disagree about them: most take the last value, some the first, some refuse. `orjson` takes the last and says
-nothing, so the keys of the text are counted, and compared with those of the value.
+Parsers treat them differently: most take the last value, some the first, some refuse. `orjson` silently takes the last,
+so the number of keys in the text is compared with the number of keys in the parsed value.
 """
 
 from __future__ import annotations
@@ -14,20 +14,21 @@ import orjson
 
 
 def has_duplicates(text: bytes, value: Any) -> bool:
-    """Whether an object of `text`, whose value `orjson` said is `value`, has a key twice."""
-    # A duplicate is not in the value, so writing the value gives fewer quotes. Any other quote of the text is written
-    # again, unless it was written as an escape that has none.
+    """True if an object of the JSON `text` has the same key twice. `value` is the result of `orjson.loads(text)`."""
+    # Fast path: a duplicate key is missing from the value, so the serialised value has fewer quotes than the text.
+    # Not for texts with the escape \u0022, which is serialised as a quote that the text does not have.
     try:
         if rb"\u0022" not in text and text.count(b'"') == orjson.dumps(value).count(b'"'):
             return False
-    except orjson.JSONEncodeError:  # it is nested deeper than the writer goes
+    except orjson.JSONEncodeError:  # nested deeper than orjson can serialise
         pass
     return _keys_of(text) != count_keys(value)
 
 
 def each_key_once(text: str) -> str:
-    """The JSON `text` with the last value of each key that an object has twice, as most parsers read it; itself if none
-    has. Numbers keep their text. Raises `ValueError` if it cannot be written so."""
+    """Returns the JSON `text` with only the last value of each duplicate key, as most parsers read it. Returns `text`
+    itself if there are no duplicates. Numbers keep their spelling. Raises `ValueError` if the text is not JSON or is
+    nested too deep."""
     try:
         return _last_of_each(text)
     except RecursionError:
@@ -38,29 +39,29 @@ def _last_of_each(text: str) -> str:
     raw = text.encode("utf-8", "surrogatepass")
     try:
         twice = has_duplicates(raw, orjson.loads(raw))
-    except orjson.JSONDecodeError:  # halves of characters, or numbers that it does not know
+    except orjson.JSONDecodeError:  # lone surrogates, or numbers that orjson cannot read
         twice = _keys_of(raw) != count_keys(json.loads(text, parse_int=str))
     if not twice:
         return text
-    mark = token_hex(16)  # Not to be guessed, so no string of the text can look like a number of ours.
+    mark = token_hex(16)  # Random, so no string of the text can be mistaken for a marked number.
 
     def marked(number: str) -> str:
         return f"{mark}{number}{mark}"
 
     value = json.loads(text, parse_int=marked, parse_float=marked)
-    # Halves of characters are no UTF-8: they stay escapes.
+    # Lone surrogates have no UTF-8 form, so they stay escapes.
     once = json.dumps(value, ensure_ascii=r"\ud" in text.lower(), separators=(",", ":"), allow_nan=False)
     return once.replace(f'"{mark}', "").replace(f'{mark}"', "")
 
 
 def _keys_of(text: bytes) -> int:
-    """The keys of all objects in a text: each has a colon behind it, and no other stands outside of strings."""
+    """Counts the keys of all objects in a JSON text: the colons outside of strings."""
     masked = text.replace(rb"\\", b"").replace(rb"\"", b"") if b"\\" in text else text
     return b"".join(masked.split(b'"')[::2]).count(b":")
 
 
 def count_keys(value: Any) -> int:
-    """The keys of all objects in `value`, which a parser made."""
+    """Counts the keys of all objects in a parsed JSON `value`."""
     keys = 0
     todo = [value]
     while todo:
@@ -75,15 +76,15 @@ def count_keys(value: Any) -> int:
 
 
 def duplicate_key(text: bytes) -> str | None:
-    """The first key of a valid `text` that an object has twice; None if there is none."""
-    found: list[str] = []
+    """Returns the first key that an object of the valid JSON `text` has twice, or None."""
+    duplicates: list[str] = []
 
     def note(pairs: list[tuple[str, Any]]) -> None:
         seen: set[str] = set()
         for key, _ in pairs:
-            if key in seen and not found:
-                found.append(key)
+            if key in seen and not duplicates:
+                duplicates.append(key)
             seen.add(key)
 
     json.loads(text.decode("utf-8", "replace"), object_pairs_hook=note, strict=False)
-    return found[0] if found else None
+    return duplicates[0] if duplicates else None

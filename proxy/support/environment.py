@@ -1,5 +1,5 @@
-"""What a process that the gateway starts gets of the gateway's environment: never what is not listed, since that is
-where keys are."""
+"""The environment of subprocesses. Only listed variables of the gateway's environment are inherited, because the others
+may hold API keys."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ INTERPRETER: Final = (
     "PYTHONUTF8",
     "VIRTUAL_ENV",
 )
-"""Inherited where the program is the gateway's own interpreter: what that may need to find itself and its packages."""
+"""Inherited by programs that run on the gateway's own Python interpreter: variables that it needs to find itself and
+its packages."""
 
 PROXIES: Final = tuple(
     name for word in ("http", "https", "all", "no") for name in (f"{word}_proxy", f"{word}_PROXY".upper())
@@ -47,6 +48,7 @@ PROXIES: Final = tuple(
 
 
 def environment(own: Mapping[str, str], inherit: Sequence[str], *, proxies: bool) -> dict[str, str]:
-    """The environment of the process: `own`, and of the gateway's what is inherited."""
+    """Returns the environment of a subprocess: `own`, the variables that every program may need, those named in
+    `inherit`, and with `proxies` the proxy settings."""
     names = (*INHERITED, *(PROXIES if proxies else ()), *inherit)
     return {**{name: os.environ[name] for name in names if name in os.environ}, **own}

@@ -1,7 +1,7 @@
-r"""Text behind escapes: `\u0041` and `\/` of JSON, at any depth of JSON inside of JSON strings, and `%41` of URLs.
+r"""Undoes escapes in bytes: `\u0041` and `\/` of JSON, also in JSON nested in JSON strings, and `%41` of URLs.
 
-A search for a secret in bytes as they stand misses one that is spelled with escapes, which every reader of the JSON
-undoes. `views` gives the bytes with their escapes undone, and says where each byte came from.
+A search for a secret in raw bytes misses a secret that is spelled with escapes, although every JSON reader undoes them.
+`views` yields the bytes with their escapes undone, and maps each position back to the original.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 from toolwire.support.pieces import matches, places_of
 
 DEPTH: Final = 3
-"""Escapes of escapes are undone this many times. Each time costs as much as the first search."""
+"""Maximum number of nested levels of escapes. Each level costs as much as the first search."""
 
 _BYTES: Final = {
     digits.encode(): bytes((code,))
@@ -22,20 +22,20 @@ _BYTES: Final = {
     for digits in {f"{code:02x}", f"{code:02X}", f"{code:x}"[0] + f"{code:X}"[1]}
 }
 _ESCAPE: Final = re.compile(rb"\\++(?:u00([2-7][0-9a-fA-F])|(/))?+|%([2-7][0-9a-fA-F])")
-"""A run of backslashes is read once, also if it escapes nothing here: so the search is linear."""
+"""A run of backslashes is consumed once, even if it escapes nothing, so the search takes linear time."""
 _BACKSLASHES: Final = re.compile(rb"\\*+")
 
 
-class View:
-    """`text` is `before.text` with one level of escapes undone, or what was given (`before` is None)."""
+class DecodedView:
+    """The text `before.text` with one level of escapes undone; the original text if `before` is None."""
 
-    def __init__(self, text: bytes, before: View | None = None) -> None:
+    def __init__(self, text: bytes, before: DecodedView | None = None) -> None:
         self.text = text
         self._before = before
         self._places: tuple[list[int], list[int]] | None = None
 
     def origin(self, begin: int, end: int) -> tuple[int, int]:
-        """The place in the bytes that were given of `text[begin:end]`, which is not empty."""
+        """Returns begin and end in the original bytes of `text[begin:end]`, which must not be empty."""
         view = self
         while view._before is not None:
             begin, end = view._in_text_before(begin, end)
@@ -44,7 +44,7 @@ class View:
 
     def _in_text_before(self, begin: int, end: int) -> tuple[int, int]:
         assert self._before is not None
-        if self._places is None:  # only a secret that was found asks for it
+        if self._places is None:  # computed on demand: only for a secret that was found
             self._places = _places(self._before.text)
         here, before = self._places
         first, last = bisect_right(here, begin) - 1, bisect_right(here, end - 1) - 1
@@ -54,54 +54,54 @@ class View:
         return start, after
 
 
-def views(data: bytes) -> Iterator[View]:
-    """`data` as it is, and with escapes undone once, twice and so on, as long as there are any."""
-    view = View(data)
+def views(data: bytes) -> Iterator[DecodedView]:
+    """Yields `data` itself, then `data` with one, two, ... levels of escapes undone, while there are any."""
+    view = DecodedView(data)
     yield view
     for _ in range(DEPTH):
         text = _undone(view.text)
         if text is None:
             return
-        view = View(text, view)
+        view = DecodedView(text, view)
         yield view
 
 
 def without(text: str, words: Iterable[bytes], by: str) -> str:
-    """The text with `by` in the place of the words, also where they are spelled with escapes."""
+    """Returns the text with all `words` replaced by `by`, also where they are spelled with escapes."""
     data = text.encode(errors="surrogatepass")
     words = tuple(words)
-    found = [view.origin(*place) for view in views(data) for word in words for place in places_of(word, view.text)]
-    if not found:
+    places = [view.origin(*place) for view in views(data) for word in words for place in places_of(word, view.text)]
+    if not places:
         return text
     out: list[bytes] = []
     done = 0
-    for begin, end in sorted(found):
-        if begin >= done:  # what overlaps is one place
+    for begin, end in sorted(places):
+        if begin >= done:  # overlapping places are replaced once
             out += data[done:begin], by.encode()
         done = max(done, end)
     return b"".join([*out, data[done:]]).decode(errors="surrogatepass")
 
 
 def _undone(data: bytes) -> bytes | None:
-    """`data` with one level of escapes undone, or None if there are none."""
+    """Returns `data` with one level of escapes undone, or None if there are none."""
     if not any(True for _ in _escapes(data)):
         return None
     out: list[bytes] = []
     done = 0
-    for found, end in _escapes(data):
-        digits = found[1] or found[3]
-        out += data[done : found.start()], b"/" if digits is None else _BYTES[digits]
+    for match, end in _escapes(data):
+        digits = match[1] or match[3]
+        out += data[done : match.start()], b"/" if digits is None else _BYTES[digits]
         done = end
     return b"".join([*out, data[done:]])
 
 
 def _places(data: bytes) -> tuple[list[int], list[int]]:
-    """Where the pieces begin in the text with one level of escapes undone, and where in `data`: by turns a piece that
-    stays, perhaps empty, and an escape."""
+    """Returns where the pieces begin in the text with one level undone, and where in `data`. Plain pieces (possibly
+    empty) and escapes alternate."""
     here, before = [0], [0]
     undone = 0
-    for found, end in _escapes(data):
-        begin = found.start()
+    for match, end in _escapes(data):
+        begin = match.start()
         here += begin - undone, begin - undone + 1
         before += begin, end
         undone += end - begin - 1
@@ -109,5 +109,5 @@ def _places(data: bytes) -> tuple[list[int], list[int]]:
 
 
 def _escapes(data: bytes) -> Iterator[tuple[re.Match[bytes], int]]:
-    if b"%" in data or b"\\u00" in data or b"\\/" in data:  # a body of JSON is full of other escapes
-        yield from ((found, end) for found, end in matches(_ESCAPE, data, _BACKSLASHES) if found.lastindex is not None)
+    if b"%" in data or b"\\u00" in data or b"\\/" in data:  # fast check: JSON bodies are full of other escapes
+        yield from ((match, end) for match, end in matches(_ESCAPE, data, _BACKSLASHES) if match.lastindex is not None)

@@ -1,4 +1,4 @@
-"""Regular expressions that an operator chooses: compiled by RE2, whose every search is linear in the text."""
+"""Regular expressions from the configuration, compiled by RE2, whose searches take linear time."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any
 
 
 def linear(pattern: str) -> Any:
-    """A regular expression for bytes of UTF-8, compiled by RE2, so that every search is linear. Raises `ValueError` for
-    one that RE2 cannot compile, and without RE2."""
+    """Returns an RE2 pattern for UTF-8 bytes. Raises `ValueError` if RE2 cannot compile `pattern` or is not
+    installed."""
     try:
         import re2
     except ImportError as error:
@@ -21,6 +21,6 @@ def linear(pattern: str) -> Any:
 
 
 def reason_of(error: Exception) -> str:
-    """The reason that RE2 gives for an error, as text."""
+    """Returns the reason in an RE2 error, as text."""
     reason = error.args[0] if error.args else error
     return reason.decode() if isinstance(reason, bytes) else str(reason)

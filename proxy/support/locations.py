@@ -1,15 +1,15 @@
-"""URLs that somebody else gives, held against a list of those that an operator permits.
+"""Compares URLs that clients or servers supply with an allow-list of the operator.
 
 Rules:
 
-1. Scheme, host and port are equal, after both were brought into one form: small letters, the usual port, an address of
-   version 6 in its shortest form, a name with other letters in its ASCII form. A host is compared as it is written:
-   `0x7f.1` is no `127.0.0.1`, so it has to be permitted as such. In that form it is asked, too (`written`): what others
-   would read in a URL does not matter then.
-2. The path and the query are equal, unless the pattern ends with `*`: then they begin as it does.
-3. What could be read in two ways is not permitted, whatever the list says: who is to log in (`user@`), a fragment,
-   backslashes, control characters and blanks, `.` and `..` as a part of the path, also with a parameter (`..;`), and
-   slashes, backslashes, dots and percent signs that are encoded there.
+1. Scheme, host and port must be equal after normalisation: lower case, default port, the shortest form of IPv6
+   addresses, the ASCII form of international names. Hosts are compared as text: `0x7f.1` does not equal `127.0.0.1` and
+   must be listed as such. The request is sent to the normalised URL (`written`), so it does not matter how other
+   parsers would read the original.
+2. Path and query must be equal, or begin with the pattern if that ends with `*`.
+3. Ambiguous URLs are always refused: with credentials (`user@`), a fragment, backslashes, control characters or blanks,
+   with `.` or `..` as a path segment (also with a parameter: `..;`), or with encoded slashes, backslashes, dots or
+   percent signs in the path.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from yarl import URL
 _PORTS: Final = {"http": 80, "https": 443}
 _UNCLEAR: Final = re.compile(r"[\x00-\x20\x7f-\U0010ffff\\\\<>\"{}|^`]")
 _ENCODED: Final = re.compile(r"%(?:2[ef5]|5c|[01][0-9a-f]|7f|c[01]|(?![0-9a-f]{2}))", re.IGNORECASE)
-"""`%c0` and `%c1` begin a `.` or `/` that is longer than it may be, and nothing else."""
+"""Includes `%c0` and `%c1`: in UTF-8 these bytes only begin overlong (invalid) forms, such as that of `.` or `/`."""
 _DOTS: Final = re.compile(r"/\.{1,2}(?:/|;|%3b|$)", re.IGNORECASE)
 _LONGEST_HOST: Final = 1024
-"""Characters, before it is in its ASCII form: that takes long for long ones."""
+"""Maximum number of characters of a host that is converted to ASCII: the conversion is slow for long texts."""
 _NAME: Final = re.compile(r"(?=.{1,253}$)[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?(?:\.[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?)*")
 
 Location = tuple[str, str, int, str]
-"""Scheme, host, port; path with query."""
+"""Scheme, host, port, and path with query."""
 
 
 def location(url: str) -> Location:
-    """A URL in one form. Raises `ValueError` with what is wrong."""
+    """Returns the normalised parts of a URL. Raises `ValueError` with a reason."""
     if any(char <= " " or char == "\x7f" for char in url) or url != url.strip():
-        raise ValueError("it has blanks")  # some of which the library would leave out
+        raise ValueError("it has blanks")  # the library would silently drop some of them
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -52,7 +52,7 @@ def location(url: str) -> Location:
         raise ValueError("it has a fragment")
     host = _host(parts.hostname or "")
     if ":" in host and not re.fullmatch(r"\[[^\[\]]*\](?::[0-9]*)?", parts.netloc):
-        raise ValueError("its host is no name")  # the library sees the address alone in `a[::1]b`
+        raise ValueError("its host is no name")  # the library ignores the letters in `a[::1]b`
     path = parts.path or "/"
     where = f"{path}?{parts.query}" if parts.query else path
     if _UNCLEAR.search(where):
@@ -63,14 +63,14 @@ def location(url: str) -> Location:
 
 
 def written(where: Location) -> str:
-    """The URL of a location: the one that may be asked if that is permitted."""
+    """Returns the normalised URL of a location. Requests go to this one."""
     scheme, host, port, path = where
     server = f"[{host}]" if ":" in host else host
     return f"{scheme}://{server}{path}" if port == _PORTS[scheme] else f"{scheme}://{server}:{port}{path}"
 
 
 def _host(host: str) -> str:
-    """A host in one form. Raises `ValueError`."""
+    """Returns a normalised host. Raises `ValueError` with a reason."""
     if ":" in host:
         try:
             address = ipaddress.IPv6Address(host)
@@ -90,9 +90,9 @@ def _host(host: str) -> str:
     return host
 
 
-class Permitted:
-    """Those that a list permits. `*` at the end of a pattern stands for any rest. Raises `ValueError` for a bad
-    pattern."""
+class AllowList:
+    """The URLs that an operator permits. `*` at the end of a pattern stands for any rest. The constructor raises
+    `ValueError` for an invalid pattern."""
 
     def __init__(self, patterns: Iterable[str]) -> None:
         self._exact: set[Location] = set()
@@ -100,25 +100,25 @@ class Permitted:
         for pattern in patterns:
             bare = pattern.removesuffix("*")
             try:
-                found = location(bare)
+                parsed = location(bare)
             except ValueError as error:
                 raise ValueError(f"{pattern!r}: {error}") from None
             if "*" in bare:
                 raise ValueError(f"{pattern!r}: `*` may stand at the end only")
             if bare is pattern or bare == pattern:
-                self._exact.add(found)
+                self._exact.add(parsed)
             elif not re.match(r"[a-z]+://[^/?]+/", bare, re.IGNORECASE):
                 raise ValueError(f"{pattern!r}: `*` may stand behind the host and a `/` only")
             else:
-                self._begin.append(found)
+                self._begin.append(parsed)
 
     def refusal(self, url: str) -> str | None:
-        """Why a URL is not permitted; None: it is."""
+        """Returns the reason why a URL is not permitted, or None if it is."""
         try:
-            found = location(url)
+            parsed = location(url)
         except ValueError as error:
             return str(error)
-        *server, where = found
-        if found in self._exact or any(server == first and where.startswith(rest) for *first, rest in self._begin):
+        *server, where = parsed
+        if parsed in self._exact or any(server == first and where.startswith(rest) for *first, rest in self._begin):
             return None
         return "it is not in the list"

@@ -1,13 +1,11 @@
-"""Work that grows with a request: on a small one it is done at once, on a large one in a thread, so that others are
-served meanwhile.
+"""Runs large work in a thread, so that the event loop stays free, and small work directly.
 
-The interpreter gives every thread its turn between two steps of Python, but not inside of one. So nothing that is
-called this way may give megabytes at once to a function that keeps the interpreter: see
-`toolwire.protocols.shared.wire.dump_in_pieces`.
+The interpreter switches threads between two Python bytecodes, never inside one call of a C function. Work that runs
+here must therefore not pass megabytes to such a function at once; see `toolwire.protocols.shared.wire.dump_in_pieces`.
 
-A thread that is busy gives the interpreter up after 5 ms (`sys.getswitchinterval`; 0.5 ms under `toolwire serve`), so
-the event loop may wait that long for each of them, after each call to the system. There are only `THREADS` for such
-work, whatever else the default executor does.
+A busy thread releases the interpreter after 5 ms (`sys.getswitchinterval`; 0.5 ms under `toolwire serve`). The event
+loop may wait that long for each busy thread after each system call. So there are only `THREADS` for such work,
+independent of the default executor.
 """
 
 from __future__ import annotations
@@ -42,16 +40,16 @@ from toolwire.model import (
 T = TypeVar("T")
 
 OFFLOAD_BYTES: Final = 64 * 1024
-"""A body beyond this is large."""
+"""A longer body is large."""
 
 OFFLOAD_OBJECTS: Final = 256
-"""So is a shorter body of more objects: naming the mistake in it takes up to 50 us for each."""
+"""A shorter body with more objects is large too: finding the mistake in it takes up to 50 us per object."""
 
 OFFLOAD_MESSAGES: Final = 512
-"""So is a conversation of more messages, which a short body may go on from."""
+"""A conversation with more messages is large too, even if the body is short and continues a stored one."""
 
 THREADS: Final = 2
-"""Pieces of large work that run at once."""
+"""Number of threads for large work."""
 
 _HELD: Final[Mapping[type, Callable[[Any], tuple[object, ...]]]] = {
     Message: attrgetter("parts", "extra"),
@@ -64,30 +62,31 @@ _HELD: Final[Mapping[type, Callable[[Any], tuple[object, ...]]]] = {
     ToolSpec: attrgetter("parameters", "description", "name"),
     **dict.fromkeys((Text, Attempt, Refusal, Reasoning), attrgetter("text", "extra")),
 }
-"""Fields of a message, an answer or a tool that may be long."""
+"""Fields of each model class that may be long."""
 _SHORT: Final = frozenset({int, float, bool})
 
 
 def is_large(request: ModelRequest) -> bool:
-    """Whether work that looks at all of this request takes milliseconds."""
+    """True if work on the whole request would take milliseconds."""
     origin = request.origin
-    if origin is None and not request.grown:  # made by a program, so nobody has measured it
+    if origin is None and not request.grown:  # built by code instead of parsed from a body, so its size is unknown
         return len(request.messages) > OFFLOAD_MESSAGES or is_long(request.messages)
     size = request.grown if origin is None else origin.size + request.grown
     return size > OFFLOAD_BYTES or len(request.messages) > OFFLOAD_MESSAGES
 
 
 def is_long(value: object) -> bool:
-    """Whether JSON of this value, which may hold messages, has more than about `OFFLOAD_BYTES`. Looks no further than
-    that."""
+    """True if the JSON of `value`, which may hold messages, has more than about `OFFLOAD_BYTES`. Stops counting
+    there."""
     return weight(value, OFFLOAD_BYTES) > OFFLOAD_BYTES
 
 
 def weight(value: object, most: int = sys.maxsize) -> int:
-    """About how many bytes JSON of this value has, which may hold messages. Looks no further than `most`."""
-    found = 0
+    """Returns the approximate number of bytes of `value` as JSON; it may hold messages. Stops counting beyond
+    `most`."""
+    total = 0
     todo = [value]
-    while todo and found <= most:
+    while todo and total <= most:
         item = todo.pop()
         if not item:
             continue
@@ -96,24 +95,24 @@ def weight(value: object, most: int = sys.maxsize) -> int:
             continue
         if isinstance(item, str):
             short = item.isascii() or len(item) > most
-            found += len(item) if short else len(item.encode("utf-8", "surrogatepass"))
+            total += len(item) if short else len(item.encode("utf-8", "surrogatepass"))
         elif (held := _HELD.get(kind)) is not None:
             todo += held(item)
         elif kind is dict or isinstance(item, Mapping):
-            found += 8 * len(item)  # type: ignore[arg-type]
+            total += 8 * len(item)  # type: ignore[arg-type]
             todo += item.values()  # type: ignore[attr-defined]
         elif isinstance(item, list | tuple):
-            found += 8 * len(item)
+            total += 8 * len(item)
             todo += item
-    return found
+    return total
 
 
 _THREADS: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, ThreadPoolExecutor]] = WeakKeyDictionary()
-"""By event loop: the applications of a loop wait for one interpreter."""
+"""By event loop, because all applications of a loop share one interpreter."""
 
 
 def _in_threads(work: Callable[..., T], *args: object) -> asyncio.Future[T]:
-    """`work` in one of the `THREADS` of the running loop, in the order of the calls."""
+    """Starts `work` in one of the threads of the running loop and returns its future. Calls start in order."""
     loop = asyncio.get_running_loop()
     threads = _THREADS.get(loop)
     if threads is None:
@@ -122,14 +121,14 @@ def _in_threads(work: Callable[..., T], *args: object) -> asyncio.Future[T]:
 
 
 async def offload(large: bool, work: Callable[..., T], *args: object) -> T:
-    """Returns what `work` returns for `args`: from a thread if it is `large`. (On the way of every request the caller
-    asks before: a coroutine that only calls is too expensive there.)"""
+    """Returns the result of `work(*args)`, computed in a thread if `large`. On the hot path callers check `large`
+    themselves, because awaiting a coroutine that only calls a function is too slow there."""
     return await _in_threads(work, *args) if large else work(*args)
 
 
 async def in_thread(work: Callable[..., T], *args: object) -> T:
-    """Returns what `work` returns for `args`, from a thread. The thread has ended when this has, also for a caller that
-    is cancelled: then nothing else uses the arguments."""
+    """Returns the result of `work(*args)`, computed in a thread. If the caller is cancelled, waits until the thread has
+    finished, so nothing uses the arguments afterwards."""
     working = asyncio.ensure_future(_in_threads(work, *args))
     try:
         return await asyncio.shield(working)

@@ -1,17 +1,16 @@
-"""Patterns that can be looked for in a stream: bounded, linear, and it is known when a match may still be on its way.
+"""Finds regular expressions in streamed text, with bounded buffering and in linear time.
 
 Rules:
 
-1. Matching is RE2's, so it takes linear time whatever the pattern and the text; of several matches at one place the
+1. RE2 does the matching, so it takes linear time for every pattern and text. Of several matches at one place the
    longest counts.
-2. A pattern has a longest match (at most `LONGEST` characters): `+` and `*` are refused. So what is held back is
-   bounded.
-3. What is held back is what is needed: the longest end of the text that some pattern could still go on from (see
-   `COUNTED`). For this a second pattern is derived, which fits every beginning of a match.
-4. Law: whatever the pieces, what comes out joined is the text with every match replaced.
+2. Every pattern has a longest match (at most `LONGEST` characters); `+` and `*` are refused. So the buffer is bounded.
+3. The buffer holds the longest suffix of the text that could be the beginning of a match (see `COUNTED`). A second
+   pattern, derived from the first, matches every beginning of a match.
+4. Law: however the text is cut into pieces, the joined output is the text with every match replaced.
 
-What can be written: characters, `.`, classes, `\\d \\w \\s \\D \\W \\S`, `\\b`, groups, `|`, `?`, `{n}`, `{m,n}`, and
-`(?i)` at the start. Without an end of the text to look at, `^` and `$` mean nothing in a stream and are refused.
+Allowed syntax: characters, `.`, classes, `\\d \\w \\s \\D \\W \\S`, `\\b`, groups, `|`, `?`, `{n}`, `{m,n}`, and `(?i)`
+at the start. `^` and `$` are refused: a stream has no known end to compare with.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from typing import Any, Final
 from toolwire.support.linear import reason_of
 
 LONGEST: Final = 8192
-"""Characters that a match may have at most."""
+"""Maximum length of a match, in characters."""
 COUNTED: Final = 100
-"""Up to so many repetitions are counted to know whether a match may still come. Of longer runs it is only known that a
-match is not longer than the pattern's longest: counting them takes a program that is too large to be fast."""
+"""Repetitions up to this number are counted when looking for the beginning of a match. Longer repetitions are treated
+as `*`, because counting them would make the RE2 program too large to be fast; only the longest match bounds them."""
 MOST_TIMES: Final = 1000
-"""A part may be repeated so often: RE2's own bound."""
+"""Maximum count of a repetition: the limit of RE2."""
 
 _ESCAPED: Final = re.compile(r"\\(?:[dwsDWS]|x[0-9a-fA-F]{2}|x\{[0-9a-fA-F]{1,6}\}|[nrt]|[^0-9A-Za-z])")
 _CLASS: Final = re.compile(r"\[\^?\]?(?:\\.|\[:\^?[a-z]{1,10}:\]|[^\]\\])*\]", re.DOTALL)
@@ -38,8 +37,9 @@ _TIMES: Final = re.compile(r"\{(\d{1,4})(?:,(\d{1,4}))?\}")
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A piece of a pattern: what fits it, the same with long runs not counted, what fits a beginning of that (nothing
-    and all of it included), and how long a match is, in characters."""
+    """A parsed part of a pattern. `full` is its RE2 text; `loose` the same with long repetitions as `*`; `begun`
+    matches every beginning of a match, from the empty text to all of it; `least` and `most` are the length of a match
+    in characters."""
 
     full: str
     loose: str
@@ -51,26 +51,27 @@ class _Part:
 _NOTHING: Final = _Part("", "", "", 0, 0)
 
 
-class _Reader:
-    """Reads one pattern. Raises `ValueError` with the place."""
+class _PatternReader:
+    """Parses one pattern. Raises `ValueError` with the position of the mistake."""
 
     def __init__(self, pattern: str) -> None:
         self._pattern = pattern
         self._at = 0
 
     def read(self) -> _Part:
-        """The whole pattern."""
+        """Returns the parts of the whole pattern. Raises `ValueError` for a pattern that is not allowed or can match
+        the empty text."""
         part = self._choice()
         if self._at < len(self._pattern):
-            raise self._wrong("a bracket too many")
+            raise self._mistake("a bracket too many")
         if part.least == 0:
             raise ValueError("it fits the empty text")
         return part
 
     def _choice(self) -> _Part:
-        parts = [self._row()]
+        parts = [self._sequence()]
         while self._take("|"):
-            parts.append(self._row())
+            parts.append(self._sequence())
         if len(parts) == 1:
             return parts[0]
         return _Part(
@@ -81,7 +82,7 @@ class _Reader:
             max(part.most for part in parts),
         )
 
-    def _row(self) -> _Part:
+    def _sequence(self) -> _Part:
         parts: list[_Part] = []
         while self._at < len(self._pattern) and self._pattern[self._at] not in "|)":
             parts.append(self._repeated())
@@ -96,7 +97,7 @@ class _Reader:
         return row
 
     def _repeated(self) -> _Part:
-        part = self._one()
+        part = self._atom()
         if self._take("?"):
             least, most = 0, 1
         elif times := _TIMES.match(self._pattern, self._at):
@@ -104,13 +105,15 @@ class _Reader:
             least = int(times[1])
             most = int(times[2]) if times[2] else least
             if not least <= most <= MOST_TIMES or most == 0:
-                raise self._wrong(f"{times[0]} is no number of times (at most {MOST_TIMES})")
+                raise self._mistake(f"{times[0]} is no number of times (at most {MOST_TIMES})")
         else:
             if self._pattern[self._at : self._at + 1] in ("+", "*", "{"):
-                raise self._wrong("a match must have a greatest length: write {1,64} instead of +, {0,64} instead of *")
+                raise self._mistake(
+                    "a match must have a greatest length: write {1,64} instead of +, {0,64} instead of *"
+                )
             return part
         if self._pattern[self._at : self._at + 1] in ("?", "+", "*", "{"):
-            raise self._wrong("two repetitions in a row")
+            raise self._mistake("two repetitions in a row")
         loose, begun = f"(?:{part.loose}){{{least},{most}}}", part.begun
         if most > COUNTED:
             loose = f"(?:{part.loose})*"
@@ -119,13 +122,13 @@ class _Reader:
             begun = f"(?:{part.loose}){{0,{most - 1}}}{begun}"
         return _Part(f"(?:{part.full}){{{least},{most}}}", loose, begun, part.least * least, part.most * most)
 
-    def _one(self) -> _Part:
+    def _atom(self) -> _Part:
         if self._take("("):
             if self._take("?") and not self._take(":"):
-                raise self._wrong("of the forms with (? only (?: can be used")
+                raise self._mistake("of the forms with (? only (?: can be used")
             part = self._choice()
             if not self._take(")"):
-                raise self._wrong("a bracket is not closed")
+                raise self._mistake("a bracket is not closed")
             return _Part(f"(?:{part.full})", f"(?:{part.loose})", part.begun, part.least, part.most)
         if self._take("\\b"):
             return _Part(r"\b", r"\b", "", 0, 0)
@@ -135,7 +138,7 @@ class _Reader:
                 return self._character(found[0])
         character = self._pattern[self._at]
         if character in "^$\\[{?*+":
-            raise self._wrong(f"{character} cannot be used here")
+            raise self._mistake(f"{character} cannot be used here")
         self._at += 1
         return self._character(character if character == "." else re.escape(character))
 
@@ -147,13 +150,13 @@ class _Reader:
         self._at += len(text) * found
         return found
 
-    def _wrong(self, what: str) -> ValueError:
+    def _mistake(self, what: str) -> ValueError:
         return ValueError(f"{what} (at character {self._at + 1})")
 
 
 class Patterns:
-    """Several patterns, looked for together. Raises `ValueError` for one that cannot be used, `ImportError` without
-    RE2."""
+    """Several patterns that are searched for together. The constructor raises `ValueError` for a pattern that is not
+    allowed, and `ImportError` if RE2 is not installed."""
 
     def __init__(self, patterns: Sequence[str]) -> None:
         try:
@@ -170,7 +173,7 @@ class Patterns:
         for pattern in patterns:
             flag = "(?i)" if pattern.startswith("(?i)") else ""
             try:
-                part = _Reader(pattern.removeprefix("(?i)")).read()
+                part = _PatternReader(pattern.removeprefix("(?i)")).read()
                 re2.compile(flag + part.full, options)
             except (ValueError, re2.error) as error:
                 raise ValueError(f"the pattern {pattern!r} cannot be used: {reason_of(error)}") from None
@@ -182,38 +185,39 @@ class Patterns:
         self._begun: Any = re2.compile(rf"(?:{'|'.join(begun)})\z", options)
 
     def matches(self, text: str, start: int) -> Iterator[tuple[int, int]]:
-        """Where the matches from `start` on are; what stands before counts for `\\b`."""
+        """Yields start and end of each match from `start` on. The text before `start` is only looked at for `\\b`."""
         for match in self._full.finditer(text, start):
             yield match.span()
 
     def may_begin(self, text: str, start: int) -> int:
-        """Where the longest end of the text begins that a match could still go on from; its length if there is none."""
+        """Returns the position from which on the text could be the beginning of a longer match; the length of the text
+        if there is none."""
         at: int = self._begun.search(text, max(start, len(text) - self._longest)).start()
         return at
 
 
-class Replacing:
-    """One text that comes in pieces. `found` counts the matches that were replaced."""
+class StreamReplacer:
+    """Replaces all matches in one text that arrives in pieces. `found` is the number of replaced matches."""
 
     def __init__(self, patterns: Patterns, by: str) -> None:
         self.found = 0
         self._patterns = patterns
         self._by = by
-        self._text = ""  # what is held back, and the character before it
-        self._out = 0  # so much of it is out: that one character, or nothing
+        self._text = ""  # the buffered text, and the character before it
+        self._out = 0  # length of that character's part: 0 or 1
 
     def feed(self, piece: str) -> str:
-        """Take the next piece and give what can go out."""
+        """Takes the next piece and returns the text that is ready to be sent."""
         text = self._text + piece
-        return self._give(text, self._patterns.may_begin(text, self._out))
+        return self._output(text, self._patterns.may_begin(text, self._out))
 
     def finish(self) -> str:
-        """The text is over: the rest of it."""
-        return self._give(self._text, len(self._text), over=True)
+        """Ends the text and returns the rest of it."""
+        return self._output(self._text, len(self._text), over=True)
 
-    def _give(self, text: str, held: int, *, over: bool = False) -> str:
-        """What comes of `text` up to `held`. A match that begins before cannot change any more, but may end behind
-        it."""
+    def _output(self, text: str, held: int, *, over: bool = False) -> str:
+        """Returns `text` up to the position `held`, with matches replaced. A match that begins before `held` is final,
+        but it may end after it."""
         at = self._out
         out: list[str] = []
         for start, end in self._patterns.matches(text, at):
@@ -232,6 +236,6 @@ class Replacing:
 
 
 def replaced(patterns: Patterns, text: str, by: str) -> tuple[str, int]:
-    """The text with every match replaced, and how many there were."""
-    replacing = Replacing(patterns, by)
+    """Returns `text` with every match replaced by `by`, and the number of matches."""
+    replacing = StreamReplacer(patterns, by)
     return replacing.feed(text) + replacing.finish(), replacing.found

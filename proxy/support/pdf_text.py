@@ -1,6 +1,6 @@
-"""The text of PDF files, read in a process of its own: what such a file holds may take any time and memory (R28.4).
+"""Extracts the text of PDF files in a subprocess, because a hostile file may need unbounded time and memory (R28.4).
 
-The library is the extra `pdf`. The process imports nothing of the gateway.
+The PDF library is the optional extra `pdf`. The subprocess imports nothing of the gateway.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ MEMORY_BYTES: Final = 1024 * 1024 * 1024
 
 
 def can_read() -> bool:
-    """Whether the library is there."""
+    """True if the PDF library is installed."""
     return find_spec("pypdf") is not None
 
 
 async def pdf_text(data: bytes) -> str | None:
-    """The text of a PDF file, page by page; None if it has none, cannot be read, or is beyond a limit."""
+    """Returns the text of a PDF file, page by page. Returns None if the file has no text, cannot be read, or exceeds a
+    limit."""
     if len(data) > MAX_BYTES or not can_read():
         return None
     process = await asyncio.create_subprocess_exec(
@@ -34,14 +35,14 @@ async def pdf_text(data: bytes) -> str | None:
     )
     try:
         async with asyncio.timeout(SECONDS):
-            said, _ = await process.communicate(data)
+            output, _ = await process.communicate(data)
     except TimeoutError:
         return None
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
-    return said.decode("utf-8", "replace") if process.returncode == 0 and said.strip() else None
+    return output.decode("utf-8", "replace") if process.returncode == 0 and output.strip() else None
 
 
 def _main() -> None:
@@ -50,24 +51,24 @@ def _main() -> None:
 
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
         resource.setrlimit(resource.RLIMIT_CPU, (int(SECONDS), int(SECONDS)))
-    except (ImportError, ValueError, OSError):  # the time is bounded in any case
+    except (ImportError, ValueError, OSError):  # the parent process bounds the time anyway
         pass
     from io import BytesIO
 
     from pypdf import PdfReader
 
-    said: list[str] = []
+    texts: list[str] = []
     left = MAX_CHARS
     pages = PdfReader(BytesIO(sys.stdin.buffer.read())).pages
     for number, page in enumerate(pages):
         if number >= MAX_PAGES or left <= 0:
-            said.append(f"[{len(pages) - number} more pages omitted]")
+            texts.append(f"[{len(pages) - number} more pages omitted]")
             break
         text = page.extract_text().strip()[:left]
         left -= len(text)
         if text:
-            said.append(text)
-    sys.stdout.buffer.write("\n\n".join(said).encode("utf-8", "replace"))
+            texts.append(text)
+    sys.stdout.buffer.write("\n\n".join(texts).encode("utf-8", "replace"))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Searches in pieces: a call of `re` keeps the interpreter from every other thread until it returns."""
+"""Searches long texts in pieces. A single call of `re` would block all other threads until it returns."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from typing import Any, Final
 
 PIECE_BYTES: Final = 48 * 1024
 OVERLAP_BYTES: Final = 16 * 1024
-"""A search looks so far behind its piece, for the rest of a match that begins in it."""
+"""Bytes after a piece that a search may also read, for a match that begins in the piece."""
 
 
 def matches(pattern: Any, text: bytes, rest: re.Pattern[bytes]) -> Iterator[tuple[Any, int]]:
-    """The matches of `pattern` that are not empty, one after the other, each with its end. A match that is longer than
-    the overlap may be cut: it goes on as far as `rest`, a class of characters repeated, matches. A match may be missed
-    whose pattern has to see more than the overlap to decide."""
+    """Yields the non-empty matches of `pattern` in order, each with its end.
+
+    A match that is longer than the overlap is extended as far as `rest` (a repeated character class) matches. A match
+    is missed if the pattern needs more than the overlap to recognise it.
+    """
     at = 0
     while at < len(text):
         stop = behind = at + PIECE_BYTES
@@ -32,7 +34,7 @@ def matches(pattern: Any, text: bytes, rest: re.Pattern[bytes]) -> Iterator[tupl
 
 
 def places_of(word: bytes, text: bytes) -> Iterator[tuple[int, int]]:
-    """Begin and end of every occurrence of a word, none of which overlaps another."""
+    """Yields begin and end of every non-overlapping occurrence of `word`."""
     at = 0
     while at < len(text):
         stop = at + PIECE_BYTES

@@ -1,7 +1,7 @@
-"""YAML as people mean it: only `true` and `false` are booleans, nothing turns into a date, no key occurs twice.
+"""Reads YAML 1.2 scalars: only `true` and `false` are booleans, there are no dates, and duplicate keys are errors.
 
-PyYAML follows YAML 1.1, where `off`, `no` and `on` are booleans, `1:30` is ninety and `010` is eight. Those are texts
-here, as in YAML 1.2, so `repair: off` needs no quotes. Underscores in integers stay allowed (`32_000_000`).
+PyYAML follows YAML 1.1, where `off`, `no` and `on` are booleans, `1:30` is ninety and `010` is eight. Here these are
+texts, so `repair: off` needs no quotes. Underscores in integers stay allowed (`32_000_000`).
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Any, Final
 import yaml
 
 MOST_ALIASED: Final = 20_000
-"""Values that the aliases of a document may stand for, all together."""
+"""Maximum number of values that all aliases of a document may expand to."""
 SCALAR_CHARS: Final = 64
-"""Characters of a text that count as one value more."""
+"""A text counts as one more value for every this many characters."""
 
 
 class PlainLoader(yaml.SafeLoader):
-    """`yaml.SafeLoader` with the scalars of YAML 1.2, which takes note of repeated keys."""
+    """`yaml.SafeLoader` with the scalars of YAML 1.2. Collects duplicate keys in `repeated`."""
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012  # PyYAML's own name
 
@@ -31,8 +31,8 @@ class PlainLoader(yaml.SafeLoader):
         self._sizes: dict[int, int] = {}
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """A node. Raises `yaml.MarkedYAMLError` where aliases stand for too much: a few lines of aliases of aliases are
-        millions of values for everything that reads them."""
+        """Returns the next node. Raises `yaml.MarkedYAMLError` if the aliases expand to too many values: a few lines of
+        nested aliases can stand for millions."""
         event = self.peek_event()  # type: ignore[no-untyped-call]
         before = self._size
         node = super().compose_node(parent, index)
@@ -44,28 +44,28 @@ class PlainLoader(yaml.SafeLoader):
         self._size += size
         self._aliased += size
         if self._aliased > MOST_ALIASED:
-            said = f"the aliases up to here stand for more than {MOST_ALIASED} values; write out less by aliases"
-            raise yaml.MarkedYAMLError(problem=said, problem_mark=event.start_mark)  # type: ignore[arg-type]
+            problem = f"the aliases up to here stand for more than {MOST_ALIASED} values; write out less by aliases"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)  # type: ignore[arg-type]
         return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        """A mapping. Of a key that occurs twice the last value counts."""
+        """Returns a mapping. The last value of a duplicate key counts."""
         seen: set[tuple[str, str]] = set()
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
                 if (key.tag, key.value) in seen:
-                    said = f"{_at(key.start_mark)}key {key.value!r} occurs twice"
-                    self.repeated.add((key.start_mark.index, said))
+                    message = f"{_at(key.start_mark)}key {key.value!r} occurs twice"
+                    self.repeated.add((key.start_mark.index, message))
                 seen.add((key.tag, key.value))
         return super().construct_mapping(node, deep)
 
     def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
-        """A whole number. Raises `yaml.MarkedYAMLError` for one of thousands of digits."""
+        """Returns an integer. Raises `yaml.MarkedYAMLError` for one with thousands of digits."""
         try:
             return int(super().construct_yaml_int(node))
         except ValueError as error:
-            said = "a whole number that has too many digits"
-            raise yaml.MarkedYAMLError(problem=said, problem_mark=node.start_mark) from error
+            problem = "a whole number that has too many digits"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark) from error
 
 
 PlainLoader.add_constructor("tag:yaml.org,2002:int", PlainLoader.construct_yaml_int)
@@ -81,7 +81,8 @@ for _tag, _pattern, _first in (
 
 
 def parse_yaml(text: str) -> Any:
-    """The value of one YAML document. Raises `ValueError` that says what is wrong and where."""
+    """Returns the value of one YAML document. Raises `ValueError` that says what is wrong and where, also for duplicate
+    keys."""
     value, repeated = read_yaml(text)
     if repeated:
         raise ValueError("; ".join(repeated))
@@ -89,15 +90,15 @@ def parse_yaml(text: str) -> Any:
 
 
 def read_yaml(text: str) -> tuple[Any, list[str]]:
-    """The value of one YAML document, and what is said of the keys that occur twice in a mapping. Raises `ValueError`
-    for what is no YAML."""
+    """Returns the value of one YAML document, and a message for each duplicate key. Raises `ValueError` for invalid
+    YAML."""
     try:
         loader = PlainLoader(text)
     except yaml.reader.ReaderError as error:
         line, column = text.count("\n", 0, error.position) + 1, error.position - text.rfind("\n", 0, error.position)
         raise ValueError(f"line {line}, column {column}: a control character, which YAML does not allow") from error
     try:
-        return loader.get_single_data(), [said for _, said in sorted(loader.repeated)]
+        return loader.get_single_data(), [message for _, message in sorted(loader.repeated)]
     except yaml.MarkedYAMLError as error:
         raise ValueError(f"{_at(error.problem_mark or error.context_mark)}{error.problem or error.context}") from error
     except RecursionError as error:

@@ -1,4 +1,4 @@
-"""What this system can do with processes."""
+"""Detects whether this operating system can run tool worker processes."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ NO_TOOLS: Final = (
 
 
 def has_groups() -> bool:
-    """Whether there are forks, and groups of processes that can be ended together. Windows has neither."""
+    """True if the system has `fork` and process groups, which end several processes at once. Windows has neither."""
     return hasattr(os, "fork") and hasattr(os, "killpg")

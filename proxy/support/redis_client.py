@@ -1,17 +1,17 @@
-"""The client of a Redis or Valkey server, or of whichever of several is the master, and what its failures are called.
-Needs the extra `redis`.
+"""A client for a Redis or Valkey server, or for the current master of a Sentinel service or a cluster. Needs the extra
+`redis`.
 
 Rules:
 
-1. All keys of one client are in one slot, so in a cluster one server has all of them: whoever that is, commands go to
-   it alone. So one kind of client does for all three kinds of URL.
-2. What is *held* is known to replicas when the call returns: `WAIT` follows it on the same connection. Otherwise a
-   master that dies takes with it what it has said yes to.
-3. Where the master may be replaced, what failed because of that is tried again with whoever is the master then, for
-   `patience_s` from the first failure of an outage. So commands have to bear being carried out twice. Later calls
-   of the same outage are tried once.
-4. A connection to a master that was replaced is not used again.
-5. No text from here holds an address, a user, a password, or what the server said: it repeats arguments.
+1. All keys of one client are in one slot. So in a cluster a single server has all of them, and commands go to that
+   server alone. One kind of client therefore serves all three kinds of URL.
+2. A *replicated* write is confirmed by replicas before the call returns: `WAIT` follows it on the same connection.
+   Without that, a master that dies loses writes that it has confirmed.
+3. Where the master can be replaced, a command that failed because of that is retried with the new master, for
+   `patience_s` from the first failure of an outage. So commands must be safe to run twice. Later calls in the same
+   outage are tried once.
+4. A connection to a replaced master is not used again.
+5. Error texts from here contain no address, user or password, and no text of the server, which may repeat arguments.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ try:
 except ImportError as error:
     raise ImportError("'redis' needs a package: pip install 'toolwire[redis]'") from error
 
-from toolwire.support.redis_nodes import Cluster, Node, Nodes, NoMaster, OtherKind, Sentinels, UnknownService
+from toolwire.support.redis_nodes import Cluster, Master, MasterFinder, NoMaster, OtherKind, Sentinels, UnknownService
 from toolwire.support.redis_url import RedisUrl
 
 T = TypeVar("T")
 
 CONNECTIONS: Final = 32
 AGAIN_S: Final = 0.2
-"""Between two attempts, while there is no master."""
+"""Delay between two attempts while there is no master."""
 LOOK_S: Final = 5.0
-"""How often is looked who the master is and how many replicas it has, while something is held."""
+"""Interval at which the master and the number of its replicas are looked up while replicated writes happen."""
 
 CANCELLED_AGAIN_S: Final = 0.05
-"""A cancellation may be swallowed: see `Commands`."""
+"""Delay between two cancellations, since redis-py may swallow one: see `Commands`."""
 
 FAILURES: Final[tuple[type[Exception], ...]] = (faults.RedisError, OSError)
-"""What a call of the client may raise."""
+"""Exceptions that a call of the client may raise."""
 
 
-class NotHeld(faults.RedisError):
-    """The server has done it, and too few replicas have said in time that they know."""
+class NotReplicated(faults.RedisError):
+    """The server has run the command, but too few replicas confirmed it in time."""
 
 
 _TEXTS: Final[tuple[tuple[type[Exception], str], ...]] = (
@@ -64,7 +64,7 @@ _TEXTS: Final[tuple[tuple[type[Exception], str], ...]] = (
     (faults.MovedError, "the Redis server is one of a cluster (redis+cluster://)"),
     (faults.ClusterCrossSlotError, "the Redis server is one of a cluster (redis+cluster://)"),
     (faults.ClusterDownError, "the Redis cluster is down"),
-    (NotHeld, "too few replicas of the Redis server have confirmed it"),
+    (NotReplicated, "too few replicas of the Redis server have confirmed it"),
     (NoMaster, "there is no Redis master now"),
     (OtherKind, "the hosts of the URL are not what it says, Sentinels or nodes of a cluster"),
     (UnknownService, "the Redis Sentinels know no service of that name"),
@@ -75,19 +75,19 @@ _TEXTS: Final[tuple[tuple[type[Exception], str], ...]] = (
 )
 
 _LASTING: Final = (faults.AuthenticationError, faults.AuthorizationError, faults.NoPermissionError)
-_PASSING: Final = (faults.ConnectionError, faults.TimeoutError, OSError, NotHeld, faults.ReadOnlyError)
+_PASSING: Final = (faults.ConnectionError, faults.TimeoutError, OSError, NotReplicated, faults.ReadOnlyError)
 _PASSING_IN_CLUSTERS: Final = (faults.ClusterDownError, faults.AskError, faults.TryAgainError)
 _SAID_IN_PASSING: Final = re.compile(
     r"READONLY|UNBLOCKED|NOREPLICAS|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|non local key|WAIT cannot"
 )
-"""The client has no class for these, or a script wraps them."""
+"""Messages of temporary errors for which redis-py has no class, or which a script wraps."""
 
 
 def connect(url: str, timeout_s: float, **options: Any) -> Redis:
-    """A client of the one server at `url` (`redis://`, `rediss://` or `unix://`), not connected yet.
+    """Returns a client for the single server at `url` (`redis://`, `rediss://` or `unix://`). It connects on first use.
 
-    `timeout_s` bounds each wait: for a connection, for its opening, for an answer. `options` are the client's own.
-    Raises `ValueError` for a `url` that is none.
+    `timeout_s` bounds each wait: for a free connection, for connecting, and for an answer. `options` are passed to
+    redis-py. Raises `ValueError` for an invalid `url`.
     """
     try:
         pool = BlockingConnectionPool.from_url(
@@ -96,12 +96,12 @@ def connect(url: str, timeout_s: float, **options: Any) -> Redis:
             timeout=timeout_s,
             socket_timeout=timeout_s,
             socket_connect_timeout=timeout_s,
-            # A connection that the server closed since it was last used: once more, on a new one.
+            # Retries once, for a connection that the server has closed since its last use.
             retry=Retry(NoBackoff(), 1, supported_errors=(faults.ConnectionError,)),
             retry_on_error=[faults.ConnectionError],
             **options,
         )
-        pool.connection_class(**pool.connection_kwargs)  # Options in the URL are looked at only here.
+        pool.connection_class(**pool.connection_kwargs)  # checks the options in the URL
     except (ValueError, TypeError):
         raise ValueError(
             "not the URL of a Redis server (redis://, rediss://, unix://, redis+sentinel://, redis+cluster://, "
@@ -111,13 +111,13 @@ def connect(url: str, timeout_s: float, **options: Any) -> Redis:
 
 
 def described(error: Exception) -> str:
-    """A failure of the client in words."""
-    said = next((text for kind, text in _TEXTS if isinstance(error, kind)), None)
-    return said or f"the Redis server refused a command ({type(error).__name__})"
+    """Returns a message for an exception of the client."""
+    text_of_kind = next((text for kind, text in _TEXTS if isinstance(error, kind)), None)
+    return text_of_kind or f"the Redis server refused a command ({type(error).__name__})"
 
 
-def passes(error: Exception) -> bool:
-    """The next master, or the same one later, may do what this one did not."""
+def is_temporary(error: Exception) -> bool:
+    """True if the command may succeed later, with this master or the next one."""
     if isinstance(error, _LASTING):
         return False
     if isinstance(error, _PASSING + _PASSING_IN_CLUSTERS):
@@ -126,7 +126,7 @@ def passes(error: Exception) -> bool:
 
 
 class Script:
-    """A program for the server. It runs whole or not at all."""
+    """A Lua script. The server runs it completely or not at all."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -135,22 +135,25 @@ class Script:
 
 @dataclass(eq=False, slots=True)
 class Server:
-    """The server that commands go to. `stale`: it has failed, so whether it is still the master has to be asked.
-    `used`: by so many commands now."""
+    """The server that commands are sent to.
+
+    `stale`: a command failed, so the master has to be looked_up up again. `used`: number of commands that are running.
+    `looked_up`: time of the last lookup.
+    """
 
     redis: Redis
-    node: Node
-    looked: float
+    node: Master
+    looked_up: float
     stale: bool = False
     used: int = 0
 
 
 class RedisClient:
-    """Commands for the server at `url`, or for whichever is the master there and has the slot of `key`.
+    """Runs commands on the server at `url`, or on the current master of the slot of `key`.
 
-    `timeout_s` bounds each wait of each attempt; `patience_s`: rule 3. `replicas` must know what is held; None: all
-    that could take over, as Sentinels or cluster say; of a server alone nobody knows that. Nothing is opened before the
-    first call. Every call raises one of `FAILURES`.
+    `timeout_s` bounds each wait of each attempt; `patience_s`: see rule 3. `replicas`: number of replicas that must
+    confirm a replicated write; None means all that could take over according to the Sentinels or the cluster (none for
+    a single server). The first call opens the connection. Every call raises one of `FAILURES`.
     """
 
     def __init__(
@@ -163,143 +166,154 @@ class RedisClient:
         self._nodes = _nodes(url, timeout_s, key)
         self._server: Server | None = None
         if self._nodes is None:
-            self._server = Server(connect(url.given, timeout_s), Node(url.given, 0), 0.0)
+            self._server = Server(connect(url.given, timeout_s), Master(url.given, 0), 0.0)
         self._search: asyncio.Task[Server] | None = None
         self._failing: dict[bool, tuple[float, float]] = {}
-        """The first and the last failure since something could be held (True), or be done at all (False)."""
+        """Times of the first and the last failure since the last success, separately for replicated commands (True) and
+        others (False)."""
 
     async def ping(self) -> None:
-        """Whether somebody answers."""
+        """Returns if the server answers."""
         await self.ask(("PING",))
 
     async def ask(self, *commands: Sequence[Any]) -> tuple[list[Any], Server]:
-        """The answers to commands that change nothing, and whose they are."""
-        return await self._again(lambda: self._attempt(commands, False), False, None)
+        """Returns the answers to read-only commands, and the server that gave them."""
+        return await self._retry(lambda: self._attempt(commands, False), False, None)
 
     async def run(
-        self, script: Script, keys: Sequence[str], values: Sequence[Any], *, held: bool, limit_s: float | None = None
+        self,
+        script: Script,
+        keys: Sequence[str],
+        values: Sequence[Any],
+        *,
+        replicated: bool,
+        limit_s: float | None = None,
     ) -> Any:
-        """What a script answers, within `limit_s` if that is given. `held`: rule 2."""
+        """Returns the answer of a script; raises `TimeoutError` after `limit_s` if that is given. `replicated`: see
+        rule 2."""
         rest = (len(keys), *keys, *values)
 
         async def attempt() -> Any:
             try:
-                answers, _ = await self._attempt([("EVALSHA", script.digest, *rest)], held)
+                answers, _ = await self._attempt([("EVALSHA", script.digest, *rest)], replicated)
             except faults.NoScriptError:
-                answers, _ = await self._attempt([("EVAL", script.text, *rest)], held)
+                answers, _ = await self._attempt([("EVAL", script.text, *rest)], replicated)
             return answers[0]
 
-        return await self._again(attempt, held, limit_s)
+        return await self._retry(attempt, replicated, limit_s)
 
     async def still(self, server: Server) -> bool:
-        """Whether who has answered is the master even now. Somebody who was it until a moment ago, and does not know
-        that it is no more, knows nothing of what is kept since."""
-        return self._nodes is None or await self._again(self._find, False, None) is server
+        """True if `server` is still the master. A replaced master that has not noticed it yet lacks all later
+        writes."""
+        return self._nodes is None or await self._retry(self._find, False, None) is server
 
     async def close(self) -> None:
-        """Give up what is under way after one more time limit, and close all connections."""
+        """Gives running commands one more time limit, then cancels them and closes all connections."""
         await self._commands.end(self._timeout_s)
         if self._nodes is not None:
             await self._nodes.aclose()
         if self._server is not None:
             await self._server.redis.aclose()
 
-    async def _again(self, attempt: Callable[[], Coroutine[Any, Any, T]], held: bool, limit_s: float | None) -> T:
-        """Rule 3."""
+    async def _retry(self, attempt: Callable[[], Coroutine[Any, Any, T]], replicated: bool, limit_s: float | None) -> T:
+        """Runs `attempt` with the retries of rule 3."""
         clock = asyncio.get_running_loop().time
         until: float | None = None
         while True:
             try:
                 answer = await self._commands.run(attempt(), limit_s)
             except FAILURES as error:
-                if self._nodes is None or not passes(error):
+                if self._nodes is None or not is_temporary(error):
                     raise
-                began = self._outage(held, clock())
+                began = self._outage(replicated, clock())
                 until = began + self._patience_s if until is None else until
                 if clock() >= until:
                     raise
                 await asyncio.sleep(AGAIN_S)
             else:
-                self._failing.pop(held, None)
+                self._failing.pop(replicated, None)
                 return answer
 
-    def _outage(self, held: bool, now: float) -> float:
-        """When the outage began of which a failure is told. One that was heard of long ago was another."""
-        began, last = self._failing.get(held, (now, now))
+    def _outage(self, replicated: bool, now: float) -> float:
+        """Records a failure and returns when its outage began. A failure longer ago than `patience_s` belongs to an
+        earlier outage."""
+        began, last = self._failing.get(replicated, (now, now))
         if now - last > self._patience_s:
             began = now
-        self._failing[held] = began, now
+        self._failing[replicated] = began, now
         return began
 
-    async def _attempt(self, commands: Sequence[Sequence[Any]], held: bool) -> tuple[list[Any], Server]:
-        server = await self._current(held)
-        wanted = self._wanted(server) if held else 0
-        asked = server.redis.pipeline(transaction=False)
+    async def _attempt(self, commands: Sequence[Sequence[Any]], replicated: bool) -> tuple[list[Any], Server]:
+        server = await self._current(replicated)
+        confirmations = self._required_confirmations(server) if replicated else 0
+        pipeline = server.redis.pipeline(transaction=False)
         for command in commands:
-            asked.execute_command(*command)
-        if wanted:
-            asked.execute_command("WAIT", wanted, max(1, int(self._timeout_s * 500)))  # half of it, in milliseconds
+            pipeline.execute_command(*command)
+        if confirmations:
+            pipeline.execute_command(
+                "WAIT", confirmations, max(1, int(self._timeout_s * 500))
+            )  # half of it, in milliseconds
         server.used += 1
         try:
-            answers = await asked.execute(raise_on_error=False)
+            answers = await pipeline.execute(raise_on_error=False)
             for answer in answers:
                 if isinstance(answer, Exception):
                     raise answer
-            if wanted and answers.pop() < wanted:
-                raise NotHeld
+            if confirmations and answers.pop() < confirmations:
+                raise NotReplicated
         except FAILURES as error:
-            server.stale = server.stale or passes(error)
+            server.stale = server.stale or is_temporary(error)
             raise
         finally:
             server.used -= 1
-            self._leave(server)
+            self._close_if_unused(server)
         return answers, server
 
-    def _wanted(self, server: Server) -> int:
+    def _required_confirmations(self, server: Server) -> int:
         if self._replicas is not None:
             return self._replicas
         return server.node.replicas
 
-    async def _current(self, held: bool) -> Server:
+    async def _current(self, replicated: bool) -> Server:
         server = self._server
         if server is not None and self._nodes is None:
             return server
         if server is None or server.stale:
             return await self._find()
-        if held and asyncio.get_running_loop().time() - server.looked >= LOOK_S:
-            self._look()
+        if replicated and asyncio.get_running_loop().time() - server.looked_up >= LOOK_S:
+            self._start_lookup()
         return server
 
     async def _find(self) -> Server:
-        """The master, asked for now. All who want to know at once ask once."""
-        return await asyncio.shield(self._look())
+        """Looks up the master now. Concurrent callers share one lookup."""
+        return await asyncio.shield(self._start_lookup())
 
-    def _look(self) -> asyncio.Task[Server]:
+    def _start_lookup(self) -> asyncio.Task[Server]:
         if self._search is None or self._search.done():
-            self._search = self._commands.later(self._looked())
+            self._search = self._commands.later(self._look_up())
         return self._search
 
-    async def _looked(self) -> Server:
+    async def _look_up(self) -> Server:
         assert self._nodes is not None
         node = await self._nodes.find()
         now = asyncio.get_running_loop().time()
         old = self._server
         if old is not None and old.node.url == node.url:
-            old.node, old.looked, old.stale = node, now, False
+            old.node, old.looked_up, old.stale = node, now, False
             return old
         self._server = Server(connect(node.url, self._timeout_s, protocol=2), node, now)
         if old is not None:
-            self._leave(old)
+            self._close_if_unused(old)
         return self._server
 
-    def _leave(self, server: Server) -> None:
-        """Rule 4, as soon as the last command is done with: the client would open again what is closed under it."""
+    def _close_if_unused(self, server: Server) -> None:
+        """Rule 4: closes the client of a replaced master after its last command. Closed earlier, it would reconnect."""
         if server is not self._server and not server.used:
             self._commands.later(server.redis.aclose())
 
 
-def _nodes(url: RedisUrl, timeout_s: float, key: str) -> Nodes | None:
-    """Who knows the master at `url`; None: there is but one server. Raises `ValueError` for options that are none."""
+def _nodes(url: RedisUrl, timeout_s: float, key: str) -> MasterFinder | None:
+    """Returns the finder of the master at `url`; None for a single server. Raises `ValueError` for invalid options."""
 
     def client(at: str) -> Redis:
         return connect(at, timeout_s, protocol=2)
@@ -316,18 +330,18 @@ def _nodes(url: RedisUrl, timeout_s: float, key: str) -> Nodes | None:
 
 
 class Commands:
-    """The commands of one client that are under way. Nobody cancels them from outside.
+    """The running commands of one client, each in a task that no caller cancels.
 
-    redis-py may swallow a cancellation (its own limits are nested in each other), and then whoever cancelled waits on,
-    for as long as a server hangs. So a command is a task of its own: whoever asked may stop waiting, and the command
-    ends by itself, within the limits that `connect` set.
+    redis-py may swallow a cancellation (its own timeouts are nested), and then the cancelling caller would wait for as
+    long as the server hangs. So a caller may stop waiting, while the command ends by itself within the limits that
+    `connect` set.
     """
 
     def __init__(self) -> None:
         self._running: set[asyncio.Future[Any]] = set()
 
     async def run(self, command: Awaitable[T], timeout_s: float | None = None) -> T:
-        """What the server answers. Raises one of `FAILURES`, among them `TimeoutError` after `timeout_s`."""
+        """Returns the server's answer. Raises one of `FAILURES`, including `TimeoutError` after `timeout_s`."""
         task = self._begun(asyncio.ensure_future(command))
         await asyncio.wait({task}, timeout=timeout_s)
         if not task.done():
@@ -337,13 +351,13 @@ class Commands:
         return task.result()
 
     def later(self, command: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """The same for what nobody need wait for."""
+        """Starts a command whose result does not have to be awaited, and returns its task."""
         task = asyncio.get_running_loop().create_task(command)
         self._begun(task)
         return task
 
     async def end(self, patience_s: float) -> None:
-        """Returns when none is under way. Those that take longer than `patience_s` are given up."""
+        """Returns when all commands have ended. Cancels those that take longer than `patience_s`."""
         if self._running:
             await asyncio.wait(self._running, timeout=patience_s)
         while self._running:
@@ -359,4 +373,4 @@ class Commands:
     def _ended(self, task: asyncio.Future[Any]) -> None:
         self._running.discard(task)
         if not task.cancelled():
-            task.exception()  # Whoever asked may have stopped waiting; nobody need be told.
+            task.exception()  # Marks the exception as retrieved: the caller may have stopped waiting.

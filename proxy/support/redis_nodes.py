@@ -1,15 +1,16 @@
-"""Who is the master: of a service that Sentinels watch over, or of a slot of a cluster. Needs the extra `redis`.
+"""Finds the current master: of a service monitored by Redis Sentinels, or of one slot of a cluster. Needs the extra
+`redis`.
 
 Rules:
 
-1. Several are asked at once and a majority is waited for. The word of the latest configuration counts (its epoch), not
-   that of whoever answers first: a Sentinel or a node that was cut off still believes in the old master.
-2. What cannot take over does not count as a replica: one that is down, out of step, or never to be promoted.
-3. Where nobody can take over, nothing is lost to a new master, and what is written need not be known to anybody else.
-   But a Sentinel that was cut off from the replicas sees none: it takes a majority to say so. (A replica of a cluster
-   is down by the word of a majority anyway.)
-4. Commands are sent in their plainest form, answers read as the server sends them: all versions of the client do the
-   same with those.
+1. Several nodes are asked at once and the answers of a majority are awaited. The answer with the latest configuration
+   epoch wins, not the first one: a Sentinel or node that was partitioned still believes in the old master.
+2. A replica counts only if it could be promoted: it is up, in sync, and its priority is not 0.
+3. If no replica could take over, writes need no confirmation by replicas. But a Sentinel that was partitioned from the
+   replicas sees none of them, so a majority of the Sentinels has to report that. (Replicas of a cluster are marked as
+   down by a majority anyway.)
+4. Commands are sent in their plainest form and answers are parsed from RESP2, which all versions of redis-py treat
+   alike.
 """
 
 from __future__ import annotations
@@ -28,41 +29,42 @@ from redis.exceptions import RedisError, ResponseError
 from toolwire.support.redis_url import Address, RedisUrl
 
 ASKED: Final = 5
-"""Nodes of a cluster that are asked at once."""
+"""Number of cluster nodes that are asked at once."""
 DOWN: Final = frozenset({"s_down", "o_down", "disconnected"})
 
 
 class NoMaster(CannotConnect):
-    """Nobody is the master now, or nobody who can be asked knows."""
+    """There is no master now, or no reachable node knows it."""
 
 
 class UnknownService(RedisError):
-    """The Sentinels watch over no service of that name."""
+    """The Sentinels do not monitor a service of that name."""
 
 
 class OtherKind(RedisError):
-    """Whoever was asked is not what the URL says: no Sentinel, or no node of a cluster."""
+    """The server is not of the kind that the URL says: not a Sentinel, or not a node of a cluster."""
 
 
-class Node(NamedTuple):
-    """The server that commands go to. `replicas`: how many could take its place."""
+class Master(NamedTuple):
+    """The server that commands are sent to. `replicas` is the number of servers that could replace it."""
 
     url: str
     replicas: int
 
 
-class Nodes(Protocol):
-    """Knows the master."""
+class MasterFinder(Protocol):
+    """Finds the current master."""
 
-    async def find(self) -> Node:
-        """The master now. Raises what the client raises, among it `NoMaster`."""
+    async def find(self) -> Master:
+        """Returns the current master. Raises the Redis client's exceptions, including `NoMaster`."""
 
     async def aclose(self) -> None:
-        """Give back what it holds."""
+        """Closes the connections."""
 
 
-class Asking:
-    """Connections to those who know. `connect` makes a client."""
+class MajorityQuery:
+    """Sends commands to several servers and awaits the answers of a majority. `connect` makes a client for an
+    address."""
 
     def __init__(self, connect: Callable[[Address], Redis]) -> None:
         self._connect = connect
@@ -70,39 +72,40 @@ class Asking:
         self._asked: dict[asyncio.Task[list[Any]], Address] = {}
 
     async def ask(self, addresses: Sequence[Address], *commands: Sequence[str]) -> list[tuple[Address, list[Any]]]:
-        """What the first of them say, a majority if possible: an answer to each command. Whoever answers later is not
-        waited for, and not cancelled (see `redis_client.Commands`). Raises the last failure if nobody answers."""
-        asked = {asyncio.ensure_future(self._one(address, commands)): address for address in addresses}
+        """Returns the first answers, from a majority if possible: for each address one answer per command. Later
+        answers are neither awaited nor cancelled (see `redis_client.Commands`). Raises the last failure if no server
+        answers."""
+        asked = {asyncio.ensure_future(self._ask_one(address, commands)): address for address in addresses}
         self._asked |= asked
         for task in asked:
             task.add_done_callback(self._ended)
-        said: list[tuple[Address, list[Any]]] = []
+        answers: list[tuple[Address, list[Any]]] = []
         failure: BaseException = NoMaster()
         pending: set[asyncio.Task[list[Any]]] = set(asked)
-        while pending and len(said) <= len(asked) // 2:
+        while pending and len(answers) <= len(asked) // 2:
             done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 error = task.exception()
                 if error is None:
-                    said.append((asked[task], task.result()))
+                    answers.append((asked[task], task.result()))
                 else:
                     failure = error
-        if not said:
+        if not answers:
             raise failure
-        return said
+        return answers
 
     async def keep(self, addresses: Iterable[Address]) -> None:
-        """Close the connections to all others, but for those on which an answer is waited for."""
-        for gone in self._clients.keys() - {*addresses, *self._asked.values()}:
-            await self._clients.pop(gone).aclose()
+        """Closes the connections to all other addresses, except those that still wait for an answer."""
+        for address in self._clients.keys() - {*addresses, *self._asked.values()}:
+            await self._clients.pop(address).aclose()
 
     async def aclose(self) -> None:
-        """Close all connections, when whoever was asked has answered or has taken too long."""
+        """Closes all connections after all pending commands have ended."""
         if self._asked:
             await asyncio.wait(self._asked)
         await self.keep(())
 
-    async def _one(self, address: Address, commands: Sequence[Sequence[str]]) -> list[Any]:
+    async def _ask_one(self, address: Address, commands: Sequence[Sequence[str]]) -> list[Any]:
         if address not in self._clients:
             self._clients[address] = self._connect(address)
         asked = self._clients[address].pipeline(transaction=False)
@@ -117,37 +120,41 @@ class Asking:
 
 
 class Sentinels:
-    """Those who watch over a service."""
+    """Finds the master of a service that Sentinels monitor."""
 
     def __init__(self, url: RedisUrl, connect: Callable[[str], Redis]) -> None:
         self._url = url
-        self._asking = Asking(lambda address: connect(url.sentinel(address)))
+        self._asking = MajorityQuery(lambda address: connect(url.sentinel(address)))
 
-    async def find(self) -> Node:
-        """See `Nodes`."""
+    async def find(self) -> Master:
+        """See `MasterFinder`."""
         name = self._url.service
         words = (("SENTINEL", "GET-MASTER-ADDR-BY-NAME", name), ("SENTINEL", "MASTER", name))
-        said = await self._asking.ask(self._url.nodes, *words, ("SENTINEL", "REPLICAS", name))
-        views = [view for _, (at, state, replicas) in said if (view := _view(at, state, replicas)) is not None]
+        answers = await self._asking.ask(self._url.nodes, *words, ("SENTINEL", "REPLICAS", name))
+        views = [view for _, (at, state, replicas) in answers if (view := _view(at, state, replicas)) is not None]
         if not views:
-            errors = [answer for _, answers in said for answer in answers if isinstance(answer, ResponseError)]
-            raise UnknownService if all("No such master" in str(error) for error in errors) else _judged(errors[-1])
+            errors = [answer for _, each in answers for answer in each if isinstance(answer, ResponseError)]
+            raise (
+                UnknownService
+                if all("No such master" in str(error) for error in errors)
+                else _clearer_error(errors[-1])
+            )
         view = max(views, key=lambda each: (each.epoch, each.up))
         if not view.up:
             raise NoMaster
         replicas = max(each.replicas for each in views if each.master == view.master)
-        # Only a majority can replace a master, so a majority has to say that nobody could: rule 3.
+        # Rule 3: only a majority can replace a master, so a majority has to report that no replica is left.
         alone = len(views) <= len(self._url.nodes) // 2
-        return Node(self._url.at(view.master), max(replicas, alone))
+        return Master(self._url.at(view.master), max(replicas, alone))
 
     async def aclose(self) -> None:
-        """See `Nodes`."""
+        """See `MasterFinder`."""
         await self._asking.aclose()
 
 
-class _View(NamedTuple):
-    """What one Sentinel says. While it carries out a failover, the new master has its address already and the state is
-    that of the old one."""
+class _SentinelView(NamedTuple):
+    """The answer of one Sentinel. During a failover the address is already the new master's while the state is the old
+    one's."""
 
     epoch: int
     up: bool
@@ -155,14 +162,14 @@ class _View(NamedTuple):
     replicas: int
 
 
-def _view(at: Any, state: Any, replicas: Any) -> _View | None:
-    """None: it does not know the service."""
+def _view(at: Any, state: Any, replicas: Any) -> _SentinelView | None:
+    """Parses the three answers of a Sentinel. Returns None if it does not know the service."""
     if not (isinstance(at, list) and isinstance(state, list) and isinstance(replicas, list)):
         return None
     master, fields = Address(_text(at[0]), int(at[1])), _fields(state)
     up = _address(fields) != master or not DOWN & set(fields["flags"].split(","))
     others = [each for each in map(_fields, replicas) if _address(each) != master]
-    return _View(int(fields["config-epoch"]), up, master, sum(map(_could_take_over, others)))
+    return _SentinelView(int(fields["config-epoch"]), up, master, sum(map(_could_take_over, others)))
 
 
 def _could_take_over(replica: Mapping[str, str]) -> bool:
@@ -183,30 +190,31 @@ def _fields(flat: Sequence[Any]) -> dict[str, str]:
 
 
 class Cluster:
-    """The nodes that share the slot of `key`. Those that the URL names are asked, and those that are known since."""
+    """Finds the master of the slot of `key` in a cluster. Asks the nodes in the URL and those learned from earlier
+    answers."""
 
     def __init__(self, url: RedisUrl, connect: Callable[[str], Redis], key: str) -> None:
         self._url = url
         self._slot = key_slot(key.encode())
         self._known: tuple[Address, ...] = ()
-        self._asking = Asking(lambda address: connect(url.at(address)))
+        self._asking = MajorityQuery(lambda address: connect(url.at(address)))
 
-    async def find(self) -> Node:
-        """See `Nodes`."""
+    async def find(self) -> Master:
+        """See `MasterFinder`."""
         known = list(dict.fromkeys((*self._known, *self._url.nodes)))
-        said = await self._asking.ask(
+        replies = await self._asking.ask(
             random.sample(known, min(ASKED, len(known))), ("CLUSTER", "SLOTS"), ("CLUSTER", "NODES")
         )
         best: tuple[int, int, list[Address]] | None = None
         learned: dict[Address, None] = {}
-        for asked, answers in said:
+        for source, answers in replies:
             for answer in answers:
                 if isinstance(answer, Exception):
-                    raise _judged(answer)
+                    raise _clearer_error(answer)
             slots, nodes = answers
             epochs = dict(_epochs(_text(nodes)))
             for first, last, *servers in slots:
-                addresses = [_server(server, asked) for server in servers]
+                addresses = [_server(server, source) for server in servers]
                 learned |= dict.fromkeys(addresses)
                 epoch = epochs.get(_text(servers[0][2]), 0)
                 view = epoch, len(addresses), addresses
@@ -217,28 +225,30 @@ class Cluster:
         if best is None:
             raise NoMaster
         _, servers, (master, *_) = best
-        return Node(self._url.at(master), servers - 1)
+        return Master(self._url.at(master), servers - 1)
 
     async def aclose(self) -> None:
-        """See `Nodes`."""
+        """See `MasterFinder`."""
         await self._asking.aclose()
 
 
 def _server(server: Sequence[Any], asked: Address) -> Address:
-    """Where a node of the cluster is. It may leave out its host: then that is the one that was asked."""
+    """Returns the address of a cluster node. A node may leave out its host; then it is that of the server that
+    answered."""
     host = _text(server[0] or b"")
     return Address(asked.host if host in ("", "?") else host, int(server[1]))
 
 
 def _epochs(nodes: str) -> Iterator[tuple[str, int]]:
-    """The epoch of the configuration of each node, by its id."""
+    """Yields the id and the configuration epoch of each node in the answer to `CLUSTER NODES`."""
     for line in nodes.splitlines():
         fields = line.split(" ")
         if len(fields) >= 8:
             yield fields[0], int(fields[6])
 
 
-def _judged(error: Exception) -> Exception:
+def _clearer_error(error: Exception) -> Exception:
+    """Returns `OtherKind` for an error that shows the wrong kind of server, else the error itself."""
     return OtherKind() if re.search("unknown command|cluster support disabled", str(error)) else error
 
 

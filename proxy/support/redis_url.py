@@ -1,15 +1,15 @@
-"""What a URL says of a Redis or Valkey server: one that stands alone, one that Sentinels watch over, or a cluster.
+"""Parses the URL of a Redis or Valkey deployment: a single server, a master monitored by Sentinels, or a cluster.
 
     redis://[USER:PASSWORD@]HOST[:PORT][/DB][?OPTIONS]                            also unix:///PATH
     redis+sentinel://[USER:PASSWORD@]HOST[:PORT],HOST[:PORT]/SERVICE[/DB][?OPTIONS]
     redis+cluster://[USER:PASSWORD@]HOST[:PORT],HOST[:PORT][?OPTIONS]
 
-`rediss` in place of `redis`: over TLS, to Sentinels as well. User and password are those of the servers that hold
-data; Sentinels have `sentinel_username` and `sentinel_password` among the options. The others are the client's own
+`rediss` instead of `redis` means TLS, also to Sentinels. User and password are for the data servers; the options
+`sentinel_username` and `sentinel_password` are for the Sentinels. All other options belong to the Redis client
 (`redis.asyncio.connection.parse_url`). The forms are those of `redis-sentinel-url`, RedisVL and Prefect.
 
-Free of the package `redis`. No text for people holds a user or a password, nor what could be a piece of one: a `/` that
-is not written `%2F` cuts a password in two.
+This module does not import the package `redis`. Its error messages never contain a user, a password, or any text that
+could be a part of one: an unescaped `/` (not `%2F`) splits a password.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ Kind = Literal["server", "sentinel", "cluster"]
 PORTS: Final[dict[Kind, int]] = {"sentinel": 26379, "cluster": 6379}
 SENTINELS_OWN: Final = ("sentinel_username", "sentinel_password")
 OURS: Final = (*SENTINELS_OWN, "db", "protocol")
-"""Options that are not passed on to the client. Answers are read as the older protocol gives them."""
+"""Options that are not passed to the Redis client. `protocol` is one of them because answers are read in RESP2."""
 
 _SCHEME: Final = re.compile(r"(rediss?)\+(sentinel|cluster)://", re.IGNORECASE)
 _HOST: Final = re.compile(r"(?:\[([0-9a-fA-F:.%]+)\]|([^\s:\[\]/?#@]+))(?::([0-9]{1,5}))?")
 
 
 class Address(NamedTuple):
-    """Where a process listens."""
+    """Host and port of a server."""
 
     host: str
     port: int
@@ -42,7 +42,8 @@ class Address(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RedisUrl:
-    """What a URL says. `given` is all there is of a `server`; `nodes` are the Sentinels, or nodes of the cluster."""
+    """A parsed URL. For a single `server` only `given` (the whole URL) is set. `nodes` are the Sentinels or the
+    cluster's nodes."""
 
     kind: Kind
     given: str
@@ -50,22 +51,22 @@ class RedisUrl:
     service: str = ""
     scheme: str = "redis"
     user: str = ""
-    """User and password as they were written, with the `@`."""
+    """User and password as they were written, including the `@`."""
     db: int = 0
     query: str = ""
     sentinel_user: str = ""
 
     def at(self, address: Address) -> str:
-        """The URL of a server that holds data."""
+        """Returns the URL of the data server at `address`."""
         return f"{self.scheme}://{self.user}{address}/{self.db}{self.query}"
 
     def sentinel(self, address: Address) -> str:
-        """The URL of a Sentinel."""
+        """Returns the URL of the Sentinel at `address`."""
         return f"{self.scheme}://{self.sentinel_user}{address}{self.query}"
 
     @property
     def place(self) -> str:
-        """Where that is, in words; without user, password and options."""
+        """Describes the location for messages, without user, password and options."""
         if self.kind == "server":
             url = urlsplit(self.given)
             return f"at {url.netloc.rpartition('@')[2]}{url.path}"
@@ -76,8 +77,8 @@ class RedisUrl:
 
 
 def read_url(url: str) -> RedisUrl:
-    """What `url` says. That of a single server is taken as it is, whatever it is: its client knows. Raises `ValueError`
-    with what is wrong."""
+    """Parses `url`. The URL of a single server is not checked: the Redis client does that. Raises `ValueError` for a
+    bad URL."""
     scheme = _SCHEME.match(url)
     if scheme is None:
         return RedisUrl("server", url)
@@ -109,19 +110,19 @@ def _nodes(kind: Kind, hosts: str) -> tuple[Address, ...]:
     nodes = []
     texts = hosts.split(",")
     for number, text in enumerate(texts, 1):
-        found = _HOST.fullmatch(text)
-        port = int(found[3] or PORTS[kind]) if found else 0
-        if found is None or not 1 <= port <= 65_535:
+        match = _HOST.fullmatch(text)
+        port = int(match[3] or PORTS[kind]) if match else 0
+        if match is None or not 1 <= port <= 65_535:
             raise ValueError(
                 f"number {number} of its {len(texts)} hosts is not HOST or HOST:PORT "
                 "(in a user or a password write @ , / ? # as %40 %2C %2F %3F %23)"
             )
-        nodes.append(Address(found[1] or found[2], port))
+        nodes.append(Address(match[1] or match[2], port))
     return tuple(nodes)
 
 
 def _path(kind: Kind, path: str, option: str) -> tuple[str, int]:
-    """Service and number of the database."""
+    """Returns the service name and the database number from the URL's path. Raises `ValueError`."""
     service, _, db = path.strip("/").partition("/") if kind == "sentinel" else ("", "", path.strip("/"))
     if kind == "sentinel" and not service:
         raise ValueError("the name of the service is missing: redis+sentinel://HOST:PORT,HOST:PORT/SERVICE/DB")

@@ -1,5 +1,5 @@
-"""Ids of calls that a server gives out again in a conversation (R28.6): many begin to count anew in every turn. A
-client needs ids that occur once, and the server its own form."""
+"""Numbers for repeated tool call ids (R28.6). Many model servers restart their ids in every turn. Clients need ids that
+are unique within a conversation; the server needs the ids that it wrote."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _REPEATED: Final = re.compile(r"(.+)--(?:[2-9]|[1-9]\d+)", re.DOTALL)
 
 
 def numbered(call_id: str, taken: Container[str]) -> str:
-    """The id with the lowest number behind it with which it is not `taken`."""
-    return next(one for number in count(2) if (one := f"{call_id}--{number}") not in taken)
+    """Returns `call_id` with the lowest suffix (`--2`, `--3`, ...) that makes it differ from every id in `taken`."""
+    return next(candidate for number in count(2) if (candidate := f"{call_id}--{number}") not in taken)
 
 
 def as_written(call_id: str) -> str:
-    """The id as the server wrote it, the inverse of `numbered`."""
-    found = _REPEATED.fullmatch(call_id)
-    return call_id if found is None else found[1]
+    """Returns the id as the server wrote it, without the suffix. The inverse of `numbered`."""
+    match = _REPEATED.fullmatch(call_id)
+    return call_id if match is None else match[1]

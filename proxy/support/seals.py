@@ -1,12 +1,12 @@
-"""Opaque values that clients keep for the gateway: signed, compressed, and bound to what they were made for.
+"""Signed, compressed values that clients store for the gateway (opaque to them), bound to a context.
 
 Rules:
 
 1. A value is `base64url(MARK + signature + zlib(payload))`. The last byte of `MARK` is the version.
 2. The signature is an HMAC-SHA256 over the context and the compressed payload, with a key derived from the secret. The
-   context is not in the value: whoever opens it has to know it.
-3. A value is not encrypted: its payload is nothing that its client must not read.
-4. Nothing is decompressed before its signature was checked, and never to more than `PAYLOAD_BYTES`.
+   context is not part of the value: the reader has to know it.
+3. A value is not encrypted, so the payload must not contain anything that the client may not read.
+4. The signature is checked before the payload is decompressed, and at most `PAYLOAD_BYTES` are decompressed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PAYLOAD_BYTES: Final = 1024 * 1024
 VALUE_CHARS: Final = PAYLOAD_BYTES // 3 * 4 + 4096
 """Longer values are not opened."""
 MARK: Final = b"toolwire\x02"
-"""Nine bytes, so that it ends where a letter of base64 does."""
+"""Nine bytes, a multiple of three, so that the mark ends at a character of base64."""
 BEGINNING: Final = urlsafe_b64encode(MARK).decode()
 """The first characters of every value."""
 _SIGNATURE_BYTES: Final = 16
@@ -34,24 +34,24 @@ _DEPTH: Final = 6
 
 
 class BrokenSeal(ValueError):
-    """A value that was not made with this secret and context, or was changed."""
+    """A value was changed, or was sealed with another secret or context."""
 
 
 class Seals:
-    """Seals and opens values with one secret."""
+    """Seals payloads and opens sealed values, with one secret."""
 
     def __init__(self, secret: bytes) -> None:
         self._key = hmac.digest(secret, b"toolwire: opaque values", sha256)
 
     def seal(self, payload: bytes, *context: str) -> str | None:
-        """The value that holds `payload`; None if that is too large."""
+        """Returns the sealed value of `payload`, or None if the payload is too large."""
         if len(payload) > PAYLOAD_BYTES:
             return None
         packed = zlib.compress(payload)
         return urlsafe_b64encode(MARK + self._signature(packed, context) + packed).decode()
 
     def open(self, value: str, *contexts: tuple[str, ...]) -> tuple[bytes, tuple[str, ...]]:
-        """The payload of `value`, and for which of these contexts it was made. Raises `BrokenSeal`."""
+        """Returns the payload of `value`, and the one of `contexts` that it was sealed with. Raises `BrokenSeal`."""
         if not is_sealed(value) or len(value) > VALUE_CHARS:
             raise BrokenSeal
         try:
@@ -86,12 +86,12 @@ def _unpacked(packed: bytes) -> bytes:
 
 
 def is_sealed(value: object) -> bool:
-    """Whether a value looks as if a gateway had sealed it."""
+    """True if `value` looks like a sealed value. The signature is not checked."""
     return isinstance(value, str) and value.startswith(BEGINNING)
 
 
 def sealed_in(value: Any, depth: int = _DEPTH) -> list[str]:
-    """The sealed values anywhere in a JSON value, in their order."""
+    """Returns the sealed values found anywhere in a JSON value, in order."""
     if isinstance(value, str):
         return [value] if is_sealed(value) else []
     if depth and isinstance(value, dict):
@@ -102,7 +102,8 @@ def sealed_in(value: Any, depth: int = _DEPTH) -> list[str]:
 
 
 def shared_secret(folder: Path | None) -> bytes:
-    """A secret made now; in a folder of several workers all get the one that the first of them made."""
+    """Returns a new random secret. With a `folder` shared by several workers, all get the secret of the first
+    worker."""
     made = token_bytes(_SECRET_BYTES)
     if folder is None:
         return made
@@ -111,7 +112,7 @@ def shared_secret(folder: Path | None) -> bytes:
     with open(os.open(own, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(made)
     try:
-        os.link(own, path)  # fails if another worker was first; and what is there is whole
+        os.link(own, path)  # atomic: fails if another worker was first, and its file is complete
     except FileExistsError:
         pass
     finally:

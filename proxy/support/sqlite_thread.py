@@ -1,6 +1,5 @@
-"""One SQLite connection that lives in a thread of its own, so that no wait for the disk or for another process is one
-of the event loop. What a fault means to its caller, the caller says.
-"""
+"""A SQLite connection in a thread of its own, so that the event loop never waits for the disk or for another process.
+Errors of SQLite are raised to the caller unchanged."""
 
 from __future__ import annotations
 
@@ -15,13 +14,13 @@ from typing import Final, TypeVar
 LOOK_AGAIN_S: Final = 0.005
 
 _CONTENDED: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL})
-"""What SQLite says when somebody else does the same at the same time."""
+"""Error codes of SQLite when another connection does the same at the same time."""
 
 T = TypeVar("T")
 
 
 class SqliteThread:
-    """A thread called `name`, and the connection that `connect` makes there when it is first wanted."""
+    """A thread called `name` with a SQLite connection, which `connect` opens on first use."""
 
     def __init__(self, name: str, connect: Callable[[], sqlite3.Connection]) -> None:
         self.closed = False
@@ -31,19 +30,19 @@ class SqliteThread:
         """Opened, used and closed in the thread only."""
 
     def begin(self, work: Callable[[], None]) -> None:
-        """Call `work`, which raises nothing, in the thread, and do not wait."""
+        """Starts `work`, which must not raise, in the thread and returns at once."""
         self._thread.submit(work)
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Call `work` in the thread."""
+        """Returns the result of `work`, which runs in the thread."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     async def close(self) -> None:
-        """Hang up and let the thread end, when what it was told before is done. May be called twice."""
+        """Closes the connection and ends the thread after all earlier work is done. May be called twice."""
         if not self.closed:
             self.closed = True
             try:
-                await self.run(self.hang_up)
+                await self.run(self.disconnect)
             finally:
                 self._thread.shutdown(wait=False)
 
@@ -51,13 +50,13 @@ class SqliteThread:
 
     @property
     def db(self) -> sqlite3.Connection:
-        """The connection. Raises what `connect` raises."""
+        """The connection, opened if necessary. Use it in the thread only. Raises what `connect` raises."""
         if self._db is None:
             self._db = self._connect()
         return self._db
 
-    def hang_up(self) -> None:
-        """Close the connection; the next use makes a new one."""
+    def disconnect(self) -> None:
+        """Closes the connection; the next use opens a new one. Call it in the thread only."""
         db, self._db = self._db, None
         if db is not None:
             with suppress(sqlite3.Error):
@@ -65,11 +64,11 @@ class SqliteThread:
 
 
 def write_ahead(db: sqlite3.Connection, patience_s: float) -> bool:
-    """Switch to a write-ahead log; False if the file cannot have one (not on a local disk). Raises
-    `sqlite3.OperationalError`.
+    """Switches the database to a write-ahead log. Returns False if its file cannot have one (not on a local disk).
+    Raises `sqlite3.OperationalError`.
 
-    Of processes that open a new file together one may win; to the others SQLite says so without waiting, for which
-    there are `patience_s` seconds.
+    When several processes open a new file at once, SQLite fails in all but one without waiting; this retries for
+    `patience_s` seconds.
     """
     give_up = time.monotonic() + patience_s
     while True:

@@ -17,17 +17,17 @@ from toolwire.config import CodexConfig
 from toolwire.configuration.settings import load
 from toolwire.errors import GatewayError
 from toolwire.events import Event, Finish, Start
-from toolwire.extras.codex_app.answer import Turn, read_usage
-from toolwire.extras.codex_app.asking import RESERVED, named, question, transcript
+from toolwire.extras.codex_app.answer import TurnEvents, read_usage
 from toolwire.extras.codex_app.stdio import ProcessTransport
-from toolwire.extras.codex_app.transport import Broken
+from toolwire.extras.codex_app.thread_request import RESERVED, thread_request, tool_aliases, transcript
+from toolwire.extras.codex_app.transport import TransportBroken
 from toolwire.folding import fold
 from toolwire.model import Image, Message, ModelRequest, Text, ToolResult, ToolSpec, ToolUse
 from toolwire.stream_grammar import check
 from toolwire.support.conversion import ConfigError
 from toolwire.support.environment import environment
-from toolwire.support.lines import HEAD_BYTES, LineSplitter, TooLarge
-from toolwire.upstream.servers.private import NOTHING
+from toolwire.support.lines import HEAD_BYTES, LineSplitter, OversizedLine
+from toolwire.upstream.servers.private_data import NOTHING
 
 # --- lines ------------------------------------------------------------------------------------------------------------
 
@@ -48,7 +48,7 @@ def test_lines_are_the_same_however_they_are_cut(seed: int) -> None:
         if len(line) <= 20:
             assert found == line
         else:
-            assert isinstance(found, TooLarge)
+            assert isinstance(found, OversizedLine)
             assert line.startswith(found.head[:20])
 
 
@@ -56,7 +56,7 @@ def test_of_a_line_that_is_too_large_only_its_head_is_kept() -> None:
     splitter = LineSplitter(100_000)
     got = [found for _ in range(100) for found in splitter.feed(b"x" * 10_000)]
     (found,) = [*got, *splitter.feed(b"\n")]
-    assert isinstance(found, TooLarge)
+    assert isinstance(found, OversizedLine)
     assert found.head == b"x" * HEAD_BYTES
     assert splitter.feed(b"next\n") == [b"next"]
 
@@ -76,7 +76,7 @@ async def test_a_process_that_does_not_read_is_broken(monkeypatch: pytest.Monkey
     )
     frames = transport.frames()
     assert await anext(frames) == b"on"
-    with pytest.raises(Broken):
+    with pytest.raises(TransportBroken):
         all(transport.send(b"x" * 100_000) is None for _ in range(100))
     await frames.aclose()  # type: ignore[attr-defined]  # a generator
     await transport.close()
@@ -109,7 +109,7 @@ def test_every_tool_has_a_name_of_its_own() -> None:
         *sorted(RESERVED - {"exec_command"}),
         "größe",
     ]
-    aliases = named(names)
+    aliases = tool_aliases(names)
     assert [aliases[name] for name in ("read_file", "client_exec_command", "a_b")] == [
         "read_file",
         "client_exec_command",
@@ -141,7 +141,7 @@ def test_a_transcript() -> None:
 
 def test_what_is_large_is_written_the_same() -> None:
     request = ModelRequest("m", TALK, (ToolSpec("read", "d", {"type": "object"}), ToolSpec("exec_command")))
-    asked = question(request, CodexConfig(), "/x", ["evil"])
+    asked = thread_request(request, CodexConfig(), "/x", ["evil"])
     written = asked.written()
     for value, other in ((asked.thread, written.thread), (asked.items, written.items), (asked.turn, written.turn)):
         assert orjson.loads(orjson.dumps(other)) == orjson.loads(orjson.dumps(value))
@@ -154,10 +154,10 @@ def test_a_form_is_enforced_or_asked_for() -> None:
     schema = {"type": "object", "properties": {"a": {"type": "string"}}}
     for strict, tools in itertools.product((True, False), ((), (ToolSpec("read"),))):
         form = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema, "strict": strict}}
-        asked = question(ModelRequest("m", TALK, tools, response_format=form), CodexConfig(), None, [])
+        asked = thread_request(ModelRequest("m", TALK, tools, response_format=form), CodexConfig(), None, [])
         assert asked.turn.get("outputSchema") == (schema if strict else None)
         assert ('"properties"' in asked.thread["baseInstructions"]) is not strict
-    asked = question(ModelRequest("m", TALK, response_format={"type": "json_object"}), CodexConfig(), None, [])
+    asked = thread_request(ModelRequest("m", TALK, response_format={"type": "json_object"}), CodexConfig(), None, [])
     assert "one JSON object" in asked.thread["baseInstructions"]
 
 
@@ -166,7 +166,7 @@ def test_ids_of_calls_are_not_too_long() -> None:
     ids = ["x" * 200, "x" * 199 + "y", "c1"]
     uses = Message("assistant", tuple(ToolUse(ident, "read", "{}") for ident in ids))
     results = Message("tool", tuple(ToolResult(ident, (Text("r"),)) for ident in ids))
-    items = question(ModelRequest("m", (uses, results), (ToolSpec("read"),)), CodexConfig(), None, []).items
+    items = thread_request(ModelRequest("m", (uses, results), (ToolSpec("read"),)), CodexConfig(), None, []).items
     calls, outputs = [item["call_id"] for item in items[:3]], [item["call_id"] for item in items[3:]]
     assert calls == outputs
     assert len(set(calls)) == 3
@@ -176,7 +176,7 @@ def test_ids_of_calls_are_not_too_long() -> None:
 
 def test_own_keys_win() -> None:
     config = CodexConfig(config={"model_provider": "x", "features": {"shell_tool": True}})
-    settings = question(ModelRequest("m", TALK), config, None, []).thread["config"]
+    settings = thread_request(ModelRequest("m", TALK), config, None, []).thread["config"]
     assert (settings["model_provider"], settings["features"]["shell_tool"]) == ("x", True)
     assert settings["features"]["goals"] is False
 
@@ -207,7 +207,7 @@ def end(status: str = "completed", **turn: Any) -> Mapping[str, Any]:
 
 def said(messages: Sequence[Mapping[str, Any]], *, whole: bool = False) -> list[tuple[str, str]]:
     """The parts of the answer, after its events were found in order."""
-    turn = Turn({}, NOTHING, whole=whole)
+    turn = TurnEvents({}, NOTHING, whole=whole)
     events: list[Event] = [Start("", "m", 0)]
     for message in messages:
         events += turn.feed(message)
@@ -269,7 +269,7 @@ ODD: list[Mapping[str, Any]] = [
 
 def test_what_is_odd_is_left_out() -> None:
     for some in itertools.permutations(ODD, 2):
-        turn = Turn({"read": "read"}, NOTHING, whole=False)
+        turn = TurnEvents({"read": "read"}, NOTHING, whole=False)
         events = [event for message in (*some, delta("1", "Yes."), end()) for event in turn.feed(message)]
         assert isinstance(events[-1], Finish)
 

@@ -9,11 +9,11 @@ import pytest
 
 from toolwire.errors import GatewayError
 from toolwire.events import Event, Start
-from toolwire.extras.codex_app.answer import Turn
+from toolwire.extras.codex_app.answer import TurnEvents
 from toolwire.folding import fold
 from toolwire.model import Part, Reasoning, Text, ToolUse
 from toolwire.stream_grammar import check
-from toolwire.upstream.servers.private import NOTHING
+from toolwire.upstream.servers.private_data import NOTHING
 
 Item = dict[str, Any]
 
@@ -70,9 +70,9 @@ def called(n: int) -> Item:
     return message("rawResponseItem/completed", item=item)
 
 
-def told(*messages: Item, whole: bool = False) -> tuple[list[Event], Turn]:
+def told(*messages: Item, whole: bool = False) -> tuple[list[Event], TurnEvents]:
     """The stream that these notifications amount to."""
-    turn = Turn(NAMES, NOTHING, whole=whole)
+    turn = TurnEvents(NAMES, NOTHING, whole=whole)
     events: list[Event] = [Start("id", "m", 1)]
     for one in messages:
         if not turn.over:

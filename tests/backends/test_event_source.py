@@ -30,9 +30,9 @@ from toolwire.record import AccessRecord, BackendObserver
 from toolwire.registry import registries
 from toolwire.testing import WireAnswer
 from toolwire.upstream.pool.attempts import Attempts
-from toolwire.upstream.pool.pool import Endpoint, EndpointPool, WeightedEndpoint
+from toolwire.upstream.pool.pool import ServerPool, UpstreamServer, WeightedServer
 from toolwire.upstream.servers.base import Backend, Capabilities, EventSource, WireSource
-from toolwire.upstream.servers.private import Private
+from toolwire.upstream.servers.private_data import PrivateData
 
 RESPONSES = "/v1/responses"
 QUICK = {"backoff_s": 0.001, "attempts": 2}
@@ -115,7 +115,7 @@ class RpcBackend(Backend):
     def __init__(self, name: str, process: Process, *, raises: bool = False) -> None:
         self.name = name
         self.capabilities = Capabilities()
-        self.private = Private(secrets=(SECRET,))
+        self.private = PrivateData(secrets=(SECRET,))
         self.raises = raises
         self.process = process
         self.open_turns: dict[int, asyncio.Queue[dict[str, Any]]] = {}
@@ -459,12 +459,12 @@ TEXT: list[Event] = [Open(0, BlockKind.TEXT), Delta(0, "x")]
 END: list[Event] = [Close(0), Finish("stop", None)]
 
 
-def attempts(backend: Backend) -> tuple[Attempts, Endpoint]:
+def attempts(backend: Backend) -> tuple[Attempts, UpstreamServer]:
     """With a breaker that opens at the first failure."""
-    endpoint = Endpoint("s", backend, BackendConfig(breaker=BreakerConfig(failures=1)))
+    endpoint = UpstreamServer("s", backend, BackendConfig(breaker=BreakerConfig(failures=1)))
     request = ModelRequest("m", (Message("user", (Text("hi"),)),), stream=True)
     retry = RetryConfig(backoff_s=0.0, attempts=3)
-    endpoints = EndpointPool([WeightedEndpoint(endpoint), WeightedEndpoint(Endpoint("t", backend, BackendConfig()))])
+    endpoints = ServerPool([WeightedServer(endpoint), WeightedServer(UpstreamServer("t", backend, BackendConfig()))])
     return Attempts(endpoints, retry, lambda m: (request, None), record=AccessRecord(), request_id="r"), endpoint
 
 

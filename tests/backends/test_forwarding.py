@@ -25,7 +25,7 @@ from toolwire.pipeline.exchange.routing import Route
 from toolwire.protocols.chat.protocol import ChatProtocol
 from toolwire.record import AccessRecord
 from toolwire.testing import Say, ScriptedBackend, Upstream
-from toolwire.upstream.pool.pool import EndpointPool
+from toolwire.upstream.pool.pool import ServerPool
 from toolwire.upstream.servers.usage import count_bytes
 
 CHAT = ChatProtocol()
@@ -46,7 +46,7 @@ def exchange_for(backend: Any, raw: bytes, *, upstream_model: str | None = None,
     route = Route(
         config=RouteConfig(upstream_model=upstream_model),
         options=route_options(**options),
-        pool=EndpointPool.of(backend),
+        pool=ServerPool.of(backend),
         format=sentinel.FORMAT,
         limits=LimitsConfig(),
         chains={},

@@ -31,8 +31,8 @@ from toolwire.protocols.chat.reader import ChatReader
 from toolwire.protocols.chat.writer import ChatWriter
 from toolwire.protocols.streams import WriteOptions
 from toolwire.testing import chunk, frame, read_frames
-from toolwire.upstream.servers.leaks import MOST_FIELDS, Leaks, check_reply, check_whole, leaks_of
-from toolwire.upstream.servers.private import HIDDEN, NOTHING, Private, forms, part_size, private_of
+from toolwire.upstream.servers.leak_detection import MOST_FIELDS, LeakDetector, check_reply, check_whole, leak_detector
+from toolwire.upstream.servers.private_data import HIDDEN, NOTHING, PrivateData, forms, part_size, private_of
 from toolwire.upstream.servers.upstream_errors import MAX_MESSAGE_CHARS, clean, cleaned, hidden, read_refusal
 
 KEY = "Upstream/Key+0123456789-abcdefghij"
@@ -58,8 +58,8 @@ def test_what_is_private() -> None:
     assert PRIVATE.hosts == ("gpu-1.internal",)
     assert set(PRIVATE.words) == {f"Token {OTHER}", "research-team"}
     assert private_of(BackendConfig()) == NOTHING
-    assert not leaks_of(NOTHING)
-    together = Private.together([PRIVATE, private_of(BackendConfig(api_key="a-second-key-123")), PRIVATE])
+    assert not leak_detector(NOTHING)
+    together = PrivateData.together([PRIVATE, private_of(BackendConfig(api_key="a-second-key-123")), PRIVATE])
     assert together.secrets == (*PRIVATE.secrets, "a-second-key-123")
     assert KEY not in repr(BackendConfig(api_key=KEY, headers={"a": KEY}))
 
@@ -191,13 +191,13 @@ def test_nobody_can_guess_it_letter_by_letter() -> None:
     for place in (slice(0, 11), slice(5, 17), slice(-11, None), slice(3, -3)):
         guess = KEY[place]
         assert clean(f"no model {guess}", private=PRIVATE) == f"no model {guess}"
-        assert not PRIVATE.stands_in(guess.encode())
+        assert not PRIVATE.occurs_in(guess.encode())
 
 
 @settings(max_examples=200)
 @given(st.text(), st.sampled_from(sorted(FORMS)))
 def test_law_what_is_hidden_is_all_that_changes(text: str, form: str) -> None:
-    private = Private(secrets=(KEY,))
+    private = PrivateData(secrets=(KEY,))
     assert private.show(private.hide(text)) == text
     assert private.show(private.hide(f"{text} {FORMS[form](KEY)}")).startswith(f"{text} ")
 
@@ -248,7 +248,7 @@ def test_other_answers_are_left_alone() -> None:
 PATHS = ["raw", "events", "gate"]
 
 
-def path_of(kind: str, private: Private = PRIVATE) -> StreamPath:
+def path_of(kind: str, private: PrivateData = PRIVATE) -> StreamPath:
     writer = ChatWriter(WriteOptions(request=REQUEST, created=1))
     if kind == "raw":
         return PassThrough(Relay(ChatProtocol(), 1 << 16, private), writer)
@@ -320,7 +320,7 @@ def test_law_a_secret_ends_the_stream_wherever_it_is_cut(
 )
 def test_law_other_streams_are_the_same_as_without_secrets(kind: str, texts: list[str], reads: list[int]) -> None:
     """Read by read: nothing is held back for what might become a secret."""
-    if part_size(KEY) <= len("".join(texts)) and PRIVATE.stands_in("".join(texts).encode()):
+    if part_size(KEY) <= len("".join(texts)) and PRIVATE.occurs_in("".join(texts).encode()):
         return
     wire = frame(chunk({"role": "assistant", "content": ""})) + b"".join(
         frame(chunk({"content": text})) for text in texts
@@ -411,7 +411,7 @@ def test_an_error_before_it_is_said_first() -> None:
 
 
 def test_many_texts_side_by_side_cost_little() -> None:
-    leaks = Leaks(PRIVATE)
+    leaks = LeakDetector(PRIVATE)
     for index in range(10 * MOST_FIELDS):
         wire = frame({"type": "response.output_text.delta", "output_index": index, "delta": KEY[:16]})
         assert leaks.frames(wire) == wire
@@ -429,8 +429,8 @@ def test_events_up_to_the_place() -> None:
         Close(0),
         Finish(),
     ]
-    *shown, last = Leaks(PRIVATE).events(events)
+    *shown, last = LeakDetector(PRIVATE).events(events)
     assert shown == events[:3]
     assert isinstance(last, Fault)
     harmless: list[Event] = [Start("x", "m", 1), opened, Delta(0, "a"), Close(0), Opaque("chat", {"a": 1}), Finish()]
-    assert Leaks(PRIVATE).events(harmless) is harmless
+    assert LeakDetector(PRIVATE).events(harmless) is harmless

@@ -7,7 +7,7 @@ import pytest
 
 from toolwire.errors import BackendFault, ClientFault
 from toolwire.protocols.shared import openai
-from toolwire.upstream.servers.private import Private
+from toolwire.upstream.servers.private_data import PrivateData
 from toolwire.upstream.servers.upstream_errors import MAX_MESSAGE_CHARS, clean, cleaned, read_refusal
 
 
@@ -166,7 +166,7 @@ def test_clean(text: str, shown: str) -> None:
 
 
 def test_clean_hides_private_words_and_shortens() -> None:
-    assert clean("gpu-node says no", private=Private(hosts=("gpu-node",))) == "[address] says no"
+    assert clean("gpu-node says no", private=PrivateData(hosts=("gpu-node",))) == "[address] says no"
     assert len(clean("x" * 10_000)) == MAX_MESSAGE_CHARS
 
 

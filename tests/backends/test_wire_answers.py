@@ -23,7 +23,7 @@ from toolwire.upstream.client.wire_connection import (
     LEAST_READ_BYTES,
     LONG_S,
     READ_BYTES,
-    Connection,
+    HttpConnection,
 )
 
 BODY = b'{"id":"x","choices":[{"message":{"content":"gr\xc3\xbc\xc3\x9fe"}}]}'
@@ -121,7 +121,7 @@ class Reads:
 
     def __init__(self) -> None:
         self.transport = Transport()
-        self.connection = Connection(self, memoryview(bytearray(READ_BYTES)))
+        self.connection = HttpConnection(self, memoryview(bytearray(READ_BYTES)))
         self.connection.connection_made(cast(asyncio.Transport, self.transport))
         self.answer = WireAnswer(self, self.connection, 0.0)
         self.connection.expect(self.answer)
@@ -132,12 +132,12 @@ class Reads:
             self.connection.get_buffer(-1)[: len(data)] = data
             self.connection.buffer_updated(len(data))
 
-    def give_back(self, answer: WireAnswer, connection: Connection) -> None:
+    def give_back(self, answer: WireAnswer, connection: HttpConnection) -> None:
         """As a client does that keeps nothing."""
         connection.answer = None
         self.transport.abort()
 
-    def lost(self, connection: Connection) -> None:
+    def lost(self, connection: HttpConnection) -> None:
         """Nothing is kept."""
 
     def out_of_step(self) -> None:

@@ -120,7 +120,7 @@ async def test_the_patrol_rests_when_there_is_nothing_to_look_at() -> None:
         assert client._timer is None
         await ask(client)
         await peer.all_closed()
-        client._look()
+        client._on_timer()
         assert client._timer is None
         assert await ask(client) == b"ok"
         await client.close()

@@ -23,7 +23,7 @@ from toolwire.configuration.settings import load
 from toolwire.model import ModelRequest
 from toolwire.registry import registries
 from toolwire.testing import ScriptedBackend, WireAnswer
-from toolwire.upstream.servers.mock import Turn
+from toolwire.upstream.servers.mock import ScriptedTurn
 
 TOOLS = [function("read_file", path="string"), function("list_files"), function("odd-Name_1", a="integer")]
 STRICT = [function("read_file", strict=True, path="string"), *TOOLS[1:]]
@@ -47,15 +47,15 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 """Route options under which the laws hold; each is a route whose model has this name."""
 
-Ask = Callable[[Turn, dict[str, Any]], WireAnswer]
+Ask = Callable[[ScriptedTurn, dict[str, Any]], WireAnswer]
 
 
 class OneTurn(ScriptedBackend):
     """Says `turn`, whatever it is asked."""
 
-    turn = Turn()
+    turn = ScriptedTurn()
 
-    def choose(self, request: ModelRequest, number: int) -> Turn:
+    def choose(self, request: ModelRequest, number: int) -> ScriptedTurn:
         return self.turn
 
 
@@ -83,7 +83,7 @@ def ask() -> Iterator[Ask]:
         await client.start_server()
         return client
 
-    async def send(turn: Turn, body: dict[str, Any]) -> WireAnswer:
+    async def send(turn: ScriptedTurn, body: dict[str, Any]) -> WireAnswer:
         backend.turn = turn
         async with client.post(CHAT, json={"model": "default", "messages": USER, **body}) as response:
             return WireAnswer(status=response.status, headers=response.headers.copy(), body=await response.read())
@@ -259,10 +259,10 @@ def test_streamed_or_not_is_the_same_answer(
     """R1.3: same visible text, calls, order, argument bytes and finish reason, for any split."""
     text, somewhere, small = answer
     body = {"model": options, "tools": tools, "tool_choice": choice, "parallel_tool_calls": parallel}
-    whole = of_whole(ask(Turn(text=text, finish=reason), body))
+    whole = of_whole(ask(ScriptedTurn(text=text, finish=reason), body))
     event(f"{options}: {whole.error or (whole.reason, len(whole.calls) > 0)}")
     for pieces in (somewhere, small):
-        streamed = of_stream(ask(Turn(text=text, chunk=tuple(pieces), finish=reason), {**body, "stream": True}))
+        streamed = of_stream(ask(ScriptedTurn(text=text, chunk=tuple(pieces), finish=reason), {**body, "stream": True}))
         assert streamed == whole
     if not parallel:
         assert len(whole.calls) <= 1
@@ -281,15 +281,15 @@ def test_thoughts_that_nothing_opened_are_those_behind_an_opening_tag(
     rest, *cut = answer
     text = f"{thought}\n</think>\n\nWell. {rest}"
     body = {"model": f"learns {number}", "tools": TOOLS}
-    whole = of_whole(ask(Turn(text=text), body))
-    told = of_whole(ask(Turn(text=text), {**body, "model": "thinking first"}))
+    whole = of_whole(ask(ScriptedTurn(text=text), body))
+    told = of_whole(ask(ScriptedTurn(text=text), {**body, "model": "thinking first"}))
     event("moved" if whole == told else "as it is")
-    assert whole in (told, of_whole(ask(Turn(text=text), {**body, "model": "default"})))
+    assert whole in (told, of_whole(ask(ScriptedTurn(text=text), {**body, "model": "default"})))
     if "`" not in text and "<tool_call>" not in thought and not whole.error:
         assert whole == told
     if whole == told and whole.reasoning:
         for pieces in cut:
-            turn = Turn(text=text, chunk=(*filter(None, (thought, "\n</th", "ink>\n\nWell. ")), *pieces))
+            turn = ScriptedTurn(text=text, chunk=(*filter(None, (thought, "\n</th", "ink>\n\nWell. ")), *pieces))
             streamed = of_stream(ask(turn, {**body, "stream": True}))
             assert streamed == whole
 
@@ -305,7 +305,7 @@ def test_without_a_tool_to_call_everything_is_text(
 ) -> None:
     """R1.7, whatever it looks like, thinking included: no scanner runs."""
     text, pieces, _ = answer
-    got = ask(Turn(text=text, chunk=tuple(pieces)), {**without, "stream": stream})
+    got = ask(ScriptedTurn(text=text, chunk=tuple(pieces)), {**without, "stream": stream})
     assert (of_stream(got) if stream else of_whole(got)) == Outcome(text=text, reason="stop")
 
 
@@ -324,7 +324,7 @@ def test_every_call_that_is_written_arrives(ask: Ask, before: str, values: list[
     written = [json.dumps(value, ensure_ascii=False) for value in values]
     blocks = [f'<tool_call>{{"name":"read_file","arguments":{json.dumps(text)}}}</tool_call>' for text in written]
     assume("think>" not in before)
-    got = of_stream(ask(Turn(text=before + "\n".join(blocks), chunk=size), {"tools": TOOLS, "stream": True}))
+    got = of_stream(ask(ScriptedTurn(text=before + "\n".join(blocks), chunk=size), {"tools": TOOLS, "stream": True}))
     assert got.calls == tuple(("read_file", text) for text in written)
     assert (got.text, got.reason) == (before.rstrip(" \t\r\n") if before.strip(" \t\r\n") else "", "tool_calls")
 
@@ -334,7 +334,7 @@ def test_every_call_that_is_written_arrives(ask: Ask, before: str, values: list[
 def test_text_beside_tools_is_byte_exact(ask: Ask, text: str, size: int) -> None:
     """R6.6 through the whole gateway: text without an opener comes out as it went in."""
     assume("<tool_call>" not in text and "think>" not in text)
-    got = of_stream(ask(Turn(text=text, chunk=size), {"tools": TOOLS, "stream": True}))
+    got = of_stream(ask(ScriptedTurn(text=text, chunk=size), {"tools": TOOLS, "stream": True}))
     assert got == Outcome(text=text, reason="stop")
 
 
@@ -346,14 +346,14 @@ def test_a_block_that_was_cut_off(ask: Ask, mode: str) -> None:
     unclosed = whole.removesuffix("</tool_call>")
     for stream, of in ((False, of_whole), (True, of_stream)):
         body = {"tools": TOOLS, "stream": stream}
-        got = of(ask(Turn(text=unclosed, finish=mode), body))
+        got = of(ask(ScriptedTurn(text=unclosed, finish=mode), body))
         assert got == (
             Outcome(reason="length") if mode == "length" else Outcome("", "", (("list_files", "{}"),), "tool_calls")
         )
-        kept = of(ask(Turn(text=whole + unclosed[:-3], finish="length"), body))
+        kept = of(ask(ScriptedTurn(text=whole + unclosed[:-3], finish="length"), body))
         assert kept == Outcome("", "", (("list_files", "{}"),), "tool_calls")
 
 
 def test_the_wire_bytes_of_a_whole_answer_are_json(ask: Ask) -> None:
-    got = ask(Turn(text="\x00\u2028\ud800"), {"tools": TOOLS})
+    got = ask(ScriptedTurn(text="\x00\u2028\ud800"), {"tools": TOOLS})
     assert orjson.loads(got.body)["choices"][0]["message"]["content"] == "\x00\u2028\ufffd"

@@ -15,7 +15,7 @@ from toolwire.config import GatewayConfig
 from toolwire.configuration.settings import load
 from toolwire.model import ModelRequest, Text
 from toolwire.testing import ScriptedBackend, WireAnswer, run_chain
-from toolwire.upstream.servers.mock import Turn
+from toolwire.upstream.servers.mock import ScriptedTurn
 
 CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
 SCHEMA = {
@@ -40,7 +40,7 @@ class Turns(ScriptedBackend):
         super().__init__(turns)
         self._left = list(self._turns)
 
-    def choose(self, request: ModelRequest, number: int) -> Turn:
+    def choose(self, request: ModelRequest, number: int) -> ScriptedTurn:
         """See `MockBackend`."""
         return self._left.pop(0) if len(self._left) > 1 else self._left[0]
 

@@ -24,7 +24,7 @@ from toolwire.app import create_app
 from toolwire.configuration.settings import load
 from toolwire.registry import registries
 from toolwire.testing import WireAnswer
-from toolwire.upstream.servers.mock import Turn
+from toolwire.upstream.servers.mock import ScriptedTurn
 
 ROUTES: dict[str, dict[str, Any]] = {
     **OPTIONS,
@@ -51,7 +51,7 @@ CHANGING = ("id", "created_at", "completed_at", "output", "usage")
 class Ask(Protocol):
     """Send a request; the model answers with `turn`."""
 
-    def __call__(self, turn: Turn, body: dict[str, Any], path: str = RESPONSES) -> WireAnswer: ...
+    def __call__(self, turn: ScriptedTurn, body: dict[str, Any], path: str = RESPONSES) -> WireAnswer: ...
 
     def get(self, ident: str) -> Any:
         """A stored response."""
@@ -65,7 +65,7 @@ class Gateway:
         self._backend = backend
         self._client = client
 
-    def __call__(self, turn: Turn, body: dict[str, Any], path: str = RESPONSES) -> WireAnswer:
+    def __call__(self, turn: ScriptedTurn, body: dict[str, Any], path: str = RESPONSES) -> WireAnswer:
         async def send() -> WireAnswer:
             given = {"messages": USER} if path == CHAT else {"input": "hi"}
             async with self._client.post(path, json={"model": "default", **given, **body}) as response:
@@ -184,10 +184,10 @@ def test_streamed_or_not_is_the_same_answer(
     text, somewhere, small = answer
     body = {"model": route, "tools": tools, "tool_choice": choice, "parallel_tool_calls": parallel}
     # Of one size: where the gateway ends an answer (R30.8), it estimates the prompt's tokens by that.
-    whole = whole_outcome(ask, ask(Turn(text=text, finish=reason), {**body, "stream": False, "unknown": "u"}))
+    whole = whole_outcome(ask, ask(ScriptedTurn(text=text, finish=reason), {**body, "stream": False, "unknown": "u"}))
     event(f"{route}: {whole.error or [line[0] for line in whole.said]}")
     for pieces in (somewhere, small):
-        turn = Turn(text=text, chunk=tuple(pieces), finish=reason)
+        turn = ScriptedTurn(text=text, chunk=tuple(pieces), finish=reason)
         assert stream_outcome(ask, ask(turn, {**body, "stream": True, "unknown": "uu"})) == whole
     if not parallel:
         assert sum(line[0] in ("call", "custom") for line in whole.said) <= 1
@@ -201,7 +201,7 @@ def test_every_event_has_the_published_form(
     if not PUBLISHED:
         pytest.skip("the published schemas are not there; set TOOLWIRE_SHARED")
     text, pieces, _ = answer
-    got = ask(Turn(text=text, chunk=tuple(pieces), finish=reason), {"tools": tools, "stream": True})
+    got = ask(ScriptedTurn(text=text, chunk=tuple(pieces), finish=reason), {"tools": tools, "stream": True})
     stream_outcome(ask, got, schemas=True)
 
 
@@ -218,7 +218,7 @@ def test_chat_would_have_said_the_same(
     """One scanner and one policy for both. White space may differ: Chat has one text, Responses a message for each
     run."""
     text, pieces, _ = answer
-    turn = Turn(text=text, chunk=tuple(pieces), finish=reason)
+    turn = ScriptedTurn(text=text, chunk=tuple(pieces), finish=reason)
     chat = of_chat(ask(replace(turn, chunk=4), {"model": route, "tools": tools}, CHAT))
     got = stream_outcome(ask, ask(turn, {"model": route, "tools": tools, "stream": True}))
     assert got.error == chat.error
@@ -244,7 +244,7 @@ def test_without_a_tool_to_call_everything_is_text(
     """R1.7, whatever it looks like. What is thought is no text (R7.8), unless the route looks for no thoughts."""
     text, pieces, _ = answer
     body = {**without, "stream": stream, **({} if thinking else {"model": "no thinking looked for"})}
-    answered = ask(Turn(text=text, chunk=tuple(pieces)), body)
+    answered = ask(ScriptedTurn(text=text, chunk=tuple(pieces)), body)
     got = stream_outcome(ask, answered) if stream else whole_outcome(ask, answered)
     assert got.ended["status"] == "completed"
     if not thinking or "<think>" not in text:
@@ -270,7 +270,9 @@ def test_every_call_that_is_written_arrives(ask: Ask, before: str, values: list[
     assume("think>" not in before)
     written = [json.dumps(value, ensure_ascii=False) for value in values]
     blocks = [f'<tool_call>{{"name":"read_file","arguments":{json.dumps(text)}}}</tool_call>' for text in written]
-    got = stream_outcome(ask, ask(Turn(text=before + "\n".join(blocks), chunk=size), {"tools": TOOLS, "stream": True}))
+    got = stream_outcome(
+        ask, ask(ScriptedTurn(text=before + "\n".join(blocks), chunk=size), {"tools": TOOLS, "stream": True})
+    )
     said = before.rstrip(" \t\r\n")
     assert got.said == (*([("text", said)] if said else []), *(("call", "read_file", text) for text in written))
 
@@ -281,6 +283,6 @@ def test_raw_text_of_a_custom_tool_arrives(ask: Ask, text: str, size: int, strea
     """R8.9: character for character, whatever it holds."""
     inner = json.dumps({"input": text}, ensure_ascii=False)
     block = f'<tool_call>{{"name":"list_files","arguments":{json.dumps(inner)}}}</tool_call>'
-    answered = ask(Turn(text=block, chunk=size), {"tools": MIXED, "stream": stream})
+    answered = ask(ScriptedTurn(text=block, chunk=size), {"tools": MIXED, "stream": stream})
     got = stream_outcome(ask, answered) if stream else whole_outcome(ask, answered)
     assert got.said == (("custom", "list_files", text),)

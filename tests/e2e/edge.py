@@ -16,8 +16,8 @@ from toolwire.app import create_app
 from toolwire.config import GatewayConfig
 from toolwire.ingress.budget import BODY_BUDGET
 from toolwire.observability.telemetry import Metrics
-from toolwire.server.clients import bound_unsent
-from toolwire.server.hosting import Host
+from toolwire.server.clients import limit_unsent
+from toolwire.server.hosting import AppHost
 
 BODY = b'{"model":"m","messages":[{"role":"user","content":"hi"}]}'
 STREAMED = b'{"model":"m","stream":true,"messages":[{"role":"user","content":"hi"}]}'
@@ -31,7 +31,7 @@ def head(length: int, *fields: str, path: str = CHAT) -> bytes:
 class Gateway:
     """The real server in this process."""
 
-    def __init__(self, host: Host, metrics: Metrics, port: int) -> None:
+    def __init__(self, host: AppHost, metrics: Metrics, port: int) -> None:
         self.host = host
         self.metrics = metrics
         self.port = port
@@ -96,12 +96,12 @@ async def starting() -> AsyncIterator[Start]:
 @asynccontextmanager
 async def running(config: GatewayConfig) -> AsyncIterator[Gateway]:
     metrics = Metrics()
-    host = Host(lambda c, m, before: create_app(c, metrics=m, before=before), metrics)
+    host = AppHost(lambda c, m, before: create_app(c, metrics=m, before=before), metrics)
     await host.start(config)
     runner = web.ServerRunner(host.server, shutdown_timeout=1)
     await runner.setup()
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        bound_unsent(listener)
+        limit_unsent(listener)
         await web.SockSite(runner, listener).start()
         try:
             yield Gateway(host, metrics, listener.getsockname()[1])

@@ -248,11 +248,11 @@ def test_a_client_that_is_slow_but_reads_is_not_stuck() -> None:
         Any, SimpleNamespace(_clients=clients, _socket=transport, _unsent=0, _moved=0.0, _head_bytes=0, _waiter=None)
     )
     for now in range(0, 100, 9):  # something goes out between any two looks
-        ClientConnection.look(connection, now)
+        ClientConnection.check_limits(connection, now)
         transport.unsent -= 1
     transport.unsent += 1
-    ClientConnection.look(connection, 108)
+    ClientConnection.check_limits(connection, 108)
     assert not transport.aborted
-    ClientConnection.look(connection, 109)
+    ClientConnection.check_limits(connection, 109)
     assert transport.aborted
     assert counted == ["write_stall"]

@@ -15,7 +15,7 @@ from toolwire.errors import BackendFault, GatewayError
 from toolwire.testing import Answer, Upstream
 from toolwire.upstream.pool import model_names
 from toolwire.upstream.pool.model_names import ALONE, FRESH_S, MOST, STALE_S, ModelNames
-from toolwire.upstream.pool.pool import Endpoint
+from toolwire.upstream.pool.pool import UpstreamServer
 from toolwire.upstream.servers.hops import HOPS, LOOP
 from toolwire.upstream.servers.identity import Identity
 
@@ -192,7 +192,7 @@ async def test_a_server_that_becomes_another_one_is_asked_again() -> None:
             """It is told what it is."""
 
     backend: Any = Fake()
-    endpoint = Endpoint("up", backend, BackendConfig(), lambda: 0.0)
+    endpoint = UpstreamServer("up", backend, BackendConfig(), lambda: 0.0)
     endpoint.learn(Identity(engine="ollama", version="1"))
     assert await endpoint.models() == ["m"]
     backend.names = ("n",)

@@ -15,7 +15,7 @@ from tests.e2e.edge import Gateway, Start, answered, head
 from tests.unit.test_turns import Passes
 from tests.waiting import GUARD_S, until
 from toolwire.server.clients import READ_BYTES, READS_AT_ONCE, ClientConnection
-from toolwire.server.farewell import Refusal
+from toolwire.server.closing import ClosingProtocol
 
 CLIENTS = 12
 BODY = json.dumps({"model": "m", "messages": [{"role": "user", "content": "x" * 12 * READ_BYTES}]}).encode()
@@ -84,7 +84,7 @@ async def test_a_small_request_needs_no_turn(start: Start, monkeypatch: pytest.M
 
 async def test_refused_clients_that_go_on_sending(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     reads = Reads()
-    reads.watch(monkeypatch, Refusal, "_transport")
+    reads.watch(monkeypatch, ClosingProtocol, "_transport")
     gateway = await start(limits={"body_bytes": len(BODY) - 1})
     async with asyncio.timeout(GUARD_S), AsyncExitStack() as stack:
         reads.passes = Passes()

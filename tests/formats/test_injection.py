@@ -27,7 +27,7 @@ from toolwire.protocols.chat.protocol import ChatProtocol
 from toolwire.record import AccessRecord
 from toolwire.support import offload
 from toolwire.support.offload import OFFLOAD_BYTES
-from toolwire.upstream.pool.pool import EndpointPool
+from toolwire.upstream.pool.pool import ServerPool
 from toolwire.upstream.servers.base import Capabilities
 
 REQUIRED = ToolChoice("required")
@@ -48,7 +48,7 @@ def exchange_for(
     async def chain(request: object) -> Any:
         raise AssertionError
 
-    pool = cast(EndpointPool, Model(feature))
+    pool = cast(ServerPool, Model(feature))
     route = Route(RouteConfig(), route_options(**options), pool, tool_format, LimitsConfig(), chain)
     return Exchange("req", ChatProtocol(), route, asked, asked, {}, AccessRecord())
 

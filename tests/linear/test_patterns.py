@@ -41,8 +41,8 @@ WHOLE: Final[Mapping[str, str]] = {
 
 
 MADE: Final[Mapping[str, str]] = {
-    "toolwire.upstream.servers.private:Private.hide": "one escaped word between edges",
-    "toolwire.upstream.servers.private:Private.hide_hosts": "one escaped host, a port and a path",
+    "toolwire.upstream.servers.private_data:PrivateData.hide": "one escaped word between edges",
+    "toolwire.upstream.servers.private_data:PrivateData.hide_hosts": "one escaped host, a port and a path",
     "toolwire.call_policy.json_calls:_head": "a row of escaped tokens",
     "toolwire.extras.bench.naive:RescanningScanner.__init__": "measured only",
     "toolwire.formats.engine.markers:MarkerSet._pattern": "a tree of escaped characters",

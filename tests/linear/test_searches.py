@@ -25,8 +25,8 @@ from toolwire.registry import registries, usual_server
 from toolwire.repair.literals import braces_value, python_calls
 from toolwire.repair.repair import compact_json, repair_json
 from toolwire.scan import _pyguard, _pyparse, _pysse
-from toolwire.upstream.servers.leaks import Leaks
-from toolwire.upstream.servers.private import Private
+from toolwire.upstream.servers.leak_detection import LeakDetector
+from toolwire.upstream.servers.private_data import PrivateData
 from toolwire.upstream.servers.upstream_errors import clean
 
 UNITS: Final = (
@@ -78,11 +78,11 @@ UNITS: Final = (
 FIRST: Final = 200
 STEEP: Final = 2.5
 SLACK: Final = 150
-SECRET: Final = Private(secrets=("secret-word-of-the-gateway",), hosts=("server.example",))
+SECRET: Final = PrivateData(secrets=("secret-word-of-the-gateway",), hosts=("server.example",))
 
 
 def _leaks(text: str) -> object:
-    return Leaks(SECRET).frames(CountedBytes(text.encode()))
+    return LeakDetector(SECRET).frames(CountedBytes(text.encode()))
 
 
 def _relay(text: str) -> object:
@@ -115,7 +115,7 @@ SEARCHES: Final[Mapping[str, Callable[[str], object]]] = MappingProxyType(
         "redaction": lambda text: Redaction(["a-known-word"], ["[0-9]{4}x"]).data(
             CountedBytes(text.encode()), b"secret-word"
         ),
-        "secret in bytes": lambda text: SECRET.stands_in(CountedBytes(text.encode())),
+        "secret in bytes": lambda text: SECRET.occurs_in(CountedBytes(text.encode())),
         "secrets in frames": _leaks,
         "relayed frames": _relay,
         "errors of servers": lambda text: clean(text, private=SECRET),

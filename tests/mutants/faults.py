@@ -402,7 +402,7 @@ FAULTS: Final = (
     ),
     Fault(
         "attempts-rest", "proxy/upstream/pool/attempts.py",
-        "            member.endpoint.rest(asked)\n", "            pass\n",
+        "            member.endpoint.rest(retry_after_s)\n", "            pass\n",
         "a server that asks for a pause is asked on", ("tests/unit/test_endpoints.py", "tests/e2e/test_retries.py"),
     ),
     Fault(
@@ -448,8 +448,8 @@ FAULTS: Final = (
         "a capture holds the secrets of its request", ("tests/unit/test_redaction_words.py",),
     ),
     Fault(
-        "leaks-of-whole-answers", "proxy/upstream/servers/leaks.py",
-        "    if private.secrets and private.stands_in(body):\n", "    if False:\n",
+        "leaks-of-whole-answers", "proxy/upstream/servers/leak_detection.py",
+        "    if private.secrets and private.occurs_in(body):\n", "    if False:\n",
         "a server's key reaches a client in a whole answer", ("tests/e2e/test_upstream_secrets.py", "tests/backends/test_private.py"),
     ),
     Fault(
@@ -554,7 +554,7 @@ FAULTS: Final = (
     ),
     Fault(
         "template-probe-of-each-name", "proxy/upstream/pool/template_probing.py",
-        "        model = _served(endpoint, model)\n        key", "        key",
+        "        model = _served_name(endpoint, model)\n        key", "        key",
         "one model is probed under every name that clients give it", ("tests/e2e/test_template_probe.py",),
     ),
     Fault(
@@ -672,7 +672,7 @@ FAULTS: Final = (
         "one key's strange request changes what others' are sent without", ("tests/e2e/test_lessons.py",),
     ),
     Fault(
-        "nothing-is-learned", "proxy/upstream/pool/conceding.py",
+        "nothing-is-learned", "proxy/upstream/pool/concession_retries.py",
         "        for kind, value in self._taught.pop(member, ()):",
         "        for kind, value in ():",
         "a server is asked in vain again and again", ("tests/e2e/test_lessons.py",),

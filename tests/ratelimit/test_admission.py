@@ -17,7 +17,7 @@ from toolwire.ingress.auth import ApiKey, Keys
 from toolwire.model import Image, Message, ModelRequest, Sampling, Text, ToolResult
 from toolwire.protocols.shared.openai import duration
 from toolwire.ratelimit.admission import Admission, allowances, effective_limit
-from toolwire.ratelimit.base import Bound, Verdict
+from toolwire.ratelimit.base import Booking, Bound
 from toolwire.ratelimit.memory import MemoryLedger
 
 ROUTE = RouteConfig(
@@ -97,7 +97,7 @@ def test_the_limits_of_an_exchange() -> None:
 
 def test_headers_tell_of_the_limit_of_which_least_is_left() -> None:
     bounds = [Bound("key", "requests", "k", 60), Bound("route", "requests", "r", 10), Bound("key", "tokens", "k", 1000)]
-    left = allowances(bounds, Verdict(True, (1, 8.5, 1030)))
+    left = allowances(bounds, Booking(True, (1, 8.5, 1030)))
     assert MESSAGES.write_limits(left, 1795304349.0) == {
         "anthropic-ratelimit-requests-limit": "10",
         "anthropic-ratelimit-requests-remaining": "1",

@@ -19,7 +19,7 @@ from tests.ratelimit.conftest import Clock
 from tests.store.redis_server import RedisServer, WatchedGroup, started
 from tests.waiting import GUARD_S, until
 from toolwire.ratelimit.admission import ADMISSION
-from toolwire.ratelimit.base import Bound, Change, Ledger, LedgerUnavailable, Verdict, changes
+from toolwire.ratelimit.base import Booking, Bound, Change, Ledger, LedgerUnavailable, changes
 from toolwire.ratelimit.failover import FailoverLedger
 from toolwire.ratelimit.memory import MemoryLedger
 from toolwire.ratelimit.redis import RedisLedger
@@ -50,7 +50,7 @@ class Shaky(MemoryLedger):
     async def close(self) -> None:
         pass
 
-    async def book(self, bounds: Sequence[Bound], tokens: int, lease: str) -> Verdict:
+    async def book(self, bounds: Sequence[Bound], tokens: int, lease: str) -> Booking:
         if self.hold is not None:
             await self.hold.wait()
         self._ask()
@@ -108,7 +108,7 @@ async def test_while_it_is_away_each_worker_counts_by_itself(caplog: pytest.LogC
         assert lines(caplog) == [
             (
                 "ERROR",
-                "the shared counts of the limits are away: it is away; each worker counts by itself until they are back",
+                "the shared counts of the limits cannot be reached: it is away; each worker counts by itself until they are back",
             )
         ]
 
@@ -212,7 +212,7 @@ class CountingRedis(RedisLedger):
 
     asked = 0
 
-    async def book(self, bounds: Sequence[Bound], tokens: int, lease: str) -> Verdict:
+    async def book(self, bounds: Sequence[Bound], tokens: int, lease: str) -> Booking:
         self.asked += 1
         return await super().book(bounds, tokens, lease)
 

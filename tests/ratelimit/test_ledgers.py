@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from tests.ratelimit.conftest import Clock, MakeLedger, ledger
 from tests.store.redis_server import GROUPS
-from toolwire.ratelimit.base import LEASE_S, Bound, Ledger, Verdict, changes
+from toolwire.ratelimit.base import LEASE_S, Booking, Bound, Ledger, changes
 
 REQUESTS = Bound("key", "requests", "key:a", 6)
 TOKENS = Bound("key", "tokens", "key:a", 10)
@@ -44,10 +44,10 @@ async def test_a_bucket_lets_its_limit_through_at_once_and_then_at_its_rate(
 
 async def test_what_is_used_is_told(make_ledger: MakeLedger, clock: Clock) -> None:
     counts = make_ledger()
-    assert await counts.book([REQUESTS, TOKENS, SLOTS], 4, "1") == Verdict(True, (1, 4, 1))
+    assert await counts.book([REQUESTS, TOKENS, SLOTS], 4, "1") == Booking(True, (1, 4, 1))
     clock.now += 3
-    assert await counts.book([REQUESTS, TOKENS, SLOTS], 4, "2") == Verdict(True, (1.7, 7.5, 2))
-    assert await counts.book([REQUESTS, TOKENS, SLOTS], 4, "3") == Verdict(False, (1.7, 7.5, 2))
+    assert await counts.book([REQUESTS, TOKENS, SLOTS], 4, "2") == Booking(True, (1.7, 7.5, 2))
+    assert await counts.book([REQUESTS, TOKENS, SLOTS], 4, "3") == Booking(False, (1.7, 7.5, 2))
 
 
 @pytest.mark.parametrize("refusing", [REQUESTS, TOKENS, SLOTS])
@@ -78,7 +78,7 @@ async def test_use_beyond_the_limit_is_a_debt_and_less_than_nothing_is_nothing(
     counts = make_ledger()
     assert await granted(counts, [TOKENS], 1, "1")
     await counts.settle(changes([TOKENS], 1, 31), "1")
-    assert await counts.book([TOKENS], 1, "2") == Verdict(False, (31,))
+    assert await counts.book([TOKENS], 1, "2") == Booking(False, (31,))
     clock.now += (31 - 9) * 6 - 1
     assert not await granted(counts, [TOKENS], 1, "2")
     clock.now += 1
@@ -90,9 +90,9 @@ async def test_use_beyond_the_limit_is_a_debt_and_less_than_nothing_is_nothing(
 
 async def test_a_request_larger_than_its_limit_needs_an_empty_bucket(make_ledger: MakeLedger) -> None:
     counts = make_ledger()
-    assert await counts.book([TOKENS], 500, "1") == Verdict(True, (10,))
+    assert await counts.book([TOKENS], 500, "1") == Booking(True, (10,))
     await counts.settle(changes([TOKENS], 500, 4), "1")
-    assert await counts.book([TOKENS], 500, "2") == Verdict(False, (4,))
+    assert await counts.book([TOKENS], 500, "2") == Booking(False, (4,))
 
 
 async def test_a_slot_is_free_again_when_its_exchange_ends(make_ledger: MakeLedger) -> None:

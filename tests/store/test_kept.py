@@ -104,11 +104,13 @@ def is_written_again(name: str) -> None:
             {"input": [{"role": "user", "parts": [{"type": "hologram"}]}]},
             "a stored response has content that this version",
         ),
-        ({"form": "x"}, "a kept response is damaged"),
-        ({"input": 3}, "a kept response is damaged"),
-        ({"said": {"input": "hi"}}, "a kept response is damaged"),
-        ({"said": 3}, "a kept response is damaged"),
-        ({"input": [{"role": "user", "parts": [3]}]}, "a kept response is damaged"),
+        ({"mood": "good"}, "a kept response holds what this version of the gateway does not know"),
+        ({"input": [{"role": "user", "parts": [{"type": "hologram"}]}]}, "a kept response holds what this version"),
+        ({"form": "x"}, "a stored response is damaged"),
+        ({"input": 3}, "a stored response is damaged"),
+        ({"said": {"input": "hi"}}, "a stored response is damaged"),
+        ({"said": 3}, "a stored response is damaged"),
+        ({"input": [{"role": "user", "parts": [3]}]}, "a stored response is damaged"),
     ],
 )
 def test_what_cannot_be_read_says_why(change: dict[str, Any], said: str) -> None:

@@ -471,7 +471,7 @@ async def test_a_turn_that_is_damaged(path: Path, clock: Clock) -> None:
     with sqlite3.connect(path) as db:
         db.execute("UPDATE turns SET turn = substr(turn, 1, 20) WHERE place = 1")
     db.close()
-    with pytest.raises(StoreUnavailable, match="a kept response is damaged"):
+    with pytest.raises(StoreUnavailable, match="a stored response is damaged"):
         await store.get("resp_1", "alice")
     assert await store.get("resp_2", "alice") == turn("resp_2")
     await store.put(turn("resp_1"))

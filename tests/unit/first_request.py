@@ -24,8 +24,8 @@ from toolwire.config import GatewayConfig
 from toolwire.configuration.settings import load
 from toolwire.pipeline.sending.delivery import CLIENTS
 from toolwire.server import rehearsal
-from toolwire.server.played import PlayedGateway
 from toolwire.server.serving import gateway
+from toolwire.server.simulated import SimulatedGateway
 
 LATER: Final = 15
 USAGE: Final = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
@@ -107,7 +107,7 @@ async def counts(kind: Kind, *, rehearsed: bool) -> list[int]:
         config = configured(kind.config, folder)
         if rehearsed:
             await rehearsal.rehearse(gateway, config)
-        async with PlayedGateway(gateway, config, answers(counted=kind.counted)) as played:
+        async with SimulatedGateway(gateway, config, answers(counted=kind.counted)) as played:
             ask = played.client()
             client = next(client for client in played.app[CLIENTS].sides if client.name == kind.client)
             request = asked(client.path, {**client.example, "model": "m", **kind.body})

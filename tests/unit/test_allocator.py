@@ -10,7 +10,7 @@ import pytest
 
 from tests.waiting import until
 from toolwire.support import allocator
-from toolwire.support.allocator import GivingBack, give_back
+from toolwire.support.allocator import MemoryReturner, return_memory
 
 MOST = 1000
 
@@ -21,7 +21,7 @@ def given(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     times: list[float] = []
     monkeypatch.setattr(allocator, "SETTLE_S", 0.01)
     monkeypatch.setattr(allocator, "EVERY_S", 0.05)
-    monkeypatch.setattr(allocator, "give_back", lambda: times.append(1))
+    monkeypatch.setattr(allocator, "return_memory", lambda: times.append(1))
     return times
 
 
@@ -31,7 +31,7 @@ async def settled(given: list[float], count: int) -> None:
 
 
 async def test_memory_is_given_back_once_for_many_bodies(given: list[float]) -> None:
-    memory = GivingBack(MOST)
+    memory = MemoryReturner(MOST)
     for _ in range(50):
         memory.free(MOST // 10)
     assert given == []  # while they go
@@ -41,7 +41,7 @@ async def test_memory_is_given_back_once_for_many_bodies(given: list[float]) -> 
 
 
 async def test_little_gives_nothing_back(given: list[float]) -> None:
-    memory = GivingBack(MOST)
+    memory = MemoryReturner(MOST)
     memory.free(MOST - 1)
     await asyncio.sleep(0.1)
     assert given == []
@@ -51,7 +51,7 @@ async def test_little_gives_nothing_back(given: list[float]) -> None:
 
 async def test_a_burst_puts_it_off_but_not_for_ever(given: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(allocator, "SETTLE_S", 1000.0)
-    memory = GivingBack(MOST)
+    memory = MemoryReturner(MOST)
     memory.free(MOST)
     memory.free(MOST)
     await settled(given, 1)
@@ -71,6 +71,6 @@ def test_freed_memory_goes_back() -> None:
     last = bytes(40_000)  # behind them all
     full = resident()
     del blocks
-    give_back()
+    return_memory()
     assert resident() < full - 100
     assert last[:1] == b"\0"

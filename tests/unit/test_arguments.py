@@ -21,7 +21,7 @@ from toolwire.pipeline.exchange.routing import Route
 from toolwire.protocols.base import ClientSide
 from toolwire.record import AccessRecord
 from toolwire.schemas.schema import ToolSchemas, compile_schema
-from toolwire.upstream.pool.pool import EndpointPool
+from toolwire.upstream.pool.pool import ServerPool
 
 SCHEMA = {
     "type": "object",
@@ -50,7 +50,7 @@ def exchange(
         route=Route(
             config=RouteConfig(),
             options=route_options(**options),
-            pool=cast(EndpointPool, None),
+            pool=cast(ServerPool, None),
             format=cast(ToolFormat, None),
             limits=LimitsConfig(),
             chains={},

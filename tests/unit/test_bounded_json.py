@@ -18,14 +18,14 @@ from toolwire.support.bounded_json import (
     PIECE_BYTES,
     PIECE_VALUES,
     BoundExceeded,
-    Bounds,
     DuplicateKey,
+    JsonBounds,
     MalformedJson,
     loads,
 )
 from toolwire.support.duplicate_keys import count_keys, duplicate_key, has_duplicates
 
-BOUNDS = Bounds(1_000_000, 200, 200_000)
+BOUNDS = JsonBounds(1_000_000, 200, 200_000)
 
 TEXT = st.text('"\\\\,[]{}: aé漢😀\n\0/u', max_size=12)
 LEAVES = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(-1e9, 1e9) | TEXT
@@ -41,7 +41,7 @@ def text_of(value: Any, ascii_only: bool, indent: int | None) -> bytes:
     return json.dumps(value, ensure_ascii=ascii_only, indent=indent).encode()
 
 
-def in_pieces(text: bytes, size: int, bounds: Bounds = BOUNDS) -> Any:
+def in_pieces(text: bytes, size: int, bounds: JsonBounds = BOUNDS) -> Any:
     """As `loads`, in pieces of about so many bytes."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bounded_json, "PIECE_BYTES", size)
@@ -192,12 +192,12 @@ def test_bounds_hold_before_values_are_built(text: bytes, kind: str) -> None:
 def test_bounds_are_exact() -> None:
     for count in (10, 100, PIECE_VALUES + 10):
         text = orjson.dumps([1] * count)
-        assert loads(text, Bounds(count + 1, 1)) == [1] * count
+        assert loads(text, JsonBounds(count + 1, 1)) == [1] * count
         with pytest.raises(BoundExceeded, match=f"more than {count} JSON values"):
-            loads(text, Bounds(count, 1))
-    assert loads(b"[[[]]]", Bounds(10, 3)) == [[[]]]
+            loads(text, JsonBounds(count, 1))
+    assert loads(b"[[[]]]", JsonBounds(10, 3)) == [[[]]]
     with pytest.raises(BoundExceeded, match="more than 2 levels"):
-        loads(b"[[[]]]", Bounds(10, 2))
+        loads(b"[[[]]]", JsonBounds(10, 2))
 
 
 @pytest.mark.parametrize(

@@ -253,8 +253,8 @@ def test_problems_keep_no_schema() -> None:
 _FORMATS = "keyed by grammars, formats and settings, which the configuration and the code make"
 UNBUDGETED: Final[Mapping[str, str]] = {
     "proxy/upstream/servers/adapt.py:_decided_by_itself": "keyed by what is known of a server's kind",
-    "proxy/upstream/servers/private.py:_parts": "keyed by the secrets of the configuration",
-    "proxy/upstream/servers/private.py:forms": "keyed by the secrets of the configuration",
+    "proxy/upstream/servers/private_data.py:_parts": "keyed by the secrets of the configuration",
+    "proxy/upstream/servers/private_data.py:forms": "keyed by the secrets of the configuration",
     "proxy/upstream/client/wire_answer.py:_media_type": "64 of at most 256 bytes",
     "proxy/call_policy/assembly.py:_own_syntax": _FORMATS,
     "proxy/call_policy/lines.py:is_line": _FORMATS,

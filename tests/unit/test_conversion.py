@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolwire.config import GatewayConfig
-from toolwire.support.conversion import ConfigError, EnvText, Rules, from_mapping, hints_of, to_mapping
+from toolwire.support.conversion import ConfigError, ConversionRules, EnvText, from_mapping, hints_of, to_mapping
 
 
 class Colour(Enum):
@@ -195,7 +195,7 @@ def test_a_mistake_in_a_variable_names_it(key: str, text: str, problem: str) -> 
 
 
 def test_shorthand_and_base() -> None:
-    rules = Rules(shorthand={Sample: "name"}, bases={Inner: Inner(size=7, ratio=2.0)})
+    rules = ConversionRules(shorthand={Sample: "name"}, bases={Inner: Inner(size=7, ratio=2.0)})
     assert from_mapping(Sample, "short", rules=rules).name == "short"  # type: ignore[arg-type]  # the shorthand's point
     sample = from_mapping(Sample, {"name": "x", "items": [{"size": 1}, {}]}, rules=rules)
     assert sample.items == (Inner(size=1, ratio=2.0), Inner(size=7, ratio=2.0))

@@ -21,7 +21,7 @@ from toolwire.protocols.chat.protocol import ChatProtocol
 from toolwire.record import AccessRecord
 from toolwire.upstream.pool.attempts import Attempts
 from toolwire.upstream.pool.health import Health
-from toolwire.upstream.pool.pool import Endpoint, EndpointPool, WeightedEndpoint, common
+from toolwire.upstream.pool.pool import ServerPool, UpstreamServer, WeightedServer, common
 from toolwire.upstream.servers.base import Backend, Capabilities, EventSource
 from toolwire.upstream.servers.presets import PRESETS
 
@@ -79,11 +79,11 @@ class FakeSource(EventSource):
         self.closed += 1
 
 
-def endpoint(server: Fake, clock: Callable[[], float] = lambda: 0.0, **config: Any) -> Endpoint:
-    return Endpoint(server.name, cast(Backend, server), BackendConfig(**config), clock)
+def endpoint(server: Fake, clock: Callable[[], float] = lambda: 0.0, **config: Any) -> UpstreamServer:
+    return UpstreamServer(server.name, cast(Backend, server), BackendConfig(**config), clock)
 
 
-def attempts(pool: EndpointPool, **retry: Any) -> Attempts:
+def attempts(pool: ServerPool, **retry: Any) -> Attempts:
     retries = RetryConfig(**{"backoff_s": 0.0, **retry})
     return Attempts(pool, retries, lambda member: (REQUEST, None), record=AccessRecord(), request_id="r")
 
@@ -95,15 +95,15 @@ async def answer(source: Attempts) -> list[Event]:
 # --- who is asked ---------------------------------------------------------------------------------------------------
 
 
-def several(number: int, fallback: int = 0, **more: Any) -> tuple[EndpointPool, list[Fake]]:
+def several(number: int, fallback: int = 0, **more: Any) -> tuple[ServerPool, list[Fake]]:
     servers = [Fake(f"s{index}") for index in range(number + fallback)]
-    members = [WeightedEndpoint(endpoint(server, **more)) for server in servers]
-    return EndpointPool(members[:number], members[number:]), servers
+    members = [WeightedServer(endpoint(server, **more)) for server in servers]
+    return ServerPool(members[:number], members[number:]), servers
 
 
 def test_a_retry_goes_to_another_member_first() -> None:
     pool, _ = several(2, 1)
-    tried: list[WeightedEndpoint] = []
+    tried: list[WeightedServer] = []
     for _ in range(5):
         member = pool.pick(3, tried)
         if member is None:
@@ -117,12 +117,12 @@ def test_a_server_that_may_not_be_asked_is_left_out() -> None:
     pool, _ = several(2, 1, clock=lambda: now[0])
     first, second, third = (*pool.members, *pool.fallback)
     first.endpoint.rest(5.0)
-    second.endpoint.found(healthy=False)
+    second.endpoint.set_health(healthy=False)
     assert pool.pick(2) is third
     third.endpoint.rest(9.0)
     assert pool.pick(2) is None
     assert pool.unavailable().headers == {"Retry-After": "1"}, "one of them may come back at any time"
-    second.endpoint.found(healthy=True)
+    second.endpoint.set_health(healthy=True)
     second.endpoint.rest(7.2)
     assert pool.unavailable().headers == {"Retry-After": "5", "retry-after-ms": "5000"}
     now[0] = 5.0
@@ -130,16 +130,16 @@ def test_a_server_that_may_not_be_asked_is_left_out() -> None:
 
 
 def test_the_only_server_is_asked_whatever_is_known_of_it() -> None:
-    pool = EndpointPool([WeightedEndpoint(endpoint(Fake("s")))])
+    pool = ServerPool([WeightedServer(endpoint(Fake("s")))])
     (member,) = pool.members
     for _ in range(20):
         member.endpoint.failed(member.endpoint.enter())
-    member.endpoint.found(healthy=False)
+    member.endpoint.set_health(healthy=False)
     assert pool.pick(1) is member
 
 
 def test_the_only_server_is_left_alone_if_that_is_configured() -> None:
-    pool = EndpointPool([WeightedEndpoint(endpoint(Fake("s"), breaker=BreakerConfig(failures=1)))])
+    pool = ServerPool([WeightedServer(endpoint(Fake("s"), breaker=BreakerConfig(failures=1)))])
     (member,) = pool.members
     member.endpoint.failed(member.endpoint.enter())
     assert pool.pick(2) is None
@@ -147,8 +147,8 @@ def test_the_only_server_is_left_alone_if_that_is_configured() -> None:
 
 def test_servers_of_two_protocols_do_not_go_together() -> None:
     with pytest.raises(ValueError, match="must speak one protocol: 'a' speaks chat, 'b' speaks in-process"):
-        EndpointPool(
-            [WeightedEndpoint(endpoint(Fake("a", protocol=ChatProtocol())))], [WeightedEndpoint(endpoint(Fake("b")))]
+        ServerPool(
+            [WeightedServer(endpoint(Fake("a", protocol=ChatProtocol())))], [WeightedServer(endpoint(Fake("b")))]
         )
 
 
@@ -165,7 +165,7 @@ async def test_a_plug_in_that_breaks_or_hangs_names_no_models(monkeypatch: pytes
         server = Fake("mine")
         server.models = models  # type: ignore[method-assign]
         with pytest.raises(BackendFault, match='Backend "mine": It') as caught:
-            await EndpointPool([WeightedEndpoint(endpoint(server))]).models()
+            await ServerPool([WeightedServer(endpoint(server))]).models()
         assert (caught.value.status, "secret" in caught.value.message) == (502, False)
 
 
@@ -262,8 +262,8 @@ TURNS = st.sampled_from([LOST, BUSY, WRONG, "hangs", "answers", "breaks before",
 def test_no_server_stays_busy(plans: list[list[Any]], clients: list[tuple[int, bool]]) -> None:
     """Whatever the servers do, and whenever a client goes: in the end nobody is busy, and no probe is out."""
     servers = [Fake(f"s{index}", plan[:]) for index, plan in enumerate(plans)]
-    members = [WeightedEndpoint(endpoint(server, breaker=BreakerConfig(failures=1, open_s=0.0))) for server in servers]
-    pool = EndpointPool(members[:2], members[2:])
+    members = [WeightedServer(endpoint(server, breaker=BreakerConfig(failures=1, open_s=0.0))) for server in servers]
+    pool = ServerPool(members[:2], members[2:])
 
     async def client(turns: int, reads: bool) -> None:
         source = attempts(pool, attempts=3)
@@ -296,7 +296,7 @@ def test_no_server_stays_busy(plans: list[list[Any]], clients: list[tuple[int, b
 
 async def test_the_total_is_for_all_tries_together() -> None:
     server = Fake("s", [LOST, "hangs"])
-    pool = EndpointPool([WeightedEndpoint(endpoint(server, timeouts=Timeouts(total_s=1000.0)))])
+    pool = ServerPool([WeightedServer(endpoint(server, timeouts=Timeouts(total_s=1000.0)))])
     source = attempts(pool)
     source._started -= 999.9
     async with asyncio.timeout(GUARD_S):
@@ -307,7 +307,7 @@ async def test_the_total_is_for_all_tries_together() -> None:
 
 async def test_no_try_begins_after_the_total() -> None:
     server = Fake("s", [LOST])
-    source = attempts(EndpointPool([WeightedEndpoint(endpoint(server, timeouts=Timeouts(total_s=1000.0)))]))
+    source = attempts(ServerPool([WeightedServer(endpoint(server, timeouts=Timeouts(total_s=1000.0)))]))
     source._started -= 1000.0
     with pytest.raises(BackendFault, match="lost"):
         await source.open()
@@ -315,7 +315,7 @@ async def test_no_try_begins_after_the_total() -> None:
 
 
 async def test_the_begin_of_a_broken_answer_is_not_shown_twice() -> None:
-    source = attempts(EndpointPool([WeightedEndpoint(endpoint(Fake("s", ["breaks before", "answers"])))]))
+    source = attempts(ServerPool([WeightedServer(endpoint(Fake("s", ["breaks before", "answers"])))]))
     await source.open()
     assert [type(event) for event in await answer(source)] == [Start, Delta, Finish]
     await source.close()
@@ -402,6 +402,6 @@ async def test_those_that_are_asked_regularly_are_known() -> None:
         while not servers["known"].checked:  # noqa: ASYNC110  # nobody announces it
             await asyncio.sleep(0)
         assert await health.states() == {"known": False, "unknown": True}
-        servers["known"].found(True)
+        servers["known"].set_health(True)
         assert await health.states() == {"known": True, "unknown": True}
     assert sorted(asked) == ["known", "unknown"]

@@ -20,7 +20,7 @@ from toolwire.app import create_app
 from toolwire.config import AuthConfig, BackendConfig, GatewayConfig, ServerConfig, StoreConfig
 from toolwire.observability.telemetry import Metrics
 from toolwire.pipeline.exchange.shared_resources import SharedResources
-from toolwire.server.hosting import AppFactory, Host, reread
+from toolwire.server.hosting import AppFactory, AppHost, reread
 from toolwire.support.conversion import ConfigError
 
 NAME = web.AppKey("name", str)
@@ -72,14 +72,14 @@ def _only_what_is_new_is_collected(request: pytest.FixtureRequest, monkeypatch: 
 
 
 @asynccontextmanager
-async def hosted(apps: Apps) -> AsyncIterator[tuple[Host, aiohttp.ClientSession]]:
-    host = Host(apps.create, Metrics())
+async def hosted(apps: Apps) -> AsyncIterator[tuple[AppHost, aiohttp.ClientSession]]:
+    host = AppHost(apps.create, Metrics())
     async with serving(host, CONFIG) as session:
         yield host, session
 
 
 @asynccontextmanager
-async def serving(host: Host, config: GatewayConfig) -> AsyncIterator[aiohttp.ClientSession]:
+async def serving(host: AppHost, config: GatewayConfig) -> AsyncIterator[aiohttp.ClientSession]:
     """A client of the host, which starts with this configuration."""
     await host.start(config)
     runner = web.ServerRunner(host.server)
@@ -109,7 +109,7 @@ async def test_a_configuration_is_prepared_before_it_is_served() -> None:
         if len(prepared) > 1:
             current.append(await get(session))
 
-    host = Host(apps.create, Metrics(), prepare=prepare)
+    host = AppHost(apps.create, Metrics(), prepare=prepare)
     other = replace(CONFIG, server=replace(CONFIG.server, keepalive_s=1.0))
     async with serving(host, CONFIG) as session:
         assert await host.reload(lambda: other) is None
@@ -203,7 +203,7 @@ async def test_a_key_that_was_taken_out_of_its_file_is_refused(tmp_path: Path) -
     keys = tmp_path / "keys"
     keys.write_text("old")
     config = replace(CONFIG, store=StoreConfig(kind="none"), auth=AuthConfig(keys_file=str(keys)))
-    host = Host(lambda config, metrics, before: create_app(config, metrics=metrics, before=before), Metrics())
+    host = AppHost(lambda config, metrics, before: create_app(config, metrics=metrics, before=before), Metrics())
 
     async def status(key: str) -> int:
         async with session.get("/version", headers={"Authorization": f"Bearer {key}"}) as answer:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import pytest
 
 from toolwire.model import Constraint
-from toolwire.upstream.pool.conceding import find_concessions
-from toolwire.upstream.pool.enforcing import allows, constraint_key
+from toolwire.upstream.pool.concession_retries import find_concessions
+from toolwire.upstream.pool.constraint_retries import allows, constraint_key
 from toolwire.upstream.pool.lessons import MOST, Lessons
 from toolwire.upstream.servers.concessions import NONE, Concessions
 

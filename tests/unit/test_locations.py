@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolwire.support.locations import Permitted, location, written
+from toolwire.support.locations import AllowList, location, written
 
-EXACT = Permitted(["https://Tools.Example/mcp", "http://127.0.0.1:8000/", "http://[::1]:9/x", "https://bücher.example"])
-BEGINS = Permitted(["https://tools.example/a/*", "https://tools.example/b*", "https://any.example/*"])
+EXACT = AllowList(["https://Tools.Example/mcp", "http://127.0.0.1:8000/", "http://[::1]:9/x", "https://bücher.example"])
+BEGINS = AllowList(["https://tools.example/a/*", "https://tools.example/b*", "https://any.example/*"])
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ UNCLEAR = [
 @pytest.mark.parametrize("url", UNCLEAR)
 def test_what_could_be_read_in_two_ways(url: str) -> None:
     assert BEGINS.refusal(url) is not None
-    assert Permitted(["https://any.example/*", "https://evil.example/*"]).refusal(url) is not None
+    assert AllowList(["https://any.example/*", "https://evil.example/*"]).refusal(url) is not None
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_what_could_be_read_in_two_ways(url: str) -> None:
 )
 def test_letters_that_only_older_readers_take_for_others(pattern: str, url: str) -> None:
     """IDNA 2003 reads them as the others, IDNA 2008 as a name of its own: who asks the server uses that."""
-    assert Permitted([pattern]).refusal(url) is not None
+    assert AllowList([pattern]).refusal(url) is not None
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_what_was_compared_is_asked(url: str, asked: str) -> None:
 )
 def test_a_pattern_that_is_none(pattern: str) -> None:
     with pytest.raises(ValueError, match=r"."):
-        Permitted([pattern])
+        AllowList([pattern])
 
 
 @given(st.text(max_size=60), st.sampled_from(["", "https://any.example", "https://tools.example/a/", "https://"]))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.strategies import cuts
 from toolwire.extras.middlewares.redact import KINDS, RedactOptions
-from toolwire.support.patterns import LONGEST, Patterns, Replacing, replaced
+from toolwire.support.patterns import LONGEST, Patterns, StreamReplacer, replaced
 
 BY = "#"
 SMALL = ["ab{1,2}@", r"\bcc?\b", "a(?:b|c){2}a", "b?b?b@", "(?i)xY{2,3}", "[^a-x@ ]@"]
@@ -20,7 +20,7 @@ texts = st.text(st.sampled_from(ALPHABET + "é日"), max_size=24)
 
 
 def fed(patterns: Patterns, pieces: list[str]) -> str:
-    replacing = Replacing(patterns, BY)
+    replacing = StreamReplacer(patterns, BY)
     return "".join([*map(replacing.feed, pieces), replacing.finish()])
 
 
@@ -41,7 +41,7 @@ def test_what_is_found_is_what_a_regular_expression_finds(pattern, text):
 def test_no_more_is_held_back_than_needed(pattern, text):
     """For what is held there is a text to come with which it is replaced, from its first character on."""
     patterns = Patterns([pattern])
-    replacing = Replacing(patterns, BY)
+    replacing = StreamReplacer(patterns, BY)
     out = replacing.feed(text)
     held = text[len(text) - (len(text) - len(_original(patterns, text, out))) :]
     if held:
@@ -59,7 +59,7 @@ def _original(patterns: Patterns, text: str, out: str) -> str:
 
 
 def test_an_address_is_held_until_it_cannot_go_on():
-    replacing = Replacing(Patterns(KINDS["email"]), "[m]")
+    replacing = StreamReplacer(Patterns(KINDS["email"]), "[m]")
     assert replacing.feed("Write to ada") == "Write to "
     assert replacing.feed("@example") == ""
     assert replacing.feed(".org") == ""
@@ -69,7 +69,7 @@ def test_an_address_is_held_until_it_cannot_go_on():
 
 
 def test_a_long_run_is_held_for_no_longer_than_a_match_can_be():
-    replacing = Replacing(Patterns([r"key=\w{1,500}!"]), BY)
+    replacing = StreamReplacer(Patterns([r"key=\w{1,500}!"]), BY)
     out = replacing.feed("key=" + "x" * 2_000)
     assert len(out) >= 2_004 - 505
 
@@ -151,7 +151,7 @@ def test_hostile_text_takes_linear_time():
     patterns = RedactOptions(kinds=tuple(KINDS), patterns=("(?:a{1,50}){1,10}b",)).compiled()
     for text in "a" * 200_000, "a@" * 100_000, "1 " * 100_000, "-----BEGIN " * 20_000, "eyJ" * 60_000:
         replaced(patterns, text, BY)
-        replacing = Replacing(patterns, BY)
+        replacing = StreamReplacer(patterns, BY)
         for start in range(0, len(text), 1_000):
             replacing.feed(text[start : start + 1_000])
         replacing.finish()

@@ -186,7 +186,7 @@ OVER_SOCKETS = """
 import asyncio, sys
 from aiohttp import web
 from toolwire.observability.telemetry import Metrics
-from toolwire.server.hosting import Host
+from toolwire.server.hosting import AppHost
 from toolwire.server.rehearsal import rehearse
 from toolwire.server.serving import gateway
 from toolwire.testing import Say, Upstream
@@ -194,7 +194,7 @@ from tests.unit.first_request import asked, configured
 
 async def main():
     async with Upstream([Say("Hello.")]) as up:
-        host = Host(gateway, Metrics(), prepare=rehearse)
+        host = AppHost(gateway, Metrics(), prepare=rehearse)
         await host.start(configured({"backends": {"default": {"url": up.url, "identify_s": 0}}}, sys.argv[1]))
         runner = web.ServerRunner(host.server)
         await runner.setup()

@@ -32,7 +32,7 @@ from toolwire.protocols.responses.writer import ResponsesWriter
 from toolwire.protocols.streams import WriteOptions
 from toolwire.record import AccessRecord
 from toolwire.testing import chunk, frame
-from toolwire.upstream.servers.private import NOTHING
+from toolwire.upstream.servers.private_data import NOTHING
 
 FRAME_BYTES = 4096
 REQUEST = ModelRequest("m", (Message("user", (Text("hi"),)),))

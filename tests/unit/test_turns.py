@@ -10,8 +10,8 @@ from pathlib import Path
 from tests.unit.first_request import answers, asked, configured
 from tests.waiting import GUARD_S
 from toolwire.ingress.turns import Turns
-from toolwire.server.played import PlayedGateway
 from toolwire.server.serving import gateway
+from toolwire.server.simulated import SimulatedGateway
 
 
 class Passes:
@@ -107,7 +107,7 @@ async def test_requests_that_come_together_reach_the_server_one_in_each_iteratio
     request = asked(
         "/chat/completions", {"model": "m", "stream": True, "messages": [{"role": "user", "content": "Hi"}]}
     )
-    async with PlayedGateway(gateway, configured({}, str(tmp_path)), answered) as played:
+    async with SimulatedGateway(gateway, configured({}, str(tmp_path)), answered) as played:
         passes = Passes()
         asks = [played.client() for _ in range(32)]
         given = await asyncio.gather(*(ask(request) for ask in asks))

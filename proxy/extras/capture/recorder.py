@@ -46,8 +46,8 @@ from toolwire.protocols.streams import StreamWriter, WriteOptions
 from toolwire.record import AccessRecord, BackendObserver, ReadRequest, ToolRun
 from toolwire.registry import usual_server
 from toolwire.support.conversion import to_mapping
-from toolwire.upstream.servers.leaks import leaks_of
-from toolwire.upstream.servers.private import NOTHING, Private, private_of
+from toolwire.upstream.servers.leak_detection import leak_detector
+from toolwire.upstream.servers.private_data import NOTHING, PrivateData, private_of
 
 LOG: Final = logging.getLogger("toolwire.capture")
 
@@ -165,7 +165,7 @@ class Captures:
         self.keeper = keeper
         self.held_bytes = 0
         self.redaction = Redaction(known_secrets(config), config.capture.secrets)
-        self.private = Private.together(map(private_of, config.backends.values()))
+        self.private = PrivateData.together(map(private_of, config.backends.values()))
         self._config = config
         self._settings: dict[tuple[int, int], tuple[object, object, dict[str, Any]]] = {}
         self._backends: dict[str, dict[str, Any]] = {}
@@ -430,7 +430,7 @@ def presented_key(request: web.Request) -> bytes:
 
 
 def cover(
-    entries: Sequence[Entry], redaction: Redaction, keys: Sequence[bytes], private: Private = NOTHING
+    entries: Sequence[Entry], redaction: Redaction, keys: Sequence[bytes], private: PrivateData = NOTHING
 ) -> Iterator[Entry]:
     """Yields the entries with secrets replaced, among them `keys`. Finds secrets that are split between reads. If a
     model server sends one of the secrets in `private`, piece by piece, everything after its begin is replaced, as it
@@ -441,7 +441,7 @@ def cover(
     covered: dict[int, bytes] = {}
     for (kind, _), indices in streams.items():
         whole = redaction.data(b"".join(entries[index].data for index in indices), *keys)
-        if kind == "received" and (leaks := leaks_of(private)) is not None:
+        if kind == "received" and (leaks := leak_detector(private)) is not None:
             whole = leaks.frames(whole).ljust(len(whole), b"*")
         at = 0
         for index in indices:

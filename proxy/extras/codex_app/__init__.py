@@ -1,13 +1,13 @@
-"""Codex's app-server as a model server: JSON-RPC over the pipes of a process that the gateway runs, or over a
+"""Codex's app-server as a model server: JSON-RPC over the pipes of a process that the gateway starts, or over a
 WebSocket (docs/adr/0032).
 
-| Module | What is in it |
+| Module | Content |
 | --- | --- |
 | `backend` | the backend, and one turn from its request to its end |
-| `link` | a connection that is kept: made, watched, made again |
+| `link` | keeps one connection open: opens, watches and reopens it |
 | `rpc` | requests, answers and notifications of many threads on one connection |
-| `stdio`, `websocket` | how frames get there and back (`transport`) |
-| `asking` | a request of the model as what the server is sent |
-| `answer` | what the server says of a turn, as events |
-| `failures` | its errors, as the gateway's |
+| `stdio`, `websocket` | two transports for frames (`transport`) |
+| `thread_request` | a model request as parameters of the app-server |
+| `answer` | the app-server's messages about a turn, as events |
+| `failures` | its errors, as errors of the gateway |
 """

@@ -1,14 +1,15 @@
-"""What an app-server says of one turn, as events.
+"""Converts an app-server's messages about one turn to events.
 
 Rules:
 
-1. Text is what agent messages say, and nothing else: what the server does besides (commands, edits, searches) is no
-   call of the client's.
-2. A message that the server begins anew, because the model's stream was cut, is never joined to what came before. While
-   nothing was said the beginning is forgotten; else the answer ends as an error.
-3. Calls of tools are given as the model's server has them, in its order, when its answer is over. Then the turn is to
-   be stopped: their results come with another request.
-4. Counts are those of the whole thread: it has one request only. Zeros are no counts.
+1. Only agent messages are text. Other activities of the server (commands, edits, searches) are not calls for the
+   client.
+2. If the model's stream was cut, the server may begin its message anew; the two versions are never joined. If no text
+   was streamed yet, the first version is dropped; otherwise the answer ends with an error.
+3. Tool calls are reported as the model's server sent them, in its order, when its answer is over. Then the turn must be
+   stopped, because the results of the calls come with another request.
+4. The token counts are those of the whole thread, which has only one request. Counts of zero mean that nothing was
+   counted.
 """
 
 from __future__ import annotations
@@ -21,28 +22,31 @@ from toolwire.events import BlockKind, Call, Close, Delta, Event, Finish, Open
 from toolwire.extras.codex_app import failures
 from toolwire.model import FinishReason, ToolUse, Usage
 from toolwire.protocols.shared.wire import dump
-from toolwire.upstream.servers.private import Private
+from toolwire.upstream.servers.private_data import PrivateData
 from toolwire.upstream.servers.usage import added
 
 _SUMMARY: Final = "item/reasoning/summaryTextDelta"
 _REASONING: Final = frozenset({"item/reasoning/textDelta", _SUMMARY})
 
 
-class Turn:
-    """The events of one turn. `names`: of the tools on offer, as the server has them, the client's. `whole`: nobody has
-    seen anything before the end, so that all may be forgotten (rule 2)."""
+class TurnEvents:
+    """The events of one turn.
 
-    def __init__(self, names: Mapping[str, str], private: Private, *, whole: bool) -> None:
+    `names`: maps the server's names of the offered tools to the client's. `whole`: nothing is sent before the end, so
+    that a version of the answer can still be dropped (rule 2).
+    """
+
+    def __init__(self, names: Mapping[str, str], private: PrivateData, *, whole: bool) -> None:
         self.over = False
-        """Nothing more is wanted of it."""
+        """No more messages are needed."""
         self.stopped = False
-        """It has ended by itself."""
+        """The turn has ended by itself."""
         self.spoke = False
-        """Visible text was said."""
+        """Visible text was produced."""
         self.restarts = 0
-        """So often all that was said before is to be forgotten: for who takes the answer as a whole."""
+        """Number of times that all earlier events were dropped; for readers of a whole answer."""
         self.failing: GatewayError | None = None
-        """What it is about to fail with."""
+        """The error that the turn is about to fail with."""
         self._names = names
         self._private = private
         self._whole = whole
@@ -57,16 +61,17 @@ class Turn:
 
     @property
     def began(self) -> bool:
-        """Something was said or thought."""
+        """True if any text or reasoning was produced."""
         return self._blocks > 0
 
     @property
     def waits_for_calls(self) -> bool:
-        """A call is to be run, and the model's server was not heard of it: perhaps nothing more comes."""
+        """True if the server asked to run a call, but did not report it as a part of the model's answer; possibly no
+        more messages come."""
         return bool(self._asked) and not self._calls
 
     def feed(self, message: Mapping[str, Any]) -> list[Event]:
-        """What a notification, or a request, amounts to. Raises `GatewayError`."""
+        """Returns the events of a notification or request. Raises `GatewayError`."""
         params = message["params"]
         method = message["method"]
         if method == "item/agentMessage/delta":
@@ -101,7 +106,7 @@ class Turn:
         return []
 
     def finish_calls(self) -> list[Event]:
-        """The end of an answer with calls."""
+        """Returns the final events of an answer with calls."""
         out = self._close()
         for use in self._calls or self._asked:
             out += Call(self._blocks, use).events()
@@ -116,7 +121,7 @@ class Turn:
         if not isinstance(text, str) or not text or self._end is not None or self.failing is not None:
             return []
         if self._form.setdefault(item, method) != method:
-            return []  # thoughts come as they are or summed up: once is enough
+            return []  # reasoning may come both in full and as a summary; the first form is used
         if self._open is None or self._open[0] != item:
             return [*self._close(), *self._begin(kind, item, text)]
         self._said[item] += len(text)
@@ -130,7 +135,7 @@ class Turn:
         return [Open(self._open[1], kind), Delta(self._open[1], text)]
 
     def _part(self, params: Mapping[str, Any]) -> list[Event]:
-        """Another part of the thoughts: a new paragraph."""
+        """Begins a new paragraph for the next part of a reasoning summary."""
         item = params.get("itemId")
         if self._open is None or self._open[0] != item or self._form.get(item) != _SUMMARY:
             return []
@@ -173,7 +178,7 @@ class Turn:
         return out
 
     def _forget(self, item: str) -> None:
-        """It begins: whatever else had its id."""
+        """Forgets an earlier item with the same id, because the item begins (anew)."""
         self._said.pop(item, None)
         self._form.pop(item, None)
 
@@ -183,14 +188,14 @@ class Turn:
         error = params.get("error")
         error = error if isinstance(error, dict) else {"message": str(error)}
         if params.get("willRetry") is True:
-            return self._begins_again(error)
-        self._end = failures.ending(error)
+            return self._restart(error)
+        self._end = failures.finish_reason(error)
         if self._end is None:
-            self.failing = failures.of_turn(error, self._private)
+            self.failing = failures.turn_error(error, self._private)
         return []
 
-    def _begins_again(self, error: Mapping[str, Any]) -> list[Event]:
-        """Rule 2."""
+    def _restart(self, error: Mapping[str, Any]) -> list[Event]:
+        """Drops the first version of the answer, or raises `BackendFault` if it was sent already (rule 2)."""
         if self.spoke and not self._whole:
             raise failures.broken_off(str(error.get("additionalDetails") or ""), self._private)
         out = self._close()
@@ -209,9 +214,9 @@ class Turn:
         if status == "failed" and self._end is None:
             error = turn.get("error")
             error = error if isinstance(error, dict) else {}
-            self._end = failures.ending(error)
+            self._end = failures.finish_reason(error)
             if self._end is None:
-                raise self.failing or failures.of_turn(error, self._private)
+                raise self.failing or failures.turn_error(error, self._private)
         if self._end is not None:
             return self._cut_off(self._end)
         if self.failing is not None:
@@ -228,7 +233,7 @@ class Turn:
         return [*out, *self._close(), Finish(FinishReason.STOP, self._usage)]
 
     def _cut_off(self, reason: str) -> list[Event]:
-        """The end of an answer that is not whole; a call that is stays (C18)."""
+        """Returns the final events of a truncated answer. A complete call is kept (C18)."""
         if self._calls:
             return self.finish_calls()
         out = [Close(event.block, "truncated") for event in self._close() if isinstance(event, Close)]
@@ -241,13 +246,13 @@ class Turn:
             self._calls.append(ToolUse(str(item.get("call_id")), self._names[item["name"]], text))
 
 
-def read_usage(said: Any) -> Usage | None:
-    """Token counts in the server's words; None if it has not counted."""
-    if not isinstance(said, dict):
+def read_usage(counts: Any) -> Usage | None:
+    """Returns the token counts in a message of the server; None if it has not counted."""
+    if not isinstance(counts, dict):
         return None
 
     def tokens(name: str) -> int:
-        value = said.get(name)
+        value = counts.get(name)
         return value if isinstance(value, int) and value > 0 else 0
 
     usage = Usage(

@@ -2,12 +2,12 @@
 
 Rules:
 
-1. `open` returns when the turn has begun. A server that has too much to do is asked again a few times, with pauses;
-   then it is the turn of the route's own tries (`toolwire.upstream.pool.attempts`).
-2. Whoever goes before the end stops the turn (R10.7), also while it is only about to begin; and every thread is let go,
-   which the server else keeps.
-3. A server that is lost takes no more than the answers that it was giving: each of them ends as an error, or is tried
-   again, and the next request goes to its successor.
+1. `open` returns when the turn has begun. A request that an overloaded server refuses is retried a few times with
+   pauses; after that the route's own retries apply (`toolwire.upstream.pool.attempts`).
+2. If a client disconnects early the turn is stopped (R10.7), also while it is being started. Every thread is
+   unsubscribed, because the server would keep it.
+3. When a server is lost only its running answers are affected: each ends with an error or is retried. The next request
+   uses a new connection.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from toolwire.config import BackendConfig, LimitsConfig
 from toolwire.errors import BackendFault, GatewayError
 from toolwire.events import Event, Fault, Start
 from toolwire.extras.codex_app import failures
-from toolwire.extras.codex_app.answer import Turn
-from toolwire.extras.codex_app.asking import Question, question
+from toolwire.extras.codex_app.answer import TurnEvents
 from toolwire.extras.codex_app.link import Link
-from toolwire.extras.codex_app.rpc import Connection, Inbox, RpcError
+from toolwire.extras.codex_app.rpc import Inbox, RpcConnection, RpcError
 from toolwire.extras.codex_app.stdio import ProcessTransport
+from toolwire.extras.codex_app.thread_request import ThreadRequest, thread_request
 from toolwire.extras.codex_app.transport import Transport
 from toolwire.extras.codex_app.websocket import WebSocketTransport
 from toolwire.folding import Folding
@@ -42,28 +42,28 @@ from toolwire.support.offload import is_large, offload
 from toolwire.upstream.client.connections import CONNECTING, disconnected, shortest, timed_out
 from toolwire.upstream.servers.base import Backend, Capabilities, EventSource
 from toolwire.upstream.servers.presets import capabilities
-from toolwire.upstream.servers.private import Private, private_of
+from toolwire.upstream.servers.private_data import PrivateData, private_of
 
 LOG: Final = logging.getLogger("toolwire.backends")
 
 TRIES: Final = 5
-"""So often a server that is overloaded is asked the same."""
+"""Number of attempts while the server is overloaded."""
 
 STARTING_S: Final = 30.0
-"""So long a process may take to begin, whoever has given up waiting for it."""
+"""Minimum time for a process to start, even if the waiting requests have timed out."""
 
 PAUSE_S: Final = 0.1
-"""The pause before the second try, at most; it doubles with each."""
+"""Maximum pause before the second attempt; it doubles with each."""
 
 FAILING_S: Final = 5.0
-"""So long the end of a turn is awaited that has already failed."""
+"""Maximum wait for the end of a turn that has already failed."""
 
 CALLS_S: Final = 1.0
-"""So long further calls are awaited of a server that does not say when its model's answer is over."""
+"""Maximum wait for further calls if the server does not report the end of the model's answer."""
 
 
 class CodexAppBackend(Backend):
-    """A Codex app-server. Raises `ValueError` for a configuration it cannot use."""
+    """A Codex app-server. The constructor raises `ValueError` for an unusable configuration."""
 
     protocol = None
 
@@ -82,22 +82,22 @@ class CodexAppBackend(Backend):
         self.config = config
         self.limits = limits
         self._env = environment(config.codex.env, ("CODEX_HOME", *config.codex.inherit), proxies=config.trust_env)
-        given = {name: self._env[name] for name in (*config.codex.env, *config.codex.inherit) if name in self._env}
-        secrets = private_of(BackendConfig(headers=given)).secrets
-        self.private: Private = Private.together((private_of(config), Private(secrets=secrets)))
-        """What no client may see, and no log."""
+        inherited = {name: self._env[name] for name in (*config.codex.env, *config.codex.inherit) if name in self._env}
+        secrets = private_of(BackendConfig(headers=inherited)).secrets
+        self.private: PrivateData = PrivateData.together((private_of(config), PrivateData(secrets=secrets)))
+        """Data that must not reach clients or logs."""
         self._link = Link(name, self._connect, config.timeouts.connect_s)
         self._servers: tuple[str, ...] = ()
         self._own_folder: str | None = None
 
     async def start(self) -> None:
-        """Begin to connect. That the server cannot be reached is no failure: it may come."""
+        """Begins to connect. An unreachable server is no error: connecting is retried."""
         if self.config.command and self.config.codex.folder is None:
             self._own_folder = await asyncio.to_thread(tempfile.mkdtemp, prefix="toolwire-codex-")
         self._link.start()
 
     async def close(self) -> None:
-        """Hang up; the process ends."""
+        """Closes the connection and ends the process."""
         await self._link.close()
         if self._own_folder is not None:
             await asyncio.to_thread(shutil.rmtree, self._own_folder, ignore_errors=True)
@@ -105,7 +105,7 @@ class CodexAppBackend(Backend):
 
     @property
     def folder(self) -> str | None:
-        """Where threads are at home; None: where the server likes."""
+        """The working directory of threads; None: the server's default."""
         return self.config.codex.folder or self._own_folder
 
     async def open(
@@ -116,11 +116,11 @@ class CodexAppBackend(Backend):
         body: bytes | None = None,
         observer: BackendObserver | None = None,
     ) -> CodexSource:
-        """Begin a turn of a new thread."""
+        """Begins a turn in a new thread and returns its source. Raises `GatewayError`."""
         began = time.monotonic()
         connection = await self._link.connection()
-        asked = await offload(is_large(request), self._question, request)
-        source = CodexSource(self, connection, request, asked, began)
+        parameters = await offload(is_large(request), self._thread_request, request)
+        source = CodexSource(self, connection, request, parameters, began)
         try:
             await source.begin()
         except BaseException:
@@ -128,40 +128,39 @@ class CodexAppBackend(Backend):
             raise
         return source
 
-    def _question(self, request: ModelRequest) -> Question:
-        asked = question(request, self.config.codex, self.folder, self._servers)
-        return asked.written() if is_large(request) else asked
+    def _thread_request(self, request: ModelRequest) -> ThreadRequest:
+        parameters = thread_request(request, self.config.codex, self.folder, self._servers)
+        return parameters.written() if is_large(request) else parameters
 
     async def ready(self) -> bool:
-        """Whether there is a connection, or one can be made."""
+        """True if there is a connection, or one can be opened."""
         try:
             return (await self._link.connection()).alive
         except GatewayError:
             return False
 
-    async def ask(self, connection: Connection, method: str, params: Mapping[str, Any]) -> Any:
-        """The answer to a request; of a server that has too much to do, after some tries (rule 1). Raises
-        `GatewayError`."""
+    async def ask(self, connection: RpcConnection, method: str, params: Mapping[str, Any]) -> Any:
+        """Returns the answer to a request; retries while the server is overloaded (rule 1). Raises `GatewayError`."""
         tries = 1
         while True:
             try:
                 return await connection.request(method, params)
             except RpcError as error:
                 if error.code != failures.OVERLOADED or tries == TRIES:
-                    raise failures.of_answer(error, self.private) from None
+                    raise failures.request_error(error, self.private) from None
             await asyncio.sleep(PAUSE_S * 2.0 ** (tries - 1) * random.uniform(0.5, 1.0))
             tries += 1
 
-    async def _connect(self) -> Connection:
-        """A connection on which hands were shaken. Raises `GatewayError`."""
+    async def _connect(self) -> RpcConnection:
+        """Returns a new connection after the handshake. Raises `GatewayError`."""
         limit_s = self.config.timeouts.connect_s
         if limit_s is not None and self.config.command:
             limit_s = max(limit_s, STARTING_S)
-        connection: Connection | None = None
+        connection: RpcConnection | None = None
         try:
             async with asyncio.timeout(limit_s) as limit:
-                connection = Connection(self.name, await self._transport())
-                await self._shake_hands(connection)
+                connection = RpcConnection(self.name, await self._transport())
+                await self._handshake(connection)
                 return connection
         except BaseException as error:
             if connection is not None:
@@ -182,29 +181,29 @@ class CodexAppBackend(Backend):
             private=self.private,
         )
 
-    async def _shake_hands(self, connection: Connection) -> None:
+    async def _handshake(self, connection: RpcConnection) -> None:
         for left in reversed(range(TRIES)):
             try:
                 await connection.handshake(__version__)
                 break
             except RpcError as error:
                 if error.code != failures.OVERLOADED or not left:
-                    raise failures.of_answer(error, self.private) from None
+                    raise failures.request_error(error, self.private) from None
             await asyncio.sleep(PAUSE_S)
         if not self.config.codex.mcp_servers and "codexHome" in connection.server:
             self._servers = await _mcp_servers(connection)
 
 
-async def _mcp_servers(connection: Connection) -> tuple[str, ...]:
-    """The names of the MCP servers in the server's own configuration: each has to be switched off by its name."""
+async def _mcp_servers(connection: RpcConnection) -> tuple[str, ...]:
+    """Returns the names of the MCP servers in the app-server's own configuration. Each must be switched off by name."""
     try:
-        said = await connection.request("config/read", {"includeLayers": False})
+        answer = await connection.request("config/read", {"includeLayers": False})
     except RpcError as error:
         LOG.warning(
             "backend %r does not say which MCP servers it has, they stay on: %s", connection.name, error.message
         )
         return ()
-    config = said.get("config") if isinstance(said, dict) else None
+    config = answer.get("config") if isinstance(answer, dict) else None
     servers = config.get("mcp_servers") if isinstance(config, dict) else None
     return tuple(servers) if isinstance(servers, dict) else ()
 
@@ -215,17 +214,17 @@ class CodexSource(EventSource):
     def __init__(
         self,
         backend: CodexAppBackend,
-        connection: Connection,
+        connection: RpcConnection,
         request: ModelRequest,
-        asked: Question,
+        parameters: ThreadRequest,
         began: float,
     ) -> None:
         self._backend = backend
         self._connection = connection
         self._model = request.model
-        self._asked = asked
+        self._parameters = parameters
         self._began = began
-        self._answer = Turn(asked.names, backend.private, whole=not request.stream)
+        self._answer = TurnEvents(parameters.names, backend.private, whole=not request.stream)
         self._thread: str | None = None
         self._turn: str | None = None
         self._inbox: Inbox
@@ -233,7 +232,7 @@ class CodexSource(EventSource):
         self._closed = False
 
     async def begin(self) -> None:
-        """Until the server has taken the request. Raises `GatewayError`."""
+        """Returns when the server has accepted the request. Raises `GatewayError`."""
         seconds, phase = shortest(self._backend.config.timeouts)
         self._beginning = self._connection.spawn(self._begin())
         try:
@@ -249,19 +248,20 @@ class CodexSource(EventSource):
             raise
 
     async def _begin(self) -> None:
-        """Goes on when who asked is gone: only then it is known what has to be stopped."""
-        ask, connection, asked = self._backend.ask, self._connection, self._asked
-        started = await ask(connection, "thread/start", asked.thread)
+        """Starts thread and turn. Continues after the caller has been cancelled, because only then it is known what
+        must be stopped."""
+        ask, connection, parameters = self._backend.ask, self._connection, self._parameters
+        started = await ask(connection, "thread/start", parameters.thread)
         self._thread = thread = _ident(started, "thread")
         self._inbox = connection.listen(thread, self._backend.limits.stream_bytes)
-        if asked.items and not self._closed:
-            await ask(connection, "thread/inject_items", {"threadId": thread, "items": asked.items})
+        if parameters.items and not self._closed:
+            await ask(connection, "thread/inject_items", {"threadId": thread, "items": parameters.items})
         if not self._closed:
-            begun = await ask(connection, "turn/start", {"threadId": thread, **asked.turn})
+            begun = await ask(connection, "turn/start", {"threadId": thread, **parameters.turn})
             self._turn = _ident(begun, "turn")
 
     async def batches(self) -> AsyncIterator[list[Event]]:
-        """The events, as they come."""
+        """Yields the events as they arrive."""
         yield [Start("", self._model, int(time.time()))]
         try:
             while not self._answer.over:
@@ -271,7 +271,7 @@ class CodexSource(EventSource):
             yield [Fault(error)]
 
     async def reply(self) -> ModelReply:
-        """The whole answer. What the server began anew is not in it twice."""
+        """Returns the whole answer, without versions that the server began anew. Raises `GatewayError`."""
         start = Start("", self._model, int(time.time()))
         folding = Folding()
         folding.feed(start)
@@ -289,23 +289,23 @@ class CodexSource(EventSource):
         return folding.reply()
 
     async def close(self) -> None:
-        """Stop the turn if it goes on, and let the thread go."""
+        """Stops the turn if it is still running, and unsubscribes from the thread."""
         if self._closed:
             return
         self._closed = True
         if self._connection.alive:
-            self._connection.spawn(self._let_go())
+            self._connection.spawn(self._release())
 
-    async def _let_go(self) -> None:
+    async def _release(self) -> None:
         if self._beginning is not None:
             await asyncio.wait([self._beginning])
             if not self._beginning.cancelled():
-                self._beginning.exception()  # told to who began it, if he still waited
+                self._beginning.exception()  # marks it as retrieved: `begin` has raised it
         if self._thread is not None:
             await self._connection.abandon(self._thread, None if self._answer.stopped else self._turn)
 
     async def _next(self) -> list[Event]:
-        """What was said since. Raises `GatewayError`."""
+        """Returns the events of the messages that have arrived since. Raises `GatewayError`."""
         left, limit_s, phase = self._patience()
         try:
             async with asyncio.timeout(left) as limit:
@@ -321,7 +321,7 @@ class CodexSource(EventSource):
         out: list[Event] = []
         for message in messages:
             if message["method"].startswith("rawResponse") and message["params"].get("turnId") != self._turn:
-                continue  # an item that was put into the thread before
+                continue  # an injected item
             restarts = self._answer.restarts
             try:
                 out += self._answer.feed(message)
@@ -336,7 +336,7 @@ class CodexSource(EventSource):
         return out
 
     def _patience(self) -> tuple[float | None, float | None, str]:
-        """How long the next message may take, and the limit that says so with its name."""
+        """Returns the time left for the next message, and the limit with its name that determines it."""
         if self._answer.failing is not None:
             return FAILING_S, None, ""
         if self._answer.waits_for_calls:
@@ -351,10 +351,10 @@ class CodexSource(EventSource):
         return min(((s - gone, s, name) for s, gone, name in limits if s is not None), default=(None, None, ""))
 
 
-def _ident(said: Any, what: str) -> str:
-    """The id of a thread or a turn in an answer. Raises `BackendFault` if there is none."""
-    found = said.get(what) if isinstance(said, dict) else None
-    ident = found.get("id") if isinstance(found, dict) else None
+def _ident(answer: Any, what: str) -> str:
+    """Returns the id of a thread or a turn in an answer. Raises `BackendFault` if there is none."""
+    entry = answer.get(what) if isinstance(answer, dict) else None
+    ident = entry.get("id") if isinstance(entry, dict) else None
     if not isinstance(ident, str):
         raise BackendFault(f"The model server began no {what} that can be named.", code="upstream_invalid_response")
     return ident

@@ -1,6 +1,6 @@
-"""What an app-server's errors mean for the client: those of its answers, and those of a turn.
+"""Converts an app-server's errors, of requests and of turns, to errors for the client.
 
-The same words as of any model server: what has an HTTP status, or means the same as one, is read as that one
+An error with an HTTP status, or with the meaning of one, is treated like that status from any model server
 (`upstream_errors`). The server's own text is kept, cleaned.
 """
 
@@ -15,7 +15,7 @@ import orjson
 from toolwire.errors import BackendFault, ClientFault, GatewayError
 from toolwire.extras.codex_app.rpc import RpcError
 from toolwire.model import FinishReason
-from toolwire.upstream.servers.private import Private
+from toolwire.upstream.servers.private_data import PrivateData
 from toolwire.upstream.servers.upstream_errors import clean, read_refusal
 
 OVERLOADED: Final = -32001
@@ -36,7 +36,7 @@ _STATUS: Final[Mapping[str, int]] = {
     "unauthorized": 401,
     "usageLimitExceeded": 429,
 }
-"""`codexErrorInfo`, as the status that means the same."""
+"""Maps `codexErrorInfo` to the HTTP status with the same meaning."""
 
 _CODE: Final[Mapping[str, str]] = {
     "contextWindowExceeded": "context_length_exceeded",
@@ -52,8 +52,8 @@ _IMAGE_URL: Final = re.compile(r"image URL", re.IGNORECASE)
 _CUT: Final = re.compile(r"stream disconnected|stream closed", re.IGNORECASE)
 
 
-def of_answer(error: RpcError, private: Private) -> GatewayError:
-    """The error that a request was answered with."""
+def request_error(error: RpcError, private: PrivateData) -> GatewayError:
+    """Returns the error for a request that was answered with an error."""
     if error.code == OVERLOADED:
         return _with_status(529, error.message, private)
     data = error.data if isinstance(error.data, dict) else {}
@@ -71,14 +71,15 @@ def of_answer(error: RpcError, private: Private) -> GatewayError:
     return BackendFault(f"The model server answered with an error: {text}" if text else "The model server failed.")
 
 
-def ending(error: Mapping[str, Any]) -> str | None:
-    """Why an answer ended, where what a turn failed with is no failure: it was cut off (C18), or filtered."""
-    found = _INCOMPLETE.search(str(error.get("message")))
-    return None if found is None else _ENDS.get(found[1])
+def finish_reason(error: Mapping[str, Any]) -> str | None:
+    """Returns the finish reason if a turn's error only means that the answer was truncated (C18) or filtered; else
+    None."""
+    match = _INCOMPLETE.search(str(error.get("message")))
+    return None if match is None else _ENDS.get(match[1])
 
 
-def of_turn(error: Mapping[str, Any], private: Private) -> GatewayError:
-    """The error that a turn failed with: a `TurnError`."""
+def turn_error(error: Mapping[str, Any], private: PrivateData) -> GatewayError:
+    """Returns the error for a failed turn (`TurnError`)."""
     text = str(error.get("message") or "")
     info = error.get("codexErrorInfo")
     if info == "contextWindowExceeded":
@@ -86,21 +87,21 @@ def of_turn(error: Mapping[str, Any], private: Private) -> GatewayError:
     if isinstance(info, str) and info in _STATUS:
         return _with_status(_STATUS[info], text, private, _CODE.get(info))
     if isinstance(info, dict):
-        said = next((value for value in info.values() if isinstance(value, dict)), {})
-        status = said.get("httpStatusCode")
+        details = next((value for value in info.values() if isinstance(value, dict)), {})
+        status = details.get("httpStatusCode")
         if isinstance(status, int) and 300 <= status < 600:
             return _with_status(status, text, private)
         if not isinstance(status, int):
             return broken_off(text, private)
-    if info in ("other", None) and _is_json(text):  # the model's own server refused, and this is what it said
+    if info in ("other", None) and _is_json(text):  # the model's own server refused, and this is its answer
         return read_refusal(400, {}, text.encode(), private=private)
     if _CUT.search(text):
         return broken_off(text, private)
     return _with_status(500, text, private)
 
 
-def broken_off(text: str, private: Private) -> BackendFault:
-    """The answer of the model ended before it was whole."""
+def broken_off(text: str, private: PrivateData) -> BackendFault:
+    """Returns the error for an answer that ended before it was complete."""
     shown = clean(text, private=private)
     return BackendFault(
         f"The model's answer broke off: {shown}" if shown else "The model's answer broke off.",
@@ -110,7 +111,7 @@ def broken_off(text: str, private: Private) -> BackendFault:
 
 
 def compacted() -> ClientFault:
-    """The server has left out a part of the conversation to make it fit."""
+    """Returns the error for a conversation that the server has summarised to make it fit."""
     return ClientFault(
         "The conversation does not fit the model's context: its server would answer a summary of it.",
         code="context_length_exceeded",
@@ -118,7 +119,7 @@ def compacted() -> ClientFault:
     )
 
 
-def _with_status(status: int, text: str, private: Private, code: str | None = None) -> GatewayError:
+def _with_status(status: int, text: str, private: PrivateData, code: str | None = None) -> GatewayError:
     body = text.encode() if _is_json(text) else orjson.dumps({"error": {"message": text, "code": code}})
     return read_refusal(status, {}, body, private=private)
 

@@ -1,12 +1,12 @@
-"""A connection that is kept: made before it is needed, watched, and made again when it is lost.
+"""Keeps one connection open: opens it before it is needed, watches it, and reopens it when it is lost.
 
 Rules:
 
-1. There is one connection at a time, and one attempt.
-2. The pause before an attempt doubles with each one that came to nothing, up to `LONGEST_S`. A connection that was
-   never of use counts as such an attempt: a process that dies as soon as it runs is not run in a circle.
-3. Who needs a connection waits for the next attempt, which then begins `SOONEST_S` after the last one, and is told what
-   becomes of it.
+1. There is at most one connection and one attempt at a time.
+2. The pause before an attempt doubles with each failed one, up to `LONGEST_S`. A connection over which no answer came
+   counts as a failed attempt, so that a process which dies at once is not restarted in a tight loop.
+3. A request that needs a connection waits for the next attempt, which then begins `SOONEST_S` after the last one, and
+   gets its result.
 """
 
 from __future__ import annotations
@@ -18,38 +18,38 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from toolwire.errors import GatewayError
-from toolwire.extras.codex_app.rpc import Connection
+from toolwire.extras.codex_app.rpc import RpcConnection
 from toolwire.upstream.client.connections import CONNECTING, timed_out, unreachable
 
 LOG: Final = logging.getLogger("toolwire.backends")
 
 FIRST_S: Final = 0.25
-"""The pause after the first attempt that came to nothing, at most."""
+"""Maximum pause after the first failed attempt."""
 
 LONGEST_S: Final = 30.0
 SOONEST_S: Final = 0.5
 
 
 class Link:
-    """Of the backend `name`. `dial` makes a connection, and raises `GatewayError`. Who waits for one waits at most
-    `connect_s` seconds."""
+    """The connection of the backend `name`. `dial` opens a connection and raises `GatewayError`. Requests wait for it
+    at most `connect_s` seconds."""
 
-    def __init__(self, name: str, dial: Callable[[], Awaitable[Connection]], connect_s: float | None) -> None:
+    def __init__(self, name: str, dial: Callable[[], Awaitable[RpcConnection]], connect_s: float | None) -> None:
         self._name = name
         self._dial = dial
         self._connect_s = connect_s
-        self._connection: Connection | None = None
-        self._waiting: list[asyncio.Future[Connection | GatewayError]] = []
+        self._connection: RpcConnection | None = None
+        self._waiting: list[asyncio.Future[RpcConnection | GatewayError]] = []
         self._wanted = asyncio.Event()
         self._keeping: asyncio.Task[None] | None = None
         self._closing: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
-        """Begin to keep a connection."""
+        """Begins to keep a connection open."""
         self._keeping = asyncio.create_task(self._keep())
 
     async def close(self) -> None:
-        """End it, and make no more."""
+        """Closes the connection and opens no more."""
         keeping, self._keeping = self._keeping, None
         if keeping is not None:
             keeping.cancel()
@@ -57,19 +57,19 @@ class Link:
             await asyncio.gather(*self._closing, return_exceptions=True)
         self._tell(unreachable())
 
-    async def connection(self) -> Connection:
-        """The connection. Raises `GatewayError` if there is none and none can be made."""
+    async def connection(self) -> RpcConnection:
+        """Returns the connection. Raises `GatewayError` if there is none and none can be opened."""
         known = self._connection
         if known is not None and known.alive:
             return known
         if self._keeping is None:
             raise unreachable()
-        answer: asyncio.Future[Connection | GatewayError] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[RpcConnection | GatewayError] = asyncio.get_running_loop().create_future()
         self._waiting.append(answer)
         self._wanted.set()
         try:
             async with asyncio.timeout(self._connect_s) as limit:
-                found = await answer
+                outcome = await answer
         except TimeoutError:
             if not limit.expired():
                 raise
@@ -77,12 +77,12 @@ class Link:
         finally:
             if answer in self._waiting:
                 self._waiting.remove(answer)
-        if isinstance(found, GatewayError):
-            raise found
-        return found
+        if isinstance(outcome, GatewayError):
+            raise outcome
+        return outcome
 
-    def discard(self, connection: Connection) -> None:
-        """Close a connection of which nobody has any use. Nobody waits for a server that takes its time to go."""
+    def discard(self, connection: RpcConnection) -> None:
+        """Closes a connection in the background."""
         task = asyncio.create_task(connection.close())
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
@@ -100,23 +100,23 @@ class Link:
             failed = 1 if connection is not None and connection.useful else failed + 1
             await self._pause(failed)
 
-    async def _attempt(self, failed: int) -> Connection | None:
+    async def _attempt(self, failed: int) -> RpcConnection | None:
         self._wanted.clear()
         try:
             self._connection = await self._dial()
         except GatewayError as error:
-            if failed & (failed + 1) == 0:  # more and more seldom
+            if failed & (failed + 1) == 0:  # logged ever more rarely
                 LOG.warning("backend %r cannot be used (attempt %d): %s", self._name, failed + 1, error.message)
             self._tell(error)
             return None
-        except Exception:  # whatever else goes wrong is a bug here, and must not end the keeping
+        except Exception:  # a bug, which must not end this loop
             LOG.exception("an attempt to connect failed")
             self._tell(unreachable())
             return None
         self._tell(self._connection)
         return self._connection
 
-    def _tell(self, outcome: Connection | GatewayError) -> None:
+    def _tell(self, outcome: RpcConnection | GatewayError) -> None:
         for answer in self._waiting:
             if not answer.done():
                 answer.set_result(outcome)

@@ -1,13 +1,13 @@
-"""Requests, answers and notifications of many threads on one connection: JSON-RPC 2.0 without its version field.
+"""JSON-RPC 2.0 (without its version field): requests, answers and notifications of many threads on one connection.
 
 Rules:
 
-1. What the server says is matched by its `threadId` or `id`, never by its order.
-2. Whatever the server asks to be allowed is declined (R10.11). A call of a tool is no such question: it is the
-   thread's.
-3. What cannot be read is left out and counted. A server that says nothing else is broken.
-4. A server that does not answer, and says nothing else either, is broken: then the connection ends, and everybody on it
-   is told at once.
+1. Messages of the server are assigned by `threadId` or `id`, never by order.
+2. All requests of the server for permission are declined (R10.11). A tool call is not such a request: it goes to its
+   thread.
+3. Unreadable frames are skipped and counted. A server that sends nothing else is considered broken.
+4. A server that does not answer and sends nothing else either is considered broken: the connection ends, and all
+   waiting requests fail at once.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from typing import Any, Final
 import orjson
 
 from toolwire.errors import BackendFault, GatewayError
-from toolwire.extras.codex_app.transport import Broken, Transport
+from toolwire.extras.codex_app.transport import Transport, TransportBroken
 from toolwire.protocols.shared.wire import BOUNDS, dump
 from toolwire.support.bounded_json import BoundExceeded, loads
-from toolwire.support.lines import HEAD_BYTES, TooLarge
+from toolwire.support.lines import HEAD_BYTES, OversizedLine
 from toolwire.support.offload import OFFLOAD_BYTES, offload
 from toolwire.upstream.client.connections import disconnected, too_large
 
@@ -36,11 +36,11 @@ LOG: Final = logging.getLogger("toolwire.backends")
 NO_METHOD: Final = -32601
 
 ANSWER_S = 20.0
-"""Requests are answered at once, whatever the model does; later than this the server is broken, if it says nothing
-else."""
+"""Time limit for an answer. Requests are answered at once, independently of the model; a server that sends nothing for
+this long is considered broken."""
 
 MOST_UNREADABLE: Final = 1000
-"""So many frames in a row that cannot be read, and the server is broken."""
+"""After this many unreadable frames in a row the server is considered broken."""
 
 DECLINED: Final[Mapping[str, Any]] = {
     "item/commandExecution/requestApproval": {"decision": "decline"},
@@ -51,7 +51,7 @@ DECLINED: Final[Mapping[str, Any]] = {
     "execCommandApproval": {"decision": "denied"},
     "applyPatchApproval": {"decision": "denied"},
 }
-"""What the server may ask, and the answer to it. The last two are of older servers."""
+"""Requests of the server for permission, with the answers that decline them. The last two are of older servers."""
 
 TOOL_CALL: Final = "item/tool/call"
 
@@ -60,7 +60,7 @@ _THREAD: Final = re.compile(rb'"threadId"\s*:\s*"([^"\\]{1,200})"')
 
 
 class RpcError(Exception):
-    """The server's answer to a request is an error."""
+    """The server answered a request with an error."""
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
         super().__init__(message)
@@ -70,7 +70,7 @@ class RpcError(Exception):
 
 
 class Inbox:
-    """What was said of one thread and not yet read. More than `most` bytes altogether are a fault."""
+    """The unread messages of one thread. More than `most` bytes in total are an error."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -80,7 +80,7 @@ class Inbox:
         self._fault: GatewayError | None = None
 
     def put(self, message: Mapping[str, Any], size: int) -> None:
-        """Something was said."""
+        """Adds a message of `size` bytes."""
         if self._fault is None:
             self._size += size
             if self._size > self._most:
@@ -90,31 +90,32 @@ class Inbox:
                 self._news.set()
 
     def end(self, fault: GatewayError) -> None:
-        """Nothing more will come."""
+        """Ends the inbox with an error, which `take` raises after the last message."""
         self._fault = self._fault or fault
         self._news.set()
 
     async def take(self) -> list[Mapping[str, Any]]:
-        """All that has come, at least one. Raises the fault when there is nothing else."""
+        """Returns all unread messages; waits until there is at least one. Raises the error of `end` when there are none
+        left."""
         while not self._messages:
             if self._fault is not None:
                 raise self._fault
             self._news.clear()
             await self._news.wait()
-        taken = list(self._messages)
+        messages = list(self._messages)
         self._messages.clear()
-        return taken
+        return messages
 
 
-class Connection:
+class RpcConnection:
     """JSON-RPC over `transport`. `name` is the backend's. Must be closed."""
 
     def __init__(self, name: str, transport: Transport) -> None:
         self.name = name
         self.server: Mapping[str, Any] = {}
-        """What the server says of itself (`handshake`)."""
+        """The server's description of itself, from the handshake."""
         self.useful = False
-        """Whether an answer of a model has come over it."""
+        """True if an answer of a model has come over it."""
         self._transport = transport
         self._numbers = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[Any]] = {}
@@ -128,15 +129,15 @@ class Connection:
 
     @property
     def alive(self) -> bool:
-        """Whether it may still be used."""
+        """True if it can still be used."""
         return not self._over.is_set()
 
     async def wait_over(self) -> None:
-        """Until it is of no use any more."""
+        """Waits until it can no longer be used."""
         await self._over.wait()
 
     async def close(self) -> None:
-        """End it."""
+        """Closes the connection and cancels its tasks."""
         self._end()
         self._reading.cancel()
         for task in tuple(self._tasks):
@@ -145,16 +146,17 @@ class Connection:
         await self._transport.close()
 
     async def handshake(self, version: str) -> None:
-        """Say who is there. Raises `BackendFault`, or `RpcError`."""
-        who = {"name": "toolwire", "title": "toolwire", "version": version}
-        said = await self.request("initialize", {"clientInfo": who, "capabilities": {"experimentalApi": True}})
-        self.server = said if isinstance(said, dict) else {}
+        """Introduces the gateway to the server. Raises `BackendFault` or `RpcError`."""
+        client = {"name": "toolwire", "title": "toolwire", "version": version}
+        answer = await self.request("initialize", {"clientInfo": client, "capabilities": {"experimentalApi": True}})
+        self.server = answer if isinstance(answer, dict) else {}
         self._send({"method": "initialized"})
 
-    # --- what is said -----------------------------------------------------------------------------------------------
+    # --- sending ----------------------------------------------------------------------------------------------------
 
     async def request(self, method: str, params: Mapping[str, Any]) -> Any:
-        """The answer to a request. Raises `RpcError`, and `BackendFault` when the connection ends first."""
+        """Returns the answer to a request. Raises `RpcError`, and `BackendFault` if the connection ends first or the
+        server does not answer in time."""
         number = next(self._numbers)
         answer = self._waiting[number] = asyncio.get_running_loop().create_future()
         try:
@@ -171,28 +173,28 @@ class Connection:
         finally:
             self._waiting.pop(number, None)
             if answer.done() and not answer.cancelled():
-                answer.exception()  # it was seen, or nobody waits any more
+                answer.exception()  # marks the exception as retrieved
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Do something that does not end with who has begun it, but with the connection."""
+        """Starts a task that ends with the connection, not with its creator."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
     def listen(self, thread: str, most: int) -> Inbox:
-        """From now on what is said of this thread goes there."""
+        """Returns a new inbox for the messages of this thread."""
         inbox = self._inboxes[thread] = Inbox(most)
         if not self.alive:
             inbox.end(disconnected())
         return inbox
 
     def ignore(self, thread: str) -> None:
-        """What is said of this thread does not matter any more."""
+        """Drops the inbox of this thread."""
         self._inboxes.pop(thread, None)
 
     async def abandon(self, thread: str, turn: str | None) -> None:
-        """Stop the turn of a thread, if one is given, and let the server forget the thread. Raises nothing."""
+        """Stops the turn of a thread, if one is given, and unsubscribes from the thread. Errors are ignored."""
         self.ignore(thread)
         with suppress(RpcError, GatewayError):
             if turn is not None:
@@ -205,22 +207,22 @@ class Connection:
             raise disconnected()
         try:
             self._transport.send(dump(message))
-        except Broken as error:
+        except TransportBroken as error:
             self._break(str(error))
             raise disconnected() from None
 
-    # --- what is heard ----------------------------------------------------------------------------------------------
+    # --- receiving --------------------------------------------------------------------------------------------------
 
     async def _read(self) -> None:
         why = "it has hung up"
         try:
             async for frame in self._transport.frames():
                 self._heard += 1
-                if isinstance(frame, TooLarge):
+                if isinstance(frame, OversizedLine):
                     self._too_large(frame)
                 else:
                     await self._take(frame)
-        except Broken as error:
+        except TransportBroken as error:
             why = str(error)
         except (OSError, ValueError) as error:
             why = f"{type(error).__name__}: {error}"
@@ -234,7 +236,7 @@ class Connection:
         try:
             message = await offload(True, loads, frame, BOUNDS) if len(frame) > OFFLOAD_BYTES else orjson.loads(frame)
         except BoundExceeded:
-            self._too_large(TooLarge(frame[:HEAD_BYTES]))
+            self._too_large(OversizedLine(frame[:HEAD_BYTES]))
             return
         except ValueError:
             message = None
@@ -251,7 +253,7 @@ class Connection:
             if self._unreadable == 1:
                 LOG.warning("backend %r: a frame of %d bytes is not JSON-RPC", self.name, len(frame))
             if self._unreadable >= MOST_UNREADABLE:
-                raise Broken(f"{MOST_UNREADABLE} frames in a row are not JSON-RPC")
+                raise TransportBroken(f"{MOST_UNREADABLE} frames in a row are not JSON-RPC")
             return
         self._unreadable = 0
 
@@ -263,9 +265,9 @@ class Connection:
         if error is None:
             answer.set_result(message.get("result"))
             return
-        said = error if isinstance(error, dict) else {"message": str(error)}
-        code, text = said.get("code"), said.get("message")
-        answer.set_exception(RpcError(code if isinstance(code, int) else 0, str(text or ""), said.get("data")))
+        details = error if isinstance(error, dict) else {"message": str(error)}
+        code, text = details.get("code"), details.get("message")
+        answer.set_exception(RpcError(code if isinstance(code, int) else 0, str(text or ""), details.get("data")))
 
     def _notified(self, message: Mapping[str, Any], size: int) -> None:
         params = message.get("params")
@@ -274,7 +276,7 @@ class Connection:
             inbox.put(message, size)
 
     def _asked(self, method: str, number: int | str, message: Mapping[str, Any], size: int) -> None:
-        """Rule 2."""
+        """Answers a request of the server (rule 2)."""
         if method == TOOL_CALL:
             self._notified(message, size)
             return
@@ -286,21 +288,21 @@ class Connection:
         with suppress(BackendFault):
             self._send(answer)
 
-    def _too_large(self, frame: TooLarge) -> None:
-        """Only the thread that it was about is lost; nothing if it only repeats what was asked."""
+    def _too_large(self, frame: OversizedLine) -> None:
+        """Fails the thread that an oversized frame belongs to. Ignores a frame that only repeats the request."""
         if _REPEATED.search(frame.head):
             return
-        found = _THREAD.search(frame.head)
+        match = _THREAD.search(frame.head)
         LOG.warning(
             "backend %r: a frame is larger than `limits.frame_bytes`, or has too many values, and is left out",
             self.name,
         )
-        inbox = self._inboxes.get(found[1].decode(errors="replace")) if found is not None else None
+        inbox = self._inboxes.get(match[1].decode(errors="replace")) if match is not None else None
         if inbox is not None:
             inbox.end(BackendFault("A message of the model server is too large.", code="upstream_invalid_response"))
 
     def _break(self, why: str) -> None:
-        """Rule 4."""
+        """Logs the reason and ends the connection (rule 4)."""
         if self.alive:
             LOG.warning("backend %r: the connection is over: %s", self.name, why)
             self._end()

@@ -1,11 +1,11 @@
-"""An app-server that is a process of the gateway: one line of JSON per frame, over its pipes.
+"""An app-server as a subprocess of the gateway: one line of JSON per frame, over its pipes.
 
 Rules:
 
-1. It ends with the gateway. When its input closes it ends by itself, which holds even where the gateway is killed; who
-   does not is told to, and killed, with all processes of its group: the `codex` of npm is a launcher of another one.
-2. Of the gateway's environment it gets what `toolwire.support.environment` lists and what is configured, nothing else.
-3. What it writes to its standard error goes to the log, in lines of bounded length and number, without secrets.
+1. It ends with the gateway. It exits when its input closes, which also works if the gateway is killed. Otherwise it is
+   terminated, then killed, with all processes of its group: npm's `codex` is a launcher of another process.
+2. Of the gateway's environment it gets only what `toolwire.support.environment` lists and what is configured.
+3. Its standard error is logged, in lines of bounded length and number, without secrets.
 """
 
 from __future__ import annotations
@@ -22,37 +22,37 @@ from contextlib import suppress
 from typing import Final
 
 from toolwire.errors import BackendFault
-from toolwire.extras.codex_app.transport import MOST_UNSENT, READ_BYTES, Broken, Transport
-from toolwire.support.lines import LineSplitter, TooLarge
-from toolwire.upstream.servers.private import HIDDEN, Private
+from toolwire.extras.codex_app.transport import MOST_UNSENT, READ_BYTES, Transport, TransportBroken
+from toolwire.support.lines import LineSplitter, OversizedLine
+from toolwire.upstream.servers.private_data import HIDDEN, PrivateData
 from toolwire.upstream.servers.upstream_errors import MOST_READ_CHARS, clean
 
 LOG: Final = logging.getLogger("toolwire.backends")
 
 GRACE_S: Final = 2.0
-"""How long it is given to end when its input closes, and again when it is told to end."""
+"""Time that it has to exit after its input is closed, and again after SIGTERM."""
 
 WATCH_S: Final = 0.25
-"""So often it is looked at whether it still runs: what it has started may hold its pipes open."""
+"""Interval of checks whether it still runs. Its child processes may hold the pipes open after it has ended."""
 
 LOGGED_LINES: Final = 100
 LOGGED_PER_S: Final = 60.0
-"""So many lines of its standard error are logged in so many seconds; the others are counted."""
+"""At most `LOGGED_LINES` lines of its standard error are logged in this many seconds; the others are counted."""
 
 
 _NAMED: Final = re.compile(
     r"((?:key|token|secret|passw|credential|authorization|cookie)[\w-]{0,20}[\"']?\s*[=:]\s*[\"']?(?:(?:basic|bearer)\s+)?)[^\s\"',;]{6,}",
     re.IGNORECASE,
 )
-"""A value behind a name that says what it is."""
+"""Matches a value after a name that marks it as secret."""
 _TOKEN: Final = re.compile(r"\beyJ[\w-]{10,}(?:\.[\w-]*){0,2}")
-"""What a login is told in, without a name."""
+"""Matches a JSON Web Token."""
 
 
 class ProcessTransport(Transport):
     """The pipes of a process. `name` is the backend's."""
 
-    def __init__(self, name: str, process: asyncio.subprocess.Process, frame_bytes: int, private: Private) -> None:
+    def __init__(self, name: str, process: asyncio.subprocess.Process, frame_bytes: int, private: PrivateData) -> None:
         self._name = name
         self._process = process
         self._frame_bytes = frame_bytes
@@ -69,9 +69,9 @@ class ProcessTransport(Transport):
         env: Mapping[str, str],
         folder: str,
         frame_bytes: int,
-        private: Private,
+        private: PrivateData,
     ) -> ProcessTransport:
-        """Run `command` in `folder`. Raises `BackendFault` if it cannot be run."""
+        """Runs `command` in `folder`. Raises `BackendFault` if it cannot be run."""
         try:
             process = await asyncio.create_subprocess_exec(
                 *command,
@@ -98,13 +98,13 @@ class ProcessTransport(Transport):
         pipe = self._process.stdin
         assert pipe is not None
         if pipe.is_closing():
-            raise Broken("its input is closed")
+            raise TransportBroken("its input is closed")
         if pipe.transport.get_write_buffer_size() > MOST_UNSENT:
-            raise Broken("it does not read what it is sent")
+            raise TransportBroken("it does not read what it is sent")
         pipe.write(frame + b"\n")
 
-    async def frames(self) -> AsyncIterator[bytes | TooLarge]:
-        """The lines of its standard output."""
+    async def frames(self) -> AsyncIterator[bytes | OversizedLine]:
+        """Yields the lines of its standard output."""
         output = self._process.stdout
         assert output is not None
         splitter = LineSplitter(self._frame_bytes)
@@ -115,13 +115,13 @@ class ProcessTransport(Transport):
             await asyncio.sleep(0)
 
     async def wait_ended(self) -> None:
-        """Until the process has ended, and what it said before was read."""
+        """Waits until the process has ended and its last output was read."""
         while self._process.returncode is None:  # noqa: ASYNC110  # `Process.wait` may wait for its pipes as well
             await asyncio.sleep(WATCH_S)
         await asyncio.sleep(WATCH_S)
 
     async def close(self) -> None:
-        """End the process, and whatever it has started."""
+        """Ends the process and its child processes."""
         if self._closing is None:
             self._closing = asyncio.create_task(self._close())
         await asyncio.shield(self._closing)
@@ -135,20 +135,20 @@ class ProcessTransport(Transport):
             if not await self._ends():
                 self._signal(kill=True)
                 await self._ends()
-        self._signal(kill=True)  # what a launcher leaves behind
+        self._signal(kill=True)  # ends processes that a launcher left behind
         LOG.info("backend %r: process %d has ended (%s)", self._name, process.pid, _ending(process.returncode))
         await asyncio.wait([self._complaints], timeout=GRACE_S)
         self._complaints.cancel()
 
     async def _ends(self) -> bool:
-        """Whether it ends soon."""
+        """Returns True if the process ends within `GRACE_S`."""
         given_up = time.monotonic() + GRACE_S
         while self._process.returncode is None and time.monotonic() < given_up:  # noqa: ASYNC110  # as above
             await asyncio.sleep(0.01)
         return self._process.returncode is not None
 
     def _signal(self, *, kill: bool) -> None:
-        """To the process and all of its group, where there are groups."""
+        """Sends SIGKILL or SIGTERM to the process and its group (where groups exist)."""
         with suppress(ProcessLookupError, PermissionError):
             if sys.platform == "win32":
                 self._process.kill()
@@ -156,7 +156,7 @@ class ProcessTransport(Transport):
                 os.killpg(self._process.pid, signal.SIGKILL if kill else signal.SIGTERM)
 
     async def _log_errors(self) -> None:
-        """Rule 3."""
+        """Logs the standard error (rule 3)."""
         errors = self._process.stderr
         assert errors is not None
         splitter = LineSplitter(READ_BYTES)
@@ -180,8 +180,8 @@ class ProcessTransport(Transport):
             LOG.warning("backend %r says %d more lines, which are left out", self._name, lines)
 
 
-def _shown(line: bytes, private: Private) -> str:
-    """A line as the log may have it: without secrets and control characters."""
+def _shown(line: bytes, private: PrivateData) -> str:
+    """Returns a line for the log, without secrets and control characters."""
     text = line[:MOST_READ_CHARS].decode(errors="replace")
     text = _TOKEN.sub(HIDDEN, _NAMED.sub(rf"\1{HIDDEN}", text))
     return clean("".join(c if c.isprintable() else " " for c in text), private=private)

@@ -1,4 +1,4 @@
-"""How frames get to an app-server and back, whatever lies between."""
+"""The interface of a transport for frames to and from an app-server."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from abc import abstractmethod
 from collections.abc import AsyncIterator
 from typing import Final, Protocol
 
-from toolwire.support.lines import TooLarge
+from toolwire.support.lines import OversizedLine
 
 MOST_UNSENT: Final = 64 * 1024 * 1024
-"""A server that leaves so many bytes unread has stopped reading."""
+"""A server that leaves this many bytes unread is considered stuck."""
 
 READ_BYTES: Final = 64 * 1024
-"""After so many bytes others get their turn on the event loop."""
+"""Bytes that are processed before other tasks get a turn on the event loop."""
 
 
-class Broken(Exception):
-    """The connection is no good any more. The text is for the log."""
+class TransportBroken(Exception):
+    """The connection can no longer be used. The text is for the log."""
 
 
 class Transport(Protocol):
@@ -25,18 +25,18 @@ class Transport(Protocol):
 
     @abstractmethod
     def send(self, frame: bytes) -> None:
-        """Send a frame, at once or when there is room. Raises `Broken` if there is too little of it, or nobody is
-        there."""
+        """Sends a frame, possibly buffered. Raises `TransportBroken` if the buffer is full or the connection is
+        closed."""
 
     @abstractmethod
-    def frames(self) -> AsyncIterator[bytes | TooLarge]:
-        """What comes, until the server hangs up. Raises `Broken`. Lets others run between two reads, also where a
-        server never stops talking."""
+    def frames(self) -> AsyncIterator[bytes | OversizedLine]:
+        """Yields the frames until the server closes the connection. Raises `TransportBroken`. Lets other tasks run
+        between two reads, even if the server never stops sending."""
 
     async def wait_ended(self) -> None:
-        """Until the server is known to have ended, also where `frames` does not tell."""
+        """Returns when the server is known to have ended, if `frames` cannot tell."""
         await asyncio.Event().wait()
 
     @abstractmethod
     async def close(self) -> None:
-        """Hang up, and see to it that nothing is left running. May be called twice; must be called once."""
+        """Closes the connection and leaves nothing running. May be called twice; must be called once."""

@@ -1,11 +1,11 @@
-"""An app-server that runs elsewhere: one text frame of a WebSocket per message.
+"""An app-server on another machine: one text frame of a WebSocket per message.
 
 Rules:
 
-1. No `Origin` is sent: the server takes whoever sends one for a web page.
-2. A redirect is an error. aiohttp follows one when it opens a WebSocket, and sends the configured headers along.
-3. A frame that is too large is dropped when it is there, because only its text says whose it is. One that is
-   larger than what a request may hold, which the server says again, ends the connection.
+1. No `Origin` is sent, because the server treats clients that send one as web pages.
+2. A redirect is an error. aiohttp would follow it when it opens a WebSocket, and send the configured headers there.
+3. A frame that is too large is dropped after it was received, because only its text tells which thread it belongs to. A
+   frame larger than any request, which the server may repeat, ends the connection.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from typing import Final
 import aiohttp
 
 from toolwire.config import BackendConfig, LimitsConfig
-from toolwire.extras.codex_app.transport import MOST_UNSENT, READ_BYTES, Broken, Transport
-from toolwire.support.lines import HEAD_BYTES, TooLarge
+from toolwire.extras.codex_app.transport import MOST_UNSENT, READ_BYTES, Transport, TransportBroken
+from toolwire.support.lines import HEAD_BYTES, OversizedLine
 from toolwire.upstream.client.connections import unreachable, untrusted
 from toolwire.upstream.client.sessions import refuse_redirect
 
 HEARTBEAT_S: Final = 30.0
-"""So often the server is asked for a sign of life; half of it later it counts as gone."""
+"""Interval of pings. A server that does not answer one for half of it counts as lost."""
 
 CLOSING_S: Final = 2.0
-"""How long the server is given to say goodbye."""
+"""Time that the server has for the closing handshake."""
 
 
 class WebSocketTransport(Transport):
-    """A WebSocket, with what waits to be sent."""
+    """A WebSocket with a queue of unsent frames."""
 
     def __init__(
         self, session: aiohttp.ClientSession, socket: aiohttp.ClientWebSocketResponse, frame_bytes: int
@@ -46,7 +46,7 @@ class WebSocketTransport(Transport):
 
     @classmethod
     async def connect(cls, config: BackendConfig, limits: LimitsConfig) -> WebSocketTransport:
-        """Connect to the server at `config.url`. Raises `BackendFault`."""
+        """Connects to the server at `config.url`. Raises `BackendFault`."""
         assert config.url is not None
         headers = {**({"Authorization": f"Bearer {config.api_key}"} if config.api_key else {}), **config.headers}
         session = aiohttp.ClientSession(trust_env=config.trust_env, middlewares=(refuse_redirect,))
@@ -73,31 +73,31 @@ class WebSocketTransport(Transport):
     def send(self, frame: bytes) -> None:
         """See `Transport.send`."""
         if self._socket.closed or self._writing.done():
-            raise Broken("it has hung up")
+            raise TransportBroken("it has hung up")
         if self._unsent_bytes > MOST_UNSENT:
-            raise Broken("it does not read what it is sent")
+            raise TransportBroken("it does not read what it is sent")
         self._unsent.append(frame)
         self._unsent_bytes += len(frame)
         self._more.set()
 
-    async def frames(self) -> AsyncIterator[bytes | TooLarge]:
-        """The text frames."""
+    async def frames(self) -> AsyncIterator[bytes | OversizedLine]:
+        """Yields the text frames."""
         read = 0
         async for message in self._socket:
             if message.type in (aiohttp.WSMsgType.TEXT, aiohttp.WSMsgType.BINARY):
                 frame = message.data.encode() if isinstance(message.data, str) else bytes(message.data)
-                yield frame if len(frame) <= self._frame_bytes else TooLarge(frame[:HEAD_BYTES])
+                yield frame if len(frame) <= self._frame_bytes else OversizedLine(frame[:HEAD_BYTES])
                 read += len(frame)
                 if read >= READ_BYTES:
                     read = 0
                     await asyncio.sleep(0)
         if (code := self._socket.close_code) == aiohttp.WSCloseCode.MESSAGE_TOO_BIG:
-            raise Broken("a frame is larger than anything that it may have to say")
+            raise TransportBroken("a frame is larger than anything that it may have to say")
         if (error := self._socket.exception()) is not None:
-            raise Broken(f"{type(error).__name__} (close code {code})")
+            raise TransportBroken(f"{type(error).__name__} (close code {code})")
 
     async def close(self) -> None:
-        """Close the socket."""
+        """Closes the socket."""
         self._writing.cancel()
         await asyncio.gather(self._writing, return_exceptions=True)
         await self._socket.close()

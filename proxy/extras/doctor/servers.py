@@ -28,7 +28,7 @@ from toolwire.startup.template_use import format_of_served
 from toolwire.support.conversion import ConfigError
 from toolwire.upstream.client.connections import disconnected
 from toolwire.upstream.client.tls import tls_context
-from toolwire.upstream.pool.pool import Endpoint, WeightedEndpoint, pool_of
+from toolwire.upstream.pool.pool import UpstreamServer, WeightedServer, pool_of
 from toolwire.upstream.pool.probing import ASKED, Probed, probe
 from toolwire.upstream.pool.template_probing import WORDS as TEMPLATE_WORDS
 from toolwire.upstream.pool.template_probing import probe_template
@@ -72,14 +72,16 @@ def servers(
 async def _servers(
     config: GatewayConfig, plugins: Registries, broken: Mapping[str, bool], probe_s: float | None
 ) -> list[Finding]:
-    endpoints: dict[str, Endpoint] = {}
+    endpoints: dict[str, UpstreamServer] = {}
     findings: dict[str, list[Finding]] = {}
     for name, backend in config.backends.items():
         area = f"backend {name}"
         try:
             if broken.get(name):
                 raise ConfigError("see the mistakes of the configuration")
-            endpoints[name] = Endpoint(name, plugins.backends.get(backend.kind)(name, backend, config.limits), backend)
+            endpoints[name] = UpstreamServer(
+                name, plugins.backends.get(backend.kind)(name, backend, config.limits), backend
+            )
         except (ConfigError, ValueError) as error:
             findings[name] = [
                 warning(area, f"It was not checked: {error}.", "Its state is unknown.", "Correct that first.")
@@ -91,8 +93,8 @@ async def _servers(
 
 async def _look(
     config: GatewayConfig,
-    endpoint: Endpoint,
-    endpoints: Mapping[str, Endpoint],
+    endpoint: UpstreamServer,
+    endpoints: Mapping[str, UpstreamServer],
     plugins: Registries,
     probe_s: float | None,
 ) -> list[Finding]:
@@ -128,7 +130,7 @@ async def _closed(backend: Backend) -> None:
 # --- connection ----------------------------------------------------------------------------------------------------
 
 
-async def _from_outside(area: str, endpoint: Endpoint) -> AsyncIterator[Finding]:
+async def _from_outside(area: str, endpoint: UpstreamServer) -> AsyncIterator[Finding]:
     if not isinstance(endpoint.backend, HttpBackend):
         return
     url, config = endpoint.backend.base, endpoint.config
@@ -206,8 +208,8 @@ async def _certificate(area: str, url: URL, config: BackendConfig) -> Finding | 
 async def _from_inside(
     area: str,
     config: GatewayConfig,
-    endpoint: Endpoint,
-    endpoints: Mapping[str, Endpoint],
+    endpoint: UpstreamServer,
+    endpoints: Mapping[str, UpstreamServer],
     plugins: Registries,
     probe_s: float | None,
 ) -> AsyncIterator[Finding]:
@@ -256,7 +258,7 @@ async def _ready(backend: Backend) -> bool:
         return False
 
 
-def _named(endpoint: Endpoint, identity: Identity) -> str:
+def _named(endpoint: UpstreamServer, identity: Identity) -> str:
     config = endpoint.config
     if not isinstance(endpoint.backend, HttpBackend):
         return f"a backend of the kind {config.kind!r}"
@@ -292,8 +294,8 @@ def _serving(area: str, config: GatewayConfig, name: str, identity: Identity, mo
 
 
 def _members(
-    config: GatewayConfig, endpoint: Endpoint, endpoints: Mapping[str, Endpoint]
-) -> Iterator[tuple[RouteConfig, WeightedEndpoint]]:
+    config: GatewayConfig, endpoint: UpstreamServer, endpoints: Mapping[str, UpstreamServer]
+) -> Iterator[tuple[RouteConfig, WeightedServer]]:
     """Yields the routes that use this server, each with the server as a member."""
     for route in effective_routes(config):
         named = {entry.backend for entry in (*route.backends, *route.fallback)}
@@ -306,7 +308,7 @@ def _members(
             continue  # a mistake of the configuration, which is reported elsewhere
 
 
-def _enforcing(area: str, endpoint: Endpoint, route: RouteConfig) -> Iterator[Finding]:
+def _enforcing(area: str, endpoint: UpstreamServer, route: RouteConfig) -> Iterator[Finding]:
     options = route.options
     if options.mode == "native" or options.decoding.constrain == "off":
         return
@@ -325,14 +327,14 @@ def _enforcing(area: str, endpoint: Endpoint, route: RouteConfig) -> Iterator[Fi
         yield ok(area, f"Route {quote(route.model)}: required calls are not enforced while decoding: {reason}.")
 
 
-async def _asked(member: WeightedEndpoint, route: RouteConfig) -> str | None:
+async def _asked(member: WeightedServer, route: RouteConfig) -> str | None:
     try:
         return await asked_model(member, route)
     except GatewayError:
         return None
 
 
-async def _counting(area: str, endpoint: Endpoint, model: str) -> Finding:
+async def _counting(area: str, endpoint: UpstreamServer, model: str) -> Finding:
     backend = endpoint.backend
     tokens = None
     if isinstance(backend, TokenCounter):
@@ -345,7 +347,7 @@ async def _counting(area: str, endpoint: Endpoint, model: str) -> Finding:
     return ok(area, "It counts a prompt's tokens.")
 
 
-async def _calling(area: str, config: GatewayConfig, endpoint: Endpoint, model: str, probe_s: float) -> Finding:
+async def _calling(area: str, config: GatewayConfig, endpoint: UpstreamServer, model: str, probe_s: float) -> Finding:
     """Returns the finding on native tool calls: whether the server's template accepts tools and the model calls one."""
     try:
         async with asyncio.timeout(probe_s):
@@ -370,7 +372,7 @@ async def _calling(area: str, config: GatewayConfig, endpoint: Endpoint, model: 
 
 
 async def _template(
-    area: str, config: GatewayConfig, endpoint: Endpoint, model: str, plugins: Registries, probe_s: float
+    area: str, config: GatewayConfig, endpoint: UpstreamServer, model: str, plugins: Registries, probe_s: float
 ) -> AsyncIterator[Finding]:
     """Yields the finding on the chat template: whether it can describe tools to the model. Yields nothing if no route
     uses `mode: template` and the model's family is unknown."""
@@ -399,7 +401,7 @@ async def _template(
         yield ok(area, what)
 
 
-def _any_mode(config: GatewayConfig, endpoint: Endpoint, mode: str) -> bool:
+def _any_mode(config: GatewayConfig, endpoint: UpstreamServer, mode: str) -> bool:
     """Returns True if a route that uses this server has this mode."""
     return any(
         route.options.mode == mode

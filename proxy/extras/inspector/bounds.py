@@ -14,7 +14,7 @@ from toolwire.config import LimitsConfig
 from toolwire.extras.capture.files import Captured, Entry, Kind
 from toolwire.extras.capture.recording import RecordingError
 from toolwire.extras.inspector.output import frames
-from toolwire.support.bounded_json import BoundExceeded, Bounds, loads
+from toolwire.support.bounded_json import BoundExceeded, JsonBounds, loads
 from toolwire.support.offload import OFFLOAD_BYTES
 
 MOST_BYTES: Final = 4 * 1024 * 1024
@@ -104,7 +104,7 @@ def check_values(text: bytes, limits: LimitsConfig) -> None:
     """Raises `RecordingError` for JSON with more values, or deeper, than `limits` allow. Ignores text that is not JSON.
     Call it in a thread: it yields to other threads between slices."""
     try:
-        loads(text, Bounds(limits.json_values, limits.json_depth))
+        loads(text, JsonBounds(limits.json_values, limits.json_depth))
     except BoundExceeded as error:
         raise RecordingError(f"the capture holds too much: a text {error}") from None
     except ValueError:

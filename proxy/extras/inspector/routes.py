@@ -37,7 +37,7 @@ from toolwire.extras.inspector.uploads import open_capture
 from toolwire.extras.inspector.view import UNREADABLE, view
 from toolwire.ingress.auth import ApiKey
 from toolwire.ingress.liveness import LIVENESS
-from toolwire.ingress.receiving import later
+from toolwire.ingress.receiving import ignore_expect
 from toolwire.pipeline.handlers.admitting import AdmittedRequest, Places, admitted
 from toolwire.pipeline.sending.delivery import API_KEY, OWNER
 from toolwire.protocols.shared.wire import dump, dump_in_pieces
@@ -135,7 +135,7 @@ class Pages:
             ("GET", "overview", self._working(self._get_overview)),
             ("POST", "check", self._working(self._post_check)),
         ):
-            router.add_route(method, f"{PLACE}/api/{path}", self._guarded(handler), expect_handler=later)
+            router.add_route(method, f"{PLACE}/api/{path}", self._guarded(handler), expect_handler=ignore_expect)
 
     def _guarded(self, handler: Handler) -> Handler:
         async def guarded(request: web.Request) -> web.StreamResponse:

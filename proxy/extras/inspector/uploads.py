@@ -9,7 +9,7 @@ from toolwire.extras.capture.files import Captured, read_capture
 from toolwire.extras.capture.recorder import MOST_ENTRIES
 from toolwire.extras.capture.recording import RecordingError
 from toolwire.extras.inspector.bounds import within_bounds
-from toolwire.support.bounded_json import BoundExceeded, Bounds, count_values, loads
+from toolwire.support.bounded_json import BoundExceeded, JsonBounds, count_values, loads
 
 MOST_LINES: Final = 2 * MOST_ENTRIES
 """The limit of lines. The recorder writes at most `MOST_ENTRIES` with data, and few without."""
@@ -40,7 +40,7 @@ class _LineParser:
     def load(self, line: bytes) -> Any:
         """Returns the value of one line. Raises `ValueError` or `RecordingError`."""
         try:
-            value = loads(line, Bounds(min(self._limits.json_values, self._left), self._limits.json_depth))
+            value = loads(line, JsonBounds(min(self._limits.json_values, self._left), self._limits.json_depth))
         except BoundExceeded as error:
             raise RecordingError(f"the capture holds too much: a line {error}") from None
         self._left -= count_values(value)

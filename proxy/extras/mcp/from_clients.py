@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 from toolwire.config import McpServerConfig
 from toolwire.extras.mcp.server import McpServer, OnOversize
 from toolwire.servertools.source import NotListed
-from toolwire.support.locations import Permitted, location, written
+from toolwire.support.locations import AllowList, location, written
 
 LOG: Final = logging.getLogger("toolwire.tools")
 
@@ -81,7 +81,7 @@ class ClientServers:
     """The connections to servers that clients name. Raises `ValueError` if `permitted` has an invalid entry."""
 
     def __init__(self, permitted: Iterable[str], on_oversize: OnOversize, most: int = MOST) -> None:
-        self._permitted = Permitted(permitted)
+        self._permitted = AllowList(permitted)
         self._on_oversize: OnOversize = on_oversize
         self._most = most
         self._connections: dict[_Key, _Connection] = {}  # the least recently used one first

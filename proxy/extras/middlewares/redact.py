@@ -24,7 +24,7 @@ from toolwire.pipeline.chain.reply import Reply
 from toolwire.pipeline.exchange.exchange import Exchange
 from toolwire.record import AccessField
 from toolwire.support.offload import is_large, offload
-from toolwire.support.patterns import Patterns, Replacing, replaced
+from toolwire.support.patterns import Patterns, StreamReplacer, replaced
 
 KindName = Literal["card", "email", "iban", "ipv4", "private_key", "ssn", "token"]
 
@@ -164,13 +164,13 @@ class _RedactedAnswer:
         self._patterns = patterns
         self._by = by
         self._exchange = exchange
-        self._texts: dict[int, Replacing] = {}
+        self._texts: dict[int, StreamReplacer] = {}
 
     def see(self, event: Event) -> Event | Iterable[Event] | None:
         """Returns the event as the client gets it, or None if its text is held back."""
         match event:
             case Open():
-                self._texts[event.block] = Replacing(self._patterns, self._by)
+                self._texts[event.block] = StreamReplacer(self._patterns, self._by)
             case Delta():
                 text = self._texts[event.block].feed(event.text)
                 return Delta(event.block, text) if text else None

@@ -43,11 +43,11 @@ from toolwire.extras.tune.scoring import ClientAnswer, Made
 from toolwire.formats.model_families import format_for
 from toolwire.registry import Registries
 from toolwire.support.conversion import ConfigError
-from toolwire.upstream.pool.pool import Endpoint
+from toolwire.upstream.pool.pool import UpstreamServer
 from toolwire.upstream.pool.template_probing import probe_template
 from toolwire.upstream.servers.base import Capabilities
 from toolwire.upstream.servers.http import HttpBackend
-from toolwire.upstream.servers.identity import Identity, Served
+from toolwire.upstream.servers.identity import Identity, ServedModel
 from toolwire.upstream.servers.presets import AUTO, preset_of
 
 BACKEND: Final = "model"
@@ -77,7 +77,7 @@ async def uses_template(backend: BackendConfig, plugins: Registries, model: str)
     made = plugins.backends.get(backend.kind)(BACKEND, backend, LimitsConfig())
     if family is None or made.protocol is None or not made.protocol.takes_tools:
         return False
-    endpoint = Endpoint(BACKEND, made, backend)
+    endpoint = UpstreamServer(BACKEND, made, backend)
     try:
         await made.start()
         result = await probe_template(endpoint, model, special_tokens=plugins.formats.get(family).special_tokens)
@@ -104,7 +104,7 @@ async def identify_server(
             made.learn(identity)
             backend = replace(backend, preset=preset_of(backend, identity))
         else:
-            identity = Identity(models=tuple(map(Served, await made.models())))
+            identity = Identity(models=tuple(map(ServedModel, await made.models())))
     except ValueError as error:  # raised by the HTTP client for an invalid address
         raise ConfigError(f"the model server cannot be reached: {error}") from error
     except GatewayError as error:

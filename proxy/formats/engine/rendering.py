@@ -21,7 +21,7 @@ from toolwire.formats.engine.longjson import compact
 from toolwire.formats.engine.toolset import NAME_BYTES, note, note_of
 from toolwire.formats.engine.values import read_object
 from toolwire.model import Image, OpaquePart, Refusal, Text, ToolResult, ToolSpec, ToolUse
-from toolwire.support.legible import legible
+from toolwire.support.legible import without_files
 
 CUSTOM_PARAMETERS: Final[Mapping[str, Any]] = {
     "type": "object",
@@ -158,7 +158,7 @@ def result_text(result: ToolResult) -> str:
             case Image():
                 texts.append("[image]")
             case OpaquePart():
-                texts.append(compact(legible(part.payload)))
+                texts.append(compact(without_files(part.payload)))
             case _:
                 pass
     return "".join(texts)

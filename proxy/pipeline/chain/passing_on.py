@@ -25,8 +25,8 @@ from toolwire.pipeline.paths.renaming import Renaming
 from toolwire.protocols.shared.passed import PassedProtocol
 from toolwire.protocols.shared.wire import dump_in_pieces
 from toolwire.support.offload import is_large
-from toolwire.upstream.pool.passing_on import open_passed
-from toolwire.upstream.pool.pool import WeightedEndpoint
+from toolwire.upstream.pool.pool import WeightedServer
+from toolwire.upstream.pool.unchanged import open_unchanged
 from toolwire.upstream.pool.wire_attempts import WireAttempts
 
 
@@ -61,7 +61,7 @@ async def _pass_on(exchange: Exchange, passed: PassedProtocol) -> Reply:
 
     sent = asked
 
-    def prepare(member: WeightedEndpoint) -> tuple[ModelRequest, bytes | None]:
+    def prepare(member: WeightedServer) -> tuple[ModelRequest, bytes | None]:
         nonlocal sent
         name = member.name_of(asked.model, route.config.upstream_model)
         sent = asked if name == asked.model else replace(asked, model=name)
@@ -74,7 +74,7 @@ async def _pass_on(exchange: Exchange, passed: PassedProtocol) -> Reply:
         record=record,
         request_id=exchange.id,
         large=is_large(asked),
-        opening=partial(open_passed, passed),
+        opening=partial(open_unchanged, passed),
         protocol=passed,
     )
     await source.open()

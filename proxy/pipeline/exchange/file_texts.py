@@ -13,9 +13,9 @@ from toolwire.protocols.shared.files import PDF, FileContent
 from toolwire.support.cache import Cache, CacheBudget, weight_of
 from toolwire.support.offload import offload
 from toolwire.support.pdf_text import pdf_text
-from toolwire.upstream.pool.conceding import find_concessions
+from toolwire.upstream.pool.concession_retries import find_concessions
 from toolwire.upstream.servers.adapt import capabilities_after
-from toolwire.upstream.servers.fit_files import changed_parts, file_in_words, files_in, in_words, is_sent
+from toolwire.upstream.servers.fit_files import as_text_or_note, changed_parts, file_as_text, files_in, is_sent
 
 READERS: Final = 2
 """Files that are read at the same time."""
@@ -59,13 +59,13 @@ class FileTexts:
                 text = file.as_text()
                 if text is None and file.media_type == PDF and len(texts) < MOST_FILES:
                     text = await self._pdf(file)
-                texts[id(part)] = file_in_words(file, text, tell)
+                texts[id(part)] = file_as_text(file, text, tell)
 
         def changed(part: OpaquePart, in_result: bool) -> Part:
             known = texts.get(id(part))
             if known is not None:
                 return known
-            return in_words(part, tell) if flattened and in_result else part
+            return as_text_or_note(part, tell) if flattened and in_result else part
 
         messages = changed_parts(request.messages, changed)
         return request if messages is request.messages else replace(request, messages=messages)

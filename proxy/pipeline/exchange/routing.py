@@ -23,7 +23,7 @@ from toolwire.pipeline.exchange.permission import NOTHING_FORBIDDEN, Permission
 from toolwire.pipeline.reasoning.unopened import Learned
 from toolwire.pipeline.transforms.sealing import Sealed
 from toolwire.servertools.source import ClientToolServers, ToolSource
-from toolwire.upstream.pool.pool import EndpointPool
+from toolwire.upstream.pool.pool import ServerPool
 from toolwire.upstream.servers.identity import Identity
 
 MAX_FOUND: Final = 1024
@@ -50,7 +50,7 @@ class Route:
 
     config: RouteConfig
     options: RouteOptions
-    pool: EndpointPool
+    pool: ServerPool
     format: ToolFormat
     limits: LimitsConfig
     chains: Mapping[str, Handler]

@@ -30,7 +30,7 @@ from toolwire.protocols.base import ServerSide
 from toolwire.protocols.streams import WriteOptions
 from toolwire.record import AccessRecord, BackendObserver
 from toolwire.upstream.pool.attempts import Attempts
-from toolwire.upstream.pool.pool import Endpoint, EndpointPool, WeightedEndpoint
+from toolwire.upstream.pool.pool import ServerPool, UpstreamServer, WeightedServer
 from toolwire.upstream.servers.base import Backend, Capabilities, TokenCounter, WireSource
 from toolwire.upstream.servers.tokenizing import BY_SERVER
 from toolwire.upstream.servers.usage import Estimator
@@ -92,16 +92,18 @@ class Counting(Delivery):
         return tokens, {USAGE_SOURCE: "estimate", TOKENIZER: estimator.tokenizer}
 
 
-class NotingPool(EndpointPool):
+class NotingPool(ServerPool):
     """The servers of a route as far as anybody wants to know of them, and one that is asked in their place."""
 
-    def __init__(self, real: EndpointPool) -> None:
+    def __init__(self, real: ServerPool) -> None:
         vars(self).update(vars(real))
         first = real.members[0]
-        endpoint = Endpoint(first.name, NotingBackend(first.endpoint.backend, real.capabilities), first.endpoint.config)
+        endpoint = UpstreamServer(
+            first.name, NotingBackend(first.endpoint.backend, real.capabilities), first.endpoint.config
+        )
         endpoint.verdicts, endpoint.templates = first.endpoint.verdicts, first.endpoint.templates
         endpoint.identity, endpoint.rename = first.endpoint.identity, first.endpoint.rename
-        self.members = self.every = (WeightedEndpoint(endpoint, upstream_model=first.upstream_model),)
+        self.members = self.every = (WeightedServer(endpoint, upstream_model=first.upstream_model),)
         self.fallback = ()
         self.sole = self.members[0]
         backend = first.endpoint.backend

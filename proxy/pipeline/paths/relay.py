@@ -30,8 +30,8 @@ from toolwire.protocols.shared.noise import LEFT_OUT, Note, ignore_note
 from toolwire.protocols.shared.wire import empty_answer_fault, load
 from toolwire.support.offload import OFFLOAD_BYTES, offload
 from toolwire.upstream.pool.beginning import Beginning
-from toolwire.upstream.servers.leaks import Leaks, leaks_of
-from toolwire.upstream.servers.private import NOTHING, Private, withheld
+from toolwire.upstream.servers.leak_detection import LeakDetector, leak_detector
+from toolwire.upstream.servers.private_data import NOTHING, PrivateData, secret_fault
 from toolwire.upstream.servers.upstream_errors import cleaned
 
 _ENDS: Final = (b"\n\n", b"\n\r\n", b"\r\r")
@@ -59,7 +59,7 @@ class Relay:
         self,
         protocol: ServerSide,
         frame_bytes: int,
-        private: Private = NOTHING,
+        private: PrivateData = NOTHING,
         renaming: Renaming | None = None,
         note: Note = ignore_note,
     ) -> None:
@@ -78,7 +78,7 @@ class Relay:
         self._note = note
         self._private = private
         self._renaming = renaming
-        self._leaks = leaks_of(private)
+        self._leaks = leak_detector(private)
         self._limit = frame_bytes
         self._rest = bytearray()
         self._tail = b""
@@ -199,11 +199,11 @@ class Relay:
         """Whether nothing of an answer came before an error: then it can still become a status."""
         return self.fault is not None and not Beginning(self._protocol.is_empty_frame).feed(data)
 
-    def _up_to_secret(self, leaks: Leaks, data: bytes) -> bytes:
+    def _up_to_secret(self, leaks: LeakDetector, data: bytes) -> bytes:
         shown = leaks.frames(data)
         if len(shown) < len(data):
             self.ended = False
-            self.fault = withheld()
+            self.fault = secret_fault()
         return shown
 
     def _up_to_end(self, data: bytes, mark: bytes) -> bytes:

@@ -37,8 +37,8 @@ from toolwire.protocols.shared.numbers import choices_of
 from toolwire.protocols.streams import ProseReader, StreamReader, StreamWriter, TextWriter
 from toolwire.support.offload import OFFLOAD_BYTES, in_thread
 from toolwire.upstream.servers.base import WireSource
-from toolwire.upstream.servers.leaks import leaks_of
-from toolwire.upstream.servers.private import NOTHING, Private
+from toolwire.upstream.servers.leak_detection import leak_detector
+from toolwire.upstream.servers.private_data import NOTHING, PrivateData
 from toolwire.upstream.servers.upstream_errors import cleaned
 
 _VISIBLE: Final = (Delta, Open, Opaque, Finish)
@@ -144,7 +144,7 @@ class Transcode:
     """Bytes to events, through the stages, and to bytes."""
 
     def __init__(
-        self, reader: StreamReader | None, chain: Chain, writer: StreamWriter, private: Private = NOTHING
+        self, reader: StreamReader | None, chain: Chain, writer: StreamWriter, private: PrivateData = NOTHING
     ) -> None:
         self.spoke = self.over = self.drained = self.continues = self.works = False
         self.last: Event | None = None
@@ -152,7 +152,7 @@ class Transcode:
         self._chain = chain
         self._writer = writer
         self._private = private
-        self._leaks = None if reader is None else leaks_of(private)
+        self._leaks = None if reader is None else leak_detector(private)
         self._unread = 0  # bytes that were fed since the last event: about so much of a frame is there
         self._deferred: list[bytes] = []  # bytes that are to be read in a thread
         self._behind = False  # what is fed comes behind these
@@ -280,7 +280,7 @@ class FastPath(Transcode):
     """Transcodes, but prose passes by: from the backend's frames into the client's, and in bulk to who watches."""
 
     def __init__(
-        self, reader: ProseReader, chain: Chain, writer: TextWriter, private: Private, frame_bytes: int
+        self, reader: ProseReader, chain: Chain, writer: TextWriter, private: PrivateData, frame_bytes: int
     ) -> None:
         super().__init__(reader, chain, writer, private)
         self._prose = reader

@@ -32,7 +32,7 @@ from toolwire.support.bounded_json import loads
 from toolwire.support.duplicate_keys import has_duplicates
 from toolwire.support.offload import OFFLOAD_BYTES, is_long, offload
 from toolwire.upstream.servers.base import EventSource, WireSource
-from toolwire.upstream.servers.leaks import check_whole
+from toolwire.upstream.servers.leak_detection import check_whole
 from toolwire.upstream.servers.upstream_errors import cleaned
 
 JSON: Final = "application/json"

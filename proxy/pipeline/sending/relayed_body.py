@@ -28,7 +28,7 @@ from toolwire.protocols.base import ServerSide
 from toolwire.record import AccessRecord
 from toolwire.support.offload import offload
 from toolwire.upstream.servers.base import WireSource
-from toolwire.upstream.servers.private import Private, withheld
+from toolwire.upstream.servers.private_data import PrivateData, secret_fault
 
 WHOLE_BYTES: Final = 64 * 1024
 
@@ -77,7 +77,7 @@ async def _gather(parts: AsyncGenerator[bytes, None], most: int | None) -> bytes
 
 
 async def _without_secrets(
-    begin: bytes, parts: AsyncGenerator[bytes, None], private: Private
+    begin: bytes, parts: AsyncGenerator[bytes, None], private: PrivateData
 ) -> AsyncGenerator[bytes, None]:
     """The bytes of an answer. Raises `BackendFault` before a secret."""
     hold = _ESCAPED * max(map(len, private.parts), default=0)
@@ -85,8 +85,8 @@ async def _without_secrets(
     held = b""
     while data is not None:
         held += data
-        if private.stands_in(held):
-            raise withheld()
+        if private.occurs_in(held):
+            raise secret_fault()
         going = held[: len(held) - hold]
         if going:
             yield going

@@ -29,7 +29,7 @@ from toolwire.protocols.base import ClientSide, ServerSide
 from toolwire.protocols.shared.opaque import CALL, SERVER, Carried, marked, opened, without_opaque
 from toolwire.record import AccessRecord
 from toolwire.support.seals import BEGINNING, BrokenSeal, Seals
-from toolwire.upstream.pool.pool import Endpoint, EndpointPool
+from toolwire.upstream.pool.pool import ServerPool, UpstreamServer
 
 if TYPE_CHECKING:
     from toolwire.pipeline.chain.reply import Reply
@@ -119,7 +119,7 @@ class Sealed:
         return self.seals.seal(carried.dump(), owner, self.route, server)
 
 
-def sealed_of(route: RouteConfig, pool: EndpointPool, endpoints: Mapping[str, Endpoint], seals: Seals) -> Sealed:
+def sealed_of(route: RouteConfig, pool: ServerPool, endpoints: Mapping[str, UpstreamServer], seals: Seals) -> Sealed:
     """Seals of a route in a gateway with these servers."""
     spoken = Counter(wire.name for one in endpoints.values() if (wire := one.backend.protocol) is not None)
     members = [member.endpoint for member in pool.every]

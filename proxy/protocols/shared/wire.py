@@ -18,7 +18,7 @@ from typing import Any, Final
 import orjson
 
 from toolwire.errors import BackendFault, quote
-from toolwire.support.bounded_json import PIECE_BYTES, BoundExceeded, Bounds, DuplicateKey, is_deep, loads
+from toolwire.support.bounded_json import PIECE_BYTES, BoundExceeded, DuplicateKey, JsonBounds, is_deep, loads
 
 PIECE_CHARS: Final = 128 * 1024
 """Characters that `dump_in_pieces` writes at once: 1 ms if every character has to be escaped."""
@@ -33,7 +33,7 @@ probabilities for each of some thousand tokens."""
 MAX_CONTAINERS: Final = 200_000
 """Maximum number of arrays and objects among these values."""
 
-BOUNDS: Final = Bounds(MAX_VALUES, MAX_DEPTH, MAX_CONTAINERS)
+BOUNDS: Final = JsonBounds(MAX_VALUES, MAX_DEPTH, MAX_CONTAINERS)
 
 MAX_MESSAGE_CHARS: Final = 500
 """Maximum length of a backend's error message (R10.8)."""

@@ -1,20 +1,20 @@
-"""Stream or whole answer: what a server's content type and first bytes say."""
+"""Tells streams from whole answers, by content type and first bytes."""
 
 from __future__ import annotations
 
 from typing import Final
 
 STREAM: Final = "text/event-stream"
-"""The type of an answer that is a stream whether or not one was asked for."""
+"""Content type of an answer that is always a stream."""
 
 
 def is_whole(data: bytes) -> bool:
-    """Whether what came first of a stream is a whole answer that its server labels as one. No line of a stream begins
-    like this."""
+    """True if the first bytes of an answer labelled as a stream are those of a whole JSON answer. No line of a stream
+    begins with `{`."""
     return data.lstrip()[:1] == b"{"
 
 
 def may_be_stream(content_type: str) -> bool:
-    """Whether an answer of this type is a stream if one was asked for. JSON never is, `STREAM` always; servers that say
-    neither are taken to do what was asked."""
+    """True if an answer of this content type is a stream when one was requested. JSON and HTML never are; for other
+    types the server is assumed to do as requested."""
     return not content_type.endswith(("/json", "+json")) and content_type != "text/html"

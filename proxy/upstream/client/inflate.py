@@ -1,4 +1,4 @@
-"""Compressed answers, of servers that compress although they are asked not to."""
+"""Decompresses answers of servers that compress although they are asked not to."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import zlib
 from typing import Any, Final
 
 INFLATED_BYTES: Final = 128
-"""So many may come out of each byte of a read, on average, and `SPARED_BYTES` besides; more is taken for an attack."""
+"""Maximum output per byte of a read, on average, in addition to `SPARED_BYTES`. More is treated as an attack."""
 
 SPARED_BYTES: Final = 64 * 1024
 
@@ -14,8 +14,8 @@ _GZIP: Final = 16 + zlib.MAX_WBITS
 
 
 class Inflater:
-    """A body with this `Content-Encoding` (lower case). Raises `ValueError` if the encoding is not known, or the body
-    is broken, cut off, or swells beyond what `INFLATED_BYTES` allows in one read."""
+    """Decompresses a body with this `Content-Encoding` (lower case). Raises `ValueError` for an unknown encoding, and
+    for a body that is malformed, truncated, or expands beyond the limit within one read."""
 
     def __init__(self, encoding: str) -> None:
         if encoding not in ("gzip", "x-gzip", "deflate"):
@@ -24,7 +24,7 @@ class Inflater:
         self._member: Any = None  # zlib does not name the type
 
     def feed(self, data: bytes) -> bytes:
-        """Take the next bytes, cut anywhere, and give what can be known of the body."""
+        """Returns the output for the next bytes, which may be cut anywhere."""
         out: list[bytes] = []
         room = SPARED_BYTES + INFLATED_BYTES * len(data)
         while data:
@@ -46,12 +46,12 @@ class Inflater:
         return b"".join(out)
 
     def finish(self) -> None:
-        """The body is over."""
+        """Ends the body. Raises `ValueError` if it is truncated."""
         if self._member is not None and not self._member.eof:
             raise ValueError("the body is cut off")
 
     def _window(self, data: bytes) -> int:
         if self._gzip:
             return _GZIP
-        # "deflate" means zlib's wrapping, but some servers leave it out; its first byte tells.
+        # "deflate" means the zlib format, but some servers send no zlib header; the first byte tells.
         return zlib.MAX_WBITS if data[0] & 0x0F == 8 else -zlib.MAX_WBITS

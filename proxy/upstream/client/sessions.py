@@ -1,8 +1,8 @@
-"""aiohttp's sessions, for what is no answer to a client: questions of the gateway's own, and WebSockets
-(docs/adr/0064).
+"""aiohttp client sessions for the gateway's own queries and for WebSockets (docs/adr/0064). Answers to clients use
+`wire_client`.
 
-Every request gets a connection of its own: aiohttp hands what arrives on an unused connection to the next request as
-the beginning of its answer.
+Every request opens a new connection: aiohttp would take data that arrives on an idle connection for the beginning of
+the next answer.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from toolwire.upstream.client.tls import log_untrusted, tls_context
 from toolwire.upstream.servers.upstream_errors import redirected
 
 PIECE_BYTES: Final = 64 * 1024
-"""Of a request body that are sent at once."""
+"""Bytes of a request body that are written at once."""
 
 
 def open_session(
     url: URL, headers: Mapping[str, str], config: BackendConfig, *middlewares: aiohttp.ClientMiddlewareType
 ) -> aiohttp.ClientSession:
-    """A session for the server at `url`, whose requests have these headers and go through `middlewares`."""
+    """Returns a session for the server at `url`, whose requests have these headers and go through `middlewares`."""
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(
             limit=config.pool.connections,
@@ -44,8 +44,8 @@ def open_session(
 
 
 class BodyInPieces(aiohttp.Payload):
-    """A request body that is sent in pieces, so that others are served meanwhile. aiohttp sends bytes at once, and
-    copies a `BytesIO` at once."""
+    """A request body that is sent in pieces, so that the event loop can serve others meanwhile. aiohttp writes bytes at
+    once, and copies a `BytesIO` at once."""
 
     _autoclose = True  # there is nothing to close
 
@@ -64,8 +64,8 @@ class BodyInPieces(aiohttp.Payload):
 
 
 async def refuse_redirect(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-    """A client middleware. Raises `BackendFault` for an answer that is a redirect, which aiohttp follows where it opens
-    a WebSocket, with the configured headers."""
+    """A client middleware that raises `BackendFault` for a redirect. Otherwise aiohttp would follow it when it opens a
+    WebSocket, and send the configured headers there."""
     response = await handler(request)
     if 300 <= response.status < 400:
         response.close()
@@ -73,8 +73,8 @@ async def refuse_redirect(request: aiohttp.ClientRequest, handler: aiohttp.Clien
     return response
 
 
-def broken(error: Exception) -> BackendFault:
-    """The error for a connection that failed, or an answer that is not HTTP."""
+def connection_fault(error: Exception) -> BackendFault:
+    """Returns the error for a failed connection or an answer that is not HTTP."""
     if isinstance(error, aiohttp.ClientConnectorCertificateError | aiohttp.ClientSSLError):
         if isinstance(error.__cause__, ssl.SSLError):
             log_untrusted(error.host, error.__cause__)

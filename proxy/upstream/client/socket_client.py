@@ -1,15 +1,16 @@
-"""Responses servers over WebSocket: a `Client` whose streams come as frames.
+"""A `Client` for Responses servers over WebSocket: streams arrive as frames.
 
 Rules:
 
-1. A connection answers one request at a time, and is used again once that has ended. Bytes that come while it is unused
-   close it.
-2. A server that does not offer a WebSocket is asked by HTTP, for `AGAIN_S` without another try. So is one that refuses
-   the handshake for another reason, which an answer by HTTP says better. What is not streamed goes by HTTP.
-3. A request is sent a second time only if nothing came for it: on a connection that was closed while it was unused, or
-   whose server says that it is too old.
-4. A redirect of the handshake is an error, since the headers would go along.
-5. Whoever reads gets server-sent events, as over HTTP: each frame is one.
+1. A connection answers one request at a time, and is reused after that answer has ended. Data that arrives on an idle
+   connection closes it.
+2. If the server does not offer a WebSocket, HTTP is used, and the WebSocket is not tried again for `AGAIN_S`. HTTP is
+   also used if the handshake is refused for another reason, because its answer explains the error better, and for
+   requests that do not stream.
+3. A request is resent only if nothing arrived for it: the connection was closed while idle, or the server says that it
+   is too old.
+4. A redirect of the handshake is an error, because the headers would be sent along.
+5. The reader gets server-sent events, as over HTTP: each frame is one event.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ from yarl import URL
 from toolwire.config import BackendConfig, LimitsConfig, Timeouts
 from toolwire.protocols.base import ServerSide
 from toolwire.protocols.shared.wire import dump, load
-from toolwire.upstream.client.connections import CONNECTING, Answer, Client, disconnected, timed_out, too_large
-from toolwire.upstream.client.sessions import broken, open_session, refuse_redirect
+from toolwire.upstream.client.connections import CONNECTING, Client, UpstreamAnswer, disconnected, timed_out, too_large
+from toolwire.upstream.client.sessions import connection_fault, open_session, refuse_redirect
 
 AGAIN_S: Final = 600.0
 NOT_OFFERED: Final = frozenset({200, 400, 404, 405, 426, 501})
-"""Statuses of a server that has no WebSocket at this path."""
+"""Handshake statuses of a server that has no WebSocket at this path."""
 AGE_S: Final = 55 * 60.0
-"""Older connections are not used again: OpenAI's are closed after an hour."""
+"""Maximum age of a reused connection. OpenAI closes connections after an hour."""
 TOO_OLD: Final = "websocket_connection_limit_reached"
 HEARTBEAT_S: Final = 30.0
 CLOSING_S: Final = 2.0
@@ -44,7 +45,7 @@ Socket = aiohttp.ClientWebSocketResponse[Any]
 
 
 class SocketClient(Client):
-    """Connections to the Responses server at `url`. `over_http` has what does not go over them."""
+    """WebSocket connections to the Responses server at `url`. All other requests go to `over_http`."""
 
     def __init__(
         self,
@@ -63,12 +64,12 @@ class SocketClient(Client):
         self._http = over_http
         self._session = open_session(url, headers, config, refuse_redirect)
         self._http_until = 0.0
-        self._idle: list[Connection] = []
+        self._idle: list[SocketConnection] = []
         self._closing: set[asyncio.Task[Any]] = set()
 
     async def post(
         self, body: bytes, *, stream: bool, request_id: str, headers: Mapping[str, str] | None = None
-    ) -> Answer:
+    ) -> UpstreamAnswer:
         """See `Client.post`."""
         further = {} if headers is None else dict(headers)
         for fresh in (False, True):
@@ -93,23 +94,23 @@ class SocketClient(Client):
         await self._session.close()
         await self._http.close()
 
-    def keep(self, connection: Connection) -> None:
-        """Have it for another request."""
+    def keep(self, connection: SocketConnection) -> None:
+        """Keeps a connection for another request, if there is room."""
         if len(self._idle) < self._pool.idle_connections and connection.rest(self._pool.idle_s):
             self._idle.append(connection)
         else:
             self.discard(connection)
 
-    def discard(self, connection: Connection) -> None:
-        """Close it, while nobody waits for that."""
+    def discard(self, connection: SocketConnection) -> None:
+        """Closes a connection in the background."""
         if connection in self._idle:
             self._idle.remove(connection)
         closing = asyncio.get_running_loop().create_task(connection.close())
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
 
-    async def _unused(self, further: Mapping[str, str]) -> Connection | None:
-        """A connection that rests, whose handshake had the same headers."""
+    async def _unused(self, further: Mapping[str, str]) -> SocketConnection | None:
+        """Returns an idle connection whose handshake had the same headers, or None."""
         for connection in self._idle[::-1]:
             if connection.further == further and connection in self._idle:
                 self._idle.remove(connection)
@@ -118,8 +119,8 @@ class SocketClient(Client):
                 self.discard(connection)
         return None
 
-    async def _connect(self, request_id: str, further: Mapping[str, str]) -> Connection | None:
-        """A new one; None if the server refuses. Raises `BackendFault`."""
+    async def _connect(self, request_id: str, further: Mapping[str, str]) -> SocketConnection | None:
+        """Returns a new connection; None if the server refuses. Raises `BackendFault`."""
         try:
             async with asyncio.timeout(self._timeouts.connect_s):
                 socket = await self._session.ws_connect(
@@ -137,11 +138,11 @@ class SocketClient(Client):
         except TimeoutError:
             raise timed_out(CONNECTING, self._timeouts.connect_s) from None
         except (aiohttp.ClientError, OSError) as error:
-            raise broken(error) from error
-        return Connection(self, socket, further, self._timeouts, self._frame_bytes, self._wire)
+            raise connection_fault(error) from error
+        return SocketConnection(self, socket, further, self._timeouts, self._frame_bytes, self._wire)
 
 
-class Connection:
+class SocketConnection:
     """One WebSocket to a server."""
 
     def __init__(
@@ -162,9 +163,9 @@ class Connection:
         self._made = self._asked = time.monotonic()
         self._watch: asyncio.Task[Any] | None = None
 
-    async def ask(self, body: bytes, *, again: bool, used: bool) -> Answer | None:
-        """Send a request and wait for the first frame of its answer. None if nothing came and it may be sent `again`.
-        Raises `BackendFault`."""
+    async def ask(self, body: bytes, *, again: bool, used: bool) -> UpstreamAnswer | None:
+        """Sends a request and returns its answer after the first frame. Returns None if nothing arrived and it may be
+        sent `again`. Raises `BackendFault`."""
         self._asked = time.monotonic()
         try:
             await self._socket.send_frame(b'{"type":"response.create",%b' % body[1:], aiohttp.WSMsgType.TEXT)
@@ -195,7 +196,8 @@ class Connection:
         return RefusedAnswer(status, dump({"error": error}), _headers(event.get("headers")))
 
     async def frame(self, phase: str, seconds: float | None) -> bytes | None:
-        """The next frame; None if the connection has ended. Raises `BackendFault` if it does not come in time."""
+        """Returns the next frame; None if the connection has ended. Raises `BackendFault` if it does not arrive in
+        time."""
         total = self._timeouts.total_s
         left = None if total is None else max(0.0, self._asked + total - time.monotonic())
         if left is not None and (seconds is None or left < seconds):
@@ -212,11 +214,11 @@ class Connection:
         return None
 
     async def next(self) -> bytes | None:
-        """The next frame of a stream. Raises as `frame`."""
+        """Returns the next frame of a stream. Raises like `frame`."""
         return await self.frame("idle", self._timeouts.idle_s)
 
     def rest(self, seconds: float) -> bool:
-        """It is unused from now on, for so long at most; False if it is not to be used again."""
+        """Marks the connection as idle, for at most `seconds`. Returns False if it must not be reused."""
         if self._socket.closed or time.monotonic() - self._made > AGE_S:
             return False
         self._watch = asyncio.get_running_loop().create_task(self._wait_unused(seconds))
@@ -231,21 +233,21 @@ class Connection:
         self._client.discard(self)
 
     async def wake(self) -> bool:
-        """Whether it can be used again: nothing came."""
+        """Returns True if the idle connection can be reused, because nothing arrived on it."""
         assert self._watch is not None
         self._watch.cancel()
         await asyncio.wait({self._watch})
         return self._watch.cancelled() and not self._socket.closed
 
     def ended(self, well: bool) -> None:
-        """A stream is over."""
+        """Called when a stream is over. `well`: it ended without error."""
         if well:
             self._client.keep(self)
         else:
             self._client.discard(self)
 
     async def close(self) -> None:
-        """Close it."""
+        """Closes the connection."""
         if self._watch is not None and self._watch is not asyncio.current_task():
             self._watch.cancel()
             await asyncio.wait({self._watch})
@@ -253,14 +255,14 @@ class Connection:
 
 
 class StreamAnswer:
-    """A stream of events. An `Answer`."""
+    """A stream of events. Implements `UpstreamAnswer`."""
 
     status = 200
     content_type = "text/event-stream"
     queued_s = 0.0
     headers: Mapping[str, str] = {}
 
-    def __init__(self, connection: Connection, first: bytes, kind: str) -> None:
+    def __init__(self, connection: SocketConnection, first: bytes, kind: str) -> None:
         self._sink: Callable[[bytes], None]
         self._flows = asyncio.Event()
         self._flows.set()
@@ -270,11 +272,11 @@ class StreamAnswer:
 
     @property
     def ended(self) -> bool:
-        """Whether the response has ended."""
+        """True if the response has ended."""
         return self._over
 
     async def reads(self) -> AsyncGenerator[bytes, None]:
-        """Each frame as a server-sent event."""
+        """Yields each frame as a server-sent event."""
         while not self._over:
             if self._next is None:
                 data = await self._connection.next()
@@ -287,7 +289,7 @@ class StreamAnswer:
             yield b"event: %b\ndata: %b\n\n" % (kind.encode(), data.replace(b"\r", b" ").replace(b"\n", b" "))
 
     async def read(self, limit: int) -> bytes:
-        """The whole body. Raises `BackendFault` beyond `limit` bytes."""
+        """Returns the whole body. Raises `BackendFault` beyond `limit` bytes."""
         parts: list[bytes] = []
         size = 0
         async for data in self.reads():
@@ -298,33 +300,33 @@ class StreamAnswer:
         return b"".join(parts)
 
     async def pump(self, sink: Callable[[bytes], None]) -> None:
-        """Give each read to `sink`, from this task."""
+        """Passes each read to `sink`, from this task."""
         self._sink = sink
         async for data in self.reads():
             self._sink(data)
             await self._flows.wait()
 
     def redirect(self, sink: Callable[[bytes], None]) -> None:
-        """See `Answer`."""
+        """See `UpstreamAnswer`."""
         self._sink = sink
 
     def pause(self) -> None:
-        """Give nothing more to the sink."""
+        """Stops passing data to the sink."""
         self._flows.clear()
 
     def resume(self) -> None:
-        """Go on."""
+        """Continues."""
         self._flows.set()
 
     async def close(self, *, linger_s: float = 0.0) -> None:
-        """See `Answer`."""
+        """See `UpstreamAnswer`."""
         if not self._closed:
             self._closed = True
             self._connection.ended(self._over)
 
 
 class RefusedAnswer(StreamAnswer):
-    """An error in place of a stream, as it would be an answer over HTTP."""
+    """An error event instead of a stream, presented as an HTTP error answer."""
 
     content_type = "application/json"
 
@@ -334,24 +336,24 @@ class RefusedAnswer(StreamAnswer):
         self._body = body
 
     async def reads(self) -> AsyncGenerator[bytes, None]:
-        """The body."""
+        """Yields the body."""
         yield self._body
 
     async def close(self, *, linger_s: float = 0.0) -> None:
-        """Its connection goes on."""
+        """Does nothing: the connection stays open."""
 
 
-def _headers(given: Any) -> Mapping[str, str]:
-    """Header fields in an event, as those of an answer."""
-    fields = given.items() if isinstance(given, dict) else ()
+def _headers(value: Any) -> Mapping[str, str]:
+    """Returns the header fields in an event as those of an answer."""
+    fields = value.items() if isinstance(value, dict) else ()
     return CIMultiDict([(name, value) for name, value in fields if isinstance(value, str)])
 
 
 def type_of(frame: bytes) -> str | None:
-    """The type of an event; None for what is none."""
-    found = _TYPE.match(frame)
-    if found is not None:
-        return found[1].decode()
+    """Returns the type of an event, or None if the frame is no valid event."""
+    match = _TYPE.match(frame)
+    if match is not None:
+        return match[1].decode()
     try:
         value = load(frame)
     except ValueError:

@@ -1,4 +1,4 @@
-"""TLS towards model servers: whose certificates are taken, and what the log says of others."""
+"""TLS to model servers: which certificates are accepted, and how failures are logged."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _NO_SUCH_NAME: Final = frozenset({62, 64})
 
 
 def tls_context(*, verify: bool) -> ssl.SSLContext:
-    """The system's defaults; without `verify` any certificate is taken. Reads files.
+    """Returns a context with the system's defaults; without `verify` it accepts any certificate. Reads files.
 
-    A server's names are those that its certificate lists as alternative names of its subject (RFC 9110, 4.3.4). Python
-    would look into the subject itself where there are none, which nobody who signs certificates has to check.
+    Only the subject's alternative names in a certificate count as names of the server (RFC 9110, 4.3.4). Where there
+    are none Python would use the common name, which certificate authorities need not check.
     """
     context = ssl.create_default_context()
     context.hostname_checks_common_name = False
@@ -28,7 +28,7 @@ def tls_context(*, verify: bool) -> ssl.SSLContext:
 
 
 def log_untrusted(host: str | None, error: ssl.SSLError) -> None:
-    """Say in the log why no connection came about. Clients are not told: it would show them the server's name."""
+    """Logs why a TLS connection failed. Clients do not get this text, because it contains the server's name."""
     why = getattr(error, "verify_message", None) or error.reason or str(error)
     if getattr(error, "verify_code", None) in _NO_SUCH_NAME:
         why += " What counts are the names in its subjectAltName; without that it is good for no name."

@@ -1,11 +1,11 @@
-"""One answer of the client: what has come of it, and who waits for the rest.
+"""One answer of the HTTP client: the data that has arrived, and the reader that waits for more.
 
 Rules:
 
-1. The pieces of a body that one read brought are handed on as one, from within the callback: no task, no queue and,
-   with `pump`, no future per read.
-2. An answer that failed gives up its connection at once. One that ended keeps it until its caller has taken everything,
-   so that nothing of the next answer can get into this one.
+1. All body data of one read is passed on as one piece, from within the callback. There is no task and no queue, and
+   with `pump` no future per read.
+2. A failed answer releases its connection at once. A finished one keeps it until its caller has read everything, so
+   that no data of the next answer can get into this one.
 """
 
 from __future__ import annotations
@@ -23,64 +23,64 @@ from toolwire.upstream.client.connections import disconnected, timed_out, too_la
 from toolwire.upstream.client.inflate import Inflater
 
 if TYPE_CHECKING:
-    from toolwire.upstream.client.wire_connection import Connection
+    from toolwire.upstream.client.wire_connection import HttpConnection
 
 INBOX_BYTES: Final = 32 * 1024
-"""If so much waits for a reader, the connection is not read for a while. The reader gets it at once, and may have a
-thousand frames in it to work on."""
+"""Unread data beyond this size pauses reading. It is kept small because a reader gets all of it at once, and it may
+hold a thousand frames."""
 
 
-class Keeper(Protocol):
-    """Who owns connections: `WireClient`."""
+class ConnectionOwner(Protocol):
+    """The owner of connections: `WireClient`."""
 
     timeouts: Timeouts
 
-    def give_back(self, answer: WireAnswer, connection: Connection) -> None:
-        """The answer needs its connection no more."""
+    def give_back(self, answer: WireAnswer, connection: HttpConnection) -> None:
+        """Called when the answer no longer needs its connection."""
 
-    def lost(self, connection: Connection) -> None:
-        """The connection is closed."""
+    def lost(self, connection: HttpConnection) -> None:
+        """Called when a connection is closed."""
 
     def out_of_step(self) -> None:
-        """The server sent an answer that no request asked for."""
+        """Called when the server sent an answer that no request asked for."""
 
 
 class WireAnswer:
-    """One answer. `status` is 0 until its head has come."""
+    """One answer. `status` is 0 until its head has arrived."""
 
-    # How it is before anything has come; so that this costs a request nothing.
+    # Initial state, in the class so that creating an answer is cheap.
     status = 0
     content_type = ""
     complete = False
-    """The parser has seen the end."""
+    """The parser has reached the end."""
     until_close = False
-    """The end of the connection is the end of the answer."""
+    """The answer ends when the connection is closed."""
     ended = False
     touched = False
-    """A byte has come."""
+    """At least one byte has arrived."""
     began = False
-    """A byte of the body has come."""
+    """At least one byte of the body has arrived."""
     lost = False
-    """The connection was closed before a byte of an answer to this request came."""
+    """The connection was closed before any byte of an answer arrived."""
     sending = False
-    """The request is being written in pieces, of which some are left."""
+    """The request is sent in pieces, and some are left."""
     _fields: Mapping[bytes, bytes] = {}
     inflater: Inflater | None = None
-    """For a body that is compressed."""
+    """Decompresses the body, if it is compressed."""
     _size = 0
     _limit: int | None = None
     sink: Callable[[bytes], None] | None = None
-    """Who gets the bytes of the body from within the read callback."""
+    """Called with the bytes of the body from within the read callback."""
     _waiter: asyncio.Future[None] | None = None
     _error: BaseException | None = None
     _paused = False
     quiet_since: float | None = None
-    """When a look at the limits first found that nothing comes."""
+    """When a check of the limits first found that no data arrives."""
 
-    def __init__(self, keeper: Keeper, connection: Connection, started: float) -> None:
+    def __init__(self, owner: ConnectionOwner, connection: HttpConnection, started: float) -> None:
         self.queued_s = connection.queued_s
-        self._keeper = keeper
-        self._connection: Connection | None = connection
+        self._owner = owner
+        self._connection: HttpConnection | None = connection
         self._inbox: list[bytes] = []
         self._started = started
 
@@ -89,10 +89,10 @@ class WireAnswer:
         """The header fields."""
         return CIMultiDict((name.decode("latin-1"), value.decode("latin-1")) for name, value in self._fields.items())
 
-    # --- the reader's side
+    # --- called by the reader
 
     async def head(self) -> None:
-        """Wait for the head."""
+        """Waits for the head. Raises the error if the answer failed before."""
         while not self.status and not self.ended:
             await self._wait()
         if not self.status:
@@ -100,7 +100,7 @@ class WireAnswer:
             raise self._error
 
     async def reads(self) -> AsyncGenerator[bytes, None]:
-        """The body as it comes."""
+        """Yields the body as it arrives. Raises `BackendFault`."""
         while True:
             if self._inbox:
                 yield self._taken()
@@ -111,7 +111,7 @@ class WireAnswer:
                 await self._wait()
 
     async def read(self, limit: int) -> bytes:
-        """The whole body."""
+        """Returns the whole body. Raises `BackendFault`, also if it has more than `limit` bytes."""
         self._limit = limit
         if self._paused:
             self.resume()
@@ -124,7 +124,8 @@ class WireAnswer:
         return self._taken()
 
     async def pump(self, sink: Callable[[bytes], None]) -> None:
-        """Give each read to `sink` from within the read callback."""
+        """Passes each read to `sink` from within the read callback. Raises `BackendFault`, and any error of the
+        sink."""
         self.sink = sink
         try:
             if self._inbox:
@@ -139,18 +140,18 @@ class WireAnswer:
         self._settle()
 
     def redirect(self, sink: Callable[[bytes], None]) -> None:
-        """See `Answer`."""
+        """See `UpstreamAnswer`."""
         self.sink = sink
 
     def pause(self) -> None:
-        """Do not read the connection for a while."""
+        """Stops reading from the connection."""
         if not self._paused:
             self._paused = True
             if self._connection is not None and self._connection.open:
                 self._connection.transport.pause_reading()
 
     def resume(self) -> None:
-        """Go on."""
+        """Continues reading."""
         if self._paused:
             self._paused = False
             self.quiet_since = None
@@ -158,14 +159,14 @@ class WireAnswer:
                 self._connection.transport.resume_reading()
 
     async def close(self, *, linger_s: float = 0.0) -> None:
-        """Keep the connection if the answer ended, or ends in time; else close it."""
+        """Keeps the connection if the answer has ended, or ends within `linger_s`; else closes it."""
         try:
             if linger_s and not self.ended:
                 self.resume()
                 async with asyncio.timeout(linger_s):
                     await self.pump(_forget)
         except (BackendFault, TimeoutError):
-            pass  # it did not end in time, or badly: the connection is not kept
+            pass  # it did not end in time, or failed: the connection is closed
         finally:
             if not self.ended:
                 self.fail(disconnected())
@@ -173,12 +174,13 @@ class WireAnswer:
                 self._release()
 
     def overdue(self, now: float) -> BackendFault | None:
-        """The limit that has passed, if one has. The one for silence is right to two calls of this."""
-        t = self._keeper.timeouts
+        """Returns the error for an exceeded limit, or None. The idle limit is measured between two calls, so it is
+        exact to one interval."""
+        t = self._owner.timeouts
         if t.total_s is not None and now - self._started >= t.total_s:
             return timed_out("total", t.total_s)
         if self.status and (self._waiter is None or self._paused):
-            return None  # nobody waits
+            return None  # no reader waits
         if not self.began:
             if t.first_byte_s is not None and now - self._started >= t.first_byte_s:
                 return timed_out("waiting for the first byte", t.first_byte_s)
@@ -188,10 +190,10 @@ class WireAnswer:
             return timed_out("idle", t.idle_s)
         return None
 
-    # --- the connection's side
+    # --- called by the connection
 
     def begin(self, status: int, fields: Mapping[bytes, bytes]) -> None:
-        """The head has come."""
+        """Called when the head has arrived."""
         self.status = status
         self._fields = fields
         self.content_type = _media_type(fields.get(b"content-type", b"")[:256])
@@ -208,7 +210,7 @@ class WireAnswer:
             self._wake(self._waiter)
 
     def inflated(self, data: bytes) -> bytes:
-        """What these bytes of the body amount to, which has an `inflater`; nothing if it failed."""
+        """Returns decompressed bytes of the body; empty if the decompression failed."""
         assert self.inflater is not None
         try:
             return self.inflater.feed(data)
@@ -217,7 +219,7 @@ class WireAnswer:
             return b""
 
     def take(self, data: bytes) -> None:
-        """Bytes of the body have come, and nobody has given a `sink`."""
+        """Stores bytes of the body while there is no `sink`."""
         if self.ended or not data:
             return
         self._inbox.append(data)
@@ -231,7 +233,7 @@ class WireAnswer:
             self._wake(self._waiter)
 
     def end(self) -> None:
-        """The last byte has come."""
+        """Called when the last byte has arrived."""
         if self.ended:
             return
         if self.inflater is not None:
@@ -245,7 +247,7 @@ class WireAnswer:
             self._wake(self._waiter)
 
     def fail(self, error: BaseException) -> None:
-        """Nothing more will come."""
+        """Ends the answer with an error."""
         if self.ended:
             return
         self.ended = True
@@ -273,10 +275,10 @@ class WireAnswer:
 
     def _release(self) -> None:
         if self._paused:
-            self.resume()  # whoever uses the connection next does not know that it was paused
+            self.resume()  # the next user of the connection expects it to be reading
         connection, self._connection = self._connection, None
         if connection is not None:
-            self._keeper.give_back(self, connection)
+            self._owner.give_back(self, connection)
 
     def _wait(self) -> asyncio.Future[None]:
         self.quiet_since = None
@@ -285,15 +287,16 @@ class WireAnswer:
 
     def _wake(self, waiter: asyncio.Future[None]) -> None:
         self._waiter = None
-        if not waiter.done():  # whoever waited was cancelled
+        if not waiter.done():  # the waiting task may have been cancelled
             waiter.set_result(None)
 
 
 @lru_cache(maxsize=64)
 def _media_type(value: bytes) -> str:
-    """Of a `Content-Type`, in lower case and without parameters. A server sends one or two."""
+    """Returns the media type of a `Content-Type`, in lower case and without parameters. Cached, since a server sends
+    one or two."""
     return value.partition(b";")[0].strip().lower().decode("latin-1")
 
 
 def _forget(data: bytes) -> None:
-    """A sink for what nobody wants."""
+    """A sink that discards all data."""

@@ -1,21 +1,20 @@
-"""The HTTP client: requests to one model server over kept connections (docs/adr/0007).
+"""The HTTP client for model servers: requests over kept-alive connections (docs/adr/0007).
 
-It does what the hot path needs, POST of a JSON body over HTTP/1.1 with or without TLS, perhaps through a proxy, and
-nothing else. What it costs
-is a write, a read and one future for a whole answer; a stream that is pumped costs nothing per read but its parsing.
+It supports only what the hot path needs: POST of a JSON body over HTTP/1.1, with or without TLS, optionally through a
+proxy. A whole answer costs one write, one read and one future; a pumped stream costs nothing per read but its parsing.
 
 Rules:
 
-1. A request is sent a second time only if it went out on a kept connection that died before any byte of an answer (the
-   server had closed it while it was idle), or that gave bytes before the whole request was written. In both cases the
-   server cannot have worked on the request. The second time it goes out on a new connection.
-2. A connection is in use, settling, unused, or closed. Connections in use are bounded by a semaphore, settling and
-   unused ones by number and age.
-3. One timer per client looks at all answers and all unused connections; there is no timer and no task per request.
-4. HTTP/1.1 does not say to which request an answer belongs. A connection is therefore used again only after it has been
-   silent for `SETTLE_S` since its last answer ended, and only if nothing has arrived on it by then. Bytes that arrive
-   on a connection without a request close it. The server is then out of step: every request gets a new connection
-   until the server has behaved for `OUT_OF_STEP_S`.
+1. A request is resent only if it was sent on a reused connection that died before any byte of an answer (the server had
+   closed it while idle), or that received bytes before the whole request was written. In both cases the server cannot
+   have processed the request. It is resent on a new connection.
+2. A connection is in use, settling, unused, or closed. A semaphore bounds those in use; number and age bound the
+   others.
+3. One timer per client checks all answers and unused connections; no request has a timer or a task of its own.
+4. HTTP/1.1 does not say which request an answer belongs to. So a connection is reused only if it was silent for
+   `SETTLE_S` after its last answer, and nothing arrived on it by then. Bytes that arrive without a request close the
+   connection. The server is then *out of step*: every request gets a new connection until the server has behaved for
+   `OUT_OF_STEP_S`.
 """
 
 from __future__ import annotations
@@ -46,30 +45,32 @@ from toolwire.upstream.client.connections import (
 )
 from toolwire.upstream.client.tls import log_untrusted, tls_context
 from toolwire.upstream.client.wire_answer import WireAnswer
-from toolwire.upstream.client.wire_connection import READ_BYTES, Connection
+from toolwire.upstream.client.wire_connection import READ_BYTES, HttpConnection
 from toolwire.upstream.client.wire_proxy import authorization, open_tunnel, proxy_for
 
 PIECE_BYTES: Final = 256 * 1024
-"""Larger request bodies are sent in pieces of this size, each when the last one is mostly gone."""
+"""Larger request bodies are sent in pieces of this size, each when the previous one is mostly sent."""
 
 PATROL_S: Final = 1.0
-"""How often the limits are looked at, at least; four times as often as the shortest of them passes."""
+"""Maximum interval between checks of the time limits. The interval is a quarter of the shortest limit if that is
+less."""
 
 EYEBALLS_S: Final = 0.25
-"""An address is given so long before the next one is tried as well (RFC 8305)."""
+"""Head start of an address before the next one is tried in parallel (RFC 8305)."""
 
 SETTLE_S: Final = 0.1
-"""A connection is silent for so long before it is used again (rule 4). An answer that nobody asked for follows the one
-that was asked for at once, or a network's delay later."""
+"""Time that a connection must be silent before it is reused (rule 4). An unrequested answer follows the requested one
+at once, or after the network's delay."""
 
 _OURS: Final = frozenset({"content-length", "transfer-encoding", "content-type", "accept", "x-request-id"})
 
 
 class WireClient:
-    """Connections to the server at `url`; `headers` go with every request. Made inside a running loop.
+    """Connections to the server at `url`; `headers` are sent with every request. Must be created in a running event
+    loop.
 
-    `report` is called for every answer that no request asked for, with True for the first one of a server that was not
-    known to be out of step. Raises `ValueError` for headers that cannot be sent.
+    `report` is called for every answer that no request asked for; its argument is True if the server was in step
+    before. The constructor raises `ValueError` for headers that cannot be sent.
     """
 
     def __init__(
@@ -89,26 +90,27 @@ class WireClient:
         reads = None if self._tls is not None else self._proxy
         self._heads = {stream: request_head(url, headers, stream=stream, proxy=reads) for stream in (False, True)}
         self._slots = asyncio.Semaphore(self._pool.connections) if self._pool.connections else None
-        self._settling: deque[Connection] = deque()
-        self._unused: deque[Connection] = deque()
+        self._settling: deque[HttpConnection] = deque()
+        self._unused: deque[HttpConnection] = deque()
         self.settle_s = SETTLE_S
         self._report = report
         self._in_step_at = -math.inf
-        """When the server counts as in step again."""
+        """Time from which the server counts as in step again."""
         self._now = self._loop.time
         self._poll = select.poll() if hasattr(select, "poll") else None
         self._answers: set[WireAnswer] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
-        self.dial: Callable[[], Awaitable[Connection]] = self._dial
-        """Opens a connection. Who plays the server sets another."""
+        self.dial: Callable[[], Awaitable[HttpConnection]] = self._dial
+        """Opens a connection. Tests and rehearsals replace it by a simulated server."""
         limits = [self.timeouts.first_byte_s, self.timeouts.idle_s, self.timeouts.total_s, self._pool.idle_s]
         self._patrol_s = max(0.01, min([PATROL_S, *(limit / 4 for limit in limits if limit is not None)]))
 
     async def post(
         self, body: bytes, *, stream: bool, request_id: str, headers: Mapping[str, str] | None = None
     ) -> WireAnswer:
-        """Send a request and wait for the answer's headers. Raises `ValueError` for `headers` that cannot be sent."""
+        """Sends a request and waits for the answer's head. Raises `BackendFault`, and `ValueError` for `headers` that
+        cannot be sent."""
         if not request_id.isprintable():
             raise ValueError("a request id is one line of text")
         further = further_fields(headers) if headers else b""
@@ -120,7 +122,7 @@ class WireClient:
             answer = WireAnswer(self, connection, started)
             self._answers.add(answer)
             if self._timer is None:
-                self._timer = self._loop.call_later(self._patrol_s, self._look)
+                self._timer = self._loop.call_later(self._patrol_s, self._on_timer)
             connection.expect(answer)
             try:
                 if len(body) <= PIECE_BYTES:
@@ -136,17 +138,17 @@ class WireClient:
             fresh = True
 
     async def close(self) -> None:
-        """Close all connections."""
+        """Closes all connections."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
         for answer in list(self._answers):
             answer.fail(disconnected())
         self._drop_unused()
-        await asyncio.sleep(0)  # transports close their sockets in the next turn of the loop
+        await asyncio.sleep(0)  # transports close their sockets in the next iteration of the loop
 
     def patrol(self) -> None:
-        """Fail the answers that are overdue, and close connections that were unused for too long."""
+        """Fails overdue answers and closes connections that were unused for too long."""
         now = self._loop.time()
         for answer in list(self._answers):
             fault = answer.overdue(now)
@@ -157,10 +159,10 @@ class WireClient:
             while waiting and now - waiting[0].since >= self._pool.idle_s:
                 waiting.popleft().transport.abort()
 
-    # --- the connections' side
+    # --- called by connections
 
-    def give_back(self, answer: WireAnswer, connection: Connection) -> None:
-        """The answer needs its connection no more: keep or close it."""
+    def give_back(self, answer: WireAnswer, connection: HttpConnection) -> None:
+        """Takes back a connection that the answer no longer needs: keeps or closes it."""
         self._answers.discard(answer)
         connection.answer = None
         now = self._now()
@@ -174,14 +176,14 @@ class WireClient:
         if self._slots is not None:
             self._slots.release()
 
-    def lost(self, connection: Connection) -> None:
-        """The connection is closed."""
+    def lost(self, connection: HttpConnection) -> None:
+        """Called when a connection is closed."""
         for waiting in (self._unused, self._settling):
             if connection in waiting:
                 waiting.remove(connection)
 
     def out_of_step(self) -> None:
-        """The server sent an answer that no request asked for."""
+        """Called when the server sent an answer that no request asked for."""
         now = self._now()
         first = now >= self._in_step_at
         self._in_step_at = now + OUT_OF_STEP_S
@@ -190,14 +192,15 @@ class WireClient:
 
     # --- requests
 
-    async def _connection(self, started: float, *, fresh: bool) -> Connection:
-        """A connection to send on, which counts as in use from now on."""
+    async def _connection(self, started: float, *, fresh: bool) -> HttpConnection:
+        """Returns a connection for a request and counts it as in use. `fresh`: it must be new. Raises
+        `BackendFault`."""
         slots = self._slots
-        if not fresh and (slots is None or not slots.locked()) and (kept := self._kept()) is not None:
+        if not fresh and (slots is None or not slots.locked()) and (reusable := self._reusable()) is not None:
             if slots is not None:
                 await slots.acquire()  # does not wait
-            kept.queued_s = 0.0
-            return kept
+            reusable.queued_s = 0.0
+            return reusable
         limit, phase = shortest(self.timeouts)
         deadline = asyncio.timeout_at(None if limit is None else started + limit)
         try:
@@ -208,7 +211,7 @@ class WireClient:
                     await slots.acquire()
                     queued_s = self._loop.time() - before
                 try:
-                    connection = (None if fresh else self._kept()) or await self._connect()
+                    connection = (None if fresh else self._reusable()) or await self._connect()
                     connection.queued_s = queued_s
                     return connection
                 except BaseException:
@@ -218,8 +221,8 @@ class WireClient:
         except TimeoutError:
             raise timed_out(phase, limit) from None
 
-    def _kept(self) -> Connection | None:
-        """An unused connection that has settled, the youngest first."""
+    def _reusable(self) -> HttpConnection | None:
+        """Returns a settled unused connection, the most recent first, or None."""
         now = self._now()
         while self._settling and now - self._settling[0].since >= self.settle_s:
             self._unused.append(self._settling.popleft())
@@ -228,14 +231,14 @@ class WireClient:
             if connection.transport.is_closing() or now - connection.since >= self._pool.idle_s:
                 connection.transport.abort()
             elif self._has_arrivals(connection):
-                connection.since = now  # the loop reads what it is in its next turn, and closes the connection
+                connection.since = now  # the loop will read it next, and close the connection
                 self._settling.append(connection)
             else:
                 return connection
         return None
 
-    def _has_arrivals(self, connection: Connection) -> bool:
-        """Whether the system holds bytes, or the end, of a connection that the loop has not read yet."""
+    def _has_arrivals(self, connection: HttpConnection) -> bool:
+        """True if the operating system holds unread bytes, or the end, of a connection."""
         if self._poll is None or connection.fd < 0:
             return False
         self._poll.register(connection.fd, select.POLLIN)
@@ -248,7 +251,7 @@ class WireClient:
             while waiting:
                 waiting.pop().transport.abort()
 
-    async def _connect(self) -> Connection:
+    async def _connect(self) -> HttpConnection:
         limit = self.timeouts.connect_s
         try:
             async with asyncio.timeout(limit) as connecting:
@@ -256,20 +259,20 @@ class WireClient:
         except ssl.SSLError as error:
             log_untrusted(self._url.host, error)
             raise untrusted() from None
-        except (OSError, UnicodeError):  # the latter for names that cannot be looked up
+        except (OSError, UnicodeError):  # UnicodeError: a name that cannot be looked up
             raise (timed_out(CONNECTING, limit) if connecting.expired() else unreachable()) from None
         if self._closed:
             connection.transport.abort()
             raise disconnected()
         return connection
 
-    async def _dial(self) -> Connection:
+    async def _dial(self) -> HttpConnection:
         host = self._url.raw_host
         assert host is not None
         first = self._proxy or self._url
         kind = socket.SOCK_STREAM
         try:
-            # An address: no look-up.
+            # succeeds for IP addresses only, without a lookup
             infos = socket.getaddrinfo(first.raw_host, first.port, type=kind, flags=socket.AI_NUMERICHOST)
         except socket.gaierror:
             infos = await self._loop.getaddrinfo(first.raw_host, first.port, type=kind)
@@ -278,7 +281,7 @@ class WireClient:
             if self._proxy is not None and self._tls is not None:
                 await open_tunnel(sock, self._url, self._proxy)
             _, connection = await self._loop.create_connection(
-                lambda: Connection(self, self.scratch),
+                lambda: HttpConnection(self, self.scratch),
                 sock=sock,
                 ssl=self._tls,
                 server_hostname=None if self._tls is None else host.rstrip("."),
@@ -288,14 +291,14 @@ class WireClient:
             raise
         return connection
 
-    def _look(self) -> None:
+    def _on_timer(self) -> None:
         self.patrol()
         idle = not self._answers and not self._unused and not self._settling
-        self._timer = None if idle else self._loop.call_later(self._patrol_s, self._look)
+        self._timer = None if idle else self._loop.call_later(self._patrol_s, self._on_timer)
 
 
-async def _send(answer: WireAnswer, connection: Connection, head: bytes, body: bytes) -> None:
-    """Write a large request in pieces, as fast as they are taken. A refusal that comes early ends it."""
+async def _send(answer: WireAnswer, connection: HttpConnection, head: bytes, body: bytes) -> None:
+    """Writes a large request in pieces, as fast as the server reads them. Stops when an error answer comes early."""
     answer.sending = True
     connection.transport.write(head)
     rest = memoryview(body)
@@ -309,8 +312,8 @@ async def _send(answer: WireAnswer, connection: Connection, head: bytes, body: b
 
 
 def request_head(url: URL, headers: Mapping[str, str], *, stream: bool, proxy: URL | None = None) -> bytes:
-    """The request line and the header up to the value of `X-Request-Id`, for the proxy that is to read them, or for the
-    server. Raises `ValueError` for what cannot be sent."""
+    """Returns the request line and the header up to the value of `X-Request-Id`, in the form for the `proxy` if there
+    is one. Raises `ValueError` for headers that cannot be sent."""
     fields = {"Host": url.host_port_subcomponent or "", "Content-Type": "application/json"}
     fields["Accept"] = "text/event-stream" if stream else "application/json"
     if (known := authorization(url)) is not None:
@@ -329,7 +332,7 @@ def request_head(url: URL, headers: Mapping[str, str], *, stream: bool, proxy: U
 
 
 def further_fields(headers: Mapping[str, str]) -> bytes:
-    """Header lines, each after a line end. Raises `ValueError` for what cannot be sent."""
+    """Returns header lines, each after a line end. Raises `ValueError` for headers that cannot be sent."""
     for name, value in headers.items():
         check_header(name, value)
     return "".join(f"\r\n{name}: {value}" for name, value in headers.items()).encode()

@@ -1,11 +1,11 @@
-"""One connection of the client: HTTP/1.1 read inside the transport's read callback.
+"""One HTTP/1.1 connection of the client, parsed inside the transport's read callback.
 
 Rules:
 
-1. `httptools` (llhttp) does all parsing; what it refuses ends the answer with a fault, at once.
+1. `httptools` (llhttp) does all parsing; when it raises an error the answer fails at once.
 2. Bytes that are neither head nor body (interim answers, chunk extensions, trailers) are bounded, as is the head.
-3. What a read brought is worked on within its callback, so a read is as large as that takes few milliseconds for: a
-   kilobyte may hold twenty frames that are read, judged and written, or one.
+3. Each read is processed within its callback. The read size adapts so that this takes only milliseconds: a kilobyte may
+   hold one frame, or twenty that are parsed and rewritten.
 """
 
 from __future__ import annotations
@@ -21,45 +21,44 @@ from toolwire.errors import BackendFault
 from toolwire.upstream.client.connections import VERSIONS, disconnected, not_http
 
 if TYPE_CHECKING:
-    from toolwire.upstream.client.wire_answer import Keeper, WireAnswer
+    from toolwire.upstream.client.wire_answer import ConnectionOwner, WireAnswer
 
 READ_BYTES: Final = 64 * 1024
-"""Size of one read, at most."""
+"""Maximum size of a read."""
 
 FIRST_READ_BYTES: Final = 8 * 1024
-"""Of the first one of a connection: nobody knows yet what its bytes cost."""
+"""Size of a connection's first read, before the cost of its bytes is known."""
 
 LEAST_READ_BYTES: Final = 2 * 1024
 
 LONG_S: Final = 0.004
-"""What took longer makes the next read half as large, if it was a full one; what took less than a quarter of it, twice
-as large."""
+"""A full read that takes longer halves the size of the next one; one that takes less than a quarter doubles it."""
 
 _HARMLESS: Final = re.compile(rb"[\r\n]*\Z|HTTP/1\.[01] 408 ")
-"""Unasked bytes that cannot be another client's answer: empty lines, and the 408 with which a server may close an
-unused connection (RFC 9110, 15.5.9)."""
+"""Matches unrequested bytes that cannot be another client's answer: empty lines, and the 408 with which a server may
+close an idle connection (RFC 9110, 15.5.9)."""
 
 HEAD_BYTES: Final = 64 * 1024
-"""So many bytes may come in a row, within a read, that bring nothing of a body."""
+"""Maximum number of consecutive bytes without any body."""
 
 
-class Connection(asyncio.BufferedProtocol):
-    """HTTP/1.1 on one transport: one request at a time. `scratch` is where reads go; connections may share it, since
-    nothing stays in it."""
+class HttpConnection(asyncio.BufferedProtocol):
+    """HTTP/1.1 on one transport, with one request at a time. Reads are stored in `scratch`, which connections may share
+    because it is used only during a callback."""
 
-    def __init__(self, keeper: Keeper, scratch: memoryview) -> None:
+    def __init__(self, owner: ConnectionOwner, scratch: memoryview) -> None:
         self.transport: asyncio.Transport
         self.fd = -1
-        """The socket's descriptor; -1 if there is none."""
+        """The socket's file descriptor, or -1."""
         self.answer: WireAnswer | None = None
         self.reused = False
         self.keep = True
-        """Whether another request may follow."""
+        """True if another request may follow."""
         self.since = 0.0
-        """When it was given back, on the loop's clock."""
+        """When it was given back, by the loop's clock."""
         self.queued_s = 0.0
-        """How long whoever uses it waited for one of the connections that are in use."""
-        self._keeper = keeper
+        """Seconds that the current request waited for a free connection."""
+        self._owner = owner
         self._scratch = scratch
         self._room = scratch[:FIRST_READ_BYTES]
         self._pieces: list[bytes] = []
@@ -70,24 +69,24 @@ class Connection(asyncio.BufferedProtocol):
         self._full = False
         self._closed = False
         self._parser = HttpResponseParser(self)
-        # As aiohttp does: servers that write bare line feeds or blanks after a chunk's size are understood.
+        # As in aiohttp: accepts bare line feeds, and blanks after a chunk's size.
         self._parser.set_dangerous_leniencies(
             lenient_headers=True, lenient_optional_cr_before_lf=True, lenient_spaces_after_chunk_size=True
         )
 
     @property
     def open(self) -> bool:
-        """Whether it still stands."""
+        """True if the connection is open."""
         return not self._closed and not self.transport.is_closing()
 
     def expect(self, answer: WireAnswer) -> None:
-        """A request goes out now; what comes belongs to `answer`."""
+        """Called when a request is sent: the following bytes belong to `answer`."""
         self.answer = answer
         self._fields = {}
         self._barren_bytes = 0
 
     async def writable(self) -> None:
-        """Wait until what was written is mostly sent, or the connection is closed."""
+        """Waits until written data is mostly sent, or the connection is closed."""
         if self._full and not self._closed:
             self._writable = asyncio.get_running_loop().create_future()
             try:
@@ -97,27 +96,27 @@ class Connection(asyncio.BufferedProtocol):
         else:
             await asyncio.sleep(0)
 
-    # --- the transport's side
+    # --- called by the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin."""
-        self.transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
+        """Stores the transport."""
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's transport has no common base class
         sock = transport.get_extra_info("socket")
         if sock is not None:
             self.fd = sock.fileno()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the next read goes."""
+        """Returns the buffer for the next read."""
         return self._room
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Hand on what one read brought."""
+        """Processes one read of `nbytes` bytes."""
         answer = self.answer
         if answer is None or answer.ended:
-            self._unasked(nbytes)
+            self._unrequested(nbytes)
             return
         if self.reused and not answer.touched and (answer.sending or self.transport.get_write_buffer_size()):
-            # The server does not know the whole request yet: these bytes may be the rest of the one before.
+            # The server has not read the whole request yet, so these bytes may belong to the previous answer.
             answer.lost = True
             answer.fail(disconnected())
             return
@@ -131,7 +130,7 @@ class Connection(asyncio.BufferedProtocol):
             if not answer.complete:
                 fault = not_http()
             elif self.keep:
-                self._keeper.out_of_step()
+                self._owner.out_of_step()
             self.keep = False
         pieces = self._pieces
         if pieces:
@@ -147,7 +146,7 @@ class Connection(asyncio.BufferedProtocol):
             elif data:
                 try:
                     answer.sink(data)
-                except BaseException as error:  # whatever it is, it belongs to whoever gave the sink
+                except BaseException as error:  # an error of the sink is raised in `pump`
                     answer.fail(error)
         else:
             self._barren_bytes += nbytes
@@ -158,18 +157,18 @@ class Connection(asyncio.BufferedProtocol):
         elif fault is not None:
             answer.fail(fault)
         if full:
-            self._adapt(perf_counter() - before)
+            self._adapt_read_size(perf_counter() - before)
 
-    def _unasked(self, nbytes: int) -> None:
-        """Close the connection, on which bytes arrived that no request asked for."""
+    def _unrequested(self, nbytes: int) -> None:
+        """Closes the connection after bytes that no request asked for."""
         harmless = not self.keep or _HARMLESS.match(self._scratch[:nbytes]) is not None
         self.keep = False
         self.transport.abort()
         if not harmless:
-            self._keeper.out_of_step()
+            self._owner.out_of_step()
 
-    def _adapt(self, took_s: float) -> None:
-        """Choose the size of the next read: there is more to read, and this is what a full one took."""
+    def _adapt_read_size(self, took_s: float) -> None:
+        """Chooses the size of the next read from the time that a full one took."""
         size = len(self._room)
         if took_s > LONG_S:
             self._room = self._scratch[: max(size // 2, LEAST_READ_BYTES)]
@@ -177,7 +176,7 @@ class Connection(asyncio.BufferedProtocol):
             self._room = self._scratch[: size * 2]
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The transport is closed; an answer without a stated length ends with it."""
+        """Called when the transport is closed. Ends an answer that has no stated length; fails any other."""
         self._closed = True
         self.keep = False
         self._wake_writer()
@@ -188,15 +187,15 @@ class Connection(asyncio.BufferedProtocol):
             else:
                 answer.lost = not answer.touched
                 answer.fail(disconnected())
-        self._keeper.lost(self)
-        del self._parser, self.on_body  # they know each other
+        self._owner.lost(self)
+        del self._parser, self.on_body  # breaks the reference cycle
 
     def pause_writing(self) -> None:
-        """The request is taken more slowly than it is written."""
+        """Called when the server reads more slowly than the request is written."""
         self._full = True
 
     def resume_writing(self) -> None:
-        """Go on."""
+        """Called when writing may continue."""
         self._full = False
         self._wake_writer()
 
@@ -204,24 +203,25 @@ class Connection(asyncio.BufferedProtocol):
         if self._writable is not None and not self._writable.done():
             self._writable.set_result(None)
 
-    # --- the parser's side; `on_body` is above
+    # --- called by the parser; `on_body` is above
 
     def on_message_begin(self) -> None:
-        """An answer begins; a second one was not asked for."""
+        """Called when an answer begins. Raises `ValueError` for a second one."""
         if self.answer is None or self.answer.complete:
             raise ValueError("an answer too many")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A field of the head, or of the trailer, which is ignored."""
+        """Stores a field of the head. Fields of the trailer are ignored."""
         name = name.lower()
         known = self._fields.get(name)
         self._fields[name] = value if known is None else known + b", " + value
 
     def on_headers_complete(self) -> None:
-        """The head is whole. Interim answers (1xx) are passed over."""
+        """Called when the head is complete. Interim answers (1xx) are skipped. Raises `ValueError` for an invalid
+        head."""
         status = self._parser.get_status_code()
         if not 100 <= status < 600 or self._parser.get_http_version() not in VERSIONS:
-            raise ValueError("not a status line of HTTP/1")  # llhttp takes any three digits
+            raise ValueError("not a status line of HTTP/1")  # llhttp accepts any three digits
         fields, self._fields = self._fields, {}
         if status < 200:
             if fields.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in fields:
@@ -230,7 +230,7 @@ class Connection(asyncio.BufferedProtocol):
             self.answer.begin(status, fields)
 
     def on_message_complete(self) -> None:
-        """The answer is whole, unless it was an interim one."""
+        """Marks the answer as complete, unless it was an interim one."""
         if self.answer is not None and self.answer.status:
             self.answer.complete = True
             self.keep = self._parser.should_keep_alive() and self.keep

@@ -1,10 +1,10 @@
-"""The way to a model server through a proxy that the environment names (`trust_env`).
+"""Connects to a model server through a proxy named in the environment (`trust_env`).
 
 Rules:
 
-1. A server with TLS is reached through a tunnel (`CONNECT`): the proxy knows its address and nothing else. Of a server
-   without TLS the proxy gets the whole request, whose line has the whole address.
-2. The proxy itself is spoken to over plain HTTP, as the variables usually say. Another one is not used, with a warning.
+1. A TLS server is reached through a tunnel (`CONNECT`), so the proxy learns only its address. For a server without TLS
+   the proxy gets the whole request, with the absolute URL in the request line.
+2. The connection to the proxy itself is plain HTTP. A proxy with another scheme is ignored with a warning.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from toolwire.upstream.client.connections import disconnected, not_http
 LOG: Final = logging.getLogger("toolwire.backends")
 
 HEAD_BYTES: Final = 64 * 1024
-"""The most bytes that are read of a proxy's answer to `CONNECT`."""
+"""Maximum size of a proxy's answer to `CONNECT`."""
 
 _STATUS: Final = re.compile(rb"HTTP/1\.[01] ([1-5][0-9][0-9])[ \r]")
 
 
 def proxy_for(url: URL) -> URL | None:
-    """The proxy that the environment names for `url`, if there is one."""
-    given = getproxies().get(url.scheme)
-    if given is None or proxy_bypass(url.host or ""):
+    """Returns the proxy that the environment names for `url`, or None."""
+    value = getproxies().get(url.scheme)
+    if value is None or proxy_bypass(url.host or ""):
         return None
     try:
-        proxy = URL(given)
+        proxy = URL(value)
         if proxy.scheme == "http" and proxy.host:
             return proxy
     except ValueError:
@@ -46,22 +46,23 @@ def proxy_for(url: URL) -> URL | None:
 
 
 def authorization(url: URL) -> str | None:
-    """The value of a `Proxy-Authorization` field, made of the name and password in a URL; None if it has no name."""
+    """Returns the value of a `Proxy-Authorization` field from the user and password in a URL; None if it has no
+    user."""
     if url.user is None:
         return None
-    known = f"{url.user}:{url.password or ''}"
-    return f"Basic {b64encode(known.encode()).decode()}"
+    credentials = f"{url.user}:{url.password or ''}"
+    return f"Basic {b64encode(credentials.encode()).decode()}"
 
 
 async def open_tunnel(sock: socket.socket, url: URL, proxy: URL) -> None:
-    """Have the proxy at the other end of `sock` connect it to the server at `url`. Raises `BackendFault`, `OSError`."""
+    """Makes the proxy at the other end of `sock` connect to the server at `url`. Raises `BackendFault` or `OSError`."""
     loop = asyncio.get_running_loop()
     target = f"{url.host_subcomponent}:{url.port}"
     fields = {"Host": target, "Proxy-Authorization": authorization(proxy)}
     lines = [f"CONNECT {target} HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items() if value)]
     await loop.sock_sendall(sock, "\r\n".join([*lines, "", ""]).encode())
     head = b""
-    while not head.endswith(b"\r\n\r\n"):  # the server says nothing before it has been spoken to
+    while not head.endswith(b"\r\n\r\n"):  # the server sends nothing before the client does
         data = await loop.sock_recv(sock, HEAD_BYTES)
         if not data:
             raise disconnected()

@@ -1,1 +1,1 @@
-"""Which of a route's backends is asked, and asked again: balance, retries, breakers, health."""
+"""Chooses which server of a route gets a request, and retries: balancing, circuit breakers, health checks."""

@@ -1,18 +1,18 @@
-"""One request, asked again until a server answers (R10.5).
+"""Attempts of one request: it is sent to servers of the route until one answers (R10.5).
 
 Rules:
 
-1. Asked again is only while nothing of an answer has come: a refused connection, a status that says "later", a
-   connection that is cut before a stream has said anything or before the last byte of a whole answer. A role without
-   text says nothing, and signs of life that the gateway itself wrote do not count. What the server says inside an
-   answer, an error frame or nonsense, is its answer.
-2. A time-out while connecting is a failed connection. One that comes later is final: the server may still be at work.
-3. Another server is asked at once. The same one is given time: as long as its `Retry-After` says, or a random pause up
-   to a bound that doubles each time (full jitter).
-4. A server counts as busy from the moment it is asked until the answer is closed, however that comes about.
-5. `timeouts.total_s` is for all tries together.
-6. A server that refuses the constraint on calls, or the form in which a tool is demanded, is asked again without it,
-   at once; see `toolwire.upstream.pool.enforcing` and `toolwire.upstream.pool.choices`.
+1. A request is retried only while no part of an answer has arrived: after a refused connection, a temporary error
+   status, or a connection that closes before a stream has content or before a whole answer is complete. A role without
+   text is no content, and keep-alive comments of the gateway do not count. An error frame or invalid data inside an
+   answer is final.
+2. A timeout while connecting counts as a failed connection. A later timeout is final: the server may still be working.
+3. Another server is tried at once. The same one is tried after a pause: as long as its `Retry-After`, or a random time
+   up to a bound that doubles with each attempt (full jitter).
+4. A server counts as busy from the start of the attempt until the answer is closed, however it ends.
+5. `timeouts.total_s` covers all attempts together.
+6. A server that refuses the constraint on calls, the form of `tool_choice`, or another part that can be left out gets
+   the request again without that part, at once; see `constraint_retries`, `choice_retries` and `concession_retries`.
 """
 
 from __future__ import annotations
@@ -33,71 +33,73 @@ from toolwire.protocols.base import ServerSide
 from toolwire.record import AccessRecord, BackendObserver, observe_call
 from toolwire.support.offload import is_long, offload
 from toolwire.upstream.client.connections import disconnected, timed_out
-from toolwire.upstream.pool.pool import EndpointPool, WeightedEndpoint, is_failure
+from toolwire.upstream.pool.pool import ServerPool, WeightedServer, is_failure
 from toolwire.upstream.servers.base import EventSource
-from toolwire.upstream.servers.leaks import check_reply, leaks_of
+from toolwire.upstream.servers.leak_detection import check_reply, leak_detector
 from toolwire.upstream.servers.retry_after import wait_s
 from toolwire.upstream.servers.upstream_errors import hidden
 
 LOG: Final = logging.getLogger("toolwire.retry")
 T = TypeVar("T")
 
-Prepare = Callable[[WeightedEndpoint], tuple[ModelRequest, bytes | None]]
-"""The request as a server gets it, and its wire form if that is known: see `Backend.open`."""
+Prepare = Callable[[WeightedServer], tuple[ModelRequest, bytes | None]]
+"""Returns the request for a server, and its wire form if that is known: see `Backend.open`."""
 
-Opening = Callable[[WeightedEndpoint, ModelRequest, bytes | None, str, BackendObserver | None], Awaitable[EventSource]]
-"""Asks a server, once: what was prepared for it, the request's id, and who looks on. See `Backend.open`."""
+Opening = Callable[[WeightedServer, ModelRequest, bytes | None, str, BackendObserver | None], Awaitable[EventSource]]
+"""Sends one request to a server. Arguments: the server, request and body prepared for it, the request's id, and the
+observer. See `Backend.open`."""
 
 
 def opened(
-    member: WeightedEndpoint,
+    member: WeightedServer,
     request: ModelRequest,
     body: bytes | None,
     request_id: str,
     observer: BackendObserver | None,
 ) -> Awaitable[EventSource]:
-    """Ask a server for what a model answers."""
+    """The usual `Opening`: sends a model request with `Backend.open`."""
     return member.endpoint.backend.open(request, request_id=request_id, body=body, observer=observer)
 
 
-class Relaxing(Protocol):
-    """What a server need not take of a request: without it the same one is asked again."""
+class RetryWithLess(Protocol):
+    """Decides whether a request is sent again to the same server without a part that it refused."""
 
-    def relaxes(self, member: WeightedEndpoint, fault: GatewayError) -> bool:
-        """Whether `member`, which failed with `fault`, is to be asked again with less."""
+    def should_retry(self, member: WeightedServer, fault: GatewayError) -> bool:
+        """True if `member`, which failed with `fault`, gets the request again with less."""
 
-    def accepted(self, member: WeightedEndpoint) -> None:
-        """The answer of `member` has begun."""
+    def accepted(self, member: WeightedServer) -> None:
+        """Called when the answer of `member` has begun."""
 
 
 class Attempts(EventSource):
-    """The answer to one request, by whichever server of a route gives one: a source, once `open` has returned.
-    Must be closed then. Of servers whose answers are bytes: `toolwire.upstream.pool.wire_attempts`.
+    """The answer to one request, by any server of a route. After `open` it is a source, and must be closed. For servers
+    whose answers are bytes see `toolwire.upstream.pool.wire_attempts`.
 
-    `pool` are those of the route, `retry` says how often they are tried, `prepare` gives each the request; `large`:
-    that takes long enough for a thread of its own. `record` and `request_id` are those of the exchange. `key` keeps
-    requests on one server, see `toolwire.upstream.pool.balancing.Sticky`. `relaxation`: what a server need not enforce.
-    `opening` asks each, `protocol` is the form of what comes then; default: the answer of a model, in that of the pool.
+    `pool`: the servers of the route. `retry`: the configured limits. `prepare` returns the request for a server;
+    `large`: it runs in a thread. `record` and `request_id` belong to the exchange. `key` keeps requests on one server,
+    see `toolwire.upstream.pool.balancing.Sticky`. `relaxation`: which parts may be left out after a refusal. `opening`
+    sends the request (default: as a model request), and `protocol` is the form of the answer (default: that of the
+    pool).
     """
 
-    # How it is before the first try; so that this costs a request nothing.
+    # Initial state, in the class so that creating an object is cheap.
     _deadline: float | None = None
-    _asked: WeightedEndpoint | None = None
+    _asked: WeightedServer | None = None
     _observer: BackendObserver | None = None
     _probe = False
     _began = False
     _failed = False
     _paused_s = 0.0
     queued_s = 0.0
-    """How long the request waited because all connections were in use."""
+    """Seconds that the request waited for a free connection."""
     protocol: ServerSide
-    """The form in which the answer comes, if it comes as bytes."""
+    """The protocol of the answer, if it comes as bytes."""
     asked: tuple[str, ModelRequest] | None = None
-    """The server that was asked last, and what it was sent."""
+    """The name of the last server, and the request that it was sent."""
 
     def __init__(
         self,
-        pool: EndpointPool,
+        pool: ServerPool,
         retry: RetryConfig,
         prepare: Prepare,
         *,
@@ -105,7 +107,7 @@ class Attempts(EventSource):
         request_id: str,
         large: bool = False,
         key: bytes = b"",
-        relaxation: Relaxing | None = None,
+        relaxation: RetryWithLess | None = None,
         opening: Opening = opened,
         protocol: ServerSide | None = None,
     ) -> None:
@@ -122,11 +124,12 @@ class Attempts(EventSource):
         if (protocol := protocol or pool.protocol) is not None:
             self.protocol = protocol
         self._started = time.monotonic()
-        self._tried: list[WeightedEndpoint] = []
+        self._tried: list[WeightedServer] = []
         self._source: EventSource
 
     async def open(self) -> None:
-        """Wait until a server accepts. Raises `Unavailable` if none may be asked, else the error of the last one."""
+        """Waits until a server accepts the request. Raises `Unavailable` if no server may be used, else the last
+        server's error."""
         record = self._record
         if record.prepared is None:
             record.prepared = self._started
@@ -141,50 +144,52 @@ class Attempts(EventSource):
     # --- as a source ------------------------------------------------------------------------------------------------
 
     async def batches(self) -> AsyncGenerator[list[Event], None]:
-        """See `EventSource.batches`. Never raises for a backend that breaks: the last event is a `Fault` then."""
-        said: list[Event] = []
+        """See `EventSource.batches`. If the backend fails, the last event is a `Fault`; nothing is raised."""
+        first_events: list[Event] = []
         try:
-            async with aclosing(await self._answer(lambda source: self._beginning(source, said))) as batches:
-                yield said
+            async with aclosing(
+                await self._answer(lambda source: self._until_content(source, first_events))
+            ) as batches:
+                yield first_events
                 while (batch := await self._answer(lambda _: anext(batches, None))) is not None:
                     yield batch
         except GatewayError as error:
-            yield [Fault(error)] if self._began else [*said, Fault(error)]
+            yield [Fault(error)] if self._began else [*first_events, Fault(error)]
 
     async def reply(self) -> ModelReply:
         """See `EventSource.reply`."""
         return await self._answer(self._reply)
 
     async def close(self) -> None:
-        """See `Source.close`."""
+        """See `EventSource.close`."""
         if self._asked is None:
             return
         try:
             await self._source.close()
         finally:
-            self._leave()
+            self._release()
 
-    def saw(self, event: Event) -> None:
-        """An event of the answer, for whoever looks on."""
+    def observe(self, event: Event) -> None:
+        """Reports an event of the answer to the observer, if there is one."""
         if self._observer is not None:
             self._observer.event(event)
 
-    # --- one try after the other ------------------------------------------------------------------------------------
+    # --- attempts ---------------------------------------------------------------------------------------------------
 
     async def _answer(self, read: Callable[[Any], Awaitable[T]]) -> T:
-        """What `read` makes of the source; of the next one, if it fails before anything of an answer has come. Raises
-        the error of the last."""
+        """Returns the result of `read(source)`. If it fails before any part of an answer has arrived, retries with the
+        next source. Raises the last error."""
         while True:
             try:
                 work = read(self._source)
-                given = await (work if self._deadline is None else self._limited(work, self._deadline))
+                result = await (work if self._deadline is None else self._limited(work, self._deadline))
             except GatewayError as error:
                 fault = error
             else:
                 if not self._began:
                     self._begin()
-                return given
-            await self._again(fault)
+                return result
+            await self._retry_answer(fault)
 
     async def _reply(self, source: EventSource) -> ModelReply:
         answer = await source.reply()
@@ -192,13 +197,13 @@ class Attempts(EventSource):
             return answer
         return await offload(is_long(answer), check_reply, self.private, answer)
 
-    async def _beginning(self, source: EventSource, said: list[Event]) -> AsyncGenerator[list[Event], None]:
-        """The events of the source, of which `said` has those up to the first that says something."""
-        said.clear()
+    async def _until_content(self, source: EventSource, first_events: list[Event]) -> AsyncGenerator[list[Event], None]:
+        """Returns the events of the source; collects those up to the first content in `first_events`."""
+        first_events.clear()
         async with AsyncExitStack() as stack:
             batches = await stack.enter_async_context(aclosing(self._events(source)))
             async for batch in batches:
-                said += batch
+                first_events += batch
                 if not all(isinstance(event, Start) for event in batch):
                     break
             self._begin()
@@ -206,14 +211,13 @@ class Attempts(EventSource):
             return batches
 
     async def _events(self, source: EventSource) -> AsyncGenerator[list[Event], None]:
-        """The events of the source up to `Finish`. Raises what it breaks off with, and `BackendFault` where a secret is
-        found."""
-        leaks = leaks_of(self.private)
+        """Yields the events of the source up to `Finish`. Raises its error, and `BackendFault` if a secret is found."""
+        detector = leak_detector(self.private)
         batches = source.batches()
         try:
             async for batch in batches:
-                if leaks is not None:
-                    batch = leaks.events(batch)
+                if detector is not None:
+                    batch = detector.events(batch)
                 last = batch[-1] if batch else None
                 if isinstance(last, Fault):
                     if len(batch) > 1:
@@ -227,15 +231,15 @@ class Attempts(EventSource):
                 await batches.aclose()
         raise disconnected()
 
-    def _relaxes(self, fault: GatewayError) -> bool:
-        """Whether the same server is asked again with less. Then that try does not count."""
-        if self._relaxation is None or not self._relaxation.relaxes(self._tried[-1], fault):
+    def _retries_with_less(self, fault: GatewayError) -> bool:
+        """True if the same server gets the request again with less. That attempt is then not counted."""
+        if self._relaxation is None or not self._relaxation.should_retry(self._tried[-1], fault):
             return False
         self._tried.pop()
         return True
 
-    async def _ask(self, member: WeightedEndpoint) -> None:
-        """Ask `member`, and whoever is next if it does not accept."""
+    async def _ask(self, member: WeightedServer) -> None:
+        """Sends the request to `member`, and to the next server if it does not accept."""
         while True:
             if self._large:
                 request, body = await offload(True, self._prepare, member)
@@ -260,17 +264,17 @@ class Attempts(EventSource):
                 if self._observer is not None:
                     self._observer.failed(error)
                 if not isinstance(error, GatewayError):
-                    self._leave()
+                    self._release()
                     raise
                 fault = hidden(error, private=self.private)
                 self._fail(fault)
-            self._leave()
-            if not self._relaxes(fault):
+            self._release()
+            if not self._retries_with_less(fault):
                 member = await self._next(fault)
 
-    async def _again(self, fault: GatewayError) -> None:
-        """The answer broke off for `fault`: begin another one. Raises `fault`, as a client may see it, if that cannot
-        be."""
+    async def _retry_answer(self, fault: GatewayError) -> None:
+        """Begins another attempt after the answer failed with `fault`. Raises `fault`, without private data, if it
+        cannot be retried."""
         fault = hidden(fault, private=self.private)
         if self._began:
             self._blame(fault)
@@ -280,22 +284,22 @@ class Attempts(EventSource):
         try:
             await self._source.close()
         finally:
-            self._leave()
-        await self._ask(member if self._relaxes(fault) else await self._next(fault))
+            self._release()
+        await self._ask(member if self._retries_with_less(fault) else await self._next(fault))
 
-    async def _next(self, fault: GatewayError) -> WeightedEndpoint:
-        """Who is to be asked after `fault`, when it is time. Raises `fault` if nobody is."""
+    async def _next(self, fault: GatewayError) -> WeightedServer:
+        """Returns the server for the next attempt, after the necessary pause. Raises `fault` if there is none."""
         if not fault.transient:
             raise fault
         member = self._pick()
         pause = 0.0
         if member is None or member in self._tried:
-            asked = wait_s(fault.headers)
-            if member is None and (asked is None or not self._pool.left(self._retry.attempts, self._tried)):
+            retry_after_s = wait_s(fault.headers)
+            if member is None and (retry_after_s is None or not self._pool.left(self._retry.attempts, self._tried)):
                 raise fault
-            if asked is not None and asked > self._retry.retry_after_max_s:
+            if retry_after_s is not None and retry_after_s > self._retry.retry_after_max_s:
                 raise fault
-            pause = self._backoff() if asked is None else asked
+            pause = self._backoff() if retry_after_s is None else retry_after_s
         timeout_s = self._tried[-1].endpoint.config.timeouts.total_s
         if timeout_s is not None:
             self._deadline = self._started + timeout_s
@@ -310,14 +314,14 @@ class Attempts(EventSource):
         self._note(fault, member, pause)
         return member
 
-    def _pick(self) -> WeightedEndpoint | None:
+    def _pick(self) -> WeightedServer | None:
         return self._pool.pick(self._retry.attempts, self._tried, self._key)
 
     def _backoff(self) -> float:
         retry = self._retry
         return random.uniform(0.0, min(retry.backoff_max_s, retry.backoff_s * 2.0 ** (len(self._tried) - 1)))
 
-    def _note(self, fault: GatewayError, member: WeightedEndpoint, pause: float) -> None:
+    def _note(self, fault: GatewayError, member: WeightedServer, pause: float) -> None:
         record = self._record
         record.count("retries")
         record.label("retries", fault.code)
@@ -325,7 +329,7 @@ class Attempts(EventSource):
         if self._paused_s:
             record.note("retry_wait_ms", round(self._paused_s * 1000, 2))
         LOG.warning(
-            "request %s: try %d failed at %r: %s: %s; next after %.2f s: %r",
+            "request %s: attempt %d failed at %r: %s: %s; next attempt after %.2f s at %r",
             self._request_id,
             len(self._tried),
             self._tried[-1].name,
@@ -336,7 +340,7 @@ class Attempts(EventSource):
         )
 
     async def _limited(self, work: Awaitable[T], deadline: float) -> T:
-        """`work`, which may take as long as is left of the total. Of a first try the server's own limits are enough."""
+        """Awaits `work` within the remaining total time. For a first attempt the server's own limits are enough."""
         try:
             async with asyncio.timeout(deadline - time.monotonic()) as limit:
                 return await work
@@ -345,13 +349,13 @@ class Attempts(EventSource):
                 raise
             raise timed_out("total", deadline - self._started) from None
 
-    def _opened(self, member: WeightedEndpoint) -> None:
-        """`member` has accepted."""
+    def _opened(self, member: WeightedServer) -> None:
+        """Called when `member` has accepted the request."""
 
-    # --- what a server is told of ------------------------------------------------------------------------------------
+    # --- reports to the server ---------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        """Something of the answer has come: it works."""
+        """Called when content of the answer has arrived: the server works."""
         if not self._began:
             self._began = True
             if self._relaxation is not None:
@@ -361,24 +365,24 @@ class Attempts(EventSource):
                 self._tried[-1].endpoint.succeeded(probe=True)
 
     def _fail(self, fault: GatewayError) -> None:
-        """A try failed with `fault`."""
+        """Records that an attempt failed with `fault`."""
         member = self._tried[-1]
         self._record.backend_failed(fault, member.name)
         self._blame(fault)
         if fault.code == "model_not_found":
-            member.endpoint.doubt.set()  # it may serve another one by now
-        asked = wait_s(fault.headers)
-        if asked is not None:
-            member.endpoint.rest(asked)
+            member.endpoint.doubt.set()  # it may serve another model by now
+        retry_after_s = wait_s(fault.headers)
+        if retry_after_s is not None:
+            member.endpoint.rest(retry_after_s)
 
     def _blame(self, fault: GatewayError) -> None:
-        """Tell the breaker, if it is the server's failing."""
+        """Reports the failure to the breaker if the server is at fault."""
         if is_failure(fault):
             self._failed = True
             self._tried[-1].endpoint.failed(self._probe)
             self._probe = False
 
-    def _leave(self) -> None:
+    def _release(self) -> None:
         member, self._asked = self._asked, None
         worked, self._failed = self._began and not self._failed, False
         if member is not None:

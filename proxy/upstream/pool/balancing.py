@@ -1,7 +1,7 @@
-"""Which of several equal servers gets the next request (R10.6): rules over weights, knowing nothing of servers.
+"""Balancing rules: which of several equal servers gets the next request (R10.6). Independent of what a server is.
 
-Each rule is asked with those that may be asked now, at least one, so that the share of a server that is down goes to
-the others.
+A rule is called with the available servers only, at least one. So the share of a server that is down goes to the
+others.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Protocol, TypeVar
 
 
 class Weighted(Protocol):
-    """What can be chosen."""
+    """A candidate of a balancing rule."""
 
     @property
     def name(self) -> str:
-        """Tells it from the others."""
+        """Its unique name."""
 
     @property
     def weight(self) -> float:
@@ -25,18 +25,17 @@ class Weighted(Protocol):
 
     @property
     def busy(self) -> int:
-        """Requests that it works on."""
+        """Number of its open requests."""
 
 
 T = TypeVar("T", bound=Weighted)
 Balance = Callable[[Sequence[T], bytes], T]
-"""A rule: the candidates, in the order of the configuration, and the key of the request."""
+"""A rule: takes the candidates, in configured order, and the key of the request, and returns one candidate."""
 
 
 class Rotation:
-    """Takes turns, each candidate as often as its weight says and as evenly as can be (nginx's smooth weighted round
-    robin): in any run of as many turns as the weights add up to, each has exactly its share. With `even` weights do not
-    count."""
+    """Weighted round robin, as even as possible (nginx's smooth algorithm): in any run of as many turns as the sum of
+    the weights, each candidate has exactly its share. With `even`, weights are ignored."""
 
     def __init__(self, *, even: bool = False) -> None:
         self._even = even
@@ -54,7 +53,7 @@ class Rotation:
 
 
 class LeastBusy:
-    """The candidate that works on the fewest requests for its weight; those that are equal take turns."""
+    """Chooses the candidate with the fewest open requests for its weight; equal ones take turns."""
 
     def __init__(self) -> None:
         self._rotation = Rotation()
@@ -65,9 +64,8 @@ class LeastBusy:
 
 
 class Sticky:
-    """The same candidate for the same key (weighted rendezvous hashing): when one is lost only its own keys move, each
-    to the candidate that is next for it, and they come back with it. The same in every process. Without a key they take
-    turns."""
+    """Chooses the same candidate for the same key (weighted rendezvous hashing), also in other processes. When a
+    candidate is lost only its own keys move to others, and they return with it. Requests without a key take turns."""
 
     def __init__(self) -> None:
         self._rotation = Rotation()
@@ -79,7 +77,7 @@ class Sticky:
 
 
 def _score(candidate: Weighted, key: bytes) -> float:
-    """Of two candidates with equal keys the one with the higher score wins, with a chance in proportion to its
+    """Returns the score of a candidate for a key; the highest score wins. The chance to win is proportional to the
     weight."""
     digest = blake2b(key, digest_size=8, key=blake2b(candidate.name.encode(), digest_size=32).digest()).digest()
     fraction = ((int.from_bytes(digest, "big") >> 12) + 0.5) / 2**52  # above 0 and below 1, also as a float

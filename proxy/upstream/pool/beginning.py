@@ -1,7 +1,7 @@
-"""The beginning of a streamed answer, until something of it has come: so long another server may give it just as well.
+"""Buffers the beginning of a streamed answer until it has content. Up to then the request can be retried elsewhere.
 
-Frames that say nothing are comments, and what the server's protocol has for announcing itself: a role, empty text. A
-server sends them before it has computed anything; whoever passed them on could not ask again.
+Frames without content are comments, and frames that only announce an answer in the server's protocol: a role, empty
+text. A server sends them before it has computed anything; after they were forwarded a retry would be impossible.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Final
 from toolwire.fastparse import FrameTooLarge, SseFramer
 
 MOST_BYTES: Final = 16 * 1024
-"""A beginning of more is one, whatever it says."""
+"""More bytes than this count as content."""
 
 
 class Beginning:
-    """Keeps the bytes of an answer until they say something. `over`: they have. `is_empty_frame`: see `ServerSide`."""
+    """Buffers the bytes of an answer until they have content. `over`: they have. `says_nothing`: see `ServerSide`."""
 
     def __init__(self, is_empty_frame: Callable[[str | None, bytes], bool]) -> None:
         self.over = False
@@ -26,11 +26,11 @@ class Beginning:
 
     @property
     def held(self) -> bytes:
-        """All so far."""
+        """All bytes so far."""
         return bytes(self._held)
 
     def feed(self, data: bytes) -> bytes:
-        """Take the next bytes, cut anywhere. Gives nothing, or all so far as soon as it says something."""
+        """Takes the next bytes, cut anywhere. Returns nothing, or all bytes so far as soon as they have content."""
         self._held += data
         try:
             return self._looked_at(self._framer.feed(data))
@@ -38,7 +38,7 @@ class Beginning:
             return self._all()
 
     def finish(self) -> bytes:
-        """The bytes are over, and it has said nothing yet: as `feed`, for a last frame without its blank line."""
+        """Ends an answer without content so far. Returns like `feed`, for a last frame without its blank line."""
         return self._looked_at(self._framer.finish())
 
     def _looked_at(self, frames: Iterable[tuple[str | None, bytes]]) -> bytes:

@@ -1,5 +1,5 @@
-"""Asking servers whether they are up: regularly, and once for `/ready` (R10.6, R17.4, R18.2). And what they are: at the
-start, again when that may have changed, and then the log says so (R23.6, R24.1, docs/adr/0021)."""
+"""Queries of the servers' health, regularly and for `/ready` (R10.6, R17.4, R18.2), and of their identity, at the start
+and whenever it may have changed (R23.6, R24.1, docs/adr/0021). Changes are logged."""
 
 from __future__ import annotations
 
@@ -14,45 +14,47 @@ from yarl import URL
 
 from toolwire.errors import GatewayError, quote
 from toolwire.support.legible import visible
-from toolwire.upstream.pool.pool import Endpoint
+from toolwire.upstream.pool.pool import UpstreamServer
 from toolwire.upstream.servers.identity import Identity
 
 LOG: Final = logging.getLogger("toolwire.health")
 
 LIMIT_S: Final = 2.0
-"""A server that does not answer for so long is down."""
+"""A server that does not answer within this time is down."""
 
 FRESH_S: Final = 1.0
-"""What was found out is an answer to whoever asks within so long: `/ready` needs no key, and must not be a way to flood
+"""Time for which a health result answers further requests. `/ready` needs no key and must not be a way to flood
 servers."""
 
 AGAIN_S: Final = (0.5, 1.0, 2.0, 5.0)
-"""Pauses after which a server that does not answer is asked what it is; the last one for good."""
+"""Pauses between identity queries of a server that does not answer; the last one repeats."""
 
 LEAST_S: Final = 1.0
-"""However much is doubted, it is not asked more often."""
+"""Minimum interval between identity queries."""
 
 Report = Callable[[bool, str], None]
-"""Is told whether a server is up, and its name."""
+"""Called with whether a server is up, and its name."""
 
 
-Introduce = Callable[[Endpoint], str]
-"""Says in one line what a server is and what that means for the routes."""
+Introduce = Callable[[UpstreamServer], str]
+"""Returns one line about what a server is and what that means for the routes."""
 
 
-Begin = Callable[[Endpoint], None]
-"""Begins to find out what a server does not say of itself."""
+Begin = Callable[[UpstreamServer], None]
+"""Begins to probe properties that a server does not report."""
 
 
 class Health:
-    """The health of the servers of an application. Inside `async with` those that want it are asked regularly whether
-    they are up, and those that can say it what they are. `introduce` gives the line about one that has answered, and
-    `probe` begins what has to be found out about it by asking. `before` is the health of the application whose place
-    this one takes: what is known stays known."""
+    """The health of the servers of an application. Inside `async with` the servers that are configured for it are
+    checked regularly, and the identity of those that report one is queried.
+
+    `introduce` returns the log line for a server that has answered, and `probe` begins its probes. `before` is the
+    health of the replaced application (on a reload), whose identities are taken over.
+    """
 
     def __init__(
         self,
-        endpoints: Mapping[str, Endpoint],
+        endpoints: Mapping[str, UpstreamServer],
         report: Report,
         introduce: Introduce = lambda endpoint: f"Backend {quote(endpoint.name)} answers.",
         before: Health | None = None,
@@ -60,14 +62,19 @@ class Health:
         probe: Begin = lambda endpoint: None,
     ) -> None:
         self.speaks = True
-        """Log what servers say they are, and probe them. Of several workers one is enough."""
+        """True if this process logs identities and runs probes; one of several workers is enough."""
         self._pool = endpoints
         self._report = report
         self._introduce = introduce
         self._probe = probe
         for name, endpoint in endpoints.items():
             known = None if before is None else before._pool.get(name)
-            if endpoint.asks and known is not None and known.config == endpoint.config and known.identity is not None:
+            if (
+                endpoint.reports_identity
+                and known is not None
+                and known.config == endpoint.config
+                and known.identity is not None
+            ):
                 endpoint.learn(known.identity)
         self._tasks: list[asyncio.Task[None]] = []
         self._asking: asyncio.Task[dict[str, bool]] | None = None
@@ -78,10 +85,10 @@ class Health:
             endpoint.watch(self._report)
             if endpoint.config.health_check_s:
                 self._tasks.append(asyncio.create_task(self._regularly(endpoint, endpoint.config.health_check_s)))
-            if endpoint.asks:
+            if endpoint.reports_identity:
                 if endpoint.identity is None:
                     endpoint.first_look = asyncio.Event()
-                self._tasks.append(asyncio.create_task(self._follow(endpoint)))
+                self._tasks.append(asyncio.create_task(self._keep_identity(endpoint)))
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -92,8 +99,8 @@ class Health:
         self._tasks.clear()
 
     async def states(self) -> dict[str, bool]:
-        """Which can be reached. Those that are asked regularly are not asked again, others once in `FRESH_S` and not
-        while an answer is awaited, however many want to know."""
+        """Returns which servers can be reached. Those with regular checks are not queried again; others at most once in
+        `FRESH_S`, and concurrent callers share one query."""
         unknown = [
             endpoint for endpoint in self._pool.values() if not (endpoint.config.health_check_s and endpoint.checked)
         ]
@@ -101,28 +108,31 @@ class Health:
         if unknown and (self._asking is None or (self._asking.done() and now - self._asked_at >= FRESH_S)):
             self._asked_at = now
             self._asking = asyncio.create_task(self._ask(unknown))
-        # One who goes does not spoil it for the others.
-        found = {} if self._asking is None else await asyncio.shield(self._asking)
+        # A cancelled caller must not cancel the shared query.
+        results = {} if self._asking is None else await asyncio.shield(self._asking)
         known = {endpoint.name: endpoint.healthy for endpoint in self._pool.values() if endpoint not in unknown}
-        return {name: known[name] if name in known else found[name] for name in self._pool}
+        return {name: known[name] if name in known else results[name] for name in self._pool}
 
     def refused(self) -> dict[str, dict[str, dict[str, str]]]:
-        """By server and model: what requests are sent without, as it was refused (`toolwire.upstream.pool.lessons`)."""
+        """Returns by server and model the parts that requests are sent without (`toolwire.upstream.pool.lessons`)."""
         return {endpoint.name: shown for endpoint in self._pool.values() if (shown := endpoint.lessons.shown())}
 
-    async def look(self) -> None:
-        """Ask each that cannot say what it is once for its models, and log what is wrong with those that are no
-        good."""
-        dumb = [endpoint for endpoint in self._pool.values() if endpoint.config.identify_s != 0 and not endpoint.asks]
-        await asyncio.gather(*map(_look_at, dumb))
+    async def check_models(self) -> None:
+        """Queries the models of each server that reports no identity, once, and logs the errors."""
+        servers = [
+            endpoint
+            for endpoint in self._pool.values()
+            if endpoint.config.identify_s != 0 and not endpoint.reports_identity
+        ]
+        await asyncio.gather(*map(_check_models, servers))
 
-    async def _ask(self, endpoints: list[Endpoint]) -> dict[str, bool]:
-        answers = await asyncio.gather(*map(_answers, endpoints))
+    async def _ask(self, endpoints: list[UpstreamServer]) -> dict[str, bool]:
+        answers = await asyncio.gather(*map(_is_up, endpoints))
         for endpoint, up in zip(endpoints, answers, strict=True):
             self._report(up, endpoint.name)
         return {endpoint.name: up for endpoint, up in zip(endpoints, answers, strict=True)}
 
-    async def _follow(self, endpoint: Endpoint) -> None:
+    async def _keep_identity(self, endpoint: UpstreamServer) -> None:
         try:
             await self._learn(endpoint)
         except Exception:
@@ -131,32 +141,32 @@ class Health:
             if endpoint.first_look is not None:
                 endpoint.first_look.set()
 
-    async def _learn(self, endpoint: Endpoint) -> None:
-        """Learn what the server is, and log it: now, when that changes, when it does not answer any more, and when it
-        does again."""
+    async def _learn(self, endpoint: UpstreamServer) -> None:
+        """Queries the server's identity in a loop. Logs it at first, when it changes, when the server stops answering,
+        and when it answers again."""
         loop = asyncio.get_running_loop()
         up: bool | None = None
         failed = 0
-        told: set[str] = set()
+        logged: set[str] = set()
         while True:
             endpoint.doubt.clear()
             asked_at = loop.time()
-            said = await _identify(endpoint)
-            if isinstance(said, Identity):
+            identity = await _identify(endpoint)
+            if isinstance(identity, Identity):
                 failed = 0
-                told.clear()
-                if not up or said != endpoint.identity:
+                logged.clear()
+                if not up or identity != endpoint.identity:
                     up = True
-                    endpoint.learn(said)
+                    endpoint.learn(identity)
                     self._log(logging.INFO, self._introduce(endpoint))
                     if self.speaks:
                         self._probe(endpoint)
             else:
                 failed += 1
-                if not (up and failed == 1) and said not in told:  # one that has much to do may miss one
+                if not (up and failed == 1) and identity not in logged:  # a busy server may miss one query
                     up = False
-                    told.add(said)
-                    self._log(logging.WARNING, _complaint(endpoint, said))
+                    logged.add(identity)
+                    self._log(logging.WARNING, _complaint(endpoint, identity))
             if endpoint.first_look is not None:
                 endpoint.first_look.set()
             pause = AGAIN_S[min(failed, len(AGAIN_S)) - 1] if failed else endpoint.config.identify_s
@@ -171,37 +181,37 @@ class Health:
         if self.speaks:
             LOG.log(level, "%s", visible(line))
 
-    async def _regularly(self, endpoint: Endpoint, every_s: float) -> None:
+    async def _regularly(self, endpoint: UpstreamServer, every_s: float) -> None:
         while True:
-            endpoint.found(await _answers(endpoint))
-            await asyncio.sleep(every_s * random.uniform(0.9, 1.1))  # not all workers at the same moment
+            endpoint.set_health(await _is_up(endpoint))
+            await asyncio.sleep(every_s * random.uniform(0.9, 1.1))  # so that workers do not query at the same moment
 
 
-async def _identify(endpoint: Endpoint) -> Identity | str:
-    """What a server says it is, or what is wrong with it."""
+async def _identify(endpoint: UpstreamServer) -> Identity | str:
+    """Returns the server's identity, or a text about what is wrong with it."""
     try:
         return await endpoint.identify()
     except GatewayError as error:
         if endpoint.config.health_path is None:
             return error.message
-    if await _answers(endpoint):
+    if await _is_up(endpoint):
         return Identity()
     return f"Backend {quote(endpoint.name)} does not answer on its `health_path`."
 
 
-async def _look_at(endpoint: Endpoint) -> None:
+async def _check_models(endpoint: UpstreamServer) -> None:
     try:
         await endpoint.models()
     except GatewayError as error:
         LOG.warning("%s", _complaint(endpoint, error.message))
 
 
-def _complaint(endpoint: Endpoint, fault: str) -> str:
+def _complaint(endpoint: UpstreamServer, fault: str) -> str:
     return f"{fault}{_place(endpoint)} Requests for it fail until that changes."
 
 
-def _place(endpoint: Endpoint) -> str:
-    """Where it is, for the log."""
+def _place(endpoint: UpstreamServer) -> str:
+    """Returns a sentence with the server's URL for the log; empty if there is none."""
     try:
         url = URL(endpoint.config.url or "").with_user(None).with_query(None)
     except ValueError:
@@ -209,13 +219,13 @@ def _place(endpoint: Endpoint) -> str:
     return f" It is asked at {url}." if url.host else ""
 
 
-async def _answers(endpoint: Endpoint) -> bool:
+async def _is_up(endpoint: UpstreamServer) -> bool:
     try:
         async with asyncio.timeout(LIMIT_S):  # `wait_for` of Python 3.11 may lose a cancellation
             return await endpoint.backend.ready()
     except TimeoutError:
         return False
-    except Exception:  # a plug-in's; a server that cannot be asked is not up
+    except Exception:  # an error of a plug-in counts as down
         LOG.exception("backend %r cannot be checked", endpoint.name)
         return False
 

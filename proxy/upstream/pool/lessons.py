@@ -1,12 +1,12 @@
-"""Lessons: what one server has refused of requests, which is left out of later ones (docs/adr/0061).
+"""Lessons: parts of requests that a server has refused, which later requests leave out (docs/adr/0061).
 
 Rules:
 
-1. A lesson is learned from a refusal only if the same request was taken without what was refused.
-2. It counts for requests of the same owner for the same model, since a refusal may follow from what that client sent
-   besides. When requests of a second owner have taught the same, it counts for all (R33.6).
-3. It is forgotten after `seconds`, and with the server: whoever finds that it is another one makes new lessons.
-4. Of a client's text nothing is kept: a value is a number, a known word or a hash.
+1. A lesson is learned only if the same request was accepted without the refused part.
+2. It applies to requests of the same owner (API key) for the same model, because the refusal may depend on other parts
+   of that client's request. After requests of a second owner have taught the same, it applies to all (R33.6).
+3. It is forgotten after `seconds`, and when the server turns out to be another one.
+4. It contains no text of a client: its value is a number, a known word or a hash.
 """
 
 from __future__ import annotations
@@ -27,34 +27,33 @@ Kind = Literal[
     "constraint",
     "constraints",
 ]
-"""What can be refused: images, files, names beyond 64 characters, roles of messages, answers beyond a length, words for
-the effort of reasoning, fields of sampling, a `tool_choice` that is an object, one constraint on calls, and all of
-them."""
+"""Kinds of refused parts: images, files, tool names beyond 64 characters, uses of roles, answers beyond a length,
+levels of reasoning effort, sampling fields, `tool_choice` as an object, one constraint on calls, and all of them."""
 
 MOST: Final = 1024
-"""Lessons that are kept of a server, each owner's counted."""
+"""Maximum number of lessons per server, counted separately for each owner."""
 
 OPINIONS: Final = 2
-"""So many owners make a lesson one for all."""
+"""Number of owners after which a lesson applies to all."""
 
 
 class Lessons:
-    """Those of one server. Without any it is false."""
+    """The lessons of one server. False in a boolean context if there are none."""
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.seconds = seconds
         self.takes_constraints = False
-        """It took a constraint on calls, of whatever owner."""
+        """True if the server has accepted a constraint on calls, from any owner."""
         self._clock = clock
         self._known: dict[tuple[str, Kind], dict[Hashable, dict[str, float]]] = {}
-        """By model and kind: the values, and until when each counts for which owners."""
+        """By model and kind: for each value the owners, with the time until which it applies to each."""
         self._number = 0
 
     def __bool__(self) -> bool:
         return bool(self._known)
 
     def learn(self, owner: str, model: str, kind: Kind, value: Hashable = None) -> None:
-        """A request of `owner` was refused for this, and taken without."""
+        """Records that a request of `owner` was refused because of this part, and accepted without it."""
         if self._number >= MOST:
             self._make_room()
         owners = self._known.setdefault((model, kind), {}).setdefault(value, {})
@@ -62,17 +61,17 @@ class Lessons:
         owners[owner] = self._clock() + self.seconds
 
     def knows(self, owner: str, model: str, kind: Kind, value: Hashable = None) -> bool:
-        """Whether requests of `owner` are sent without this."""
+        """True if requests of `owner` must leave out this part."""
         owners = self._known.get((model, kind), {}).get(value)
         return owners is not None and self._counts(owners, owner)
 
     def values(self, owner: str, model: str, kind: Kind) -> list[Hashable]:
-        """All of this kind that requests of `owner` are sent without, the newest last."""
+        """Returns all values of this kind that apply to requests of `owner`, the newest last."""
         known = self._known.get((model, kind), {})
         return [value for value, owners in known.items() if self._counts(owners, owner)]
 
     def shown(self) -> dict[str, dict[str, str]]:
-        """By model and kind: whether requests of `all` keys or of `some` are sent without this."""
+        """Returns by model and kind whether the lesson applies to requests of `all` owners or of `some`."""
         out: dict[str, dict[str, str]] = {}
         for (model, kind), values in sorted(self._known.items()):
             opinions = max(map(self._opinions, values.values()))
@@ -84,7 +83,7 @@ class Lessons:
         return owners.get(owner, 0.0) > self._clock() or self._opinions(owners) >= OPINIONS
 
     def _opinions(self, owners: dict[str, float]) -> int:
-        """Returns how many owners say so now."""
+        """Returns how many owners count for a lesson now."""
         now = self._clock()
         opinions = (
             1 if owner else OPINIONS for owner, until in owners.items() if until > now
@@ -92,7 +91,7 @@ class Lessons:
         return sum(opinions)
 
     def _make_room(self) -> None:
-        """Forget what has had its time; if that was not enough, the oldest value of the kind with the most values."""
+        """Removes expired lessons; if that is not enough, also the oldest value of the kind with the most values."""
         now = self._clock()
         for key, values in list(self._known.items()):
             for value, owners in list(values.items()):

@@ -1,14 +1,15 @@
-"""The names of one server's models, for `GET /v1/models`: the server is asked once, however many clients want to know.
+"""Caches the names of one server's models for `GET /v1/models`, so that many clients cause one query.
 
 Rules:
 
-1. Names, or the fault of a server that could not say, are the answer for `FRESH_S`. While the server is asked, all who
-   want to know wait for that one answer.
-2. If a server that has said its names cannot say them any more, they are still the answer for `STALE_S`.
-3. A request that came through another gateway does not wait for an answer that others wait for: in a ring of gateways
-   that one may wait for this request. It asks by itself. If it came back, that is not kept: it says nothing of a client
-   that asks this gateway first. Anybody can send such requests, so beyond `ALONE` at once they wait like others.
-4. At most `MOST` names are kept, of at most `NAME_CHARS` each.
+1. The names, or the error of a server that could not be asked, are valid for `FRESH_S`. Concurrent clients share one
+   query.
+2. If a later query fails, the last names stay valid for `STALE_S`.
+3. A request that came through another gateway does not wait for a shared query: in a loop of gateways that query may
+   wait for this request. It makes its own query. The error of a detected loop is not cached, because a client that asks
+   this gateway directly would not get it. At most `ALONE` such queries run at once; further requests share one like
+   others.
+4. At most `MOST` names are stored, of at most `NAME_CHARS` each.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ ALONE: Final = 4
 
 
 class ModelNames:
-    """`ask` asks the server, and raises `GatewayError` if it cannot say."""
+    """The cached names of one server. `ask` queries the server and raises `GatewayError`."""
 
     def __init__(self, ask: Callable[[], Awaitable[list[str]]], clock: Callable[[], float]) -> None:
         self._ask = ask
@@ -43,7 +44,7 @@ class ModelNames:
         self._alone = 0
 
     async def get(self) -> list[str]:
-        """The names. Raises the server's `GatewayError`."""
+        """Returns the names. Raises the server's `GatewayError`."""
         fault = self._fault
         if not self._known or self._clock() - self._asked_at >= FRESH_S:
             alone = HOPS.get() and self._alone < ALONE
@@ -53,7 +54,7 @@ class ModelNames:
         raise fault.with_traceback(None)
 
     def forget(self) -> None:
-        """It is another server now."""
+        """Discards the names: the server is another one now."""
         self._known, self._names = False, None
 
     async def _learn_alone(self) -> GatewayError | None:
@@ -64,13 +65,15 @@ class ModelNames:
             self._alone -= 1
 
     async def _learn_together(self) -> GatewayError | None:
-        """As `_learn`, once for all who wait for it."""
+        """Like `_learn`, but concurrent callers share one query."""
         task = self._asking
         if task is None or task.done():
-            task = self._asking = asyncio.create_task(self._learn(), context=Context())  # of no request
+            task = self._asking = asyncio.create_task(
+                self._learn(), context=Context()
+            )  # not in the context of a request
         self._waiting += 1
         try:
-            return await asyncio.shield(task)  # one client that goes does not spoil it for the others
+            return await asyncio.shield(task)  # a cancelled client must not cancel the shared query
         finally:
             self._waiting -= 1
             if not self._waiting:
@@ -78,7 +81,7 @@ class ModelNames:
                 task.cancel()
 
     async def _learn(self) -> GatewayError | None:
-        """Asks, and keeps what the server says. Returns its fault."""
+        """Queries the server and stores the result. Returns its error, or None."""
         asked_at = self._clock()
         try:
             names = await self._ask()

@@ -1,13 +1,13 @@
-"""The servers of a route: which of them may be asked, and which is asked next (R10.6).
+"""The servers of a route: their state, and the choice of the next one for a request (R10.6).
 
 Rules:
 
-1. What is known of a server (does it fail, is it to be spared, how busy is it) is known once per application, in its
-   `Endpoint`: routes share it. It is not shared between workers.
-2. All servers of a route speak one protocol. What the chain may count on is the most careful common set of what they
-   take; what is sent is made fit for the one that gets it.
-3. With one server there is nothing to choose, and what is known of it changes nothing: its own error says more than
-   ours would. Only if its configuration asks for a breaker it is left alone as well.
+1. The state of a server (failures, requested pauses, load) is stored once per application, in its `UpstreamServer`,
+   which routes share. Worker processes do not share it.
+2. All servers of a route speak one protocol. The chain relies on the features that all of them have; each request is
+   adapted to the server that gets it.
+3. A single server is used whatever its state, because its own error says more than ours would. The exception is a
+   configured breaker.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from toolwire.upstream.pool.verdicts import Cause, Mode, Verdict, Verdicts
 from toolwire.upstream.servers.base import Backend, Capabilities
 from toolwire.upstream.servers.identity import MOST_NAMES, NAME_CHARS, Identity
 from toolwire.upstream.servers.presets import AUTO, GRAMMAR_CONSTRAINTS, SCHEMA_CONSTRAINTS, TAG_CONSTRAINTS
-from toolwire.upstream.servers.private import NOTHING, Private
+from toolwire.upstream.servers.private_data import NOTHING, PrivateData
 from toolwire.upstream.servers.upstream_errors import hidden
 
 T = TypeVar("T")
@@ -42,30 +42,29 @@ T = TypeVar("T")
 LOG: Final = logging.getLogger("toolwire.endpoints")
 
 FAILURES: Final = 5
-"""A server that is one of several is left alone after so many failures in a row, if its configuration says nothing
-else."""
+"""Failures in a row that open the breaker of one of several servers, unless configured."""
 
 LONGEST_REST_S: Final = 300.0
-"""No server is spared for longer, whatever its `Retry-After` says."""
+"""Upper limit for the pause that a server requests with `Retry-After`."""
 
 
 PATIENCE_S: Final = 2.5
-"""For a server to say which models it has: more than the two seconds that backends allow themselves."""
+"""Time limit for a query about models or identity: more than the two seconds of the backends' own limits."""
 
 
 class Rename(NamedTuple):
-    """`name` is asked for in place of what is not among `known`."""
+    """Replaces model names that are not in `known` by `name`."""
 
     name: str
     known: frozenset[str]
 
     def __call__(self, model: str) -> str:
-        """The name that is asked for."""
+        """Returns the name to send for `model`."""
         return model if model in self.known else self.name
 
 
-class Endpoint:
-    """One server and what is known of it. One per backend of an application."""
+class UpstreamServer:
+    """One server and its state. There is one object per backend of an application."""
 
     def __init__(
         self, name: str, backend: Backend, config: BackendConfig, clock: Callable[[], float] = time.monotonic
@@ -74,35 +73,35 @@ class Endpoint:
         self.backend = backend
         self.config = config
         self.busy = 0
-        """Requests that it works on: open answers, and those not accepted yet."""
+        """Number of its open requests, including those that it has not accepted yet."""
         self.healthy = True
-        """What the last health check said; before any it is taken to be."""
+        """The result of the last health check; True before the first one."""
         self.checked = False
-        """There was a health check."""
-        self.private: Private = getattr(backend, "private", NOTHING)
-        """What no client may see."""
+        """True after the first health check."""
+        self.private: PrivateData = getattr(backend, "private", NOTHING)
+        """Data that must not reach clients."""
         failures = config.breaker.failures
         self.guarded = failures is not None
-        """Left alone after failures even if there is no other."""
+        """True if a breaker is configured, which then also applies to a single server."""
         self.breaker = Breaker(FAILURES if failures is None else failures, config.breaker.open_s, clock)
         self.lessons = Lessons(config.verdict_s, clock)
-        """What it has refused of requests."""
+        """The parts of requests that it has refused."""
         self.unknown_ends: set[str] = set()
-        """Words with which answers of the server ended, and which nobody knows; each was said in the log."""
+        """Unknown finish reasons of the server, each logged once."""
         self.identity: Identity | None = None
-        """What it says it is; None: it has not been asked, or not answered."""
+        """What the server reports about itself; None before its first answer."""
         self.listed: frozenset[str] = frozenset()
-        """The models that it has said it has."""
+        """The models that it has listed."""
         self.rename: Rename | None = None
-        """The name that it is asked for in place of those that it does not know."""
+        """Replaces model names that the server does not know; None if names are sent unchanged."""
         self.verdicts = Verdicts()
-        """Who does tools for its models; an application's endpoints share them."""
+        """Whether the server or the gateway handles tools, by model; shared by all servers of an application."""
         self.templates = TemplateProbes()
-        """Whether the chat templates of its models teach tools; likewise."""
+        """Results of template probes; shared by all servers of an application."""
         self.first_look: asyncio.Event | None = None
-        """Set when the server was asked for the first time what it is; None: nobody asks."""
+        """Set after the first query of its identity; None if the identity is not queried."""
         self.doubt = asyncio.Event()
-        """Set when it should be asked again."""
+        """Set when its identity should be queried again."""
         self._model_names = ModelNames(self._ask_models, clock)
         self._clock = clock
         self._rests_until = -math.inf
@@ -110,41 +109,41 @@ class Endpoint:
 
     @property
     def available(self) -> bool:
-        """Whether it may be asked now."""
+        """True if it may be used now."""
         return self.healthy and self._clock() >= self._rests_until and self.breaker.allows
 
     @property
     def wait_s(self) -> float:
-        """How long until it may be asked again, as far as can be told."""
+        """Estimated seconds until it may be used again."""
         return max(self.breaker.wait_s, self._rests_until - self._clock(), 0.0)
 
     def verdict(self, model: str) -> Verdict | None:
-        """Who does tools for a model that is asked for by this name, as far as it is known."""
+        """Returns the verdict on tools for a model of this name, or None."""
         return self.verdicts.find(self.name, model, self.server)
 
-    def judge(self, model: str, mode: Mode, cause: Cause) -> None:
-        """It is known from now on, for `verdict_s`."""
+    def store_verdict(self, model: str, mode: Mode, cause: Cause) -> None:
+        """Stores a verdict on tools for `verdict_s`."""
         self.verdicts.keep(self.name, model, mode, cause, self.config.verdict_s, self.server)
 
     @property
     def server(self) -> str | None:
-        """What it says it is, in a word to compare; None if it says nothing."""
-        said = self.identity
-        return None if said is None or said.engine is None else f"{said.engine} {said.version}"
+        """Engine and version as one text, for comparison; None if unknown."""
+        identity = self.identity
+        return None if identity is None or identity.engine is None else f"{identity.engine} {identity.version}"
 
     async def models(self) -> list[str]:
-        """The model names that it knows, as it has said lately. Raises `BackendFault`, which names it, if it cannot
-        say."""
+        """Returns the names of its models, cached for a short time. Raises `BackendFault`, which names the server, if
+        it cannot be asked."""
         return await self._model_names.get()
 
     async def _ask_models(self) -> list[str]:
-        names = await self._said(self.backend.models(), "which models it has")
+        names = await self._queried(self.backend.models(), "which models it has")
         if self.identity is None:
             self.listed = frozenset(name for name in names[:MOST_NAMES] if len(name) <= NAME_CHARS)
         return names
 
-    async def _said(self, answer: Awaitable[T], what: str) -> T:
-        """What it answers. Raises `BackendFault`, which names it, if it cannot say `what`."""
+    async def _queried(self, answer: Awaitable[T], what: str) -> T:
+        """Awaits the answer to a query. Raises `BackendFault`, which names the server and `what` was queried."""
         try:
             async with asyncio.timeout(PATIENCE_S):  # `wait_for` of Python 3.11 may lose a cancellation
                 return await answer
@@ -164,103 +163,105 @@ class Endpoint:
         )
 
     @property
-    def asks(self) -> bool:
-        """Whether the server is asked what it is."""
+    def reports_identity(self) -> bool:
+        """True if the server's identity is queried."""
         return self.config.identify_s != 0 and hasattr(self.backend, "identify")
 
     async def identify(self) -> Identity:
-        """What the server says it is. Raises `BackendFault`, which names it, if it does not say."""
-        identify: Callable[[], Awaitable[Identity]] = self.backend.identify  # type: ignore[attr-defined]  # see `asks`
-        return await self._said(identify(), "what it is")
+        """Returns the identity that the server reports. Raises `BackendFault`, which names the server."""
+        identify: Callable[[], Awaitable[Identity]] = self.backend.identify  # type: ignore[attr-defined]  # see `reports_identity`
+        return await self._queried(identify(), "what it is")
 
-    def learn(self, said: Identity | None) -> None:
-        """The server says so. None: nothing is known of it."""
-        if said == self.identity:
+    def learn(self, identity: Identity | None) -> None:
+        """Stores the identity. None: unknown. A changed identity discards lessons and model names."""
+        if identity == self.identity:
             return
         if self.identity is not None:
-            self.lessons = Lessons(self.config.verdict_s, self._clock)  # what one server refuses another may take
+            self.lessons = Lessons(
+                self.config.verdict_s, self._clock
+            )  # another server may accept what this one refused
             self._model_names.forget()
-        self.identity = said
-        self.listed = frozenset(() if said is None else (served.name for served in said.models))
+        self.identity = identity
+        self.listed = frozenset(() if identity is None else (served.name for served in identity.models))
         self.rename = None
-        if said is not None and not said.any_name and said.sole is not None:
-            self.rename = Rename(said.sole.name, frozenset(served.name for served in said.models))
-        self.backend.learn(said)  # type: ignore[attr-defined]  # see `asks`
+        if identity is not None and not identity.any_name and identity.sole is not None:
+            self.rename = Rename(identity.sole.name, frozenset(served.name for served in identity.models))
+        self.backend.learn(identity)  # type: ignore[attr-defined]  # see `reports_identity`
 
     def rest(self, seconds: float) -> None:
-        """It asked to be spared for so long."""
+        """Stops using the server for `seconds`, as it has requested."""
         self._rests_until = max(self._rests_until, self._clock() + min(seconds, LONGEST_REST_S))
 
     def watch(self, report: Callable[[bool, str], None]) -> None:
-        """Tell `report` from now on, with the name, when it goes down or comes up: by a health check or by the
-        breaker."""
+        """Calls `report` with the state and the name whenever the server goes down or comes up, by a health check or by
+        the breaker."""
         self._report = report
 
-    def found(self, healthy: bool) -> None:
-        """A health check said so."""
+    def set_health(self, healthy: bool) -> None:
+        """Stores the result of a health check."""
         if healthy != self.healthy or not self.checked:
             LOG.log(
                 logging.INFO if healthy else logging.WARNING, "backend %r is %s", self.name, "up" if healthy else "down"
             )
         self.healthy, self.checked = healthy, True
-        self._tell()
+        self._report_state()
 
     def enter(self) -> bool:
-        """A request goes to it. Gives whether it is the breaker's probe, which the other methods want to know."""
+        """Called when a request is sent. Returns True if it is the breaker's probe; pass that to the other methods."""
         self.busy += 1
         if self.identity is None and self.first_look is not None:
             self.doubt.set()
         return not self.breaker.untroubled and self.breaker.enter()
 
     def succeeded(self, probe: bool) -> None:
-        """It did what it was asked."""
+        """Called when a request succeeded."""
         before = self.breaker.state
         self.breaker.succeeded(probe)
         if before != "closed" and self.breaker.state == "closed":
             LOG.info("backend %r works again", self.name)
-            self._tell()
+            self._report_state()
 
     def failed(self, probe: bool) -> None:
-        """It failed."""
+        """Called when a request failed."""
         self.doubt.set()
         before = self.breaker.state
         self.breaker.failed(probe)
         if before != "open" and self.breaker.state == "open":
             LOG.warning(
-                "backend %r failed %s: left alone for %g s",
+                "backend %r failed %s: it is not used for %g s",
                 self.name,
                 "again" if probe else "too often",
                 self.config.breaker.open_s,
             )
-            self._tell()
+            self._report_state()
 
     def leave(self, probe: bool, *, worked: bool = False) -> None:
-        """That request is over, and its answer with it, whatever became of it; `worked`: it did what it was asked."""
+        """Called when a request and its answer are over. `worked`: it succeeded."""
         self.busy -= 1
         if probe:
             self.breaker.left(probe)
         elif worked and not self.breaker.untroubled:
             self.succeeded(probe)
 
-    def _tell(self) -> None:
+    def _report_state(self) -> None:
         if self._report is not None:
             self._report(self.healthy and self.breaker.state == "closed", self.name)
 
 
 def is_failure(error: GatewayError) -> bool:
-    """Whether an error is the server's failing (no connection, time-out, 408, 5xx, nonsense) and not a refusal (other
+    """True if the server is at fault (no connection, timeout, 408, 5xx, invalid data); False for a refusal (other
     4xx)."""
     status = error.upstream_status
     return isinstance(error, BackendFault) and (status is None or status == 408 or status >= 500)
 
 
-class WeightedEndpoint:
-    """A endpoint as one of several in a route. `passes_bodies`: the body of a client of its own protocol, which nobody
-    has changed, goes to it as it is: neither the protocol nor its configuration has anything to say to it."""
+class WeightedServer:
+    """A server as a member of a route. `passes_bodies`: the unchanged body of a client with the same protocol is sent
+    as it is, because neither the protocol nor the configuration changes bodies."""
 
     __slots__ = ("endpoint", "name", "passes_bodies", "upstream_model", "weight")
 
-    def __init__(self, endpoint: Endpoint, weight: float = 1.0, upstream_model: str | None = None) -> None:
+    def __init__(self, endpoint: UpstreamServer, weight: float = 1.0, upstream_model: str | None = None) -> None:
         self.endpoint = endpoint
         self.name = endpoint.name
         self.weight = weight
@@ -271,30 +272,30 @@ class WeightedEndpoint:
 
     @property
     def busy(self) -> int:
-        """See `Endpoint.busy`."""
+        """See `UpstreamServer.busy`."""
         return self.endpoint.busy
 
     def name_of(self, model: str, configured: str | None) -> str:
-        """What it is asked for, for a client's `model`; `configured` is the name that the route has for it."""
+        """Returns the model name to send for a client's `model`; `configured` is the route's name for it."""
         name = self.upstream_model or configured
         if name is None and self.endpoint.rename is not None:
             name = self.endpoint.rename(model)
         return model if name is None else name
 
 
-class EndpointPool:
-    """The servers of one route: `members` share the requests, `fallback` are asked after them, in order.
+class ServerPool:
+    """The servers of one route: `members` share the requests; `fallback` servers are used after them, in order.
 
-    `protocol` is that of all together, `private` is what no client may see of them, or of whatever else is given.
-    Raises `ValueError` if they do not go together.
+    `protocol` is common to all. `private` combines the private data of all servers with the given one. The constructor
+    raises `ValueError` for different protocols.
     """
 
     def __init__(
         self,
-        members: Sequence[WeightedEndpoint],
-        fallback: Sequence[WeightedEndpoint] = (),
-        balance: Balance[WeightedEndpoint] | None = None,
-        private: Private = NOTHING,
+        members: Sequence[WeightedServer],
+        fallback: Sequence[WeightedServer] = (),
+        balance: Balance[WeightedServer] | None = None,
+        private: PrivateData = NOTHING,
     ) -> None:
         every = (*members, *fallback)
         backends = [member.endpoint.backend for member in every]
@@ -310,20 +311,20 @@ class EndpointPool:
         self._takes: tuple[Capabilities, ...] = ()
         self._common: Capabilities
         self.unsettled = [member.endpoint for member in every]
-        """Servers that may still be asked for the first time what they are."""
-        self.private = Private.together((*(member.endpoint.private for member in every), private))
+        """Servers whose identity may not have been queried yet."""
+        self.private = PrivateData.together((*(member.endpoint.private for member in every), private))
         self.sole = every[0] if len(every) == 1 and not every[0].endpoint.guarded else None
-        """The only one, which is asked whatever is known of it."""
+        """The only server, which is used whatever its state; None if there are several."""
         self._balance = balance or Rotation()
 
     @classmethod
-    def of(cls, backend: Backend) -> EndpointPool:
-        """One server that nothing was configured for."""
-        return cls([WeightedEndpoint(Endpoint(backend.name, backend, BackendConfig()))])
+    def of(cls, backend: Backend) -> ServerPool:
+        """Returns a pool of one server with default configuration."""
+        return cls([WeightedServer(UpstreamServer(backend.name, backend, BackendConfig()))])
 
     @property
     def capabilities(self) -> Capabilities:
-        """What all of them take, as far as it is known now."""
+        """The capabilities common to all servers, as far as known now."""
         if len(self.every) == 1:
             return self.every[0].endpoint.backend.capabilities
         takes = tuple(member.endpoint.backend.capabilities for member in self.every)
@@ -334,34 +335,36 @@ class EndpointPool:
 
     @property
     def identity(self) -> Identity | None:
-        """What the first member says it is that has said anything."""
+        """The identity of the first member that has one."""
         for member in self.members:
             if member.endpoint.identity is not None:
                 return member.endpoint.identity
         return None
 
     async def settle(self) -> None:
-        """Wait until each has been asked once what it is, or has had its time for an answer (docs/adr/0021)."""
+        """Waits until the identity of each server was queried once, or the query has timed out (docs/adr/0021)."""
         for endpoint in self.unsettled:
             if endpoint.first_look is not None:
                 await endpoint.first_look.wait()
         self.unsettled = []
 
     def listed(self) -> list[str] | None:
-        """The names of the models that the members serve; None if one of them has not said."""
+        """Returns the names of the models that the members serve; None if the identity of one is unknown."""
         known = [member.endpoint.identity for member in self.members]
         if any(identity is None for identity in known):
             return None
         return list(dict.fromkeys(served.name for identity in known if identity for served in identity.models))
 
-    def left(self, attempts: int, tried: Sequence[WeightedEndpoint]) -> bool:
-        """Whether a member may be tried once more."""
+    def left(self, attempts: int, tried: Sequence[WeightedServer]) -> bool:
+        """True if a member may be tried once more."""
         return sum(member in self.members for member in tried) < attempts
 
-    def pick(self, attempts: int, tried: Sequence[WeightedEndpoint] = (), key: bytes = b"") -> WeightedEndpoint | None:
-        """Who is asked next, after `tried`: at most `attempts` times one of the members, one not tried before if there
-        is any, then each fallback once. None if nobody is left, or nobody left may be asked now. `key`: see
-        `Sticky`."""
+    def pick(self, attempts: int, tried: Sequence[WeightedServer] = (), key: bytes = b"") -> WeightedServer | None:
+        """Returns the server for the next attempt, after `tried`; None if none is left or available.
+
+        Members are used at most `attempts` times, those not tried yet first; then each fallback once. `key`: see
+        `Sticky`.
+        """
         if self.sole is not None:
             return self.sole if len(tried) < attempts else None
         if self.left(attempts, tried):
@@ -378,7 +381,7 @@ class EndpointPool:
         return None
 
     def unavailable(self) -> Unavailable:
-        """The error when none of them may be asked."""
+        """Returns the error for the case that no server may be used."""
         wait_s = min(member.endpoint.wait_s for member in (*self.members, *self.fallback))
         return Unavailable(
             "None of the servers for this model can be asked now.",
@@ -387,8 +390,8 @@ class EndpointPool:
         )
 
     async def models(self) -> list[str]:
-        """The model names that the members know; if none of them can say, those of the fallback. Raises what the first
-        one raised if nobody can."""
+        """Returns the names of the members' models; if no member can be asked, those of the fallbacks. Raises the first
+        error if none can."""
         faults: list[GatewayError] = []
         for several in (self.members, self.fallback):
             asked = [member.endpoint.models() for member in several]
@@ -400,36 +403,36 @@ class EndpointPool:
         raise faults[0]
 
 
-def pool_of(route: RouteConfig, known: Mapping[str, Endpoint]) -> EndpointPool:
-    """The servers of a configured route. Raises `ConfigError` if they do not go together."""
+def pool_of(route: RouteConfig, known: Mapping[str, UpstreamServer]) -> ServerPool:
+    """Returns the pool of a configured route. Raises `ConfigError` for servers with different protocols."""
 
-    def member(entry: EndpointConfig) -> WeightedEndpoint:
-        return WeightedEndpoint(known[entry.backend], entry.weight, entry.upstream_model)
+    def member(entry: EndpointConfig) -> WeightedServer:
+        return WeightedServer(known[entry.backend], entry.weight, entry.upstream_model)
 
     members = [member(entry) for entry in route.backends or (EndpointConfig(backend=route.backend),)]
-    rules: dict[str, Callable[[], Balance[WeightedEndpoint]]] = {
+    rules: dict[str, Callable[[], Balance[WeightedServer]]] = {
         "weighted": Rotation,
         "round_robin": lambda: Rotation(even=True),
         "least_busy": LeastBusy,
         "sticky": Sticky,
     }
     try:
-        private = Private.together(endpoint.private for endpoint in known.values())
-        endpoints = EndpointPool(members, [member(entry) for entry in route.fallback], rules[route.balance](), private)
+        private = PrivateData.together(endpoint.private for endpoint in known.values())
+        endpoints = ServerPool(members, [member(entry) for entry in route.fallback], rules[route.balance](), private)
     except ValueError as error:
         raise ConfigError(str(error)) from error
-    # Of those that the configuration says everything of there is nothing to wait for.
-    told = {
+    # Fully configured servers need not be waited for.
+    configured = {
         m.endpoint
         for m in endpoints.every
         if m.endpoint.config.preset != AUTO and (m.upstream_model or route.upstream_model)
     }
-    endpoints.unsettled = [endpoint for endpoint in endpoints.unsettled if endpoint not in told]
+    endpoints.unsettled = [endpoint for endpoint in endpoints.unsettled if endpoint not in configured]
     return endpoints
 
 
 def common(takes: Any) -> Capabilities:
-    """What can be counted on with any of these: the most careful of each."""
+    """Returns the capabilities that can be relied on with any of these: for each the most restrictive value."""
     every: list[Capabilities] = list(takes)
     first = every[0]
     careful: dict[str, Any] = {}
@@ -449,8 +452,7 @@ def common(takes: Any) -> Capabilities:
     careful["images_unknown"] = all(one.images or one.images_unknown for one in every) and not careful["images"]
     careful["refuse_images"] = any(one.refuse_images for one in every)
     careful["files"] = False if any(one.files is False for one in every) else first.files
-    # A grammar, a schema, or a structural tag is written in each server's own words; but it has to be one of them for
-    # all.
+    # Servers have different forms of a grammar, a schema or a structural tag; but all must support the same kind.
     kinds = {one.constrain for one in every}
     together = any(kinds <= group for group in (GRAMMAR_CONSTRAINTS, SCHEMA_CONSTRAINTS, TAG_CONSTRAINTS))
     return replace(first, **careful, constrain=first.constrain if together else "none")

@@ -1,11 +1,11 @@
-"""Finding out with one small request whether a model of a server calls tools by itself (R24.1, `mode: auto`).
+"""Probes with one small request whether a model of a server calls tools natively (R24.1, `mode: auto`).
 
 Rules:
 
-1. The request has one tool, asks for its call in words, and leaves the choice to the model: that is how most clients
-   ask, and where servers without a parser differ.
-2. A call of that tool, or a refusal of tools, is a verdict; an answer that ends without a call is one, too. A server
-   that fails, or an answer that was cut off, says nothing.
+1. The request has one tool, asks for its call in words, and leaves the choice to the model. Most clients ask like this,
+   and servers without a tool parser differ here.
+2. A call of that tool, a refusal of tools, and a complete answer without a call are verdicts. A server error or a
+   truncated answer shows nothing.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from toolwire.errors import GatewayError, quote
 from toolwire.model import FinishReason, Message, ModelReply, ModelRequest, Sampling, Text, ToolSpec
-from toolwire.upstream.pool.verdicts import Cause, Mode, of_all_tools
+from toolwire.upstream.pool.verdicts import Cause, Mode, refuses_all_tools
 from toolwire.upstream.servers.adapt import adapt
 
 if TYPE_CHECKING:
-    from toolwire.upstream.pool.pool import Endpoint
+    from toolwire.upstream.pool.pool import UpstreamServer
 
 LOG: Final = logging.getLogger("toolwire.tool_mode")
 
@@ -36,20 +36,20 @@ TOOL: Final = ToolSpec(
 )
 ASKED: Final = Message("user", (Text("Call the tool report_ready with ready set to true. Write nothing else."),))
 MAX_TOKENS: Final = 1024
-"""Enough for a model that thinks before it calls."""
+"""Enough for a model that reasons before it calls."""
 
 
 class Probed(NamedTuple):
-    """What a probe has shown; `mode` is None if it has shown nothing. `said` is with what the server refused it, or
-    what kept it from answering."""
+    """The result of a probe. `mode` is None if it has shown nothing. `said` is the server's refusal, or the reason why
+    there was no result."""
 
     mode: Mode | None
     cause: Cause | None
     said: str = ""
 
 
-async def probe(endpoint: Endpoint, model: str) -> Probed:
-    """Ask a server, which is started, for a call of its `model`. Never raises for what the server does."""
+async def probe(endpoint: UpstreamServer, model: str) -> Probed:
+    """Asks a started server for a tool call of its `model`. Never raises errors of the server."""
     backend = endpoint.backend
     request = ModelRequest(model, (ASKED,), (TOOL,), sampling=Sampling(max_tokens=MAX_TOKENS))
     try:
@@ -62,11 +62,15 @@ async def probe(endpoint: Endpoint, model: str) -> Probed:
             await source.close()
     except GatewayError as error:
         LOG.info("backend %s, model %s: the probe failed: %s", quote(endpoint.name), quote(model), error.message)
-        return Probed("prompt", "refused", error.message) if of_all_tools(error) else Probed(None, None, error.message)
-    return _judged(reply)
+        return (
+            Probed("prompt", "refused", error.message)
+            if refuses_all_tools(error)
+            else Probed(None, None, error.message)
+        )
+    return _result_of(reply)
 
 
-def _judged(reply: ModelReply) -> Probed:
+def _result_of(reply: ModelReply) -> Probed:
     if any(call.name == TOOL.name for call in reply.calls):
         return Probed("native", "called")
     if any(choice.reason == FinishReason.LENGTH for choice in reply.choices):

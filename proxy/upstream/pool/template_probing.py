@@ -1,16 +1,16 @@
-"""Finding out whether a model's own chat template can teach the tools, and the gateway read the answer (R31.2,
+"""Probes whether a model's own chat template can teach the tools while the gateway reads the answer (R31.2,
 docs/adr/0046).
 
 Rules:
 
-1. The request has one tool and does not name it. An answer whose text names the tool shows both: the template wrote the
-   tool into the prompt, and the text came back as the model wrote it.
-2. An answer that does not name it shows less. The tokens of the prompt, with the tool and without it, tell whether the
-   tool was in the prompt. Only of an engine that is known to leave text alone that is enough.
-3. A call in a field of its own means that the server reads the answer itself. Then nothing is left to read.
-4. What a probe shows is a verdict, which is kept like the others (`verdicts.py`): for each backend and model, for
-   `verdict_s`, until the server is another one. Each is probed once, by one worker. A server that fails shows nothing,
-   and is asked again after `AGAIN_S` at the earliest.
+1. The request has one tool and does not name it. If the answer's text names the tool, the template wrote the tool into
+   the prompt, and the server returned the text as the model wrote it.
+2. Otherwise the prompt's token counts with and without the tool show whether the tool was in the prompt. That is enough
+   only for an engine that is known not to change the text.
+3. A call in a field of its own means that the server parses the answer itself, so the gateway cannot.
+4. The result is a verdict, stored like the others (`verdicts.py`): for each backend and model, for `verdict_s`, until
+   the server's identity changes. Each model is probed once, by one worker. After a server error the next probe may
+   begin after `AGAIN_S`.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from typing import TYPE_CHECKING, Final
 from toolwire.errors import GatewayError, quote
 from toolwire.model import Message, ModelReply, ModelRequest, Sampling, Text, ToolChoice, replace
 from toolwire.upstream.pool.probing import TOOL, Probed
-from toolwire.upstream.pool.verdicts import MOST, Cause, Verdict, Verdicts, of_all_tools
+from toolwire.upstream.pool.verdicts import MOST, Cause, Verdict, Verdicts, refuses_all_tools
 from toolwire.upstream.servers.adapt import adapt
 from toolwire.upstream.servers.base import TokenCounter
 from toolwire.upstream.servers.presets import LEAVES_TEXT, preset_of
 
 if TYPE_CHECKING:
-    from toolwire.upstream.pool.pool import Endpoint
+    from toolwire.upstream.pool.pool import UpstreamServer
 
 LOG: Final = logging.getLogger("toolwire.tool_mode")
 
 ASKED: Final = Message("user", (Text("Call the tool that you were given, with the value true. Write nothing else."),))
 MAX_TOKENS: Final = 512
-"""Enough for a short thought and a call; a client's request may wait for the server meanwhile."""
+"""Enough for short reasoning and a call. A client's request may have to wait for the server meanwhile."""
 PROBE_S: Final = 60.0
-"""A server that takes longer shows nothing."""
+"""Time limit of a probe; a slower server shows nothing."""
 AGAIN_S: Final = 60.0
-"""After a probe that has shown nothing, or that a refusal has put in doubt, the next one is not earlier."""
+"""Minimum time between two probes of a model."""
 LEAST_TOKENS: Final = 8
-"""The probe's tool takes more tokens than this in any template that writes it."""
+"""The probe's tool takes at least this many tokens in any template that writes it."""
 
 WORDS: Final[dict[Cause, str]] = {
     "called": "its chat template teaches the tools, and its text comes back as it wrote it (`mode: template`)",
@@ -52,25 +52,25 @@ WORDS: Final[dict[Cause, str]] = {
     "refused": "the server refuses tools",
     "silent": "it did not call the tool that its chat template shows",
 }
-"""Verdicts of template probes in words, as the log says them of a model."""
+"""Log texts for the verdicts of template probes."""
 
 
 class TemplateProbes:
-    """The template probes of one application, and what they have shown."""
+    """The template probes of one application, and their verdicts."""
 
     def __init__(self, verdicts: Verdicts | None = None) -> None:
         self._verdicts = verdicts or Verdicts()
         self._running: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._began: dict[tuple[str, str], float] = {}
 
-    def known(self, endpoint: Endpoint, model: str) -> Verdict | None:
-        """The verdict on a model that `endpoint` knows by this name; None: no probe has shown anything."""
-        return self._verdicts.find(endpoint.name, _served(endpoint, model), endpoint.server)
+    def known(self, endpoint: UpstreamServer, model: str) -> Verdict | None:
+        """Returns the verdict on a model that `endpoint` knows by this name; None if no probe had a result."""
+        return self._verdicts.find(endpoint.name, _served_name(endpoint, model), endpoint.server)
 
-    def begin(self, endpoint: Endpoint, model: str, *, special_tokens: bool) -> asyncio.Task[None] | None:
-        """Probe a model of a server, which is started, unless that was done lately: the probe that is running, None if
-        there is none. `special_tokens`: the markers of its calls are special tokens."""
-        model = _served(endpoint, model)
+    def begin(self, endpoint: UpstreamServer, model: str, *, special_tokens: bool) -> asyncio.Task[None] | None:
+        """Begins to probe a model of a started server, unless that was done recently. Returns the task of the running
+        probe, or None. `special_tokens`: the markers of its calls are special tokens."""
+        model = _served_name(endpoint, model)
         key = endpoint.name, model
         running = self._running.get(key)
         if running is not None:
@@ -87,45 +87,46 @@ class TemplateProbes:
         return task
 
     async def close(self) -> None:
-        """End all probes."""
+        """Cancels all probes."""
         tasks = list(self._running.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _probe(self, endpoint: Endpoint, model: str, special_tokens: bool) -> None:
+    async def _probe(self, endpoint: UpstreamServer, model: str, special_tokens: bool) -> None:
         try:
             async with asyncio.timeout(PROBE_S):
-                found = await probe_template(endpoint, model, special_tokens=special_tokens)
+                result = await probe_template(endpoint, model, special_tokens=special_tokens)
         except TimeoutError:
-            found = Probed(None, None, f"it took longer than {PROBE_S:g} s")
-        except Exception:  # a plug-in's own
+            result = Probed(None, None, f"it took longer than {PROBE_S:g} s")
+        except Exception:  # an error of a plug-in
             LOG.exception("backend %s cannot be probed", quote(endpoint.name))
             return
-        if found.mode is None or found.cause is None:
+        if result.mode is None or result.cause is None:
             LOG.info(
-                "backend %s, model %s: the probe showed nothing: %s", quote(endpoint.name), quote(model), found.said
+                "backend %s, model %s: the probe showed nothing: %s", quote(endpoint.name), quote(model), result.said
             )
             return
         self._verdicts.keep(
-            endpoint.name, model, found.mode, found.cause, endpoint.config.verdict_s, endpoint.server, quiet=True
+            endpoint.name, model, result.mode, result.cause, endpoint.config.verdict_s, endpoint.server, quiet=True
         )
-        LOG.info("backend %s, model %s: %s", quote(endpoint.name), quote(model), WORDS[found.cause])
+        LOG.info("backend %s, model %s: %s", quote(endpoint.name), quote(model), WORDS[result.cause])
 
     def shown(self) -> dict[str, dict[str, dict[str, object]]]:
         """See `Verdicts.shown`."""
         return self._verdicts.shown()
 
 
-def _served(endpoint: Endpoint, model: str) -> str:
-    """The server's own name for the model that answers to `model`: one model under many names is probed once."""
-    found = None if endpoint.identity is None else endpoint.identity.find(model)
-    return model if found is None else found.name
+def _served_name(endpoint: UpstreamServer, model: str) -> str:
+    """Returns the server's own name for the model that answers to `model`, so that a model with many names is probed
+    once."""
+    served = None if endpoint.identity is None else endpoint.identity.find(model)
+    return model if served is None else served.name
 
 
-async def probe_template(endpoint: Endpoint, model: str, *, special_tokens: bool = False) -> Probed:
-    """Ask a server, which is started, whether the chat template of its `model` can teach tools. Never raises for what
-    the server does."""
+async def probe_template(endpoint: UpstreamServer, model: str, *, special_tokens: bool = False) -> Probed:
+    """Asks a started server whether the chat template of its `model` can teach tools. Never raises errors of the
+    server."""
     takes = endpoint.backend.capabilities
     request = ModelRequest(
         model,
@@ -138,7 +139,11 @@ async def probe_template(endpoint: Endpoint, model: str, *, special_tokens: bool
     try:
         reply = await _answer(endpoint, request)
     except GatewayError as error:
-        return Probed("prompt", "refused", error.message) if of_all_tools(error) else Probed(None, None, error.message)
+        return (
+            Probed("prompt", "refused", error.message)
+            if refuses_all_tools(error)
+            else Probed(None, None, error.message)
+        )
     if reply.calls:
         return Probed("prompt", "read")
     if TOOL.name in reply.text:
@@ -154,8 +159,8 @@ async def probe_template(endpoint: Endpoint, model: str, *, special_tokens: bool
     return Probed("prompt", "silent")
 
 
-async def _answer(endpoint: Endpoint, request: ModelRequest) -> ModelReply:
-    """The whole answer to a request of the gateway's own. Raises `GatewayError`."""
+async def _answer(endpoint: UpstreamServer, request: ModelRequest) -> ModelReply:
+    """Returns the whole answer to one of the gateway's own requests. Raises `GatewayError`."""
     backend = endpoint.backend
     source = await backend.open(
         adapt(request, backend.capabilities, wire=backend.protocol), request_id=f"probe-{uuid.uuid4().hex}"
@@ -166,9 +171,9 @@ async def _answer(endpoint: Endpoint, request: ModelRequest) -> ModelReply:
         await source.close()
 
 
-async def _tool_tokens(endpoint: Endpoint, request: ModelRequest, reply: ModelReply) -> int | None:
-    """The tokens that the tool of `request` takes in its prompt; None: the server does not count. Counted by its own
-    path if it has one, else by the usage of answers, `reply` and one of a token."""
+async def _tool_tokens(endpoint: UpstreamServer, request: ModelRequest, reply: ModelReply) -> int | None:
+    """Returns how many tokens the tool of `request` takes in its prompt; None if the server does not count. Uses the
+    usage of answers (`reply`, and a second one of one token), or else the server's counting path."""
     bare = replace(request, tools=(), tool_choice=ToolChoice("none"), sampling=Sampling(max_tokens=1))
     usage = reply.usage
     try:

@@ -1,13 +1,13 @@
-"""Who does tools, the server or the gateway: what is known of each model of each server (R24.1).
+"""Verdicts: for each model of each server, whether the server or the gateway handles tools (R24.1).
 
 Rules:
 
-1. A verdict counts for every client. That a server needs the gateway is therefore kept only if the gateway's own probe
-   shows it; a client's request that was refused, and taken in the other way, is the reason to probe.
-2. It is forgotten when its time is over, and when the server says that it is another one: servers are replaced.
-3. Workers share verdicts through small files in a folder of theirs, one for each model, of which the newest counts.
-   Whoever knows that the gateway reads the calls of a model does not look there.
-4. At most `MOST` are kept; the one that would be forgotten first makes way.
+1. A verdict applies to all clients. So a verdict that the server needs the gateway is stored only after the gateway's
+   own probe. A client's request that was refused, and accepted in the other mode, only triggers a probe.
+2. It is forgotten when it expires, and when the server reports another identity.
+3. Workers share verdicts in small files in a common folder, one per model; the newest counts. A worker that already
+   knows that the gateway reads a model's calls does not look there.
+4. At most `MOST` verdicts are stored; beyond that the one that expires first is removed.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ MOST: Final = 256
 
 Mode = Literal["native", "prompt", "template"]
 Cause = Literal["accepted", "called", "refused", "near_miss", "silent", "shown", "unseen", "read"]
-"""What a verdict follows from: the server accepted tools, or called the probe's; it refused them, its answer nearly
-called, or the probe's was not called. Of template probes also: the tool was in the prompt (`shown`) or not (`unseen`),
-or the server read the call itself (`read`)."""
+"""The reason of a verdict. `accepted`: the server accepted tools; `called`: it called the probe's tool; `refused`: it
+refused tools; `near_miss`: its answer contained an attempted call; `silent`: it did not call the probe's tool. Template
+probes also: the tool was in the prompt (`shown`) or not (`unseen`), or the server parsed the call itself (`read`)."""
 
 _OF_ONE_TOOL: Final = re.compile(
     r"\btools?(?:\[|\.)\d|schema|too (?:many|long|large)|at most|maximum|duplicate|pattern", re.IGNORECASE
 )
-"""A message with this is about the tools of one request, and not about tools."""
+"""Matches an error about the particular tools of a request, not about tools in general."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`until` is a moment of the monotonic clock, which the processes of a machine share. `server` is what the server
-    said it was, if it did."""
+    """A verdict on one model. `until` is a time of the monotonic clock, which all processes of a machine share.
+    `server` is the identity that the server reported, if any."""
 
     backend: str
     model: str
@@ -57,7 +57,7 @@ class Verdict:
 
 
 class Verdicts:
-    """Those of an application; of all workers if they have a `folder`. `report` is told of each that is kept."""
+    """The verdicts of an application; with a `folder`, of all its workers. `report` is called with each new verdict."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Verdicts:
         self._known: dict[tuple[str, str], Verdict] = {}
 
     def find(self, backend: str, model: str, server: str | None = None) -> Verdict | None:
-        """What is known of a model. `server`: what the server says it is now, if it does."""
+        """Returns the valid verdict on a model, or None. `server`: the identity that the server reports now, if any."""
         own = self._valid(self._known.get((backend, model)), server)
         if self._folder is None or (own is not None and own.mode != "native"):
             return own
@@ -88,7 +88,7 @@ class Verdicts:
         *,
         quiet: bool = False,
     ) -> None:
-        """It is so for the next `seconds`. `quiet`: another log line says so."""
+        """Stores a verdict for `seconds`. `quiet`: it is not logged here."""
         verdict = Verdict(backend, model, mode, cause, self._clock() + seconds, server)
         self._known.pop((backend, model), None)
         if len(self._known) >= MOST:
@@ -97,7 +97,7 @@ class Verdicts:
         self._report(verdict)
         if cause != "accepted" and not quiet:
             LOG.warning(
-                "backend %s, model %s: tools are done %s for %g s (%s)",
+                "backend %s, model %s: tools are handled %s for %g s (%s)",
                 quote(backend),
                 quote(model),
                 "by the server" if mode == "native" else "by the gateway",
@@ -108,7 +108,7 @@ class Verdicts:
             _write(self._file(self._folder, backend, model), verdict)
 
     def claim(self, backend: str, model: str, seconds: float) -> bool:
-        """Whether this worker is the first in `seconds` that wants to find out about a model."""
+        """True if this worker is the first within `seconds` to probe a model."""
         if self._folder is None:
             return True
         file = self._file(self._folder, backend, model).with_suffix(".claim")
@@ -124,16 +124,16 @@ class Verdicts:
         return True
 
     def shown(self) -> dict[str, dict[str, dict[str, Any]]]:
-        """All that count now, by backend and model, for `/ready`."""
+        """Returns all valid verdicts by backend and model, for `/ready`."""
         known = dict(self._known)
         if self._folder is not None and self._folder.is_dir():
             files = sorted(self._folder.glob("*.json"))[:MOST]
-            known = {(one.backend, one.model): one for one in map(_read, files) if one is not None}
+            known = {(verdict.backend, verdict.model): verdict for verdict in map(_read, files) if verdict is not None}
         now = self._clock()
         out: dict[str, dict[str, dict[str, Any]]] = {}
-        for (backend, model), one in sorted(known.items()):
-            if one.until > now:
-                left = {"mode": one.mode, "cause": one.cause, "for_s": round(one.until - now)}
+        for (backend, model), verdict in sorted(known.items()):
+            if verdict.until > now:
+                left = {"mode": verdict.mode, "cause": verdict.cause, "for_s": round(verdict.until - now)}
                 out.setdefault(backend, {})[model] = left
         return out
 
@@ -152,16 +152,16 @@ class Verdicts:
         return folder / f"{sha256(orjson.dumps([backend, model])).hexdigest()[:32]}.json"
 
 
-def of_all_tools(error: GatewayError) -> bool:
-    """Whether a server that answered so takes no tools at all, and not just none of those that it was given."""
+def refuses_all_tools(error: GatewayError) -> bool:
+    """True if the error means that the server accepts no tools at all, not just those of this request."""
     return refuses_tools(error) and _OF_ONE_TOOL.search(error.message) is None
 
 
 def _read(file: Path) -> Verdict | None:
     try:
-        said: Mapping[str, Any] = orjson.loads(file.read_bytes())
-        return Verdict(**said)
-    except (OSError, ValueError, TypeError):  # it is not there, or half of it
+        fields: Mapping[str, Any] = orjson.loads(file.read_bytes())
+        return Verdict(**fields)
+    except (OSError, ValueError, TypeError):  # the file is missing or incomplete
         return None
 
 

@@ -1,7 +1,7 @@
-"""One request, asked again until a server answers whose answers are bytes: they may pass unread.
+"""Attempts of one request at servers whose answers are bytes, which may be forwarded unread.
 
-The rules are those of `toolwire.upstream.pool.attempts`. What says nothing of an answer, and so may come from another
-server just as well, the protocol says; what a server refuses after it has accepted stands in the first bytes.
+The rules are those of `toolwire.upstream.pool.attempts`. The protocol decides which frames have no content. A refusal
+after status 200 is found in the first bytes.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Final
 from toolwire.upstream.client.connections import disconnected
 from toolwire.upstream.pool.attempts import Attempts
 from toolwire.upstream.pool.beginning import Beginning
-from toolwire.upstream.pool.enforcing import refusal_in_band
-from toolwire.upstream.pool.noticing import notice
-from toolwire.upstream.pool.pool import WeightedEndpoint
+from toolwire.upstream.pool.constraint_retries import refusal_in_band
+from toolwire.upstream.pool.oddities import report_oddity
+from toolwire.upstream.pool.pool import WeightedServer
 from toolwire.upstream.servers.base import WireSource
 from toolwire.upstream.servers.upstream_errors import cleaned
 
@@ -30,12 +30,12 @@ async def _first_part(source: WireSource) -> tuple[bytes, AsyncGenerator[bytes, 
 
 
 class WireAttempts(Attempts, WireSource):
-    """See `Attempts`. The servers of `pool` speak a protocol."""
+    """See `Attempts`. The servers of `pool` speak a wire protocol."""
 
     _source: WireSource
 
     async def pump(self, sink: Callable[[bytes], None]) -> None:
-        """See `WireSource.pump`. What says nothing of an answer is kept until something does (rule 1)."""
+        """See `WireSource.pump`. Frames without content are held back until there is content (rule 1)."""
         await self._answer(lambda source: self._pump(source, sink))
 
     def redirect(self, sink: Callable[[bytes], None]) -> None:
@@ -55,36 +55,36 @@ class WireAttempts(Attempts, WireSource):
         return await self._answer(_BODY)
 
     async def body_in_parts(self) -> AsyncGenerator[bytes, None]:
-        """See `WireSource.body_in_parts`. Another server may be asked until the first part is there."""
+        """See `WireSource.body_in_parts`. Retries are possible until the first part has arrived."""
         first, parts = await self._answer(_first_part)
         async with aclosing(parts):
             yield first
             async for data in parts:
                 yield data
 
-    def _opened(self, member: WeightedEndpoint) -> None:
-        self.note = self._source.note = partial(notice, self._record, member, self._request_id)
+    def _opened(self, member: WeightedServer) -> None:
+        self.note = self._source.note = partial(report_oddity, self._record, member, self._request_id)
 
     async def _pump(self, source: WireSource, sink: Callable[[bytes], None]) -> None:
         beginning = Beginning(self.protocol.is_empty_frame)
 
         def begin(data: bytes) -> None:
-            if said := beginning.feed(data):
-                self._look(said)
+            if content := beginning.feed(data):
+                self._look(content)
                 self._begin()
                 source.redirect(sink)
-                sink(said)
+                sink(content)
 
         await source.pump(begin)
         if not beginning.over:
-            said = beginning.finish()
-            self._look(said or beginning.held)
-            if not said:
+            content = beginning.finish()
+            self._look(content or beginning.held)
+            if not content:
                 raise disconnected()
             self._begin()
-            sink(said)
+            sink(content)
 
     def _look(self, data: bytes) -> None:
-        """The first bytes of a stream. Raises the error if a server refuses in them what it had accepted."""
+        """Checks the first bytes of a stream. Raises the error if the server refuses the request in them."""
         if self._relaxation is not None and (refused := refusal_in_band(data, self.protocol)) is not None:
             raise cleaned(refused, private=self.private)

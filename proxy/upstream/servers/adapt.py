@@ -1,7 +1,7 @@
-"""A request made fit for one backend: pure functions from `ModelRequest` to `ModelRequest`.
+"""Adapts a request to one backend: pure functions from `ModelRequest` to `ModelRequest`.
 
-Rules: a part that needs no change is kept as the same object; nothing is dropped without a rule that says so; the
-result has no `constraint` any more, it has become a field in `extra`.
+Rules: a part that needs no change stays the same object. Nothing is dropped without a rule that says so. The result has
+no `constraint`: it becomes a field in `extra`.
 """
 
 from __future__ import annotations
@@ -43,11 +43,18 @@ from toolwire.protocols.shared.client_tools import as_function, form_of, is_clie
 from toolwire.schemas.lenient import complete
 from toolwire.tolerances import NAMES
 from toolwire.upstream.servers.base import Capabilities
-from toolwire.upstream.servers.concessions import NONE, Concessions, Limits, conceding, fit_sampling, is_usual
+from toolwire.upstream.servers.concessions import (
+    NONE,
+    Concessions,
+    Limits,
+    fit_sampling,
+    is_usual,
+    reduced_capabilities,
+)
 from toolwire.upstream.servers.constraints import constraint_fields
 from toolwire.upstream.servers.fit_files import files_in, fit_files, is_sent
-from toolwire.upstream.servers.fit_history import Tell, settled
-from toolwire.upstream.servers.fit_media import fit_images, has_images, images_behind_results
+from toolwire.upstream.servers.fit_history import Tell, with_paired_results
+from toolwire.upstream.servers.fit_media import fit_images, has_images, images_after_results
 from toolwire.upstream.servers.fit_messages import (
     fit_parts,
     fit_reasoning,
@@ -58,19 +65,19 @@ from toolwire.upstream.servers.fit_messages import (
 )
 
 SHOW_SPECIAL_TOKENS: Final[Mapping[str, Any]] = {"skip_special_tokens": False}
-"""vLLM's and SGLang's field: a marker that is a special token of the model else never reaches the text."""
+"""vLLM's and SGLang's field. Without it a marker that is a special token of the model is missing from the text."""
 
 
 PROBABILITIES: Final = frozenset({"logprobs", "top_logprobs"})
-"""The fields that ask for them."""
+"""The request fields for token probabilities."""
 
 
 CLIENTS_OWN: Final = frozenset({"grammar", "json_schema", "regex", "ebnf", "structured_outputs", "format"})
-"""Fields with which a client that knows its server constrains an answer itself."""
+"""Fields with which a client that knows the server constrains an answer itself."""
 
 
 def _silent(name: str, detail: str) -> None:
-    """Tells nobody."""
+    """Discards a reported tolerance."""
 
 
 def adapt(
@@ -85,15 +92,17 @@ def adapt(
     context: int | None = None,
     tell: Tell = _silent,
 ) -> ModelRequest:
-    """`request` as this backend can take it. `wire` is its protocol, which takes what it does not model itself as it
-    is. `late_system`: whether it takes system messages behind others, where nobody knows. `own`: the client speaks its
-    protocol, so it knows all types of tools. `given_up`: what it has refused. `context`: its tokens of prompt and
-    answer together, if they are known. `tell` is told of what is tolerated.
+    """Returns `request` in a form that this backend accepts.
 
-    Raises `ClientFault` `unsupported_content` for images where the operator wants them refused (R5.9).
+    `wire`: the backend's protocol, which passes on its own unmodelled fields. `late_system`: whether system messages
+    may follow others, where that is unknown. `own`: the client uses the backend's protocol, so all its tool types are
+    known. `given_up`: the concessions made so far. `context`: tokens of prompt and answer together, if known. `tell` is
+    called for each tolerance.
+
+    Raises `ClientFault` `unsupported_content` for images if the operator wants them refused (R5.9).
     """
     if given_up is not NONE:
-        takes = conceding(takes, given_up)
+        takes = reduced_capabilities(takes, given_up)
     messages = request.messages
     plain = not request.tools and are_plain(messages)
     if not plain:
@@ -102,9 +111,9 @@ def adapt(
         if takes.reasoning_history == "none":
             messages = fit_reasoning(messages, wire)
         if wire is not None:
-            messages = settled(messages, tell)
+            messages = with_paired_results(messages, tell)
             if wire.results_are_text:
-                messages = images_behind_results(messages, tell)
+                messages = images_after_results(messages, tell)
         messages = fit_parts(messages, wire)
     messages = fit_roles(messages, takes, late_system=late_system)
     messages = fit_turns(messages, takes)
@@ -125,13 +134,13 @@ def adapt(
     if sampling.top_k is not None and "top_k" not in known:
         sampling = replace(sampling, top_k=None)
     extra = keep_fields(request.extra, takes, forward_unknown) if request.extra else EMPTY
-    response_format = None if request.response_format is None else taken_form(request.response_format, takes)
+    response_format = None if request.response_format is None else supported_format(request.response_format, takes)
     if request.constraint is not None and (fields := constraint_fields(request.constraint, takes.constrain)):
         # A server takes one constraint at a time.
         response_format = fields.pop("response_format", None)
         extra = {**{name: value for name, value in extra.items() if name not in CLIENTS_OWN}, **fields}
     if request.special_tokens and takes.special_tokens:
-        extra = {**SHOW_SPECIAL_TOKENS, **extra}  # what the client says itself counts
+        extra = {**SHOW_SPECIAL_TOKENS, **extra}  # the client's own value wins
     include_usage = request.stream and takes.stream_usage
     protocol_fields = request.protocol_fields
     if protocol_fields and not include_usage:
@@ -159,15 +168,15 @@ def adapt(
 
 
 def limits_of(wire: ServerSide | None, context: int | None) -> Limits:
-    """Limits of this protocol on sampling. `context`: tokens of prompt and answer together, if known."""
+    """Returns the sampling limits of this protocol. `context`: tokens of prompt and answer together, if known."""
     return Limits(context=context) if wire is None else Limits(wire.most_temperature, wire.efforts, context)
 
 
-def is_strained(
+def needs_changes(
     request: ModelRequest, takes: Capabilities, wire: ServerSide, context: int | None, *, plain: bool
 ) -> bool:
-    """Whether something of a request that is in the server's own protocol has to be made fit nevertheless. `plain`: its
-    messages are (`are_plain`)."""
+    """True if a request that is already in the server's own protocol must be changed nevertheless. `plain`: the result
+    of `are_plain` for its messages."""
     if request.tools:
         if takes.short_names and any(len(tool.name) > SHORT_NAME_CHARS for tool in request.tools):
             return True
@@ -182,22 +191,22 @@ def is_strained(
         return True
     if not all(is_sent(part, in_result, takes, wire) for part, _, in_result in files_in(request.messages)):
         return True
-    messages = settled(request.messages, _silent)
+    messages = with_paired_results(request.messages, _silent)
     if wire.results_are_text:
-        messages = images_behind_results(messages, _silent)
+        messages = images_after_results(messages, _silent)
     return messages is not request.messages
 
 
 def capabilities_after(takes: Capabilities, several: Iterable[Concessions]) -> Capabilities:
-    """Capabilities that are left when each of several servers has refused something."""
+    """Returns the capabilities that remain after the concessions of several servers."""
     for given_up in several:
-        takes = conceding(takes, given_up)
+        takes = reduced_capabilities(takes, given_up)
     return takes
 
 
-def taken_form(form: Mapping[str, Any] | None, takes: Capabilities) -> Mapping[str, Any] | None:
-    """The `response_format` that a server is sent for `form`: that, the next best that it takes, or none. What is lost
-    of it is said in words (`said_in_words`)."""
+def supported_format(form: Mapping[str, Any] | None, takes: Capabilities) -> Mapping[str, Any] | None:
+    """Returns the `response_format` to send for `form`: the same, the next best that the server supports, or None. The
+    rest is explained in the prompt (`needs_instructions`)."""
     if form is None or not takes.response_format:
         return None
     kind = form.get("type")
@@ -208,39 +217,41 @@ def taken_form(form: Mapping[str, Any] | None, takes: Capabilities) -> Mapping[s
     return form
 
 
-def said_in_words(form: Mapping[str, Any] | None, takes: Capabilities) -> bool:
-    """Whether the server is not told all of `form` (R2.22)."""
+def needs_instructions(form: Mapping[str, Any] | None, takes: Capabilities) -> bool:
+    """True if the server is not sent all of `form`, so the prompt must explain it (R2.22)."""
     if form is None or form.get("type") not in ("json_object", "json_schema"):
         return False
-    told = taken_form(form, takes)
-    return told is None or (told is not form and told is not _ANY_OBJECT)
+    sent = supported_format(form, takes)
+    return sent is None or (sent is not form and sent is not _ANY_OBJECT)
 
 
 _ANY_OBJECT: Final[Mapping[str, Any]] = {
     "type": "json_schema",
     "json_schema": {"name": "object", "schema": {"type": "object"}},
 }
-"""What is asked of a server that takes schemas only where any object will do."""
+"""Sent for `json_object` to a server that supports only schemas."""
 
 
-def limited(body: Mapping[str, Any], facts: Capabilities | BackendConfig, wire: ServerSide) -> Mapping[str, Any]:
-    """A body in the form of `wire` that says the limit on the answer as this server wants it said (R24.4); the same
-    object if it does. `facts` are those of the server, or what its configuration says of it."""
+def with_limit_field(
+    body: Mapping[str, Any], facts: Capabilities | BackendConfig, wire: ServerSide
+) -> Mapping[str, Any]:
+    """Returns a body of the protocol `wire` with the limit on the answer in the field that this server wants (R24.4);
+    the same object if nothing changes. `facts`: the server's capabilities or its configuration."""
     names = wire.limit_fields
     if not names or (facts.max_tokens_field is None and facts.default_max_tokens is None):
         return body
     wanted = facts.max_tokens_field if facts.max_tokens_field in names else names[0]
-    said = next((name for name in names if body.get(name) is not None), None)
-    if said is None:
+    present = next((name for name in names if body.get(name) is not None), None)
+    if present is None:
         return body if facts.default_max_tokens is None else {**body, wanted: facts.default_max_tokens}
-    if said == wanted or facts.max_tokens_field is None:
+    if present == wanted or facts.max_tokens_field is None:
         return body
-    return {**{name: value for name, value in body.items() if name not in names}, wanted: body[said]}
+    return {**{name: value for name, value in body.items() if name not in names}, wanted: body[present]}
 
 
 def reasoning_named(body: Mapping[str, Any], takes: Capabilities, wire: ServerSide) -> Mapping[str, Any]:
-    """A body in the form of `wire` that calls the reasoning of earlier turns as this server does; the same object if it
-    does."""
+    """Returns a body of the protocol `wire` with the reasoning of earlier turns in the field that this server wants;
+    the same object if nothing changes."""
     wanted, names = takes.reasoning_history, wire.reasoning_names
     if wanted not in names or wanted == names[0]:
         return body
@@ -257,21 +268,21 @@ def reasoning_named(body: Mapping[str, Any], takes: Capabilities, wire: ServerSi
 
 
 def takes_usual_reasoning(takes: Capabilities, wire: ServerSide | None) -> bool:
-    """Whether a server takes the reasoning of earlier turns as clients of its protocol say it."""
+    """True if the server accepts the reasoning of earlier turns in the protocol's usual field."""
     wanted, names = takes.reasoning_history, () if wire is None else wire.reasoning_names
     return wanted != "none" and (wanted not in names or wanted == names[0])
 
 
-def may_be_asked(request: ModelRequest, takes: Capabilities, wire: ServerSide | None) -> Capabilities:
-    """What a server that `takes` this may be asked for by `request`, as the client sent it.
+def requestable(request: ModelRequest, takes: Capabilities, wire: ServerSide | None) -> Capabilities:
+    """Returns the capabilities that may be used for `request`, as the client sent it.
 
-    Without tools it is the server that decides (R1.6): several answers and probabilities go to it whatever is known of
-    it. `wire` is its protocol; a backend without any takes what it says.
+    Without tools the server decides (R1.6): several choices and probabilities are passed on even if it is not known to
+    support them. `wire` is its protocol; for a backend without one (None) only its own capabilities count.
     """
     return takes if request.tools or wire is None else _decided_by_itself(takes)
 
 
-@lru_cache(maxsize=256)  # a pure function of what is known of a server, and asked for each request
+@lru_cache(maxsize=256)  # a pure function of the capabilities, called for each request
 def _decided_by_itself(takes: Capabilities) -> Capabilities:
     return dataclasses.replace(
         takes,
@@ -283,7 +294,7 @@ def _decided_by_itself(takes: Capabilities) -> Capabilities:
 def keep_fields(
     extra: Mapping[str, Any], takes: Capabilities, forward_unknown: Literal["drop", "list", "all"]
 ) -> Mapping[str, Any]:
-    """The fields that are not modelled and still go to the backend (C4)."""
+    """Returns the unmodelled request fields that are sent to the backend (C4)."""
     if forward_unknown == "all":
         return extra
     if forward_unknown == "drop" or not takes.extra_parameters:
@@ -292,22 +303,21 @@ def keep_fields(
 
 
 class _All:
-    """Contains every name."""
+    """A container of every name."""
 
     def __contains__(self, name: object) -> bool:
         return True
 
 
 def _known_fields(takes: Capabilities, forward_unknown: Literal["drop", "list", "all"]) -> Container[str]:
-    """The names of fields that are not modelled and still go to the backend (C4)."""
+    """Returns the names of unmodelled fields that are sent to the backend (C4)."""
     if forward_unknown == "all":
         return _All()
     return takes.extra_parameters if forward_unknown == "list" else ()
 
 
-def _kept(extra: Extra, known: Container[str], wire: ServerSide | None) -> Extra:
-    """Of the fields that are not modelled those that the backend knows, and only those of its protocol; the same object
-    if that is all."""
+def _known_extra(extra: Extra, known: Container[str], wire: ServerSide | None) -> Extra:
+    """Returns the unmodelled fields of the backend's protocol that it knows; the same object if those are all."""
     if wire is None or not extra:
         return extra
     fields = fields_of(extra, wire.name)
@@ -318,7 +328,8 @@ def _kept(extra: Extra, known: Container[str], wire: ServerSide | None) -> Extra
 
 
 def _without_stream_options(extra: Extra) -> Extra:
-    """What is for a protocol itself goes to every server that speaks it, but these to none that does not know them."""
+    """Drops `stream_options` from protocol fields. Protocol fields go to every server of the protocol, but some refuse
+    these."""
     if not any("stream_options" in fields for fields in extra.values()):
         return extra
     kept = {
@@ -330,22 +341,22 @@ def _without_stream_options(extra: Extra) -> Extra:
 def keep_part_fields(
     messages: tuple[Message, ...], known: Container[str], wire: ServerSide | None
 ) -> tuple[Message, ...]:
-    """Fields of parts that are not modelled, as `keep_fields` has it of those of the request. Thinking keeps all: its
-    own server made them, and wants to see them again."""
+    """Returns the messages with the unmodelled fields of parts filtered like those of the request (`keep_fields`).
+    Reasoning keeps all of its fields, because the server that made them needs them back."""
     if not any(map(_has_fields, messages)):
         return messages
 
-    def kept(part: Part) -> Part:
+    def filtered(part: Part) -> Part:
         if isinstance(part, ToolResult):
             parts = each(part.parts)
             part = part if parts is part.parts else replace(part, parts=parts)
-        if not _says_more(part) or isinstance(part, Reasoning | OpaquePart):
+        if not _has_extra(part) or isinstance(part, Reasoning | OpaquePart):
             return part
-        extra = _kept(part.extra, known, wire)
+        extra = _known_extra(part.extra, known, wire)
         return part if extra is part.extra else replace(part, extra=extra)
 
     def each(parts: tuple[Part, ...]) -> tuple[Part, ...]:
-        fitted = tuple(map(kept, parts))
+        fitted = tuple(map(filtered, parts))
         return parts if all(map(is_, fitted, parts)) else merged_texts(fitted)
 
     fitted = []
@@ -355,7 +366,7 @@ def keep_part_fields(
     return messages if all(map(is_, fitted, messages)) else tuple(fitted)
 
 
-def _says_more(part: Part) -> bool:
+def _has_extra(part: Part) -> bool:
     return not isinstance(part, OpaquePart) and bool(part.extra)
 
 
@@ -363,7 +374,7 @@ def _has_fields(message: Message) -> bool:
     for part in message.parts:
         if isinstance(part, OpaquePart):
             continue
-        if part.extra or (type(part) is ToolResult and any(map(_says_more, part.parts))):
+        if part.extra or (type(part) is ToolResult and any(map(_has_extra, part.parts))):
             return True
     return False
 
@@ -376,18 +387,20 @@ def fit_tools(
     *,
     own: bool = False,
 ) -> ModelRequest:
-    """Only tools of types that the server knows (R3.8): a custom one becomes a function with one text (R8.9), a hosted
-    one is left out unless it was sent in the server's own protocol, one in a group gets a name of its own (R8.16), one
-    that the client runs and that was sent by its type is a function, unless the server has it (R28.5). Earlier calls
-    follow. Where `tool_choice` has to be a word, only the tools that it names are sent (R24.1).
+    """Returns the request with tools of types that the server knows (R3.8), and with earlier calls adapted to them.
 
-    What the model then calls is given the client's words again by `toolwire.middlewares.arguments`.
+    A custom tool becomes a function with one text (R8.9). A hosted tool is dropped unless it was sent in the server's
+    own protocol. A tool in a group gets a name of its own (R8.16). A typed tool that the client runs becomes a function
+    unless the server knows its type (R28.5). If `tool_choice` must be a word, only the tools that it names are sent
+    (R24.1).
+
+    `toolwire.middlewares.arguments` restores the client's names in the calls of the answer.
     """
     tools = request.tools
     if not own:
         kept = (tool for tool in tools if tool.kind != "hosted" or _is_known(tool, takes, wire))
         tools = tuple(_fit_tool(tool, takes, wire) for tool in with_groups(tuple(kept)))
-    tools = tuple(map(_complete, tools))
+    tools = tuple(map(_with_complete_schema, tools))
     fitting = len(tools) == len(request.tools) and all(a is b for a, b in zip(tools, request.tools, strict=True))
     choice = request.tool_choice if fitting or own else _fit_choice(request, takes, wire)
     if not takes.choice_objects and (wanted := choice.names) is not None:
@@ -408,8 +421,8 @@ def fit_tools(
     return replace(request, tools=tools, tool_choice=choice, messages=messages)
 
 
-def _complete(tool: ToolSpec) -> ToolSpec:
-    """A function with parameters as every server takes them."""
+def _with_complete_schema(tool: ToolSpec) -> ToolSpec:
+    """Returns a function tool with complete parameters, as every server accepts them."""
     if tool.kind != "function" or (parameters := complete(tool.parameters)) is tool.parameters:
         return tool
     return replace(tool, parameters=parameters)
@@ -421,14 +434,14 @@ def _is_known(tool: ToolSpec, takes: Capabilities, wire: ServerSide | None) -> b
 
 
 def has_client_tool(tool: ToolSpec, takes: Capabilities, wire: ServerSide | None) -> bool:
-    """Whether the server knows a tool of the client by the type that was sent in place of a schema (R28.5)."""
+    """True if the server knows the client's tool by the type that was sent in place of a schema (R28.5)."""
     if wire is None or wire.name not in tool.extra:
         return False
     return takes.client_tools or tool.received.get("type") in takes.tool_types
 
 
 def _own_forms(tools: tuple[ToolSpec, ...], takes: Capabilities, wire: ServerSide | None) -> bool:
-    """Whether earlier calls may go to the server in the forms that belong to such tools."""
+    """True if earlier calls may be sent to the server in the special forms of such tools."""
     return takes.client_tools or any(is_client_tool(tool) and has_client_tool(tool, takes, wire) for tool in tools)
 
 
@@ -443,7 +456,7 @@ def _fit_tool(tool: ToolSpec, takes: Capabilities, wire: ServerSide | None) -> T
 
 
 def _fit_choice(request: ModelRequest, takes: Capabilities, wire: ServerSide | None) -> ToolChoice:
-    """The same demand in the names that the server knows; none if nothing that it names is left."""
+    """Returns the tool choice with the names that the server gets; no choice if none of the named tools is left."""
     choice = request.tool_choice
     wanted = (choice.name,) if choice.mode == "named" else choice.allowed
     if wanted is None:

@@ -1,8 +1,8 @@
-"""`x-client-request-id`: the name that a client gives to its request, handed on to whoever answers it.
+"""`x-client-request-id`: the client's own request id, which is passed on to the model server.
 
-OpenAI's and Anthropic's SDKs, Codex and Claude Code send it, because they know it even if no answer comes. It names the
-request beside `X-Request-Id`, which is the gateway's. Source of the form: OpenAI's API reference, "Debugging requests":
-ASCII, at most 512 characters, anything else is an error.
+OpenAI's and Anthropic's SDKs, Codex and Claude Code send it, because they know it even if no answer arrives. It is
+independent of `X-Request-Id`, which the gateway assigns. OpenAI's API reference ("Debugging requests") defines the
+form: ASCII, at most 512 characters; anything else is an error.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from toolwire.errors import ClientFault
 HEADER: Final = "x-client-request-id"
 
 CLIENT_ID: Final[ContextVar[str]] = ContextVar("toolwire.client_id", default="")
-"""What the client calls the current request; empty if it says nothing."""
+"""The client's id of the current request; empty if there is none."""
 
 _FORM: Final = re.compile(r"[ -~]{1,512}")
 
 
 def client_id(headers: CIMultiDictProxy[str]) -> str:
-    """What a client calls its request; empty if the header is. Raises `ClientFault`."""
+    """Returns the client's request id, or an empty text. Raises `ClientFault` if the header is malformed or
+    repeated."""
     values = headers.getall(HEADER, ())
     if len(values) > 1:
         raise ClientFault(f"The header `{HEADER}` is there more than once.", code="malformed_request", hint="Send one.")

@@ -1,12 +1,12 @@
-"""Concessions: the part of a request that a model server refuses, read from its error message. The same request is
-sent again without that part (R5.9, R28.4).
+"""Concessions: parts of a request that a server refuses, read from its error message. The request is sent again without
+them (R5.9, R28.4).
 
 Rules:
 
-1. Only a refusal of the request itself counts (400, 413, 415, 422), and only if it names what is given up.
-2. A server is given up something once: a refusal that names it again is the answer.
-3. A value that the server says is taken from its message; a message may repeat the request, so a number counts only
-   where it is less than what was asked for, and a word only if it is one of the known ones.
+1. Only a refusal of the request itself counts (400, 413, 415, 422, 500, 501), and only if the message names the part.
+2. Each concession is made once. If the server names the same part again, its error goes to the client.
+3. Limits are read from the server's message. Since a message may repeat the request, a number counts only if it is
+   lower than the requested one, and a word only if it is a known one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from toolwire.upstream.servers.fit_media import has_images
 
 _STATUSES: Final = frozenset({400, 413, 415, 422, 500, 501})
 EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
-"""Words for the effort of reasoning, the least first."""
+"""Levels of reasoning effort, lowest first."""
 
 _IMAGES: Final = re.compile(
     r"\bimages?\b|image_url|input_image|\bvision\b|multi-?modal|mmproj|unknown variant .?image|content.{0,40}must be a string",
@@ -49,9 +49,9 @@ _BEFORE_CONTEXT: Final = (
     "context size is ",
     "must be <= ",
 )
-"""Words before the size of the context in an error message."""
+"""Words that precede the size of the context in an error message."""
 _BEHIND_INPUT: Final = ("in the messages", "input tokens", "tokens from the input", "`inputs` tokens", "prompt tokens")
-"""Words behind the token count of the prompt in an error message."""
+"""Words that follow the token count of the prompt in an error message."""
 _WORD: Final = re.compile(r"['\"`]([a-z]+)['\"`]")
 _PARAMETERS: Final = {
     "temperature": re.compile(r"\btemperature\b", re.IGNORECASE),
@@ -62,12 +62,12 @@ _PARAMETERS: Final = {
     "seed": re.compile(r"\bseed\b", re.IGNORECASE),
     "reasoning_effort": re.compile(r"\breasoning[_.]effort\b|\beffort\b", re.IGNORECASE),
 }
-"""Fields of `Sampling` that a server may refuse, each with how it names it."""
+"""Fields of `Sampling` that a server may refuse, with a pattern for their names in messages."""
 
 
 RoleRule = Literal["alternating", "late_system", "system", "developer"]
-"""Role errors of chat templates: two messages of one role in a row, system messages behind others, system
-messages at all, developer messages."""
+"""Role rules of chat templates: no two messages of one role in a row, no system message after others, no system
+messages, no developer messages."""
 
 ROLE_RULES: Final[tuple[RoleRule, ...]] = get_args(RoleRule)
 
@@ -83,9 +83,12 @@ _ROLES: Final[Mapping[RoleRule, re.Pattern[str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Concessions:
-    """Parts that a server is sent a request without. `roles`: what its chat template refuses of them. `most_tokens`:
-    the longest answer that it gives, in tokens; `left_tokens`: the tokens that it has left for the answer to one
-    request. `efforts`: the words that it knows; `without`: fields of `Sampling` that it does not take."""
+    """The parts of a request that a server does not accept.
+
+    `roles`: refused uses of roles. `most_tokens`: the longest answer that it gives, in tokens; `left_tokens`: the
+    tokens left for the answer to one request. `efforts`: the levels that it knows. `without`: fields of `Sampling` that
+    it refuses.
+    """
 
     no_images: bool = False
     no_files: bool = False
@@ -108,33 +111,34 @@ class Limits(NamedTuple):
     context: int | None = None
 
 
-def conceded(known: Concessions, fault: GatewayError, sent: ModelRequest) -> Concessions | None:
-    """`known` with what a server gave up `sent` for; None if it named nothing that can be given up."""
+def learn_concession(known: Concessions, fault: GatewayError, sent: ModelRequest) -> Concessions | None:
+    """Returns `known` extended by the part that the server names in `fault` as its reason to refuse `sent`; None if it
+    names none that can be left out."""
     if fault.upstream_status not in _STATUSES:
         return None
-    said, sampling = fault.message, sent.sampling
+    message, sampling = fault.message, sent.sampling
     limit = sampling.max_tokens
-    if limit is not None and _TOKENS.search(said):
-        most, left = _room(said, limit)
+    if limit is not None and _TOKENS.search(message):
+        most, left = _read_limits(message, limit)
         if most is not None and most != known.most_tokens:
             return replace(known, most_tokens=most)
         if left is not None and known.left_tokens is None:
             return replace(known, left_tokens=left)
     if fault.code == "context_length_exceeded":
         return None
-    if not known.no_images and _IMAGES.search(said) and has_images(sent.messages):
+    if not known.no_images and _IMAGES.search(message) and has_images(sent.messages):
         return replace(known, no_images=True)
-    if not known.no_files and _FILES.search(said) and has_files(sent.messages):
+    if not known.no_files and _FILES.search(message) and has_files(sent.messages):
         return replace(known, no_files=True)
-    if not known.short_names and _names_length(said) and _long_names(sent):
+    if not known.short_names and _names_length(message) and _long_names(sent):
         return replace(known, short_names=True)
     for rule, pattern in _ROLES.items():
-        if rule not in known.roles and pattern.search(said) and _has_role(rule, [one.role for one in sent.messages]):
+        if rule not in known.roles and pattern.search(message) and _has_role(rule, [one.role for one in sent.messages]):
             return replace(known, roles=known.roles | {rule})
     for field, pattern in _PARAMETERS.items():
-        if getattr(sampling, field) is None or field in known.without or not pattern.search(said):
+        if getattr(sampling, field) is None or field in known.without or not pattern.search(message):
             continue
-        words = tuple(word for word in EFFORTS if word in _WORD.findall(said) and word != sampling.reasoning_effort)
+        words = tuple(word for word in EFFORTS if word in _WORD.findall(message) and word != sampling.reasoning_effort)
         if field == "reasoning_effort" and words and not known.efforts:
             return replace(known, efforts=words)
         return replace(known, without=known.without | {field})
@@ -142,7 +146,7 @@ def conceded(known: Concessions, fault: GatewayError, sent: ModelRequest) -> Con
 
 
 def _has_role(rule: RoleRule, roles: list[str]) -> bool:
-    """Whether messages with these roles have what the rule is about."""
+    """True if messages with these roles break the rule."""
     match rule:
         case "alternating":
             return len(roles) > 1
@@ -152,36 +156,36 @@ def _has_role(rule: RoleRule, roles: list[str]) -> bool:
             return rule in roles
 
 
-def _names_length(said: str) -> bool:
-    """Whether a server complains of the length of a name."""
-    small = said.lower()
+def _names_length(message: str) -> bool:
+    """True if a server's message is about the length of a name."""
+    small = message.lower()
     return "name" in small and any(words in small for words in _TOO_LONG_NAME)
 
 
-def _room(said: str, limit: int) -> tuple[int | None, int | None]:
-    """The longest answer that a server gives, and the room that it has left, as far as it says one of them. `limit`:
-    what was asked for."""
-    found = [
-        (int(one[0].replace(",", "")), one.start(), one.end()) for one in _NUMBER.finditer(said) if len(one[0]) < 16
+def _read_limits(message: str, limit: int) -> tuple[int | None, int | None]:
+    """Returns the longest answer that a server gives, and the tokens that it has left, as far as its message contains
+    one of them. `limit` is the requested maximum."""
+    numbers = [
+        (int(one[0].replace(",", "")), one.start(), one.end()) for one in _NUMBER.finditer(message) if len(one[0]) < 16
     ]
-    context = given = None
-    for at, (number, start, end) in enumerate(found):
-        if said[:start].lower().endswith(_BEFORE_CONTEXT):
+    context = prompt = None
+    for at, (number, start, end) in enumerate(numbers):
+        if message[:start].lower().endswith(_BEFORE_CONTEXT):
             context = number
-        elif said[end:].lstrip().lower().startswith(_BEHIND_INPUT):
-            given = number
-        between = [said[found[n][2] : found[n + 1][1]].strip() for n in range(at, min(at + 2, len(found) - 1))]
+        elif message[end:].lstrip().lower().startswith(_BEHIND_INPUT):
+            prompt = number
+        between = [message[numbers[n][2] : numbers[n + 1][1]].strip() for n in range(at, min(at + 2, len(numbers) - 1))]
         if between == ["+", ">"]:  # prompt + answer > both
-            given, context = number, found[at + 2][0]
+            prompt, context = number, numbers[at + 2][0]
     if context is None:
-        fitting = [number for number, _, _ in found if 16 <= number < limit]
+        fitting = [number for number, _, _ in numbers if 16 <= number < limit]
         return max(fitting, default=None), None
-    left = 0 if given is None else context - given
+    left = 0 if prompt is None else context - prompt
     return None, left if 0 < left < limit else None
 
 
 def has_files(messages: tuple[Message, ...]) -> bool:
-    """Whether one of them, or a result in one, holds a part that is not modelled."""
+    """True if a message, or a result in one, contains an opaque part."""
     return any(_is_file(part) for message in messages for part in message.parts)
 
 
@@ -193,8 +197,8 @@ def _long_names(request: ModelRequest) -> bool:
     return any(len(tool.name) + len(tool.namespace or "") > SHORT_NAME_CHARS - 2 for tool in request.tools)
 
 
-def conceding(takes: Capabilities, given_up: Concessions) -> Capabilities:
-    """Capabilities of a server after it has refused something."""
+def reduced_capabilities(takes: Capabilities, given_up: Concessions) -> Capabilities:
+    """Returns the capabilities of a server without the parts that it has refused."""
     if given_up is NONE:
         return takes
     fields: dict[str, Any] = {}
@@ -216,7 +220,7 @@ def conceding(takes: Capabilities, given_up: Concessions) -> Capabilities:
 
 
 def is_usual(sampling: Sampling, limits: Limits) -> bool:
-    """Returns True if every server of this protocol takes the sampling; False says nothing."""
+    """True if every server of this protocol accepts this sampling. False means unknown."""
     temperature, top_p, most = sampling.temperature, sampling.top_p, sampling.max_tokens
     return (
         (temperature is None or temperature <= limits.temperature)
@@ -227,7 +231,7 @@ def is_usual(sampling: Sampling, limits: Limits) -> bool:
 
 
 def fit_sampling(request: ModelRequest, limits: Limits, given_up: Concessions, tell: Tell) -> Sampling:
-    """The sampling of a request within what a server takes. The same object if it is."""
+    """Returns the request's sampling limited to what the server accepts; the same object if nothing changes."""
     sampling = request.sampling
     fields: dict[str, Any] = {}
     for name in given_up.without:
@@ -254,8 +258,8 @@ def fit_sampling(request: ModelRequest, limits: Limits, given_up: Concessions, t
 
 
 def _nearest(effort: str, known: tuple[str, ...]) -> str | None:
-    """The word among `known` that is nearest to an effort, the lesser one of two. None for no effort where no word says
-    that; an unknown word is left to the server."""
+    """Returns the level in `known` that is nearest to `effort`, the lower one of two. Returns None for `none` if that
+    is not known. An unknown level is returned unchanged."""
     if not known or effort in known or effort not in EFFORTS:
         return effort
     at = EFFORTS.index(effort)
@@ -266,12 +270,12 @@ def _nearest(effort: str, known: tuple[str, ...]) -> str | None:
 
 
 BYTES_A_TOKEN: Final = 3
-"""A cautious guess for prompts of which nobody has counted the tokens."""
+"""A cautious estimate for prompts whose tokens were not counted."""
 
 
 def _most_tokens(request: ModelRequest, limits: Limits, given_up: Concessions) -> int | None:
-    """The longest answer that can be asked for; None if nothing is known. Where a limit is beyond the context on its
-    own, the prompt is guessed; the server says more if that was too little."""
+    """Returns the longest answer that may be requested, in tokens; None if unknown. If the requested limit alone
+    exceeds the context, the prompt's size is estimated; the server's error corrects a bad estimate."""
     known = [most for most in (given_up.most_tokens, given_up.left_tokens) if most is not None]
     limit = request.sampling.max_tokens
     if limits.context is not None and limit is not None and limit >= limits.context:

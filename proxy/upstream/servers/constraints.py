@@ -1,4 +1,5 @@
-"""Constrained decoding in the words of each server's feature: a grammar, or a JSON Schema of a call."""
+"""Writes a constraint for constrained decoding (a grammar, or a JSON Schema of a call) as request fields of each
+server's feature."""
 
 from __future__ import annotations
 
@@ -10,10 +11,10 @@ from toolwire.model import Constraint, ToolSpec
 
 
 def constraint_fields(constraint: Constraint, feature: str) -> dict[str, Any]:
-    """The request fields with which a server of this feature enforces `constraint` (R10.10, R23.2); none if it
-    cannot."""
+    """Returns the request fields with which a server that has `feature` enforces `constraint` (R10.10, R23.2); empty if
+    it cannot. Raises `ValueError` for an unknown feature."""
     if constraint.free:
-        # Such a grammar of the whole answer was run in llama.cpp only; the others have a form that is made for it.
+        # A grammar for answers with or without a call was tested with llama.cpp only; others use structural tags.
         feature = {"guided": "guided_tag", "ebnf": "structural_tag", "json_schema": "none", "format": "none"}.get(
             feature, feature
         )
@@ -42,7 +43,7 @@ def constraint_fields(constraint: Constraint, feature: str) -> dict[str, Any]:
 
 
 def call_schema(tools: Sequence[ToolSpec]) -> dict[str, Any]:
-    """A JSON Schema of one call, `{"name": ..., "arguments": {...}}`, of one of the tools."""
+    """Returns the JSON Schema of one call, `{"name": ..., "arguments": {...}}`, of any of the tools."""
     if len(tools) == 1:
         return _one_call(tools[0], "#/properties/arguments")
     return {"anyOf": [_one_call(tool, f"#/anyOf/{i}/properties/arguments") for i, tool in enumerate(tools)]}
@@ -59,7 +60,7 @@ def _one_call(tool: ToolSpec, place: str) -> dict[str, Any]:
 
 
 def _moved(schema: Any, place: str) -> Any:
-    """A schema whose local references still point inside it after it moved to `place`."""
+    """Returns a schema whose local references are adjusted for its new position `place`."""
     if isinstance(schema, Mapping):
         return {
             key: place + value[1:]

@@ -1,6 +1,6 @@
-"""Files made fit for one backend (R28.4): sent in its own protocol's words, as their text, or as a note.
+"""Adapts files to one backend (R28.4): sends them in the form of its protocol, as their text, or as a note.
 
-Rules: those of `toolwire.upstream.servers.adapt`.
+Rules: see `toolwire.upstream.servers.adapt`.
 """
 
 from __future__ import annotations
@@ -18,21 +18,23 @@ from toolwire.upstream.servers.fit_history import Tell
 from toolwire.upstream.servers.fit_media import IMAGE_OMITTED
 
 MAX_CHARS: Final = 400_000
-"""Of the text of a file."""
+"""Maximum number of characters of a file's text."""
 
 
 def fit_files(
     messages: tuple[Message, ...], takes: Capabilities, wire: ServerSide | None, tell: Tell
 ) -> tuple[Message, ...]:
-    """Files, images by id, sounds and films as this backend can take them. The same object if all can stay."""
+    """Returns messages whose files, images by id, audio and video are in a form that this backend takes. Returns the
+    same object if nothing has to change."""
     return changed_parts(messages, lambda part, in_result: _fitted(part, in_result, takes, wire, tell))
 
 
-def in_words(part: OpaquePart, tell: Tell) -> Part:
-    """A part that holds something which is no text as a text, where nothing else will do. Any other part stays."""
+def as_text_or_note(part: OpaquePart, tell: Tell) -> Part:
+    """Returns a part with a file or another medium as text: its content if that is text, else a note. Any other part is
+    returned unchanged."""
     file = read_file(part)
     if file is not None:
-        return file_in_words(file, file.as_text(), tell)
+        return file_as_text(file, file.as_text(), tell)
     kind = part.payload.get("type") if isinstance(part.payload, Mapping) else None
     medium = OTHER_MEDIA.get(kind) if isinstance(kind, str) else None
     if medium is None:
@@ -44,8 +46,8 @@ def in_words(part: OpaquePart, tell: Tell) -> Part:
     return Text(f"[{medium} omitted: this model takes none]")
 
 
-def file_in_words(file: FileContent, text: str | None, tell: Tell) -> Text:
-    """A file as its text, or as a note if nobody knows that."""
+def file_as_text(file: FileContent, text: str | None, tell: Tell) -> Text:
+    """Returns a file as a text part: its `text`, or a note if that is None."""
     if text is None:
         tell(FILES, f"the model server takes no {file.media_type[:80]}")
         return Text(f"[file omitted: {file.shown_name}: this model takes no such files]")
@@ -55,22 +57,22 @@ def file_in_words(file: FileContent, text: str | None, tell: Tell) -> Text:
 
 
 def is_sent(part: OpaquePart, in_result: bool, takes: Capabilities, wire: ServerSide | None) -> bool:
-    """Whether a file, in a result or not, goes to the server as a file, if its protocol has a place for it."""
+    """True if a file (`in_result`: in a tool result) can be sent to the server as a file."""
     if wire is None or takes.files is False or (in_result and wire.results_are_text):
         return False
     return part.protocol == wire.name or takes.files is True or wire.files
 
 
 def files_in(messages: Iterable[Message]) -> Iterator[tuple[OpaquePart, FileContent, bool]]:
-    """The files in messages, each with its part and whether it stands in a result."""
+    """Yields the files in messages: the part, its content, and True if it is in a result."""
     if type(messages) is PlainMessages:
         return
     for message in messages:
         for part in message.parts:
             inside = part.parts if isinstance(part, ToolResult) else (part,)
-            for one in inside:
-                if isinstance(one, OpaquePart) and (file := read_file(one)) is not None:
-                    yield one, file, isinstance(part, ToolResult)
+            for candidate in inside:
+                if isinstance(candidate, OpaquePart) and (file := read_file(candidate)) is not None:
+                    yield candidate, file, isinstance(part, ToolResult)
 
 
 def _fitted(part: OpaquePart, in_result: bool, takes: Capabilities, wire: ServerSide | None, tell: Tell) -> Part:
@@ -82,12 +84,11 @@ def _fitted(part: OpaquePart, in_result: bool, takes: Capabilities, wire: Server
         written = None if file is None else write_file(file, wire.name)
         if written is not None:
             return written
-    return in_words(part, tell)
+    return as_text_or_note(part, tell)
 
 
 def changed_parts(messages: tuple[Message, ...], change: Callable[[OpaquePart, bool], Part]) -> tuple[Message, ...]:
-    """The messages with each part that is not modelled, also in results, as `change` has it, which
-    is told whether it stands in a result."""
+    """Returns the messages with each opaque part, also in results, replaced by `change(part, in_result)`."""
 
     def one(part: Part) -> Part:
         if isinstance(part, OpaquePart):

@@ -1,8 +1,7 @@
-"""A history of calls and results as servers demand it that do tools themselves: every call has an object of arguments
-and one result, which stands right behind it (R28.4).
+"""Repairs the history of calls and results for servers with native tools, which require that every call has an object
+of arguments and exactly one result, right after it (R28.4).
 
-Rules: those of `toolwire.upstream.servers.adapt`; nothing that a tool gave back is lost, it is text where it answers
-nothing.
+Rules: see `toolwire.upstream.servers.adapt`. No result of a tool is lost: one that answers no call becomes text.
 """
 
 from __future__ import annotations
@@ -16,23 +15,23 @@ from toolwire.protocols.shared.mending import is_object, object_of
 from toolwire.tolerances import ARGUMENTS, MOVED, NO_CALL, REPEATED, UNANSWERED
 
 Tell = Callable[[str, str], None]
-"""Takes the name of a tolerance, and what it is about."""
+"""Reports a tolerance: its name, and a text about what was changed."""
 
 NO_RESULT: Final = "[no result of this call is in the conversation]"
 _SHOWN: Final = "[result of a tool call that is not in the conversation]\n"
 _AGAIN: Final = "[another result of the same tool call]\n"
 
 
-def settled(messages: tuple[Message, ...], tell: Tell) -> tuple[Message, ...]:
-    """The messages with every result right behind its call. The same object if they are so already."""
+def with_paired_results(messages: tuple[Message, ...], tell: Tell) -> tuple[Message, ...]:
+    """Returns the messages with every result right after its call, or the same object if nothing has to change."""
     if type(messages) is PlainMessages:
         return messages
-    given = _with_objects(messages, tell)
-    return given if _in_order(given) else tuple(_ordered(given, tell))
+    with_objects = _with_objects(messages, tell)
+    return with_objects if _in_order(with_objects) else tuple(_ordered(with_objects, tell))
 
 
 def _with_objects(messages: tuple[Message, ...], tell: Tell) -> tuple[Message, ...]:
-    """The messages with an object as the arguments of every call."""
+    """Returns the messages with an object as the arguments of every call."""
     out = []
     for message in messages:
         if message.role == "assistant":
@@ -49,7 +48,7 @@ def _with_object(use: ToolUse) -> ToolUse:
 
 
 def _in_order(messages: Sequence[Message]) -> bool:
-    """Whether each call is followed by exactly one result, before anything else is said."""
+    """True if each call is followed by exactly one result, before any other part."""
     waiting: set[str] = set()
     for message in messages:
         results = [part.call_id for part in message.parts if isinstance(part, ToolResult)]
@@ -67,11 +66,11 @@ def _in_order(messages: Sequence[Message]) -> bool:
 
 
 def _ordered(messages: Sequence[Message], tell: Tell) -> Iterable[Message]:
-    """Every message, with the results of each call behind it. A result that answers no earlier call, or one that has a
-    result, is said by the user."""
+    """Yields every message, each call followed by its result. A result that answers no earlier call, or a call that
+    already has one, becomes text of the user."""
     answers, spare = _answers(messages)
     due: list[str] = []
-    """Calls whose results stand right behind them in `messages`."""
+    """Ids of calls whose results come next in `messages`."""
     for index, message in enumerate(messages):
         rest: list[Part] = []
         for place, part in enumerate(message.parts):
@@ -107,8 +106,8 @@ def _ordered(messages: Sequence[Message], tell: Tell) -> Iterable[Message]:
 
 
 def _answers(messages: Iterable[Message]) -> tuple[dict[str, ToolResult], dict[tuple[int, int], bool]]:
-    """The first result behind each call, by its id; and the places of all other results, True where their call has
-    one."""
+    """Returns the first result of each call by its id, and the positions of all other results: True if their call has a
+    result already."""
     called: set[str] = set()
     answers: dict[str, ToolResult] = {}
     spare: dict[tuple[int, int], bool] = {}

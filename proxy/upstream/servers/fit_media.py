@@ -1,6 +1,6 @@
-"""Images and files made fit for one backend (R5.9, R28.4): sent as they are, moved, or replaced by a note.
+"""Adapts images to one backend (R5.9, R28.4): keeps them, moves them, or replaces them by a note.
 
-Rules: those of `toolwire.upstream.servers.adapt`.
+Rules: see `toolwire.upstream.servers.adapt`.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ SHOWN_BELOW: Final = "[image: it follows in the next user message]"
 
 
 def has_images(messages: Iterable[Message]) -> bool:
-    """Whether one of them, or a result in one, holds an image."""
+    """True if a message, or a result in one, contains an image."""
     return type(messages) is not PlainMessages and any(_has_image(message.parts) for message in messages)
 
 
 def refused_images(where: str) -> ClientFault:
-    """The error where the operator wants images refused."""
+    """Returns the error for images that the operator wants to be refused. `where` is the parameter's path."""
     return ClientFault(
         "This model's server takes no images.",
         code="unsupported_content",
@@ -34,7 +34,7 @@ def refused_images(where: str) -> ClientFault:
 
 
 def fit_images(messages: tuple[Message, ...], takes: Capabilities, tell: Tell) -> tuple[Message, ...]:
-    """Images kept, replaced by a note, or refused (R5.9). Looks into results as well. Raises `ClientFault`."""
+    """Keeps images, replaces them by a note, or refuses them (R5.9), also in results. Raises `ClientFault`."""
     if takes.images or takes.images_unknown or not has_images(messages):
         return messages
     if takes.refuse_images:
@@ -47,39 +47,39 @@ def fit_images(messages: tuple[Message, ...], takes: Capabilities, tell: Tell) -
     )
 
 
-def images_behind_results(messages: tuple[Message, ...], tell: Tell) -> tuple[Message, ...]:
-    """Images of results in a message of the user behind the results of their turn, in order, each with a label: for
-    servers that take nothing but text as a result. The same object if there are none."""
+def images_after_results(messages: tuple[Message, ...], tell: Tell) -> tuple[Message, ...]:
+    """Moves images from results to a user message after the results of their turn, in order and each with a label. For
+    servers that accept only text as a result. Returns the same object if there are no such images."""
     if not any(isinstance(part, ToolResult) and _has_image(part.parts) for m in messages for part in m.parts):
         return messages
     tell(IMAGES_MOVED, "the model server takes only text as a result")
     out: list[Message] = []
-    held: list[Part] = []
+    moved: list[Part] = []
     for message in messages:
         results = [part for part in message.parts if isinstance(part, ToolResult)]
-        if held and not results:
-            out.append(Message("user", tuple(held)))
-            held = []
+        if moved and not results:
+            out.append(Message("user", tuple(moved)))
+            moved = []
         rest: list[Part] = []
         for part in message.parts:
             if isinstance(part, ToolResult) and _has_image(part.parts):
                 images = [inner for inner in part.parts if isinstance(inner, Image)]
-                said = [Text(SHOWN_BELOW) if isinstance(inner, Image) else inner for inner in part.parts]
+                texts = [Text(SHOWN_BELOW) if isinstance(inner, Image) else inner for inner in part.parts]
                 for number, image in enumerate(images, 1):
-                    held += [Text(_label(part, number, len(images))), image]
-                part = replace(part, parts=tuple(said))
+                    moved += [Text(_label(part, number, len(images))), image]
+                part = replace(part, parts=tuple(texts))
             rest.append(part)
-        if held and len(results) < len(rest):  # what the user says in the same message
-            rest = [*results_of(rest), *held, *(part for part in rest if not isinstance(part, ToolResult))]
-            held = []
+        if moved and len(results) < len(rest):  # the message also has parts of the user
+            rest = [*results_of(rest), *moved, *(part for part in rest if not isinstance(part, ToolResult))]
+            moved = []
         out.append(replace(message, parts=tuple(rest)) if results else message)
-    if held:
-        out.append(Message("user", tuple(held)))
+    if moved:
+        out.append(Message("user", tuple(moved)))
     return tuple(out)
 
 
 def results_of(parts: Iterable[Part]) -> list[Part]:
-    """The results among parts."""
+    """Returns the tool results among `parts`."""
     return [part for part in parts if isinstance(part, ToolResult)]
 
 

@@ -1,6 +1,6 @@
-"""Messages made fit for one backend: parts, roles and turns that its template or its API takes.
+"""Adapts messages to one backend: their parts, roles and turns.
 
-Rules: those of `toolwire.upstream.servers.adapt`.
+Rules: see `toolwire.upstream.servers.adapt`.
 """
 
 from __future__ import annotations
@@ -13,23 +13,26 @@ from toolwire.formats.engine.results import mark_failed
 from toolwire.model import Message, OpaquePart, Part, Reasoning, Text, ToolResult, fields_of, merged, replace
 from toolwire.protocols.base import ServerSide
 from toolwire.protocols.shared.wire import dump
-from toolwire.support.legible import legible
+from toolwire.support.legible import without_files
 from toolwire.upstream.servers.base import Capabilities
 
 CONTINUE: Final = "Continue."
-"""What the user says when a transcript has no user turn where the backend's template needs one (R5.8a)."""
+"""Text of the user message that is added where the backend's template needs one (R5.8a)."""
 
 
 _BREAK: Final = "\n\n"
 
-_INSTRUCTS: Final = ("system", "developer")
+_SYSTEM_ROLES: Final = ("system", "developer")
 
 
 def fit_parts(messages: tuple[Message, ...], wire: ServerSide | None) -> tuple[Message, ...]:
-    """Neighbouring texts of a message, or of a result, as one, since many servers take only a plain string (R5.9).
-    Parts that the protocol `wire` has no form for are left out (R8.2), and a message that holds nothing else; in a
-    result they are text: their JSON, without what is no text (a PDF, say). A failed result says so in its text where
-    the protocol has no field for it."""
+    """Returns the messages with parts that the backend takes.
+
+    Adjacent texts of a message or a result are joined, since many servers take only a plain string (R5.9). Parts that
+    the protocol `wire` cannot express are dropped (R8.2), and so are messages that become empty. In a result such parts
+    become their JSON as text, without embedded files. If the protocol has no field for a failed result, its text says
+    so.
+    """
     fitted = [_fit_parts(message, wire) for message in messages]
     if all(map(is_, fitted, messages)):
         return messages
@@ -41,7 +44,7 @@ def _fit_parts(message: Message, wire: ServerSide | None) -> Message | None:
     for part in message.parts:
         if isinstance(part, ToolResult):
             part = _fit_result(part, wire)
-        if _can_be_said(part, wire):
+        if _is_expressible(part, wire):
             _add(parts, part)
     if message.parts and (message.role == "assistant" or not parts) and _is_only_reasoning(parts):
         return None
@@ -50,12 +53,13 @@ def _fit_parts(message: Message, wire: ServerSide | None) -> Message | None:
 
 
 def _is_only_reasoning(parts: Iterable[Part]) -> bool:
-    """Whether nothing was said or called: no server takes such a turn of the assistant (R28.3)."""
+    """True if there is no part but reasoning. No server takes such an assistant message (R28.3)."""
     return all(isinstance(part, Reasoning) for part in parts)
 
 
 def fit_reasoning(messages: tuple[Message, ...], wire: ServerSide | None) -> tuple[Message, ...]:
-    """The messages for a server that refuses the text of reasoning: what it has signed or encrypted stays."""
+    """Returns the messages without the plain text of reasoning, for a server that refuses it. Reasoning with fields of
+    the server's own protocol (signed or encrypted) stays."""
 
     def takes(part: Part) -> bool:
         if not isinstance(part, Reasoning):
@@ -70,24 +74,28 @@ def fit_reasoning(messages: tuple[Message, ...], wire: ServerSide | None) -> tup
 
 def _fit_result(result: ToolResult, wire: ServerSide | None) -> ToolResult:
     if result.is_error and not (wire is not None and wire.marks_failed_results):
-        result = _said_as_failed(result)
+        result = _marked_as_failed(result)
     parts: list[Part] = []
     for part in result.parts:
         foreign = isinstance(part, OpaquePart) and (wire is None or part.protocol != wire.name)
-        _add(parts, Text(dump(legible(part.payload)).decode()) if foreign and isinstance(part, OpaquePart) else part)
+        _add(
+            parts,
+            Text(dump(without_files(part.payload)).decode()) if foreign and isinstance(part, OpaquePart) else part,
+        )
     same = len(parts) == len(result.parts) and all(map(is_, parts, result.parts))
     return result if same else replace(result, parts=tuple(parts))
 
 
-def _said_as_failed(result: ToolResult) -> ToolResult:
-    """A failed result whose first text says so (R28.6)."""
+def _marked_as_failed(result: ToolResult) -> ToolResult:
+    """Returns a failed result whose first text says that it failed (R28.6)."""
     first = result.parts[0] if result.parts else None
-    said, others = (first.text, result.parts[1:]) if isinstance(first, Text) else ("", result.parts)
-    return replace(result, parts=(Text(mark_failed(said)), *others), is_error=False)
+    text, others = (first.text, result.parts[1:]) if isinstance(first, Text) else ("", result.parts)
+    return replace(result, parts=(Text(mark_failed(text)), *others), is_error=False)
 
 
 def merged_texts(parts: Iterable[Part]) -> tuple[Part, ...]:
-    """The parts, neighbouring texts as one if there is nothing more to say of them. Texts of nothing are left out."""
+    """Returns the parts with adjacent texts joined, unless one of them has extra fields. Empty texts without extra
+    fields are dropped."""
     out: list[Part] = []
     for part in parts:
         if type(part) is not Text or part.text or part.extra:
@@ -96,7 +104,7 @@ def merged_texts(parts: Iterable[Part]) -> tuple[Part, ...]:
 
 
 def _add(parts: list[Part], part: Part) -> None:
-    """Put a part behind others; a text into the text before it."""
+    """Appends a part; a text is joined to a text before it."""
     last = parts[-1] if parts else None
     if type(part) is Text and type(last) is Text and not (part.extra or last.extra):
         parts[-1] = Text(last.text + part.text)
@@ -104,7 +112,7 @@ def _add(parts: list[Part], part: Part) -> None:
         parts.append(part)
 
 
-def _can_be_said(part: Part, wire: ServerSide | None) -> bool:
+def _is_expressible(part: Part, wire: ServerSide | None) -> bool:
     if isinstance(part, OpaquePart):
         return wire is not None and part.protocol == wire.name
     if not isinstance(part, Reasoning) or part.text:
@@ -113,9 +121,12 @@ def _can_be_said(part: Part, wire: ServerSide | None) -> bool:
 
 
 def fit_roles(messages: tuple[Message, ...], takes: Capabilities, *, late_system: bool = True) -> tuple[Message, ...]:
-    """`developer` becomes `system` (C13). Without a system role such a message goes to the head of the next user
-    message, or behind the last one when an answer follows or nothing (R5.1); and so does one behind other messages
-    where the server refuses it there. `late_system`: whether it takes it, where nobody knows."""
+    """Returns the messages with roles that the server takes.
+
+    `developer` becomes `system` (C13). Without a system role such a message is put before the next user message, or
+    after the last one if an assistant message or nothing follows (R5.1). The same happens to a system message after
+    other messages if the server refuses it there; `late_system` is used where that is not known.
+    """
     roles = [message.role for message in messages]
     if not takes.developer_role and "developer" in roles:
         messages = tuple(replace(m, role="system") if m.role == "developer" else m for m in messages)
@@ -123,31 +134,32 @@ def fit_roles(messages: tuple[Message, ...], takes: Capabilities, *, late_system
         return messages
     head = 0
     if takes.system_role:
-        head = next((at for at, role in enumerate(roles) if role not in _INSTRUCTS), len(roles))
+        head = next((at for at, role in enumerate(roles) if role not in _SYSTEM_ROLES), len(roles))
     if "system" not in roles[head:] and "developer" not in roles[head:]:
         return messages
     out: list[Message] = list(messages[:head])
-    held: list[Message] = []
+    pending: list[Message] = []
     for message in messages[head:]:
-        if message.role in _INSTRUCTS:
-            held.append(message)
+        if message.role in _SYSTEM_ROLES:
+            pending.append(message)
             continue
-        if message.role == "user" and held:
-            message = replace(message, parts=_joined([*(m.parts for m in held), message.parts]))
-            held = []
+        if message.role == "user" and pending:
+            message = replace(message, parts=_joined([*(m.parts for m in pending), message.parts]))
+            pending = []
         elif message.role == "assistant":
-            _let_go(held, out)
+            _flush(pending, out)
         out.append(message)
-    _let_go(held, out)
+    _flush(pending, out)
     return tuple(out)
 
 
-def _let_go(held: list[Message], out: list[Message]) -> None:
-    """Put what no user message follows behind the one before, or in one of its own."""
-    if not held:
+def _flush(pending: list[Message], out: list[Message]) -> None:
+    """Appends pending system messages that no user message follows: to the user message before them, or as a new
+    one."""
+    if not pending:
         return
-    parts = _joined([message.parts for message in held])
-    held.clear()
+    parts = _joined([message.parts for message in pending])
+    pending.clear()
     if out and out[-1].role == "user":
         out[-1] = replace(out[-1], parts=_joined([out[-1].parts, parts]))
     else:
@@ -155,12 +167,12 @@ def _let_go(held: list[Message], out: list[Message]) -> None:
 
 
 def fit_turns(messages: tuple[Message, ...], takes: Capabilities) -> tuple[Message, ...]:
-    """At least one user message, and a user or tool message at the end (R5.8a), unless the backend continues a last
-    assistant message."""
+    """Returns messages with at least one user message and a user or tool message at the end (R5.8a), unless the backend
+    continues a final assistant message."""
     if messages and messages[-1].role == "user":
         return messages  # nearly always
     if not any(m.role == "user" for m in messages):
-        head = next((i for i, m in enumerate(messages) if m.role not in _INSTRUCTS), len(messages))
+        head = next((i for i, m in enumerate(messages) if m.role not in _SYSTEM_ROLES), len(messages))
         messages = (*messages[:head], Message("user", (Text(CONTINUE),)), *messages[head:])
     if messages[-1].role in ("user", "tool") or (messages[-1].role == "assistant" and takes.continuation):
         return messages
@@ -168,7 +180,7 @@ def fit_turns(messages: tuple[Message, ...], takes: Capabilities) -> tuple[Messa
 
 
 def merge_neighbours(messages: tuple[Message, ...]) -> tuple[Message, ...]:
-    """Neighbouring messages of one role joined (R5.10). Tool messages stay apart: each answers one call."""
+    """Joins adjacent messages of one role (R5.10). Tool messages stay separate, because each answers one call."""
     out: list[Message] = []
     for message in messages:
         last = out[-1] if out else None
@@ -183,7 +195,7 @@ def merge_neighbours(messages: tuple[Message, ...]) -> tuple[Message, ...]:
 
 
 def _joined(several: Sequence[tuple[Part, ...]]) -> tuple[Part, ...]:
-    """Parts of several messages in one, texts with a blank line between."""
+    """Returns the parts of several messages as one; a blank line separates their texts."""
     out: list[Part] = []
     for parts in several:
         if out and parts and isinstance(out[-1], Text) and isinstance(parts[0], Text):

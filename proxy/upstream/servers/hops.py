@@ -1,7 +1,7 @@
-"""A request that comes back to the gateway that sent it: noticed by a header, and ended with 508.
+"""Detects request loops between gateways with a header, and ends them with status 508.
 
-Every request to a model server names the gateway in `X-Toolwire-Hops`, behind those that it came through. Whoever finds
-his own name in it, or too many, has been here before. The names are made at the start and say nothing.
+Every request to a model server names this gateway in `X-Toolwire-Hops`, after the gateways that it came through. A
+gateway that reads its own name, or too many names, refuses the request. Names are random and made at the start.
 """
 
 from __future__ import annotations
@@ -17,21 +17,20 @@ from toolwire.errors import BackendFault, GatewayError
 HEADER: Final = "X-Toolwire-Hops"
 
 MOST: Final = 16
-"""Gateways in a row; more are a ring of which none knows its name."""
+"""Maximum number of gateways in a row. More are taken for a loop of gateways that do not recognise themselves."""
 
 LOOP: Final = "backend_loop"
-"""Code of the error of a request that comes back."""
+"""Error code of a request that came back."""
 
 _NAMES: Final = re.compile(r"[0-9a-f]{16}(?:, ?[0-9a-f]{16})*")
 
 HOPS: Final[ContextVar[str]] = ContextVar("toolwire.hops", default="")
-"""The gateways that the current request came through before this one, as they are told of further on."""
+"""The gateways that the current request came through before this one, in the header's form."""
 
 
 def came_through(headers: CIMultiDictProxy[str], own: str) -> str:
-    """The gateways that a request came through; empty if there is none. `own` is the name of this one. Raises
-    `BackendFault` `backend_loop` for a request that was here before. What has not the form is none of ours, and goes no
-    further."""
+    """Returns the gateways that a request came through, or an empty text. A malformed header is ignored. Raises
+    `BackendFault` `backend_loop` if `own`, the name of this gateway, is among them, or if there are too many."""
     text = ", ".join(headers.getall(HEADER, ()))
     if not _NAMES.fullmatch(text):
         return ""
@@ -42,7 +41,7 @@ def came_through(headers: CIMultiDictProxy[str], own: str) -> str:
 
 
 def loop() -> GatewayError:
-    """The error of a request that comes back."""
+    """Returns the error for a request that came back."""
     return BackendFault(
         "The gateway's own request came back to it.",
         code=LOOP,

@@ -1,13 +1,13 @@
-"""Model servers over HTTP: one class for all of them, with the protocol as a value.
+"""Model servers over HTTP: one backend class for all protocols.
 
 Rules:
 
-1. `open` returns when the server has accepted; everything before is raised, mapped by `upstream_errors` (R10.8).
-2. A request is sent a second time only on a connection that proves to be stale; see `wire_client`. Real retries are a
-   middleware's business.
-3. Closing early closes the connection, so that the server stops working (R10.7). A kept connection is one that was read
-   to its end, and then stayed silent.
-4. Requests go out through `wire_client`. The gateway's own questions to the server (`asking`) go through aiohttp.
+1. `open` returns after the server has accepted the request; earlier failures are raised, mapped by `upstream_errors`
+   (R10.8).
+2. A request is resent only on a connection that turns out to be stale; see `wire_client`. Middlewares do real retries.
+3. Closing a source early closes its connection, so that the server stops working (R10.7). A connection is reused only
+   if its answer was read to the end, and if it stayed silent afterwards.
+4. Requests are sent by `wire_client`. The gateway's own queries (`server_queries`) use aiohttp.
 """
 
 from __future__ import annotations
@@ -36,43 +36,41 @@ from toolwire.protocols.shared.wire import dump, dump_in_pieces
 from toolwire.protocols.streams import WriteOptions
 from toolwire.record import BackendObserver
 from toolwire.support.offload import OFFLOAD_BYTES, in_thread, is_large, is_long, offload
-from toolwire.upstream.client.connections import OUT_OF_STEP_S, Answer, Client, check_header, too_large
+from toolwire.upstream.client.connections import OUT_OF_STEP_S, Client, UpstreamAnswer, check_header, too_large
 from toolwire.upstream.client.content import STREAM, is_whole, may_be_stream
 from toolwire.upstream.client.sessions import open_session
 from toolwire.upstream.client.wire_client import WireClient
 from toolwire.upstream.servers import client_ids
-from toolwire.upstream.servers.adapt import limited, reasoning_named
-from toolwire.upstream.servers.asking import API_VERSION, PROBE_S, Asking, engine_url
+from toolwire.upstream.servers.adapt import reasoning_named, with_limit_field
 from toolwire.upstream.servers.base import Capabilities, WireSource, fold_batches
 from toolwire.upstream.servers.client_ids import CLIENT_ID
 from toolwire.upstream.servers.hops import HEADER, HOPS
 from toolwire.upstream.servers.identity import Identity
 from toolwire.upstream.servers.observed import ObservedAnswer
 from toolwire.upstream.servers.presets import AUTO, GENERIC, OPENAI_HOST, capabilities
-from toolwire.upstream.servers.private import private_of
+from toolwire.upstream.servers.private_data import private_of
+from toolwire.upstream.servers.server_queries import API_VERSION, PROBE_S, ServerQueries, engine_url
 from toolwire.upstream.servers.tokenizing import Ask, count, count_text, rendered, renders
 from toolwire.upstream.servers.upstream_errors import cleaned, read_refusal
 
 LOG: Final = logging.getLogger("toolwire.backends")
 
 LINGER_S: Final = 0.2
-"""How long a finished stream is given to end, so that its connection can be kept."""
+"""Time that a finished stream gets to end, so that its connection can be reused."""
 
 COUNT_AGAIN_S: Final = 60.0
-"""For so long a server of no known kind that cannot count tokens is not asked for it again."""
+"""A server of unknown engine that could not count tokens is not asked again for this time."""
 
 OUT_OF_STEP: Final = "out_of_step"
-"""The code under which an answer that no request asked for is counted."""
+"""Error code for an answer that no request asked for."""
 
 REFUSAL_BYTES: Final = 64 * 1024
-"""So much of an error answer is read."""
+"""Bytes of an error answer that are read at most."""
 
 
 class HttpBackend:
-    """A model server over HTTP that speaks `protocol`.
-
-    Raises `ValueError` for a configuration it cannot use.
-    """
+    """A model server over HTTP that speaks `protocol`. The constructor raises `ValueError` for an unusable
+    configuration."""
 
     def __init__(self, name: str, config: BackendConfig, limits: LimitsConfig, protocol: ServerSide) -> None:
         if config.url is None:
@@ -86,33 +84,36 @@ class HttpBackend:
         self.limits = limits
         self._config = config
         self.private = private_of(config)
-        """What no client may see."""
+        """Data that must not reach clients."""
         self._headers = {"Accept-Encoding": "identity", "User-Agent": f"toolwire/{__version__}"}
         self._headers.update(protocol.headers(config.api_key))
-        given = {name: value for name, value in config.headers.items() if name.lower() not in protocol.field_headers}
-        self._headers.update(given)
+        own_headers = {
+            name: value for name, value in config.headers.items() if name.lower() not in protocol.field_headers
+        }
+        self._headers.update(own_headers)
         self._field_headers = {
             name: ",".join(value for key, value in config.headers.items() if key.lower() == name)
             for name in protocol.field_headers
         }
         self._engine: str | None = None
         self._counts = False
-        """A server of no known kind has counted once."""
+        """True after a server of unknown engine has counted tokens once."""
         self._count_again_at = -math.inf
         self.client: Client | None = None
         self._others: dict[str, Client] = {}
-        """For paths beside that of the protocol, when somebody asks for them."""
+        """Clients for paths other than the protocol's, created on use."""
         self._prober: aiohttp.ClientSession | None = None
-        self._questions: Asking | None = None
+        self._questions: ServerQueries | None = None
         self.count_error: Callable[[str], None] = lambda code: None
-        """Counts what goes wrong with the server and belongs to no request, by code."""
+        """Called with the code of a server error that belongs to no request."""
 
     def hop(self, name: str) -> None:
-        """Name the gateway, in every request, as `name` (`toolwire.upstream.servers.hops`). Before `start`."""
+        """Sets the gateway's name that every request carries (`toolwire.upstream.servers.hops`). Call it before
+        `start`."""
         self._headers[HEADER] = name
 
     async def start(self) -> None:
-        """Open the connection pool. Raises `ValueError` for headers that cannot be sent."""
+        """Opens the connection pool. Raises `ValueError` for headers that cannot be sent."""
         for name, value in self._headers.items():
             check_header(name, value)
         self.client = self._connections(self.url)
@@ -121,7 +122,7 @@ class HttpBackend:
 
             self.client = SocketClient(self.url, self._headers, self._config, self.limits, self.client, self.wire)
         self._prober = open_session(self.url, self._headers, self._config)
-        self._questions = Asking(
+        self._questions = ServerQueries(
             self._prober,
             self.base,
             self._headers,
@@ -131,7 +132,7 @@ class HttpBackend:
         )
 
     async def close(self) -> None:
-        """Close all connections."""
+        """Closes all connections."""
         client, self.client = self.client, None
         others, self._others = self._others, {}
         prober, self._prober, self._questions = self._prober, None, None
@@ -150,7 +151,7 @@ class HttpBackend:
         body: bytes | None = None,
         observer: BackendObserver | None = None,
     ) -> HttpSource:
-        """Send the request and wait for the server to accept it."""
+        """Sends the request, waits until the server accepts it, and returns its source. Raises `GatewayError`."""
         client = self.client
         if client is None:
             raise self._not_started()
@@ -161,12 +162,12 @@ class HttpBackend:
                 body = dump(self._written(request))
         further = self._further() if HOPS.get() or CLIENT_ID.get() else None
         if self._field_headers:
-            further = {**self._said(request), **(further or {})}
+            further = {**self._header_fields(request), **(further or {})}
         if observer is None:
             answer = await client.post(body, stream=request.stream, request_id=request_id, headers=further)
         else:
             observer.sent(body)
-            await self._show(request, observer)
+            await self._report_prompt(request, observer)
             headers = {**observer.headers(), **(further or {})}
             answer = await client.post(body, stream=request.stream, request_id=request_id, headers=headers)
             observer.answered(answer.status, answer.headers)
@@ -178,7 +179,8 @@ class HttpBackend:
     async def pass_on(
         self, passed: PassedProtocol, request: ModelRequest, body: bytes, *, request_id: str
     ) -> HttpSource:
-        """Send a body as it is to the path of `passed`, and wait for the server to accept it (R24.3)."""
+        """Sends a body unchanged to the path of `passed`, waits until the server accepts it, and returns its source
+        (R24.3). Raises `GatewayError`."""
         if self.client is None:
             raise self._not_started()
         client = self._others.get(passed.name)
@@ -192,7 +194,7 @@ class HttpBackend:
         return HttpSource(self, request, answer, passed)
 
     def _written(self, request: ModelRequest) -> Mapping[str, Any]:
-        body = limited(self.wire.write_request(request), self.capabilities, self.wire)
+        body = with_limit_field(self.wire.write_request(request), self.capabilities, self.wire)
         return reasoning_named(body, self.capabilities, self.wire)
 
     def _connections(self, url: URL) -> Client:
@@ -209,39 +211,39 @@ class HttpBackend:
             )
 
     def _further(self) -> dict[str, str]:
-        """Headers of the current request only: through whom it came, if the gateway has a name to add, and what its
-        client calls it, unless the configuration says something else to this server."""
-        found = {}
+        """Returns headers of the current request: the gateways that it came through, and its client's request id,
+        unless the configuration sets these for the server."""
+        headers = {}
         if (hops := HOPS.get()) and HEADER in self._headers:
-            found[HEADER] = f"{hops}, {self._headers[HEADER]}"
+            headers[HEADER] = f"{hops}, {self._headers[HEADER]}"
         if (ident := CLIENT_ID.get()) and all(name.lower() != client_ids.HEADER for name in self._headers):
-            found[client_ids.HEADER] = ident
-        return found
+            headers[client_ids.HEADER] = ident
+        return headers
 
-    async def _refused(self, answer: Answer, wire: ServerSide) -> GatewayError:
-        """What the server says that does not accept. Closes its answer."""
+    async def _refused(self, answer: UpstreamAnswer, wire: ServerSide) -> GatewayError:
+        """Reads the error in an answer that is no 200, closes it, and returns the error."""
         try:
             return await self._refusal(answer, wire)
         finally:
             await answer.close()
 
     async def ready(self) -> bool:
-        """Any answer below 500 on the health path, or on the model list."""
-        return await self._asking.ready()
+        """True for any answer below 500 on the health path, or on the model list."""
+        return await self._active_queries.ready()
 
     async def models(self) -> list[str]:
-        """The names in the server's model list. Raises `BackendFault` if it has none, unless there is a `health_path`
-        in its place, or cannot be reached."""
-        return await self._asking.models()
+        """Returns the names in the server's model list; empty if a `health_path` is configured and there is no list.
+        Raises `BackendFault` if there is no list otherwise, or the server cannot be reached."""
+        return await self._active_queries.models()
 
     async def identify(self) -> Identity:
-        """What the server says it is; see `Asking.identify`."""
-        return await self._asking.identify()
+        """Returns the identity that the server reports; see `ServerQueries.identify`."""
+        return await self._active_queries.identify()
 
     async def count(self, request: ModelRequest) -> int | None:
-        """See `TokenCounter`."""
+        """Implements `TokenCounter.count`."""
         if self.wire.count_path is not None:
-            return await self._asking.count(self.wire, request, self._said(request))
+            return await self._active_queries.count(self.wire, request, self._header_fields(request))
 
         async def by_engine(engine: str | None, ask: Ask) -> int | None:
             return await count(engine, await offload(is_large(request), self.wire.write_request, request), ask)
@@ -249,15 +251,18 @@ class HttpBackend:
         return await self._by_engine(by_engine)
 
     async def count_text(self, model: str, text: str) -> int | None:
-        """See `TokenCounter`."""
+        """Implements `TokenCounter.count_text`."""
         return await self._by_engine(lambda engine, ask: count_text(engine, model, text, ask))
 
-    async def _show(self, request: ModelRequest, observer: BackendObserver) -> None:
-        """Tell `observer` the prompt of a request whose tools the model's chat template writes (R31.1a)."""
+    async def _report_prompt(self, request: ModelRequest, observer: BackendObserver) -> None:
+        """Reports to `observer` the rendered prompt of a request whose tools are written by the model's chat template
+        (R31.1a)."""
         engine = self._known_engine
         if not request.tools or request.tool_choice.mode != self.capabilities.template_choice or not renders(engine):
             return
-        prompt = await self._asking.of_engine(lambda ask: rendered(engine, self._written(request), ask), PROBE_S)
+        prompt = await self._active_queries.of_engine(
+            lambda ask: rendered(engine, self._written(request), ask), PROBE_S
+        )
         if prompt is not None:
             observer.rendered(prompt)
 
@@ -266,30 +271,29 @@ class HttpBackend:
         preset = self._config.preset
         return self._engine if preset in (AUTO, GENERIC) else preset
 
-    async def _by_engine(self, way: Callable[[str | None, Ask], Awaitable[int | None]]) -> int | None:
-        """The count that an engine's own path gives. A server of no known kind that never could say is not asked for
-        `COUNT_AGAIN_S`; that it could not say it of one request says nothing if it has counted before."""
+    async def _by_engine(self, query: Callable[[str | None, Ask], Awaitable[int | None]]) -> int | None:
+        """Returns the token count by the engine's own path, or None. A server of unknown engine that never counted is
+        not asked again for `COUNT_AGAIN_S`; after one success a failure counts for its request only."""
         now = time.monotonic()
         if now < self._count_again_at or self.base.host == OPENAI_HOST:
             return None
         engine = self._known_engine
-        tokens = await self._asking.of_engine(lambda ask: way(engine, ask))
+        tokens = await self._active_queries.of_engine(lambda ask: query(engine, ask))
         if engine is None:
             self._counts = self._counts or tokens is not None
             if not self._counts:
                 self._count_again_at = now + COUNT_AGAIN_S
         return tokens
 
-    def learn(self, said: Identity | None) -> None:
-        """From now on this is what the server is; None: nothing is known. Who has set `capabilities` himself keeps
-        them."""
-        self._engine = None if said is None else said.engine
+    def learn(self, identity: Identity | None) -> None:
+        """Sets what the server is; None: unknown. Capabilities that were set from outside are kept."""
+        self._engine = None if identity is None else identity.engine
         self._counts, self._count_again_at = False, -math.inf
         if self.capabilities is self._by_config:
-            self.capabilities = self._by_config = _capabilities(self._config, said, self.wire)
+            self.capabilities = self._by_config = _capabilities(self._config, identity, self.wire)
 
     @property
-    def _asking(self) -> Asking:
+    def _active_queries(self) -> ServerQueries:
         if self._questions is None:
             raise self._not_started()
         return self._questions
@@ -297,15 +301,15 @@ class HttpBackend:
     def _not_started(self) -> RuntimeError:
         return RuntimeError(f"backend {self.name!r} is not started")
 
-    def _said(self, request: ModelRequest) -> dict[str, str]:
-        """The fields of a request that are headers; what the configuration says of one goes before."""
+    def _header_fields(self, request: ModelRequest) -> dict[str, str]:
+        """Returns the request fields that are sent as headers, each after the configured value."""
         fields = fields_of(request.protocol_fields, self.wire.name)
         values = {
             name: ",".join(filter(None, (always, fields.get(name)))) for name, always in self._field_headers.items()
         }
         return {name: value for name, value in values.items() if value}
 
-    async def _refusal(self, answer: Answer, wire: ServerSide) -> GatewayError:
+    async def _refusal(self, answer: UpstreamAnswer, wire: ServerSide) -> GatewayError:
         body = bytearray()
         try:
             async with asyncio.timeout(PROBE_S):
@@ -314,17 +318,17 @@ class HttpBackend:
                     if len(body) >= REFUSAL_BYTES:
                         break
         except (BackendFault, TimeoutError):
-            pass  # the status alone says enough
-        said = bytes(body[:REFUSAL_BYTES])
-        return read_refusal(answer.status, answer.headers, said, private=self.private, read=wire.read_refusal)
+            pass  # the status alone is enough
+        received = bytes(body[:REFUSAL_BYTES])
+        return read_refusal(answer.status, answer.headers, received, private=self.private, read=wire.read_refusal)
 
 
 class HttpSource(WireSource):
-    """One answer coming in, in the form of `wire`."""
+    """The source of one HTTP answer in the protocol `wire`."""
 
     _ended = False
 
-    def __init__(self, backend: HttpBackend, request: ModelRequest, answer: Answer, wire: ServerSide) -> None:
+    def __init__(self, backend: HttpBackend, request: ModelRequest, answer: UpstreamAnswer, wire: ServerSide) -> None:
         self.protocol = self._wire = wire
         self.private = backend.private
         self.queued_s = answer.queued_s
@@ -335,13 +339,13 @@ class HttpSource(WireSource):
         self._streams = kind == STREAM or (request.stream and may_be_stream(kind))
 
     async def pump(self, sink: Callable[[bytes], None]) -> None:
-        """Give the wire bytes of the stream to `sink`; a whole answer is written as a stream, whatever its type
-        says."""
+        """Passes the wire bytes of the stream to `sink`. A whole answer, whatever its content type, is converted to a
+        stream."""
         passed = type(self._wire) is PassedProtocol  # cheaper than `isinstance` of a class that is a `Protocol`
         if self._streams and passed:
             await self._answer.pump(sink)
         elif passed:
-            raise contrary("did not stream, which it was asked to")
+            raise wrong_kind("did not stream, which it was asked to")
         elif not self._streams:
             sink(await self._as_stream(await self.reply()))
         else:
@@ -349,7 +353,7 @@ class HttpSource(WireSource):
 
             def begin(data: bytes) -> None:
                 if whole or is_whole(data):
-                    self._hold(whole, data)
+                    self._append(whole, data)
                     return
                 if not data.isspace():
                     self._answer.redirect(sink)
@@ -360,19 +364,19 @@ class HttpSource(WireSource):
                 sink(await self._as_stream(await self._read(bytes(whole))))
 
     def redirect(self, sink: Callable[[bytes], None]) -> None:
-        """Give what comes next to this one."""
+        """Replaces the sink for the following reads."""
         self._answer.redirect(sink)
 
     def pause(self) -> None:
-        """Stop reading."""
+        """Stops reading."""
         self._answer.pause()
 
     def resume(self) -> None:
-        """Go on reading."""
+        """Continues reading."""
         self._answer.resume()
 
     async def batches(self) -> AsyncIterator[list[Event]]:
-        """The events of the stream, ending with `Finish` or `Fault`."""
+        """Yields the events of the stream, ending with `Finish` or `Fault`."""
         try:
             if not self._streams:
                 yield unfold(await self.reply())
@@ -384,7 +388,7 @@ class HttpSource(WireSource):
             whole = bytearray()
             async for data in self._answer.reads():
                 if whole or (size == held == 0 and is_whole(data)):
-                    self._hold(whole, data)
+                    self._append(whole, data)
                     continue
                 size += len(data)
                 if size > limits.stream_bytes:
@@ -393,7 +397,7 @@ class HttpSource(WireSource):
                 held += len(data)
                 if events:
                     held = 0
-                    self._seen(events)
+                    self._note_end(events)
                     yield events
                     if self._ended:
                         return
@@ -402,22 +406,23 @@ class HttpSource(WireSource):
                 self._ended = True
                 return
             events = await in_thread(reader.finish) if held > OFFLOAD_BYTES else reader.finish()
-            self._seen(events)
+            self._note_end(events)
         except GatewayError as error:
             events = [Fault(error)]
         yield events
 
     async def body(self) -> bytes:
-        """The bytes of the whole answer; a stream of a server that was not asked for one is folded."""
+        """Returns the bytes of the whole answer. A stream that was not requested is converted. Raises
+        `BackendFault`."""
         if self._streams:
             if isinstance(self._wire, PassedProtocol):
-                raise contrary("streams what was not to be")
+                raise wrong_kind("streams what was not to be")
             reply = await self.reply()
             return self._wire.write_reply(reply, WriteOptions(request=self._request, created=reply.created))
         return await self._answer.read(self._backend.limits.reply_bytes)
 
     async def body_in_parts(self) -> AsyncGenerator[bytes, None]:
-        """See `WireSource.body_in_parts`."""
+        """Implements `WireSource.body_in_parts`."""
         if self._streams:
             yield await self.body()
             return
@@ -429,13 +434,13 @@ class HttpSource(WireSource):
             yield data
 
     async def reply(self) -> ModelReply:
-        """The whole answer."""
+        """Returns the whole answer. Raises `GatewayError`."""
         if self._streams:
             return await fold_batches(self.batches())
         return await self._read()
 
     async def _read(self, body: bytes | None = None) -> ModelReply:
-        """The whole answer in `body`, or in what comes."""
+        """Parses the whole answer in `body`, or else in the bytes that arrive."""
         try:
             body = await self.body() if body is None else body
             read = partial(self._wire.read_reply, choices=choices_of(self._request.sampling.n), note=self.note)
@@ -444,44 +449,47 @@ class HttpSource(WireSource):
             raise cleaned(error, private=self._backend.private) from None
 
     async def close(self) -> None:
-        """Give the connection back if the answer ended, else close it."""
+        """Reuses the connection if the answer has ended, else closes it."""
         await self._answer.close(linger_s=LINGER_S if self._ended else 0.0)
 
-    def _hold(self, whole: bytearray, data: bytes) -> None:
-        """Keep more of a whole answer. Raises `BackendFault` for one that is too large."""
+    def _append(self, whole: bytearray, data: bytes) -> None:
+        """Appends `data` to a whole answer. Raises `BackendFault` if that becomes too large."""
         whole += data
         if len(whole) > self._backend.limits.reply_bytes:
             raise too_large(self._backend.limits.reply_bytes)
 
     async def _as_stream(self, reply: ModelReply) -> bytes:
-        """A whole answer, written as a stream."""
+        """Returns a whole answer as the bytes of a stream."""
         writer = self._wire.writer(WriteOptions(request=self._request, created=reply.created))
         return await offload(is_long(reply), lambda: writer.feed(unfold(reply)))
 
-    def _seen(self, events: list[Event]) -> None:
-        """Notice the end, and hide in an in-band error what a client may not see."""
+    def _note_end(self, events: list[Event]) -> None:
+        """Notes whether the last event ends the stream, and cleans the message of an in-band error."""
         last = events[-1] if events else None
         if isinstance(last, Fault):
             events[-1] = Fault(cleaned(last.error, private=self._backend.private))
         self._ended = isinstance(last, Fault | Finish)
 
 
-def _capabilities(config: BackendConfig, said: Identity | None, wire: ServerSide) -> Capabilities:
-    return capabilities(config, said, images=wire.images, effort=wire.reasoning_effort)
+def _capabilities(config: BackendConfig, identity: Identity | None, wire: ServerSide) -> Capabilities:
+    return capabilities(config, identity, images=wire.images, effort=wire.reasoning_effort)
 
 
-def contrary(what: str) -> BackendFault:
-    """A server gives another kind of answer than was asked for, of which nothing can be made."""
+def wrong_kind(what: str) -> BackendFault:
+    """Returns the error for an answer of another kind than requested that cannot be converted."""
     return BackendFault(f"The model server {what}.", code="upstream_invalid_response")
 
 
 def base_url(url: str, path: str) -> URL:
-    """The base of a server's API. `url` may be a bare origin, end with `/v1` or a slash, or be the endpoint itself;
-    `/v1` is added unless a version stands somewhere in the path. Raises `ValueError` if it is not an HTTP URL."""
-    given = URL(url)
-    if given.scheme not in ("http", "https") or not given.host:
+    """Returns the base URL of a server's API.
+
+    `url` may be an origin, end with `/v1` or a slash, or be the endpoint itself. `/v1` is added unless the path
+    contains a version. Raises `ValueError` if `url` is not an HTTP URL.
+    """
+    parsed = URL(url)
+    if parsed.scheme not in ("http", "https") or not parsed.host:
         raise ValueError(f"not an HTTP URL: {url!r}")
-    place = given.path.rstrip("/").removesuffix(path)
+    place = parsed.path.rstrip("/").removesuffix(path)
     if not any(API_VERSION.fullmatch(segment) for segment in place.split("/")):
         place += "/v1"
-    return given.with_path(place)
+    return parsed.with_path(place)

@@ -1,11 +1,11 @@
-"""What a model server says it is: pure functions from its answers to an `Identity`.
+"""Identifies a model server from its own answers: pure functions that return an `Identity`.
 
 Rules:
 
-1. What a server says is data. Names and versions are bounded, so is their number, and what has not the shape that the
-   engine's server gives says nothing.
-2. `owned_by` in the list of models is a hint, and the engine's own path the proof and the detail. A proof without a
-   hint has to be unmistakable: servers answer paths that they do not know with anything, some with status 200.
+1. All answers are untrusted data. Names and versions are bounded in length and number, and a value that has not the
+   engine's shape is ignored.
+2. `owned_by` in the model list is a hint; the engine's own path gives proof and details. Without a hint the proof must
+   be unmistakable, since servers answer unknown paths with anything, some with status 200.
 
 The shapes are those of the engines' servers: llama.cpp `/props`, vLLM `/version`, SGLang `/get_model_info` and
 `/server_info`, Ollama `/api/version`, `/api/tags` and `/api/ps`, LM Studio `/api/v0/models`, TGI `/info`. Routers such
@@ -20,10 +20,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 MOST_NAMES: Final = 1000
-"""Names of one server that are kept."""
+"""Maximum number of model names that are used per server."""
 
 NAME_CHARS: Final = 256
-"""A longer name is none."""
+"""A longer name is ignored."""
 
 _VERSION: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+_-]{0,39}", re.ASCII)
 
@@ -37,7 +37,7 @@ ENGINES: Final[Mapping[str, str]] = {
     "transformers": "transformers serve",
     "toolwire": "another toolwire",
 }
-"""What is told apart, and how it is called."""
+"""The engines that are recognised, with their display names."""
 
 _OWNERS: Final[Mapping[str, str]] = {
     "llamacpp": "llamacpp",
@@ -47,19 +47,21 @@ _OWNERS: Final[Mapping[str, str]] = {
     "organization_owner": "lmstudio",
     "toolwire": "toolwire",
 }
-"""`owned_by` of an engine's models."""
+"""Maps `owned_by` of a listed model to the engine."""
 
 _TRANSFORMERS_FIELDS: Final = frozenset({"id", "object", "created", "owned_by", "status"})
 
 _STRANGERS: Final = frozenset({"openai", "openai-internal", "system", "anthropic", "google", "mistralai", "koboldcpp"})
-"""`owned_by` of servers that have none of these paths."""
+"""`owned_by` of services that have none of the engines' paths."""
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
-    """One model of a server. `names` are further ones that tell of its family: the file's, the original model's.
-    `context`: tokens. `by_name`: only for whoever asks for it by its name, as an adapter, or what is on the disk and
-    not loaded."""
+class ServedModel:
+    """One model of a server.
+
+    `names`: further names that show its family (of its file, of the original model). `context`: in tokens. `by_name`:
+    it answers only requests that name it, like an adapter, or a model that is on disk but not loaded.
+    """
 
     name: str
     names: tuple[str, ...] = ()
@@ -69,35 +71,35 @@ class Served:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """What a server is and serves. `engine` is a key of `ENGINES`, None: it is none that is known.
+    """What a server is and serves. `engine` is a key of `ENGINES`; None if it is unknown.
 
-    `any_name`: its model answers under any name. `images`: whether it takes them, if it says. `template` is the chat
-    template of the only model, if it is known.
+    `any_name`: its model answers under any name. `images`: whether it accepts images; None if unknown. `template`: the
+    chat template of its only model, if known.
     """
 
     engine: str | None = None
     version: str | None = None
-    models: tuple[Served, ...] = ()
+    models: tuple[ServedModel, ...] = ()
     any_name: bool = False
     images: bool | None = None
     template: str | None = None
 
     @property
-    def sole(self) -> Served | None:
-        """The model, if there is just one; one model under several names is one."""
+    def sole(self) -> ServedModel | None:
+        """The only model, or None if there are several. A model with several names counts as one."""
         able = [served for served in self.models if not served.by_name]
         origins = {served.names for served in able}
         return able[0] if len(able) == 1 or (len(origins) == 1 and origins != {()}) else None
 
-    def find(self, name: str) -> Served | None:
-        """The model that answers to this name: the one that is called so, else the only one."""
+    def find(self, name: str) -> ServedModel | None:
+        """Returns the model that answers to `name`: the one with this name, else the only one, else None."""
         return next((served for served in self.models if served.name == name), None) or self.sole
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A path that one engine's server has. `read` gives what its answer says beyond what is known, None if it is not
-    that engine's."""
+    """A path of one engine's server. `read` returns the known identity extended by the answer, or None if the answer is
+    not that engine's."""
 
     engine: str
     path: str
@@ -108,7 +110,7 @@ class Probe:
 
 
 def read_listed(listed: Any) -> Identity:
-    """What a list of models says: the names, and by `owned_by` whose server it is."""
+    """Returns the identity by a model list: the models, and the engine by `owned_by`."""
     entries = listed.get("data") if isinstance(listed, dict) else listed
     models = [entry for entry in entries or () if isinstance(entry, dict) and _name(entry.get("id"))][:MOST_NAMES]
     owners = {owner for entry in models if isinstance(owner := entry.get("owned_by"), str)}
@@ -120,51 +122,53 @@ def read_listed(listed: Any) -> Identity:
 
 
 def _is_transformers(entry: Mapping[str, Any]) -> bool:
-    """Whether `transformers serve` lists a model so. It has no path of its own that says what it is, but no other
-    server says with these fields, and no further ones, whether a model is loaded."""
+    """True if a list entry has the fields of `transformers serve`. It has no path that identifies it, but no other
+    server uses exactly these fields."""
     status = entry.get("status")
     return entry.keys() == _TRANSFORMERS_FIELDS and isinstance(status, dict) and isinstance(status.get("value"), str)
 
 
 def is_stranger(listed: Any) -> bool:
-    """Whether a list of models is that of a service which has no path to ask."""
+    """True if a model list comes from a service that has no paths to probe."""
     entries = listed.get("data") if isinstance(listed, dict) else listed
     owners = {entry.get("owned_by") for entry in entries or () if isinstance(entry, dict)}
     return bool(owners) and all(isinstance(owner, str) and owner in _STRANGERS for owner in owners)
 
 
-def _served(entry: Mapping[str, Any]) -> Served:
+def _served(entry: Mapping[str, Any]) -> ServedModel:
     meta = entry.get("meta")
     context = entry.get("max_model_len") or (meta.get("n_ctx") if isinstance(meta, dict) else None)
     root = _base(entry.get("root"))
-    # vLLM's and SGLang's adapters name the model that they stand on.
-    return Served(entry["id"], (root,) if root else (), _count(context), by_name=isinstance(entry.get("parent"), str))
+    # In vLLM's and SGLang's lists an adapter names its base model as `parent`.
+    return ServedModel(
+        entry["id"], (root,) if root else (), _count(context), by_name=isinstance(entry.get("parent"), str)
+    )
 
 
 # --- the engines' own paths -----------------------------------------------------------------------------------------
 
 
-def _props(said: Any, known: Identity) -> Identity | None:
-    """llama.cpp. A router has several models, which it tells apart by name."""
-    if not isinstance(said, dict) or not isinstance(said.get("default_generation_settings"), dict):
+def _props(answer: Any, known: Identity) -> Identity | None:
+    """llama.cpp. A router has several models, selected by name."""
+    if not isinstance(answer, dict) or not isinstance(answer.get("default_generation_settings"), dict):
         return None
-    router = said.get("role") == "router"
-    if not router and _count(said.get("total_slots")) is None:
+    router = answer.get("role") == "router"
+    if not router and _count(answer.get("total_slots")) is None:
         return None
     models = known.models
-    path, alias = _base(said.get("model_path")), _name(said.get("model_alias"))
+    path, alias = _base(answer.get("model_path")), _name(answer.get("model_alias"))
     if not models and not router and (alias or path):
-        models = (Served(alias or path),)
-    template = said.get("chat_template")
+        models = (ServedModel(alias or path),)
+    template = answer.get("chat_template")
     if len(models) == 1 and not router:
-        context = _count(said["default_generation_settings"].get("n_ctx")) or models[0].context
+        context = _count(answer["default_generation_settings"].get("n_ctx")) or models[0].context
         further = tuple(dict.fromkeys((*models[0].names, *((path,) if path else ()))))
-        models = (Served(models[0].name, further, context),)
-    modalities = said.get("modalities")
+        models = (ServedModel(models[0].name, further, context),)
+    modalities = answer.get("modalities")
     vision = modalities.get("vision") if isinstance(modalities, dict) else None
     return Identity(
         engine="llamacpp",
-        version=_version(said.get("build_info")),
+        version=_version(answer.get("build_info")),
         models=models,
         any_name=not router and len(models) == 1,
         images=vision if isinstance(vision, bool) and not router else None,
@@ -172,55 +176,55 @@ def _props(said: Any, known: Identity) -> Identity | None:
     )
 
 
-def _version_of_vllm(said: Any, known: Identity) -> Identity | None:
-    """Half of all services have a `/version`: only with vLLM's list of models, which says whose it is, it is vLLM."""
-    if known.engine != "vllm" or not isinstance(said, dict):
+def _version_of_vllm(answer: Any, known: Identity) -> Identity | None:
+    """vLLM. Many services have a `/version`, so it only counts if the model list says that the server is vLLM."""
+    if known.engine != "vllm" or not isinstance(answer, dict):
         return None
-    return replace(known, version=_version(said.get("version")))
+    return replace(known, version=_version(answer.get("version")))
 
 
-def _model_info(said: Any, known: Identity) -> Identity | None:
-    if not isinstance(said, dict) or not isinstance(said.get("is_generation"), bool):
+def _model_info(answer: Any, known: Identity) -> Identity | None:
+    if not isinstance(answer, dict) or not isinstance(answer.get("is_generation"), bool):
         return None
-    path = _base(said.get("model_path"))
+    path = _base(answer.get("model_path"))
     if not path:
         return None
-    models = known.models or (Served(path),)
+    models = known.models or (ServedModel(path),)
     if len(models) == 1:
         models = (replace(models[0], names=tuple(dict.fromkeys((*models[0].names, path)))),)
-    images = said.get("has_image_understanding")
+    images = answer.get("has_image_understanding")
     return replace(known, engine="sglang", models=models, images=images if isinstance(images, bool) else None)
 
 
-def _server_info(said: Any, known: Identity) -> Identity | None:
-    """SGLang. The list of models says its context as well, but not that of a router in front of it."""
-    if known.engine != "sglang" or not isinstance(said, dict):
+def _server_info(answer: Any, known: Identity) -> Identity | None:
+    """SGLang. Its model list has the context as well, but not that of a router in front of it."""
+    if known.engine != "sglang" or not isinstance(answer, dict):
         return None
-    context = _count(said.get("context_length"))
+    context = _count(answer.get("context_length"))
     models = tuple(replace(one, context=one.context or context) for one in known.models)
-    return replace(known, version=_version(said.get("version")), models=models)
+    return replace(known, version=_version(answer.get("version")), models=models)
 
 
-def _ollama_version(said: Any, known: Identity) -> Identity | None:
-    if known.engine != "ollama" or not isinstance(said, dict) or not isinstance(said.get("version"), str):
+def _ollama_version(answer: Any, known: Identity) -> Identity | None:
+    if known.engine != "ollama" or not isinstance(answer, dict) or not isinstance(answer.get("version"), str):
         return None
-    return replace(known, version=_version(said["version"]))
+    return replace(known, version=_version(answer["version"]))
 
 
-def _tags(said: Any, known: Identity) -> Identity | None:
-    """Ollama. llama.cpp and others have the path as well, with no or with empty digests."""
-    listed = said.get("models") if isinstance(said, dict) and "data" not in said else None
+def _tags(answer: Any, known: Identity) -> Identity | None:
+    """Ollama. llama.cpp and others have this path too, but without digests."""
+    listed = answer.get("models") if isinstance(answer, dict) and "data" not in answer else None
     if not isinstance(listed, list) or not all(isinstance(entry, dict) and entry.get("digest") for entry in listed):
         return None
     if not listed and known.engine != "ollama":
         return None
     names = [name for entry in listed[:MOST_NAMES] if (name := _name(entry.get("name")))]
-    return replace(known, engine="ollama", models=known.models or tuple(map(Served, names)))
+    return replace(known, engine="ollama", models=known.models or tuple(map(ServedModel, names)))
 
 
-def _running(said: Any, known: Identity) -> Identity | None:
-    """Ollama: models that are loaded, with the context that each was given."""
-    listed = said.get("models") if isinstance(said, dict) else None
+def _running(answer: Any, known: Identity) -> Identity | None:
+    """Ollama: the loaded models, with the context of each."""
+    listed = answer.get("models") if isinstance(answer, dict) else None
     if known.engine != "ollama" or not isinstance(listed, list):
         return None
     contexts = {entry.get("name"): _count(entry.get("context_length")) for entry in listed if isinstance(entry, dict)}
@@ -228,10 +232,10 @@ def _running(said: Any, known: Identity) -> Identity | None:
     return replace(known, models=models)
 
 
-def _loaded(said: Any, known: Identity) -> Identity | None:
-    """LM Studio lists all that is on the disk. What is loaded is served; if nothing is, all of it, since it loads what
-    is asked for."""
-    listed = said.get("data") if isinstance(said, dict) else None
+def _loaded(answer: Any, known: Identity) -> Identity | None:
+    """LM Studio lists all models on disk. The loaded ones are served; if none is loaded, all are, because it loads on
+    demand."""
+    listed = answer.get("data") if isinstance(answer, dict) else None
     if not isinstance(listed, list) or not listed:
         return None
     if not all(
@@ -242,24 +246,24 @@ def _loaded(said: Any, known: Identity) -> Identity | None:
     loaded = [entry for entry in able if entry["state"] == "loaded"]
     if len(loaded) == 1:
         context = loaded[0].get("loaded_context_length") or loaded[0].get("max_context_length")
-        models: tuple[Served, ...] = (Served(loaded[0]["id"], (), _count(context)),)
-        rest = (Served(entry["id"], by_name=True) for entry in able if entry is not loaded[0])
+        models: tuple[ServedModel, ...] = (ServedModel(loaded[0]["id"], (), _count(context)),)
+        rest = (ServedModel(entry["id"], by_name=True) for entry in able if entry is not loaded[0])
         return replace(known, engine="lmstudio", models=(*models, *rest))
-    return replace(known, engine="lmstudio", models=tuple(Served(entry["id"]) for entry in able))
+    return replace(known, engine="lmstudio", models=tuple(ServedModel(entry["id"]) for entry in able))
 
 
-def _info(said: Any, known: Identity) -> Identity | None:
-    if not isinstance(said, dict):
+def _info(answer: Any, known: Identity) -> Identity | None:
+    if not isinstance(answer, dict):
         return None
-    name = _name(said.get("model_id"))
+    name = _name(answer.get("model_id"))
     if not name or not (
-        said.get("router") == "text-generation-router" or _count(said.get("max_total_tokens")) is not None
+        answer.get("router") == "text-generation-router" or _count(answer.get("max_total_tokens")) is not None
     ):
         return None
-    served = Served(
-        known.models[0].name if len(known.models) == 1 else name, (name,), _count(said.get("max_total_tokens"))
+    served = ServedModel(
+        known.models[0].name if len(known.models) == 1 else name, (name,), _count(answer.get("max_total_tokens"))
     )
-    return Identity(engine="tgi", version=_version(said.get("version")), models=(served,), any_name=True)
+    return Identity(engine="tgi", version=_version(answer.get("version")), models=(served,), any_name=True)
 
 
 PROBES: Final = (
@@ -273,11 +277,12 @@ PROBES: Final = (
     Probe("lmstudio", "api/v0/models", _loaded),
     Probe("tgi", "info", _info),
 )
-"""In this order the answers are looked at."""
+"""All probes; their answers are read in this order."""
 
 
 def probes_for(known: Identity) -> tuple[Probe, ...]:
-    """What to ask a server whose list said this: its engine's own paths, or all of them if it gave no hint."""
+    """Returns the probes for a server with this identity by its model list: those of its engine, or all if the engine
+    is unknown."""
     return PROBES if known.engine is None else tuple(probe for probe in PROBES if probe.engine == known.engine)
 
 
@@ -289,7 +294,7 @@ def _name(value: Any) -> str:
 
 
 def _base(value: Any) -> str:
-    """The last component of a path or of a repository's name."""
+    """Returns the last component of a path or of a repository's name; empty if that is no valid name."""
     if not isinstance(value, str) or len(value) > 4096:
         return ""
     return _name(re.split(r"[/\\]", value.rstrip("/\\"))[-1])

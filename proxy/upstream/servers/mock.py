@@ -1,30 +1,29 @@
-"""A model server that is not there: scripted answers, in-process, for tests, benchmarks and a first try.
+"""A simulated model server with scripted answers, in the same process; for tests, benchmarks and a first try.
 
-A script is a list of turns. Which turn answers a request depends on the request alone, so any number of requests may
-run at once:
+A script is a list of turns. The turn that answers a request depends on the request alone, so requests can run in
+parallel:
 
-1. The first turn whose `when` occurs in the text of what the model has not answered yet: the messages behind the last
-   one of the assistant, those of the system aside.
-2. Else, of the turns without `when`, number *k*, where *k* is the number of assistant messages in the request; past the
-   end the last one answers again.
-3. Without any such turn the built-in answer: on the first turn a call of the first tool on offer, with arguments that
-   fit its schema; otherwise the last message is said back, of tool results their text.
+1. The first turn whose `when` occurs in a message after the last assistant message, system messages excepted.
+2. Otherwise, of the turns without `when`, number *k*, where *k* is the number of assistant messages in the request;
+   after the last turn, that one answers again.
+3. Without such a turn, the built-in answer: in the first turn a call of the first offered tool, with arguments that fit
+   its schema; otherwise an echo of the last message (of tool results, their text).
 
 A turn is a text, or a mapping:
 
 | key | meaning |
 | --- | --- |
-| `text` | what the model writes |
-| `chunk` | characters per delta (default 4), or the exact pieces as a list, which then is the text |
+| `text` | the text that the model writes |
+| `chunk` | characters per delta (default 4), or a list of the exact pieces, which replaces `text` |
 | `delay_s` | pause before each delta |
-| `reasoning` | thinking text that the server gives separately, before the text |
+| `reasoning` | reasoning that the server sends separately, before the text |
 | `calls` | native calls after the text: `{name, arguments}`, `arguments` as text or as a value |
-| `finish` | the server's finish word; default `stop`, with calls `tool_calls` |
-| `usage` | `{input, output}` token counts; default: the server gives none |
-| `error` | `{status, code, message, after}`: fail, at once or after so many characters of text |
+| `finish` | the server's finish reason; default `stop`, with calls `tool_calls` |
+| `usage` | `{input, output}` token counts; default: the server reports none |
+| `error` | `{status, code, message, after}`: fail, at once or after this many characters of text |
 | `when` | see above |
 
-Nothing is random. Ids count the turns.
+Nothing is random. Ids are numbered by turn.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ _MAX_DEPTH: Final = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """How a scripted turn fails."""
+    """The error of a scripted turn."""
 
     status: int = 500
     code: str | None = None
@@ -65,14 +64,14 @@ class Failure:
     after: int | None = None
 
     def error(self) -> GatewayError:
-        """What the gateway makes of it: the same as of a real server's answer with this status."""
+        """Returns the gateway's error for a real server's answer with this status."""
         body = {"error": {"message": self.message, "type": "server_error", "param": None, "code": self.code}}
         return read_refusal(self.status, {}, orjson.dumps(body))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
-    """One scripted answer; see the module's table."""
+class ScriptedTurn:
+    """One scripted answer; see the table in the module's docstring."""
 
     text: str = ""
     chunk: int | tuple[str, ...] = DEFAULT_CHUNK
@@ -86,7 +85,7 @@ class Turn:
 
     @property
     def pieces(self) -> tuple[str, ...]:
-        """The text as it is cut into deltas."""
+        """The texts of the deltas."""
         return self.chunk if isinstance(self.chunk, tuple) else _cut(self.text, self.chunk)
 
 
@@ -94,38 +93,38 @@ def _cut(text: str, size: int) -> tuple[str, ...]:
     return tuple(text[i : i + size] for i in range(0, len(text), size))
 
 
-def read_script(script: Any) -> tuple[Turn, ...]:
-    """The turns in `script` (a list, or one turn). Raises `ValueError` that names the turn and the key."""
+def read_script(script: Any) -> tuple[ScriptedTurn, ...]:
+    """Returns the turns in `script` (a list, or one turn). Raises `ValueError` that names the turn and the key."""
     if script is None:
         return ()
     entries = script if isinstance(script, Sequence) and not isinstance(script, str) else [script]
     return tuple(_read_turn(entry, f"script[{i}]") for i, entry in enumerate(entries))
 
 
-def _read_turn(entry: Any, where: str) -> Turn:
-    if isinstance(entry, Turn):
+def _read_turn(entry: Any, where: str) -> ScriptedTurn:
+    if isinstance(entry, ScriptedTurn):
         return entry
     if isinstance(entry, str):
-        return Turn(text=entry)
+        return ScriptedTurn(text=entry)
     if not isinstance(entry, Mapping):
         raise ValueError(f"{where} must be a text or a mapping, not {type(entry).__name__}")
-    given = dict(entry)
-    _refuse_unknown(given, {f.name for f in fields(Turn)}, where)
-    chunk = given.get("chunk", DEFAULT_CHUNK)
+    values = dict(entry)
+    _refuse_unknown(values, {f.name for f in fields(ScriptedTurn)}, where)
+    chunk = values.get("chunk", DEFAULT_CHUNK)
     if isinstance(chunk, Sequence) and not isinstance(chunk, str):
-        given["chunk"] = tuple(map(str, chunk))
-        given["text"] = "".join(given["chunk"])
+        values["chunk"] = tuple(map(str, chunk))
+        values["text"] = "".join(values["chunk"])
     elif not isinstance(chunk, int) or chunk < 1:
         raise ValueError(f"{where}.chunk must be a positive number or a list of texts")
-    calls = given.get("calls", ())
-    given["calls"] = tuple(_read_call(call, f"{where}.calls[{i}]") for i, call in enumerate(calls))
-    if (usage := given.get("usage")) is not None and not isinstance(usage, Usage):
+    calls = values.get("calls", ())
+    values["calls"] = tuple(_read_call(call, f"{where}.calls[{i}]") for i, call in enumerate(calls))
+    if (usage := values.get("usage")) is not None and not isinstance(usage, Usage):
         _refuse_unknown(usage, {"input", "output"}, f"{where}.usage")
-        given["usage"] = Usage(int(usage.get("input", 0)), int(usage.get("output", 0)))
-    if (error := given.get("error")) is not None and not isinstance(error, Failure):
+        values["usage"] = Usage(int(usage.get("input", 0)), int(usage.get("output", 0)))
+    if (error := values.get("error")) is not None and not isinstance(error, Failure):
         _refuse_unknown(error, {f.name for f in fields(Failure)}, f"{where}.error")
-        given["error"] = Failure(**error)
-    return Turn(**given)
+        values["error"] = Failure(**error)
+    return ScriptedTurn(**values)
 
 
 def _read_call(call: Any, where: str) -> tuple[str, str]:
@@ -137,8 +136,8 @@ def _read_call(call: Any, where: str) -> tuple[str, str]:
     return call["name"], arguments if isinstance(arguments, str) else orjson.dumps(arguments).decode()
 
 
-def _refuse_unknown(given: Mapping[str, Any], known: set[str], where: str) -> None:
-    if unknown := set(given) - known:
+def _refuse_unknown(mapping: Mapping[str, Any], known: set[str], where: str) -> None:
+    if unknown := set(mapping) - known:
         raise ValueError(f"{where} has unknown keys {sorted(unknown)}: known are {sorted(known)}")
 
 
@@ -154,13 +153,13 @@ class MockBackend:
         self._turns = () if self._path else read_script(config.script)
 
     async def start(self) -> None:
-        """Read the script's file, if it is in one."""
+        """Reads the script's file, if there is one."""
         if self._path is not None:
             text = await asyncio.to_thread(self._path.read_text, encoding="utf-8")
             self._turns = read_script(read_yaml(text)[0])
 
     async def close(self) -> None:
-        """Give up: what has not been read yet does not come."""
+        """Does nothing."""
 
     async def open(
         self,
@@ -170,7 +169,7 @@ class MockBackend:
         body: bytes | None = None,
         observer: BackendObserver | None = None,
     ) -> MockSource:
-        """Begin the turn for `request`. Raises the turn's error if it fails at once."""
+        """Returns the source of the turn for `request`. Raises the turn's error if it fails at once."""
         number = sum(message.role == "assistant" for message in request.messages)
         turn = self.choose(request, number)
         if turn.error is not None and turn.error.after is None:
@@ -180,15 +179,15 @@ class MockBackend:
         return MockSource(turn, request, number)
 
     async def ready(self) -> bool:
-        """Always."""
+        """Returns True."""
         return True
 
     async def models(self) -> list[str]:
-        """Any name will do, so none is listed."""
+        """Returns an empty list, because every model name is accepted."""
         return []
 
-    def choose(self, request: ModelRequest, number: int) -> Turn:
-        """The turn for `request`, which holds `number` assistant messages."""
+    def choose(self, request: ModelRequest, number: int) -> ScriptedTurn:
+        """Returns the turn for `request`, which contains `number` assistant messages."""
         ordered = [turn for turn in self._turns if turn.when is None]
         if len(ordered) < len(self._turns):
             asked = list(map(plain_text, _unanswered(request.messages)))
@@ -201,7 +200,7 @@ class MockBackend:
 
 
 def _unanswered(messages: Sequence[Message]) -> Iterator[Message]:
-    """What was said to the model since it last answered, the latest first."""
+    """Yields the messages since the last assistant message, the latest first."""
     for message in reversed(messages):
         if message.role == "assistant":
             return
@@ -210,16 +209,16 @@ def _unanswered(messages: Sequence[Message]) -> Iterator[Message]:
 
 
 class MockSource(EventSource):
-    """One scripted answer."""
+    """The source of one scripted answer."""
 
-    def __init__(self, turn: Turn, request: ModelRequest, number: int) -> None:
+    def __init__(self, turn: ScriptedTurn, request: ModelRequest, number: int) -> None:
         self._turn = turn
         self._request = request
         self._number = number
         self.closed = False
 
     async def batches(self) -> AsyncIterator[list[Event]]:
-        """The turn, one list per delta."""
+        """Yields the turn's events, one list per delta."""
         for batch in self._script():
             if self._turn.delay_s:
                 await asyncio.sleep(self._turn.delay_s)
@@ -229,7 +228,7 @@ class MockSource(EventSource):
             yield batch
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Marks the source as closed; the next batch is a `Fault`."""
         self.closed = True
 
     def _script(self) -> list[list[Event]]:
@@ -260,7 +259,7 @@ class MockSource(EventSource):
 
 
 def _head(pieces: Sequence[str], length: int) -> tuple[str, ...]:
-    """The pieces up to `length` characters, the last one cut."""
+    """Returns the pieces up to `length` characters, the last one cut."""
     out = []
     for piece in pieces:
         if length <= 0:
@@ -274,7 +273,7 @@ def _head(pieces: Sequence[str], length: int) -> tuple[str, ...]:
 
 
 def plain_text(message: Message) -> str:
-    """All text of a message, that of tool results included."""
+    """Returns all text of a message, including that of tool results."""
     texts = []
     for part in message.parts:
         if isinstance(part, Text):
@@ -284,22 +283,24 @@ def plain_text(message: Message) -> str:
     return "".join(texts)
 
 
-def default_turn(request: ModelRequest, number: int, last: str) -> Turn:
-    """A call of the first tool, natively or as the text that the prompt teaches by default, or else an echo."""
+def default_turn(request: ModelRequest, number: int, last: str) -> ScriptedTurn:
+    """Returns a turn with a call of the first tool, natively or in the text format that the prompt teaches by default;
+    otherwise a turn that echoes the text `last`."""
     if number == 0:
         if request.callable_tools:
             tool = request.callable_tools[0]
-            return Turn(calls=((tool.name, _arguments(tool.parameters)),))
+            return ScriptedTurn(calls=((tool.name, _arguments(tool.parameters)),))
         if (taught := taught_tool(request)) is not None:
             name, parameters = taught
             call = orjson.dumps({"name": name, "arguments": _arguments(parameters)}).decode()
-            return Turn(text=f"I will call {name}.\n<tool_call>{call}</tool_call>")
-    said = TOOL_RESPONSE.unwrapped(last) or last
-    return Turn(text=f"You said: {said}" if said else "Hello.")
+            return ScriptedTurn(text=f"I will call {name}.\n<tool_call>{call}</tool_call>")
+    text = TOOL_RESPONSE.unwrapped(last) or last
+    return ScriptedTurn(text=f"You said: {text}" if text else "Hello.")
 
 
 def taught_tool(request: ModelRequest) -> tuple[str, Mapping[str, Any] | None] | None:
-    """The first tool that the prompt describes as a JSON object with `name` and `parameters`, on a line of its own."""
+    """Returns the first tool that the prompt describes as a JSON object with `name` and `parameters`, on a line of its
+    own; None if there is none."""
     if "<tool_call>" not in "".join(plain_text(m) for m in request.messages[:2]):
         return None
     for message in request.messages[:2]:
@@ -326,7 +327,7 @@ def _arguments(parameters: Mapping[str, Any] | None) -> str:
 
 
 def example_value(schema: Any, root: Mapping[str, Any], depth: int = 0) -> Any:
-    """A simple value that fits a simple JSON Schema. Patterns, formats and combinations of bounds are not looked at."""
+    """Returns a simple value that fits a simple JSON Schema. Patterns, formats and combined bounds are ignored."""
     if not isinstance(schema, Mapping) or depth > _MAX_DEPTH:
         return None
     reference = schema.get("$ref")

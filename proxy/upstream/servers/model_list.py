@@ -1,5 +1,5 @@
-"""The list of a server's models, read from its answer: pure functions. What is no such list tells that it is no model
-server, or that its address is wrong."""
+"""Parses the model list of a server: pure functions. Anything else shows that the server is no model server, or that
+its URL is wrong."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from toolwire.support.bounded_json import loads
 from toolwire.upstream.servers.hops import loop
 
 MOST_MODELS: Final = 10_000
-"""In one list. All of them are looked at whenever a client asks for the models."""
+"""Maximum number of models in one list. All are read whenever a client asks for the models."""
 
 HINT: Final = "Check the backend's `url`: is that a model server with OpenAI's protocol?"
 
 
 def read_model_list(status: int, body: bytes) -> list[Any]:
-    """The entries. `{"data": [...]}`, or the list alone; null is an empty one. Raises `BackendFault` for anything
-    else."""
+    """Returns the entries of the list. Accepts `{"data": [...]}`, or the list alone; null is an empty one. Raises
+    `BackendFault` for anything else."""
     if status in (401, 403):
         raise BackendFault(
             f"The model server refused the gateway's key (status {status}).",
@@ -46,10 +46,10 @@ def read_model_list(status: int, body: bytes) -> list[Any]:
 
 
 def model_names(listed: list[Any]) -> list[str]:
-    """The names in such a list."""
+    """Returns the model names in the entries of a list."""
     return [entry["id"] for entry in listed if isinstance(entry, dict) and isinstance(entry.get("id"), str)]
 
 
 def no_list() -> BackendFault:
-    """The answer is something else."""
+    """Returns the error for an answer that is no model list."""
     return BackendFault("The model server gave no list of models.", code="upstream_invalid_response", hint=HINT)

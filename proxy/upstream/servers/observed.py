@@ -1,4 +1,4 @@
-"""An answer whose bytes somebody looks at."""
+"""An answer of a model server whose bytes are also reported to an observer."""
 
 from __future__ import annotations
 
@@ -6,44 +6,44 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 
 from toolwire.errors import BackendFault
 from toolwire.record import BackendObserver
-from toolwire.upstream.client.connections import Answer
+from toolwire.upstream.client.connections import UpstreamAnswer
 
 
 class ObservedAnswer:
-    """The same answer; `observer` gets each read as well."""
+    """Wraps an answer and reports each read to `observer`."""
 
-    def __init__(self, answer: Answer, observer: BackendObserver) -> None:
+    def __init__(self, answer: UpstreamAnswer, observer: BackendObserver) -> None:
         self._answer = answer
         self._observer = observer
         self._sink: Callable[[bytes], None]
 
     @property
     def status(self) -> int:
-        """See `Answer`."""
+        """See `UpstreamAnswer`."""
         return self._answer.status
 
     @property
     def content_type(self) -> str:
-        """See `Answer`."""
+        """See `UpstreamAnswer`."""
         return self._answer.content_type
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """See `Answer`."""
+        """See `UpstreamAnswer`."""
         return self._answer.headers
 
     @property
     def queued_s(self) -> float:
-        """See `Answer`."""
+        """See `UpstreamAnswer`."""
         return self._answer.queued_s
 
     @property
     def ended(self) -> bool:
-        """See `Answer`."""
+        """See `UpstreamAnswer`."""
         return self._answer.ended
 
     async def reads(self) -> AsyncGenerator[bytes, None]:
-        """See `Answer`."""
+        """See `UpstreamAnswer`."""
         try:
             async for data in self._answer.reads():
                 self._observer.received(data)
@@ -53,7 +53,7 @@ class ObservedAnswer:
             raise
 
     async def read(self, limit: int) -> bytes:
-        """See `Answer`."""
+        """See `UpstreamAnswer`."""
         try:
             body = await self._answer.read(limit)
         except BackendFault as error:
@@ -63,7 +63,7 @@ class ObservedAnswer:
         return body
 
     async def pump(self, sink: Callable[[bytes], None]) -> None:
-        """See `Answer`."""
+        """See `UpstreamAnswer`."""
         self._sink = sink
         try:
             await self._answer.pump(self._both)
@@ -72,19 +72,19 @@ class ObservedAnswer:
             raise
 
     def redirect(self, sink: Callable[[bytes], None]) -> None:
-        """See `Answer`."""
+        """See `UpstreamAnswer`."""
         self._sink = sink
 
     def pause(self) -> None:
-        """See `Answer`."""
+        """See `UpstreamAnswer`."""
         self._answer.pause()
 
     def resume(self) -> None:
-        """See `Answer`."""
+        """See `UpstreamAnswer`."""
         self._answer.resume()
 
     async def close(self, *, linger_s: float = 0.0) -> None:
-        """See `Answer`."""
+        """See `UpstreamAnswer`."""
         await self._answer.close(linger_s=linger_s)
 
     def _both(self, data: bytes) -> None:

@@ -1,8 +1,8 @@
-"""What the well-known model servers take (R10.2, C4).
+"""Capabilities of the well-known model servers (R10.2, C4).
 
-A preset is a starting point: every key that a backend's configuration sets itself wins over it. `generic` is the
-cautious one, for a server of which nothing is known. Where none is named it is the one of the engine that the server
-says it is (`toolwire.upstream.servers.identity`, docs/adr/0021).
+A preset is a default: every key in the backend's configuration overrides it. `generic` is the cautious one, for an
+unknown server. Without a configured preset, that of the engine that the server reports is used
+(`toolwire.upstream.servers.identity`, docs/adr/0021).
 """
 
 from __future__ import annotations
@@ -19,46 +19,47 @@ from toolwire.upstream.servers.base import Capabilities
 from toolwire.upstream.servers.identity import Identity
 
 AUTO: Final = "auto"
-"""No preset is named: the server is asked."""
+"""No preset is configured: the server is asked."""
 
 GENERIC: Final = "generic"
-"""Nothing is known of the server."""
+"""The preset for an unknown server."""
 
 OPENAI_HOST: Final = "api.openai.com"
-"""Whoever is there need not be asked."""
+"""The server at this host need not be asked."""
 HOSTS: Final[Mapping[str, str]] = {OPENAI_HOST: "openai", "api.anthropic.com": "anthropic"}
-"""Presets of those who are known by their host."""
+"""Presets of servers that are known by their host."""
 
-_OBJECTS: Final = re.compile(r"raise_exception\(\s*['\"][^'\"]*(?i:system|only user)")
-"""A chat template that refuses system messages, or their place."""
+_REFUSES_SYSTEM: Final = re.compile(r"raise_exception\(\s*['\"][^'\"]*(?i:system|only user)")
+"""Matches a chat template that raises an error for system messages, or for their position."""
 
 GRAMMAR_CONSTRAINTS: Final = frozenset({"gbnf", "guided", "ebnf"})
-"""Features that take a grammar of the whole answer, so any format of calls can be enforced."""
+"""Features that take a grammar of the whole answer, so calls in any format can be enforced."""
 
 SCHEMA_CONSTRAINTS: Final = frozenset({"json_schema", "format"})
-"""Features that take a JSON Schema: the whole answer becomes one JSON value, so they only suit a format whose calls are
-bare JSON."""
+"""Features that take a JSON Schema. The whole answer becomes one JSON value, so they only suit a format of bare JSON
+calls."""
 
 TAG_CONSTRAINTS: Final = frozenset({"guided_tag", "structural_tag"})
-"""Features that take a structural tag: text is free, and what follows an opener is enforced."""
+"""Features that take a structural tag: text is free, and only the part after an opener is enforced."""
 
 CONSTRAINTS: Final = GRAMMAR_CONSTRAINTS | SCHEMA_CONSTRAINTS | TAG_CONSTRAINTS | {"none"}
 
 FREE_GRAMMARS: Final = frozenset({"gbnf"})
-"""Features whose grammar also constrains `tool_choice: auto`, as one of the whole answer. The others have structural
-tags for that."""
+"""Features whose grammar can also constrain `tool_choice: auto`, as a grammar of the whole answer. The others use
+structural tags for that."""
 
 PROVEN: Final = FREE_GRAMMARS | TAG_CONSTRAINTS | {"guided", "ebnf"}
-"""Features whose constraint of `tool_choice: auto` was run against the real engine: there it is on by default (R23.2,
-R32.2). llama.cpp keeps to the grammar, vLLM 0.32 and SGLang 0.5.23 to structural tags (docs/reference/engines.md)."""
+"""Features whose constraint for `tool_choice: auto` was tested with the real engine; for these it is on by default
+(R23.2, R32.2). llama.cpp follows the grammar, vLLM 0.32 and SGLang 0.5.23 follow structural tags
+(docs/reference/engines.md)."""
 
 
 LEAVES_TEXT: Final = frozenset({"vllm", "llamacpp"})
-"""Engines that write tools into the prompt under `tool_choice: none` and give the model's text back as it is: recorded
-of vLLM 0.32 and llama.cpp with jinja (R31.1)."""
+"""Engines that write tools into the prompt under `tool_choice: none` and return the model's text unchanged. Recorded
+with vLLM 0.32 and llama.cpp with jinja (R31.1)."""
 
 ANY_NUMBER: Final = 1_000_000
-"""Of stop sequences: more than anybody sends."""
+"""More stop sequences than any client sends."""
 
 
 def _names(text: str) -> frozenset[str]:
@@ -99,7 +100,7 @@ PRESETS: Final[Mapping[str, Capabilities]] = MappingProxyType(
         # in v0.12. Grammars are read by xgrammar, which takes GBNF.
         "vllm": Capabilities(
             reasoning_history="reasoning",
-            stop_sequences=4,  # 0.32 refuses more
+            stop_sequences=4,  # version 0.32 refuses more
             names_stop=True,
             images=True,
             multiple_choices=True,
@@ -125,7 +126,7 @@ PRESETS: Final[Mapping[str, Capabilities]] = MappingProxyType(
             constrain="ebnf",
             continuation=True,
             special_tokens=True,
-            template_choice="auto",  # under `none` it leaves the tools out of the prompt
+            template_choice="auto",  # with `none` it omits the tools from the prompt
             extra_parameters=_ENGINE
             | _names(
                 "regex ebnf stop_regex no_stop_trim lora_path session_params separate_reasoning stream_reasoning"
@@ -148,7 +149,7 @@ PRESETS: Final[Mapping[str, Capabilities]] = MappingProxyType(
                 " post_sampling_probs lora"
             ),
         ),
-        # Its OpenAI endpoint knows no further sampling fields; a JSON Schema goes through `response_format`.
+        # Its OpenAI endpoint has no further sampling fields; a JSON Schema is sent as `response_format`.
         "ollama": Capabilities(
             reasoning_history="reasoning",
             stop_sequences=ANY_NUMBER,
@@ -174,25 +175,26 @@ PRESETS: Final[Mapping[str, Capabilities]] = MappingProxyType(
 )
 
 
-def preset_of(config: BackendConfig, said: Identity | None) -> str:
-    """The name of the preset that counts: the configured one, else that of the engine which the server says it is."""
+def preset_of(config: BackendConfig, identity: Identity | None) -> str:
+    """Returns the name of the preset to use: the configured one, else that of the engine that the server reports, else
+    that of its host, else `generic`."""
     if config.preset != AUTO:
         return config.preset
-    if said is not None and said.engine is not None and said.engine in PRESETS:
-        return said.engine
+    if identity is not None and identity.engine is not None and identity.engine in PRESETS:
+        return identity.engine
     return HOSTS.get(urlsplit(config.url or "").hostname or "", GENERIC)
 
 
 def capabilities(
-    config: BackendConfig, said: Identity | None = None, *, images: bool | None = None, effort: bool = False
+    config: BackendConfig, identity: Identity | None = None, *, images: bool | None = None, effort: bool = False
 ) -> Capabilities:
-    """What this backend takes: its preset, with the keys that `config` sets on top. `said` is what the server says it
-    is, which counts where the configuration names no preset. `images` and `effort`: see `ServerSide.images` and
-    `ServerSide.reasoning_effort`.
+    """Returns the capabilities of a backend: its preset, overridden by the keys that `config` sets.
 
-    Raises `ValueError` for an unknown preset or constraint.
+    `identity` is what the server reports about itself; it is used where the configuration names no preset. `images` and
+    `effort`: see `ServerSide.images` and `ServerSide.reasoning_effort`. Raises `ValueError` for an unknown preset or
+    constraint.
     """
-    preset = PRESETS.get(preset_of(config, said))
+    preset = PRESETS.get(preset_of(config, identity))
     wrong = [] if preset is not None else [f"unknown preset {config.preset!r}: one of {', '.join((AUTO, *PRESETS))}"]
     if config.constrain is not None and config.constrain not in CONSTRAINTS:
         wrong.append(f"unknown constraint {config.constrain!r}: one of {', '.join(sorted(CONSTRAINTS))}")
@@ -204,15 +206,15 @@ def capabilities(
         for f in fields(BackendConfig)
         if f.name in known and (value := getattr(config, f.name)) is not None
     }
-    if config.images is None and config.preset == AUTO and said is not None and said.images is not None:
-        own["images"] = said.images
+    if config.images is None and config.preset == AUTO and identity is not None and identity.images is not None:
+        own["images"] = identity.images
     elif config.images is None:
         own["images"] = preset.images or images is True
         own["images_unknown"] = not own["images"] and images is None
     else:
         own["images"] = config.images == "true"
         own["refuse_images"] = config.images == "error"
-    if config.late_system is None and said is not None and _OBJECTS.search(said.template or ""):
+    if config.late_system is None and identity is not None and _REFUSES_SYSTEM.search(identity.template or ""):
         own["late_system"] = False
     own["own_tools"] = config.tool_types is None
     own |= {name: frozenset(own[name]) for name in ("extra_parameters", "response_format", "tool_types") if name in own}

@@ -1,8 +1,8 @@
-"""How long a model server asks to be left alone: only what its headers may say is heeded and handed on.
+"""Parses how long a model server asks clients to wait, and passes that on in clean headers.
 
-`Retry-After` (RFC 9110, 10.2.3): seconds in digits, or a date in one of the three forms of HTTP. `retry-after-ms`, as
-OpenAI's and Azure's servers send it and SDKs prefer it: milliseconds in digits, perhaps with a fraction. Anything else,
-and a wait beyond `LONGEST_S`, is not taken at its word.
+`Retry-After` (RFC 9110, 10.2.3): seconds in digits, or a date in one of the three forms of HTTP. `retry-after-ms`,
+which OpenAI's and Azure's servers send and SDKs prefer: milliseconds in digits, optionally with a fraction. Other
+values are ignored, and waits are limited to `LONGEST_S`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final
 from toolwire.errors import retry_after
 
 LONGEST_S: Final = 86_400
-"""A server that asks for more is heeded, and quoted, with so much."""
+"""Upper limit for a wait; a longer one is shortened to it."""
 
 _MILLISECONDS: Final = re.compile(r"0*([0-9]{1,12})(?:\.([0-9]+))?|[0-9]+(?:\.[0-9]+)?")
 _SECONDS: Final = re.compile(r"0*([0-9]{1,9})|[0-9]+")
@@ -29,37 +29,39 @@ _DATE: Final = re.compile(
 
 
 def wait_s(headers: Mapping[str, str]) -> float | None:
-    """How long from now, by the more exact of the two; None if neither says anything that can be read."""
+    """Returns the wait in seconds, from `retry-after-ms` if that is valid, else from `Retry-After`; None if neither
+    is."""
     exact = retry_after_ms(headers.get("retry-after-ms"))
     return retry_after_s(headers.get("Retry-After")) if exact is None else exact / 1000
 
 
 def as_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """What a client may be told of them. Who reads only `Retry-After` is told the same in whole seconds."""
-    told = as_header(headers.get("Retry-After"))
+    """Returns the headers to send to a client. `Retry-After` is added in whole seconds if only `retry-after-ms` was
+    sent."""
+    seconds = as_header(headers.get("Retry-After"))
     exact = retry_after_ms(headers.get("retry-after-ms"))
     if exact is None:
-        return {} if told is None else {"Retry-After": told}
+        return {} if seconds is None else {"Retry-After": seconds}
     return {
         **retry_after(exact / 1000),
         "retry-after-ms": str(exact),
-        **({} if told is None else {"Retry-After": told}),
+        **({} if seconds is None else {"Retry-After": seconds}),
     }
 
 
 def retry_after_ms(value: str | None) -> int | None:
-    """Milliseconds, rounded up; None if it says nothing that can be read."""
-    said = None if value is None else _MILLISECONDS.fullmatch(value.strip(" \t"))
-    if said is None:
+    """Returns the value of `retry-after-ms` in whole milliseconds, rounded up; None if it is invalid."""
+    match = None if value is None else _MILLISECONDS.fullmatch(value.strip(" \t"))
+    if match is None:
         return None
-    whole, fraction = said.groups(default="")
+    whole, fraction = match.groups(default="")
     if not whole:
         return LONGEST_S * 1000
     return min(int(whole) + bool(fraction.strip("0")), LONGEST_S * 1000)
 
 
 def retry_after_s(value: str | None) -> float | None:
-    """How long from now; None if it says nothing that can be read."""
+    """Returns the wait in seconds from the value of `Retry-After`; None if it is invalid."""
     if value is None:
         return None
     value = value.strip(" \t")
@@ -70,7 +72,7 @@ def retry_after_s(value: str | None) -> float | None:
 
 
 def as_header(value: str | None) -> str | None:
-    """What a client may be told; None if that is nothing."""
+    """Returns a clean value of `Retry-After` for a client; None if it is invalid."""
     seconds = retry_after_s(value)
     if value is None or seconds is None:
         return None

@@ -1,7 +1,6 @@
-"""What a model server's failure means for the client: pure functions from its answer, or its silence, to one error
-(R10.8).
+"""Converts the failure of a model server to an error for the client (R10.8). Pure functions, without I/O.
 
-Rules: the server's own message is kept, shortened, without addresses, keys and stack traces; nothing here does I/O.
+Rule: the server's own message is kept, but shortened and without addresses, keys and stack traces.
 """
 
 from __future__ import annotations
@@ -15,39 +14,42 @@ from toolwire.errors import MAX_VALUE_CHARS, BackendFault, ClientFault, GatewayE
 from toolwire.protocols.shared import openai
 from toolwire.protocols.shared.overflow import is_overflow
 from toolwire.upstream.servers.hops import loop
-from toolwire.upstream.servers.private import ADDRESS, NOTHING, Private
+from toolwire.upstream.servers.private_data import ADDRESS, NOTHING, PrivateData
 from toolwire.upstream.servers.retry_after import as_headers
 
 MAX_MESSAGE_CHARS: Final = 500
-"""A model server's message is shortened to this many characters."""
+"""A server's message is shortened to this many characters."""
 
 MOST_READ_CHARS: Final = 4 * MAX_MESSAGE_CHARS
-"""No more of it is looked at."""
+"""Characters of a message that are read at most."""
 
 TRANSIENT: Final = frozenset({408, 429, 500, 502, 503, 504, 529})
-"""Statuses after which a request is worth another try (R10.5)."""
+"""Statuses after which a request may be retried (R10.5)."""
 
 _NO_MODEL: Final = re.compile(r"(?<![\w/.-])models?(?![\w/-])", re.IGNORECASE)
-"""What a 404 speaks of if it is not the path: servers say it in many words, in some of which nothing is "not found"."""
+"""Matches the message of a 404 that is about the model, not the path. Servers word it in many ways, some without "not
+found"."""
 
 _OTHER_MODEL: Final = re.compile(r"\bserver is pinned to\b", re.IGNORECASE)
-"""A 400 of `transformers serve`, which serves one model only."""
+"""Matches a 400 of `transformers serve`, which serves one model only."""
 
 _TOOLS: Final = re.compile(r"\btools?\b|\btool[_-]|function[ _-]call", re.IGNORECASE)
-"""What a refusal names that is about tools."""
+"""Matches a refusal that mentions tools."""
 
 _NO_TOOLS: Final = re.compile(
     r"\btool\S* (?:param |choice )?requires? --|\btools?\b.{0,40}(?:\bnot|n't) (?:be )?support|(?:\bnot|n't) support.{0,40}\btools?\b"
     r"|unsupported\b.{0,40}\btools?\b|found that support tool",
     re.IGNORECASE,
 )
-"""It names them so that nothing else can be meant: llama.cpp says it with 500, others with 404, or inside of a 200."""
+"""Matches a refusal that can only mean that tools are not supported: llama.cpp sends it with 500, others with 404 or
+inside a 200."""
 
 _CHOICE_FORM: Final = re.compile(
     r"tool_choice\b(?!.*requires? --).*(?:type: '?object|supported string values|(?:must be|expected|valid|not) an? (?:string|str\b|object))",
     re.IGNORECASE | re.DOTALL,
 )
-"""`tool_choice` may be a word and no object. Only looked for in cleaned messages, of `MAX_MESSAGE_CHARS`."""
+"""Matches a message that `tool_choice` must be a string, not an object. Applied to cleaned messages of at most
+`MAX_MESSAGE_CHARS`."""
 
 _URL: Final = re.compile(r"\b[a-z][a-z0-9+.-]{1,15}://(?:\[[^\[\]\s]*+\]|[^\s\"'<>)\]])++", re.IGNORECASE)
 _ADDRESS: Final = re.compile(
@@ -56,7 +58,7 @@ _ADDRESS: Final = re.compile(
     re.IGNORECASE,
 )
 _BARE: Final = re.compile(r"(?<![\w:.])[0-9a-f:.]{3,45}(?:%\w+)?(?!\w)", re.IGNORECASE)
-"""What may be an address of IPv6 without brackets."""
+"""Matches a possible IPv6 address without brackets."""
 _KEY: Final = re.compile(r"\b(?:sk|pk|key|hf|gsk)[-_][\w*.-]{6,}|\bBearer\s+\S+", re.IGNORECASE)
 _TRACE: Final = re.compile(
     r"Traceback \(most recent call last\)|^goroutine \d+ \[|^[ \t]+at [\w.$<>]+[ (]|^[ \t]*File \"[^\"]+\", line \d+",
@@ -71,14 +73,17 @@ def read_refusal(
     headers: Mapping[str, str],
     body: bytes,
     *,
-    private: Private = NOTHING,
+    private: PrivateData = NOTHING,
     read: Callable[[bytes], tuple[str, str | None]] = openai.read_refusal,
 ) -> GatewayError:
-    """The error for a model server's answer whose status is not 200. `body` is what was read of it, `read` how the
-    server's protocol reads it (`ServerSide.read_refusal`)."""
+    """Returns the error for an answer whose status is not 200.
+
+    `body` is the part of the answer that was read; `read` extracts message and code from it, as the server's protocol
+    has them (`ServerSide.read_refusal`).
+    """
     text, code = read(body)
     text = clean(text, private=private)
-    if status >= 500 and _says_no_tools(status, text):  # which is no fault of the server, and will not pass
+    if status >= 500 and _says_no_tools(status, text):  # the request's fault, so a retry is useless
         transient = False
         error: GatewayError = ClientFault(text, code="upstream_rejected")
     else:
@@ -89,18 +94,18 @@ def read_refusal(
 
 
 def refuses_tools(error: GatewayError) -> bool:
-    """Whether a server answered so because of the tools of a request: it takes none, or not as they were sent (R24.1).
-    Not if it is only the form of `tool_choice` that it does not take."""
+    """True if a server refused a request because of its tools, or the way they were sent (R24.1). False if it refuses
+    only the form of `tool_choice`."""
     return _says_no_tools(error.upstream_status, error.message)
 
 
 def says_no_tools(error: GatewayError) -> bool:
-    """Whether a server answered that it does no tools, in words that can mean nothing else."""
+    """True if a server's error can only mean that it does not support tools."""
     return _NO_TOOLS.search(error.message) is not None
 
 
 def refuses_choice_form(error: GatewayError) -> bool:
-    """Whether a server answered so because `tool_choice` was an object (LM Studio)."""
+    """True if a server refused a request because `tool_choice` was an object (LM Studio)."""
     return error.upstream_status in (400, 422) and _CHOICE_FORM.search(error.message) is not None
 
 
@@ -111,7 +116,7 @@ def _says_no_tools(status: int | None, text: str) -> bool:
 
 
 def _refusal(status: int, headers: Mapping[str, str], text: str, code: str | None) -> GatewayError:
-    said = f": {text}" if text else "."
+    suffix = f": {text}" if text else "."
     match status:
         case 400 | 413 | 422 | 500 if code == "context_length_exceeded" or is_overflow(text):
             return ClientFault(text or "The prompt is too long for the model server.", code="context_length_exceeded")
@@ -123,10 +128,10 @@ def _refusal(status: int, headers: Mapping[str, str], text: str, code: str | Non
             )
         case 401 | 403:
             return BackendFault(
-                f"The model server refused the gateway's key (status {status}){said}", code="upstream_auth"
+                f"The model server refused the gateway's key (status {status}){suffix}", code="upstream_auth"
             )
         case 408 | 504:
-            return BackendFault(f"The model server answered {status}{said}", code="upstream_timeout")
+            return BackendFault(f"The model server answered {status}{suffix}", code="upstream_timeout")
         case 413:
             return ClientFault(text or "The request is too large for the model server.", code="request_too_large")
         case 429:
@@ -138,17 +143,17 @@ def _refusal(status: int, headers: Mapping[str, str], text: str, code: str | Non
         case 508:
             return loop()
         case 529:
-            return BackendFault(f"The model server has too much to do{said}", code="overloaded")
+            return BackendFault(f"The model server has too much to do{suffix}", code="overloaded")
         case _ if 300 <= status < 400:
             return redirected(status)
         case 404 if code == "model_not_found" or _NO_MODEL.search(text):
             return _no_model(text)
         case 404:
             return BackendFault(
-                f"The model server answered 404{said}", hint="Check the backend's `url` and model name."
+                f"The model server answered 404{suffix}", hint="Check the backend's `url` and model name."
             )
         case _:
-            return BackendFault(f"The model server answered {status}{said}")
+            return BackendFault(f"The model server answered {status}{suffix}")
 
 
 def _no_model(text: str) -> ClientFault:
@@ -161,15 +166,15 @@ def _no_model(text: str) -> ClientFault:
 
 
 def redirected(status: int) -> BackendFault:
-    """The error of an answer that leads elsewhere, where the backend's key must not go."""
+    """Returns the error for a redirect, which is not followed because the backend's key must not be sent elsewhere."""
     return BackendFault(
         f"The model server answered with a redirect (status {status}), which is not followed.",
         hint="Check the backend's `url`.",
     )
 
 
-def clean(text: str, *, private: Private = NOTHING) -> str:
-    """`text` as a client may see it: one paragraph without stack traces, addresses and keys, shortened."""
+def clean(text: str, *, private: PrivateData = NOTHING) -> str:
+    """Returns `text` as a client may see it: one paragraph without stack traces, addresses and keys, shortened."""
     trace = _TRACE.search(text)
     if trace is not None:
         last = _PYTHON_ERROR.match(text.strip().rsplit("\n", 1)[-1].strip())
@@ -182,7 +187,7 @@ def clean(text: str, *, private: Private = NOTHING) -> str:
     return shown if len(shown) <= MAX_MESSAGE_CHARS else shown[: MAX_MESSAGE_CHARS - 1] + "…"
 
 
-def _hidden(text: str, private: Private) -> str:
+def _hidden(text: str, private: PrivateData) -> str:
     text = private.hide(text)
     text = _URL.sub(ADDRESS, text)
     text = private.hide_hosts(text)
@@ -192,38 +197,37 @@ def _hidden(text: str, private: Private) -> str:
     return " ".join(private.show(text).split())
 
 
-def _without_address(found: re.Match[str]) -> str:
-    word = found[0].rstrip(".")
+def _without_address(match: re.Match[str]) -> str:
+    word = match[0].rstrip(".")
     for address in (word, word.removesuffix(":")):
         try:
             if ":" in address:
                 ip_address(address)
-                return ADDRESS + found[0][len(address) :]
+                return ADDRESS + match[0][len(address) :]
         except ValueError:
-            pass  # a time of day, or whatever else has colons
-    return found[0]
+            pass  # something else with colons, such as a time
+    return match[0]
 
 
 def _without_last_word(text: str) -> str:
-    """A text that was cut, without the word in which it was: that may be the beginning of anything."""
+    """Returns a truncated text without its last word, which may be the beginning of a secret or an address."""
     end = len(text.removesuffix(".").removesuffix("…"))
     while end and text[end - 1].isascii() and text[end - 1] not in _BORDERS:
         end -= 1
     return text[:end] + "…"
 
 
-def cleaned(error: GatewayError, *, private: Private = NOTHING) -> GatewayError:
-    """The same error with a message that a client may see. For errors that came in-band, inside a 200 stream."""
-    return _saying(clean(error.message, private=private), error)
+def cleaned(error: GatewayError, *, private: PrivateData = NOTHING) -> GatewayError:
+    """Returns the same error with a message that a client may see. For errors inside a 200 stream."""
+    return _with_message(clean(error.message, private=private), error)
 
 
-def hidden(error: GatewayError, *, private: Private) -> GatewayError:
-    """The same error without what is private. For messages that were cleaned by somebody who did not know of all that
-    is."""
-    return _saying(private.show(private.hide_hosts(private.hide(error.message))), error)
+def hidden(error: GatewayError, *, private: PrivateData) -> GatewayError:
+    """Returns the same error without private data. For messages that were cleaned without knowing all private data."""
+    return _with_message(private.show(private.hide_hosts(private.hide(error.message))), error)
 
 
-def _saying(message: str, error: GatewayError) -> GatewayError:
+def _with_message(message: str, error: GatewayError) -> GatewayError:
     if message == error.message:
         return error
     return type(error)(

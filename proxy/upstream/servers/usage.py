@@ -1,13 +1,13 @@
-"""Token counts for backends that give none (R11.3 to R11.5).
+"""Counts tokens for backends that report no usage (R11.3 to R11.5).
 
 Rules:
 
-1. No network, ever: tiktoken is used only if its encoding file is already in its cache with the right hash; else a
-   token is taken to be four bytes of UTF-8. (Measured against o200k_base: English 4.6 bytes a token, Markdown 3.7,
+1. No network access: tiktoken is used only if its encoding file is already cached with the right hash. Otherwise a
+   token is estimated as four bytes of UTF-8. (Measured against o200k_base: English 4.6 bytes per token, Markdown 3.7,
    Python 4.4, JSON 4.0, Japanese 3.8, Russian 5.5.)
-2. The event loop is never held: short texts are counted where they are, longer ones in a thread and in pieces, because
-   a count of 8 KiB took at worst 3 ms (one endless word) and usually 0.6 ms.
-3. Never raises: what goes wrong makes the count an estimate of the cruder kind.
+2. The event loop is not blocked: short texts are counted directly, longer ones in a thread and in pieces. 8 KiB take
+   0.6 ms, at worst 3 ms (one endless word).
+3. Nothing is raised: after an error the estimate from bytes is used.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ from toolwire.support.offload import is_large, offload
 LOG: Final = logging.getLogger("toolwire.usage")
 
 INLINE_CHARS: Final = 8 * 1024
-"""Texts up to this length are counted on the event loop."""
+"""A text up to this length is counted on the event loop."""
 
 PIECE_CHARS: Final = 32 * 1024
-"""Longer texts are counted in pieces, so that a thread never holds the interpreter for long."""
+"""A longer text is counted in pieces, so that a thread does not hold the interpreter lock for long."""
 
 BYTES_PER_TOKEN: Final = 4
 MESSAGE_TOKENS: Final = 3
-"""Markers around a message, and once more for the answer's start: OpenAI's published rule for chat prompts."""
+"""Tokens of the markers around a message, and once more for the start of the answer: OpenAI's published rule."""
 IMAGE_TOKENS: Final = 85
-"""OpenAI's price of an image at low detail."""
+"""OpenAI's price of an image at low detail, in tokens."""
 
 _FILES: Final = {
     name: (f"https://openaipublic.blob.core.windows.net/encodings/{file}.tiktoken", digest)
@@ -61,11 +61,12 @@ _FILES: Final = {
         ("r50k_base", "r50k_base", "306cd27f03c1a714eca7108e03d66b7dc042abe8c258b44c199a7ed9838dd930"),
     )
 }
-"""Encoding -> the address under which tiktoken caches its file, and the file's SHA-256."""
+"""Maps an encoding to the URL under which tiktoken caches its file, and the file's SHA-256."""
 
 
 def cached_file(encoding: str) -> Path | None:
-    """Where tiktoken has this encoding's file, if it is there and whole; tiktoken would fetch it otherwise."""
+    """Returns the path of the encoding's file in tiktoken's cache, or None if it is missing or damaged (tiktoken would
+    download it)."""
     known = _FILES.get(encoding)
     if known is None:
         return None
@@ -84,22 +85,22 @@ def cached_file(encoding: str) -> Path | None:
 
 
 class Estimator:
-    """Counts tokens in one encoding. Loads nothing before the first count."""
+    """Counts tokens in one encoding. Loads the tokenizer at the first count."""
 
     def __init__(self, encoding: str = "o200k_base") -> None:
         self.encoding = encoding
         self.exact = False
-        """The encoding's own tokenizer is in use; known after the first count."""
+        """True if the encoding's own tokenizer is used. Set by the first count."""
         self._count: Callable[[str], int] | None = None
         self._loading = asyncio.Lock()
 
     @property
     def tokenizer(self) -> str:
-        """With what is counted: the encoding, or `bytes`. Known after the first count."""
+        """The name of the tokenizer in use: the encoding, or `bytes`. Valid after the first count."""
         return self.encoding if self.exact else "bytes"
 
     async def count(self, text: str) -> int:
-        """Tokens in `text`."""
+        """Returns the number of tokens in `text`."""
         if not text:
             return 0
         if self._count is None:
@@ -107,18 +108,19 @@ class Estimator:
                 if self._count is None:
                     self._count = await asyncio.to_thread(self._load)
         if len(text) <= INLINE_CHARS:
-            return self._safely(text)
+            return self._count_safely(text)
         return await offload(True, self._in_pieces, text)
 
     async def count_request(self, request: ModelRequest) -> int:
-        """Tokens of the prompt that `request` amounts to: every text as it is sent, and the markers around messages."""
+        """Returns the number of tokens in the prompt of `request`: all texts, images, and the markers around
+        messages."""
         if is_large(request):
-            await self.count(" ")  # loads what counts
+            await self.count(" ")  # loads the tokenizer
             return await offload(True, self._count_large, request)
-        return _fixed(request) + await self.count("\n".join(request_texts(request)))
+        return _fixed_tokens(request) + await self.count("\n".join(request_texts(request)))
 
     def _count_large(self, request: ModelRequest) -> int:
-        return _fixed(request) + sum(map(self._safely, _text_pieces(request_texts(request))))
+        return _fixed_tokens(request) + sum(map(self._count_safely, _text_pieces(request_texts(request))))
 
     def _load(self) -> Callable[[str], int]:
         if cached_file(self.encoding) is not None:
@@ -126,14 +128,14 @@ class Estimator:
                 import tiktoken
 
                 encode = tiktoken.get_encoding(self.encoding).encode_ordinary
-            except Exception as error:  # rule 3: whatever a library's loader may raise
+            except Exception as error:  # rule 3: the loader may raise anything
                 LOG.warning("tiktoken cannot be used, tokens are estimated from bytes: %s", error)
             else:
                 self.exact = True
                 return lambda text: len(encode(text))
         return count_bytes
 
-    def _safely(self, text: str) -> int:
+    def _count_safely(self, text: str) -> int:
         assert self._count is not None
         try:
             return self._count(text)
@@ -142,23 +144,24 @@ class Estimator:
             return count_bytes(text)
 
     def _in_pieces(self, text: str) -> int:
-        return sum(map(self._safely, pieces(text)))
+        return sum(map(self._count_safely, pieces(text)))
 
 
 def count_bytes(text: str) -> int:
-    """The crude estimate of rule 1."""
+    """Estimates the number of tokens from the number of bytes (rule 1)."""
     return -(-len(text.encode("utf-8", "surrogatepass")) // BYTES_PER_TOKEN)
 
 
 def by_bytes(read: Usage | None, size: int, written: int) -> Usage:
-    """The crude estimate for an answer that the server was not left to count: of a request of `size` bytes, unless it
-    said at the beginning what it `read`, and so many bytes `written`."""
+    """Returns estimated usage for an answer that ended before the server reported its own. The prompt tokens are those
+    in `read` if the server reported them at the start, else estimated from the request's `size` in bytes. `written` is
+    the answer's size in bytes."""
     prompt = read.input_tokens if read is not None else max(1, size // BYTES_PER_TOKEN)
     return Usage(prompt, max(1, written // BYTES_PER_TOKEN), estimated=True, tokenizer="bytes")
 
 
 def pieces(text: str) -> Iterator[str]:
-    """`text` in pieces of about `PIECE_CHARS`, cut before a space, where encodings begin a new token anyway."""
+    """Yields `text` in pieces of about `PIECE_CHARS`, cut before a space, where encodings begin a new token anyway."""
     start = 0
     while start < len(text):
         end = start + PIECE_CHARS
@@ -170,7 +173,7 @@ def pieces(text: str) -> Iterator[str]:
 
 
 def _text_pieces(texts: Iterable[str]) -> Iterator[str]:
-    """The texts, a line each, in pieces of about `PIECE_CHARS`: short ones together, long ones cut."""
+    """Yields the texts, joined by line ends, in pieces of about `PIECE_CHARS`: short texts together, long ones cut."""
     held: list[str] = []
     size = 0
     for text in texts:
@@ -181,15 +184,15 @@ def _text_pieces(texts: Iterable[str]) -> Iterator[str]:
         if more is None and size <= PIECE_CHARS:
             continue
         yield from pieces("\n".join(held))
-        held, size = [""], 0  # the line end that belongs between the pieces
+        held, size = [""], 0  # so the next join begins with a line end
         if more is not None:
             yield more
             yield from rest
     yield from pieces("\n".join(held))
 
 
-def _fixed(request: ModelRequest) -> int:
-    """Tokens for what is no text."""
+def _fixed_tokens(request: ModelRequest) -> int:
+    """Returns the tokens of images and of the markers around messages."""
     images = 0
     if not are_plain(request.messages):
         images = sum(_images(message.parts) for message in request.messages)
@@ -197,7 +200,7 @@ def _fixed(request: ModelRequest) -> int:
 
 
 def request_texts(request: ModelRequest) -> Iterator[str]:
-    """Every text of a request that the model gets to read."""
+    """Yields every text of a request that is part of the model's prompt."""
     for message in request.messages:
         yield message.role
         if message.name:
@@ -238,7 +241,7 @@ def _images(parts: Iterable[Part]) -> int:
 
 
 def added(first: Usage | None, second: Usage | None) -> Usage | None:
-    """The counts of two requests together; None says that nothing is known of one."""
+    """Returns the sum of the usage of two requests. None means unknown; then the other one is returned."""
     if first is None or second is None:
         return first or second
     return Usage(

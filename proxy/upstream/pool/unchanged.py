@@ -1,4 +1,4 @@
-"""Asking a server for what passes as it is."""
+"""Sends a request body unchanged to a path that the gateway does not translate (R24.3)."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from toolwire.errors import ClientFault, GatewayError
 from toolwire.model import ModelRequest
 from toolwire.protocols.shared.passed import PassedProtocol
 from toolwire.record import BackendObserver
-from toolwire.upstream.pool.pool import WeightedEndpoint
+from toolwire.upstream.pool.pool import WeightedServer
 from toolwire.upstream.servers.base import EventSource
 
 
-async def open_passed(
+async def open_unchanged(
     passed: PassedProtocol,
-    member: WeightedEndpoint,
+    member: WeightedServer,
     request: ModelRequest,
     body: bytes | None,
     request_id: str,
     observer: BackendObserver | None,
 ) -> EventSource:
-    """Ask a server at the path of `passed`, whatever else it speaks: a `toolwire.upstream.pool.attempts.Opening`.
-    Nobody looks on."""
+    """Sends `body` to the path of `passed`, whatever the server's own protocol is, and returns its source. A
+    `toolwire.upstream.pool.attempts.Opening` that reports nothing to the observer. Raises `GatewayError`."""
     pass_on = getattr(member.endpoint.backend, "pass_on", None)
     if pass_on is None or body is None:
         raise _not_there(passed)

@@ -1,17 +1,17 @@
-"""What belongs to the gateway and its model servers alone, and how it is kept from clients (R10.8).
+"""Private data of the gateway and its model servers, and how it is kept from clients (R10.8).
 
 Rules:
 
-1. An **address** of a server stands in no error. In a model's text it is a word like any other.
-2. A **secret**, with which a server is asked, stands in nothing that a client gets. In an error it is hidden. Any other
-   answer that holds one ends there with an error: a server that repeats it echoes the head of its request, and who
-   knows what follows. Redaction it would need every other place where the same characters stand (probabilities of
-   tokens, bytes), and would hide a fault that the operator has to know.
-3. It is found as it is and in the encodings in which requests and logs quote it (`forms`). So much of either end counts
-   as the whole: half, and at least `LEAST_PART` characters. Less says nothing, on purpose: whoever can make a server
-   say what he likes could otherwise find out a secret letter by letter.
-4. What is shorter than `LEAST`, or what examples and servers without keys use in place of one (`PLACEHOLDERS`), is no
-   secret. In an error it is hidden where it stands as a word.
+1. **Addresses** of servers are removed from errors. In a model's text they are ordinary words and stay.
+2. **Secrets** sent to a server (keys, tokens) never reach a client. In an error they are hidden. Any other answer that
+   contains one ends there with an error: a server that repeats a secret echoes its request, and more of it may follow.
+   Redaction would not be enough, because the same characters may also appear in token probabilities or byte lists, and
+   it would hide a fault that the operator must know.
+3. A secret is recognised in plain form and in the encodings in which requests and logs quote it (`forms`). One end of
+   it, of at least half its length and at least `LEAST_PART` characters, counts as the whole. Shorter parts are ignored
+   on purpose: otherwise a client who can make the server repeat text could guess a secret letter by letter.
+4. A value shorter than `LEAST`, or one that examples and servers without keys use (`PLACEHOLDERS`), is no secret. In an
+   error it is hidden where it stands as a word.
 
 Nothing here does I/O.
 """
@@ -38,10 +38,10 @@ from toolwire.support.escapes import views, without
 LOG: Final = logging.getLogger("toolwire.backends")
 
 LEAST: Final = 8
-"""A shorter word is no secret."""
+"""A shorter value is no secret."""
 
 LEAST_PART: Final = 12
-"""So many characters of one end of a secret, or half of it if that is more, are as good as all."""
+"""Minimum length of the part of a secret that counts as the whole; half of the secret if that is more."""
 
 HIDDEN: Final = "[hidden]"
 ADDRESS: Final = "[address]"
@@ -66,49 +66,50 @@ PLACEHOLDERS: Final = frozenset(
         "your_api_key",
     ]
 )
-"""In lower case."""
+"""Values that are no secrets, in lower case."""
 
 _SECRET_NAME: Final = re.compile(r"auth|key|token|secret|cookie|credential|passw|signature|session", re.IGNORECASE)
 _LOOKS_RANDOM: Final = re.compile(r"(?![0-9]{4}-[0-9]{2})(?=.*[0-9])(?=.*[A-Za-z])[\w.~+/=-]{20,}", re.ASCII)
-"""What no name gives away."""
+"""A header value that is probably a secret, although the header's name does not suggest it."""
 _SCHEMES: Final = frozenset({"apikey", "basic", "bearer", "digest", "negotiate", "token"})
 _SEPARATORS: Final = re.compile(r"[\s;,=]+")
-_STAND_IN: Final = "\ue000"  # one character, which no pattern takes for a border
+_STAND_IN: Final = "\ue000"  # one private-use character, which no pattern treats as a word border
 _PORT_AND_PATH: Final = r"(?::\d{1,5})?(?:/[^\s\"'<>)\]]*)?"
 
 
 @dataclass(frozen=True, slots=True)
-class Private:
-    """`hosts` of servers, `secrets` with which they are asked, and `words` that are hidden in errors only."""
+class PrivateData:
+    """`hosts` of servers, `secrets` that are sent to them, and `words` that are hidden in errors only."""
 
     hosts: tuple[str, ...] = ()
     secrets: tuple[str, ...] = ()
     words: tuple[str, ...] = ()
 
     @classmethod
-    def together(cls, several: Iterable[Private]) -> Private:
-        """What belongs to any of them."""
+    def together(cls, several: Iterable[PrivateData]) -> PrivateData:
+        """Returns the union of several."""
         every = tuple(several)
         return cls(
-            tuple(dict.fromkeys(host for one in every for host in one.hosts)),
-            tuple(dict.fromkeys(secret for one in every for secret in one.secrets)),
-            tuple(dict.fromkeys(word for one in every for word in one.words)),
+            tuple(dict.fromkeys(host for each in every for host in each.hosts)),
+            tuple(dict.fromkeys(secret for each in every for secret in each.secrets)),
+            tuple(dict.fromkeys(word for each in every for word in each.words)),
         )
 
     @property
     def parts(self) -> tuple[bytes, ...]:
-        """The byte strings by which a secret is recognised."""
+        """The byte strings whose presence shows a secret."""
         return _parts(self.secrets)
 
-    def stands_in(self, data: bytes) -> bool:
-        """Whether a secret stands in these bytes: of JSON, however its strings are escaped, or of anything else."""
+    def occurs_in(self, data: bytes) -> bool:
+        """True if `data` contains a secret, also with JSON or URL escapes."""
         parts = self.parts
         if not parts:
             return False
         return any(part in view.text for view in views(data) for part in parts)
 
     def hide(self, text: str) -> str:
-        """An error's text with `HIDDEN` in the place of secrets and words. They may stand next to anything."""
+        """Returns an error text with secrets and words replaced by a mark, which `show` turns into `HIDDEN`. Secrets
+        are also found inside words."""
         for secret in self.secrets:
             for form in forms(secret):
                 size = part_size(form)
@@ -121,7 +122,7 @@ class Private:
         return text
 
     def hide_hosts(self, text: str) -> str:
-        """An error's text with `ADDRESS` in the place of hosts, their ports and what follows."""
+        """Returns an error text with hosts, their ports and paths replaced by `ADDRESS`."""
         for host in self.hosts:
             name = re.escape(host)
             place = rf"(?:\[{name}\]|(?<![\w.-]){name}(?![\w-]))"
@@ -129,15 +130,15 @@ class Private:
         return text
 
     def show(self, text: str) -> str:
-        """After `hide` and everything else."""
+        """Replaces the marks of `hide` by `HIDDEN`. Called last."""
         return text.replace(_STAND_IN, HIDDEN)
 
 
-NOTHING: Final = Private()
+NOTHING: Final = PrivateData()
 
 
-def withheld() -> BackendFault:
-    """The fault of an answer that holds a secret; the log has it, too."""
+def secret_fault() -> BackendFault:
+    """Logs that an answer contains a secret, and returns the error that ends it."""
     LOG.error(
         "a model server's answer holds the key with which it is asked, or another secret of `backends`: it was withheld"
     )
@@ -147,18 +148,18 @@ def withheld() -> BackendFault:
     )
 
 
-def private_of(config: BackendConfig) -> Private:
-    """What is private about the server that is configured so."""
+def private_of(config: BackendConfig) -> PrivateData:
+    """Returns the private data of a configured server."""
     try:
         url = URL(config.url or "")
-    except ValueError:  # whoever asks that server will say what is wrong
+    except ValueError:  # requests to this server report the bad URL
         url = URL()
     userinfo = "" if url.user is None else f"{url.user}:{url.password or ''}"
-    found = dict.fromkeys(_credentials(config.api_key, config.headers, userinfo))
-    secrets = tuple(word for word in found if len(word) >= LEAST and word.lower() not in PLACEHOLDERS)
-    words = [word for word in found if word not in secrets and len(word) >= 3]
+    credentials = dict.fromkeys(_credentials(config.api_key, config.headers, userinfo))
+    secrets = tuple(word for word in credentials if len(word) >= LEAST and word.lower() not in PLACEHOLDERS)
+    words = [word for word in credentials if word not in secrets and len(word) >= 3]
     words += [value for value in config.headers.values() if len(value) >= LEAST]
-    return Private(
+    return PrivateData(
         hosts=tuple(dict.fromkeys(host for host in (url.host, url.raw_host) if host and host != "localhost")),
         secrets=secrets,
         words=tuple(dict.fromkeys(words)),
@@ -180,34 +181,34 @@ def _credentials(api_key: str | None, headers: Mapping[str, str], userinfo: str)
             try:
                 yield base64.b64decode(value[6:].strip(), validate=True).decode().partition(":")[2]
             except (binascii.Error, UnicodeDecodeError):
-                pass  # not what it says
+                pass  # not valid base64 after all
 
 
-# --- how a secret looks ---------------------------------------------------------------------------------------------
+# --- forms of a secret ----------------------------------------------------------------------------------------------
 
 
 def part_size(form: str) -> int:
-    """How much of either end of a form counts as all of it (rule 3)."""
+    """Returns how many characters at either end of a form count as all of it (rule 3)."""
     return min(len(form), max(LEAST_PART, -(-len(form) // 2)))
 
 
 @lru_cache(maxsize=256)
 def forms(secret: str) -> tuple[str, ...]:
-    """A secret as it is, in a URL, in JSON, in hexadecimal digits, and inside something in base64."""
+    """Returns the spellings of a secret: plain, in a URL, in JSON, in hexadecimal, and inside of base64 text."""
     raw = secret.encode()
-    found = [
+    candidates = [
         secret,
         quote(secret, safe=""),
         quote_plus(secret),
         json.dumps(secret)[1:-1],
         json.dumps(secret, ensure_ascii=False)[1:-1],
     ]
-    found += [raw.hex(), raw.hex().upper(), *_in_base64(raw)]
-    return tuple(dict.fromkeys(form for form in found if len(form) >= LEAST))
+    candidates += [raw.hex(), raw.hex().upper(), *_in_base64(raw)]
+    return tuple(dict.fromkeys(form for form in candidates if len(form) >= LEAST))
 
 
 def _in_base64(raw: bytes) -> Iterator[str]:
-    """The characters that depend on nothing else, for each place at which it may stand in three bytes."""
+    """Yields the base64 characters that depend on `raw` alone, for each of its three alignments."""
     for before in range(3):
         size = before + len(raw)
         first, last = -(-8 * before // 6), 8 * size // 6
@@ -217,16 +218,17 @@ def _in_base64(raw: bytes) -> Iterator[str]:
 
 @lru_cache(maxsize=256)
 def _parts(secrets: tuple[str, ...]) -> tuple[bytes, ...]:
-    found: dict[bytes, None] = {}
+    parts: dict[bytes, None] = {}
     for secret in secrets:
         for form in forms(secret):
             size = part_size(form)
-            found.update({form[:size].encode(): None, form[-size:].encode(): None})
-    return tuple(found)
+            parts.update({form[:size].encode(): None, form[-size:].encode(): None})
+    return tuple(parts)
 
 
 def _without(text: str, form: str, part: str) -> str:
-    """`text` without `part`, an end of `form`, and what stands beside it and belongs to it."""
+    """Replaces in `text` every `part`, which is one end of `form`, together with adjacent characters that continue
+    `form`."""
     at = text.find(part)
     while at >= 0:
         start, end = at, at + len(part)

@@ -1,4 +1,4 @@
-"""What is odd about the answers of servers, counted and said (R29.1, R29.3)."""
+"""Counts and logs oddities in the answers of servers (R29.1, R29.3)."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from toolwire.protocols.shared.noise import LEFT_OUT, UNKNOWN_END
 
 if TYPE_CHECKING:
     from toolwire.record import AccessRecord
-    from toolwire.upstream.pool.pool import WeightedEndpoint
+    from toolwire.upstream.pool.pool import WeightedServer
 
 LOG: Final = logging.getLogger("toolwire.backends")
 MAX_WORDS: Final = 64
-"""Words of a server that are remembered, and so said in the log."""
+"""Maximum number of unknown finish reasons per server that are remembered, and therefore logged."""
 
 
-def notice(record: AccessRecord, member: WeightedEndpoint, request_id: str, what: str, detail: str) -> None:
-    """Count `what` (see `toolwire.protocols.shared.noise.Note`). A word that is not known is said once."""
+def report_oddity(record: AccessRecord, member: WeightedServer, request_id: str, what: str, detail: str) -> None:
+    """Counts the oddity `what` (see `toolwire.protocols.shared.noise.Note`). Logs an unknown finish reason once per
+    server."""
     record.count(what)
     if what == LEFT_OUT:
         record.label(what, detail)

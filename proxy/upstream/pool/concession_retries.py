@@ -1,10 +1,10 @@
-"""Servers that refuse a part of a request which it can do without (`toolwire.upstream.servers.concessions`): the same
-server is asked again, at once, and it is remembered.
+"""Retries at the same server without a part of the request that it refused (`toolwire.upstream.servers.concessions`).
 
 Rules:
 
-1. A refusal is believed when the same request is taken without what it named.
-2. What it teaches is a lesson (`toolwire.upstream.pool.lessons`): a server's message may repeat what a client wrote.
+1. A refusal is believed if the same request is accepted without the part that it named.
+2. It becomes a lesson (`toolwire.upstream.pool.lessons`) for that owner: a server's message may repeat text of a
+   client.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from typing import TYPE_CHECKING, Final
 from toolwire.errors import GatewayError
 from toolwire.model import ModelRequest
 from toolwire.upstream.pool.lessons import Kind, Lessons
-from toolwire.upstream.servers.concessions import NONE, ROLE_RULES, Concessions, conceded
+from toolwire.upstream.servers.concessions import NONE, ROLE_RULES, Concessions, learn_concession
 
 if TYPE_CHECKING:
-    from toolwire.upstream.pool.attempts import Relaxing
-    from toolwire.upstream.pool.pool import WeightedEndpoint
+    from toolwire.upstream.pool.attempts import RetryWithLess
+    from toolwire.upstream.pool.pool import WeightedServer
 
 MOST_TIMES: Final = 6
-"""Retries of one request at one server, each with less."""
+"""Maximum number of retries of one request at one server, each with less."""
 
 
 def find_concessions(lessons: Lessons, owner: str, model: str) -> Concessions:
-    """Concessions with which requests of this owner are sent."""
+    """Returns the concessions for requests of this owner, from the lessons."""
     if not lessons:
         return NONE
     efforts = lessons.values(owner, model, "effort")
     fields = lessons.values(owner, model, "sampling")
-    found = Concessions(
+    concessions = Concessions(
         no_images=lessons.knows(owner, model, "images"),
         no_files=lessons.knows(owner, model, "files"),
         short_names=lessons.knows(owner, model, "long_names"),
@@ -42,17 +42,17 @@ def find_concessions(lessons: Lessons, owner: str, model: str) -> Concessions:
         efforts=tuple(str(efforts[-1]).split()) if efforts else (),
         without=frozenset(map(str, fields)),
     )
-    return NONE if found == NONE else found
+    return NONE if concessions == NONE else concessions
 
 
 def _lessons(given_up: Concessions) -> set[tuple[Kind, Hashable]]:
-    """The parts of concessions that hold for other requests too, as lessons."""
-    told: dict[Kind, bool] = {
+    """Returns the concessions that also apply to other requests, as lessons."""
+    flags: dict[Kind, bool] = {
         "images": given_up.no_images,
         "files": given_up.no_files,
         "long_names": given_up.short_names,
     }
-    out: set[tuple[Kind, Hashable]] = {(kind, None) for kind, holds in told.items() if holds}
+    out: set[tuple[Kind, Hashable]] = {(kind, None) for kind, holds in flags.items() if holds}
     if given_up.most_tokens is not None:
         out.add(("max_tokens", given_up.most_tokens))
     if given_up.efforts:
@@ -61,36 +61,36 @@ def _lessons(given_up: Concessions) -> set[tuple[Kind, Hashable]]:
     return out | {("sampling", field) for field in given_up.without}
 
 
-class Conceding:
-    """Concessions of one request of `owner` to each server that it asks."""
+class ConcessionRetries:
+    """Concessions of one request of `owner`, for each server that it is sent to."""
 
     def __init__(self, owner: str) -> None:
-        self.sent: dict[WeightedEndpoint, ModelRequest] = {}
-        """The request that each server was sent last."""
-        self.given_up: dict[WeightedEndpoint, Concessions] = {}
-        """Concessions that this request has already made, by server."""
+        self.sent: dict[WeightedServer, ModelRequest] = {}
+        """The last request that each server was sent."""
+        self.given_up: dict[WeightedServer, Concessions] = {}
+        """The concessions that this request has already made, by server."""
         self._owner = owner
-        self._lessons: dict[WeightedEndpoint, Lessons] = {}
-        """The lessons of each server, as they were when it was asked."""
-        self._taught: dict[WeightedEndpoint, set[tuple[Kind, Hashable]]] = {}
-        self._times: dict[WeightedEndpoint, int] = {}
+        self._lessons: dict[WeightedServer, Lessons] = {}
+        """The lessons of each server at the time of the request."""
+        self._taught: dict[WeightedServer, set[tuple[Kind, Hashable]]] = {}
+        self._times: dict[WeightedServer, int] = {}
 
-    def of(self, member: WeightedEndpoint, request: ModelRequest) -> Concessions:
-        """Concessions with which `member` is sent `request`."""
+    def of(self, member: WeightedServer, request: ModelRequest) -> Concessions:
+        """Returns the concessions with which `member` is sent `request`."""
         known = self.given_up.get(member)
         if known is not None:
             return known
         self._lessons[member] = member.endpoint.lessons
         return find_concessions(member.endpoint.lessons, self._owner, request.model)
 
-    def relaxes(self, member: WeightedEndpoint, fault: GatewayError) -> bool:
-        """Whether `member`, which failed with `fault`, is to be asked again with less."""
+    def should_retry(self, member: WeightedServer, fault: GatewayError) -> bool:
+        """See `RetryWithLess`."""
         sent = self.sent.get(member)
         times = self._times.get(member, 0)
         if sent is None or times >= MOST_TIMES:
             return False
         before = self.of(member, sent)
-        further = conceded(before, fault, sent)
+        further = learn_concession(before, fault, sent)
         if further is None:
             return False
         self._taught.setdefault(member, set()).update(_lessons(further) - _lessons(before))
@@ -98,23 +98,23 @@ class Conceding:
         self._times[member] = times + 1
         return True
 
-    def accepted(self, member: WeightedEndpoint) -> None:
-        """The answer of `member` has begun."""
+    def accepted(self, member: WeightedServer) -> None:
+        """See `RetryWithLess`. The concessions become lessons."""
         for kind, value in self._taught.pop(member, ()):
             self._lessons[member].learn(self._owner, self.sent[member].model, kind, value)
 
 
-class AllOf:
-    """Several things that servers need not take, the most specific first."""
+class CombinedRetries:
+    """Several `RetryWithLess`, the most specific first."""
 
-    def __init__(self, *several: Relaxing | None) -> None:
+    def __init__(self, *several: RetryWithLess | None) -> None:
         self._several = tuple(one for one in several if one is not None)
 
-    def relaxes(self, member: WeightedEndpoint, fault: GatewayError) -> bool:
-        """See `Relaxing`."""
-        return any(one.relaxes(member, fault) for one in self._several)
+    def should_retry(self, member: WeightedServer, fault: GatewayError) -> bool:
+        """See `RetryWithLess`."""
+        return any(one.should_retry(member, fault) for one in self._several)
 
-    def accepted(self, member: WeightedEndpoint) -> None:
-        """See `Relaxing`."""
+    def accepted(self, member: WeightedServer) -> None:
+        """See `RetryWithLess`."""
         for one in self._several:
             one.accepted(member)

@@ -1,13 +1,11 @@
-"""One answer, looked through for secrets of the gateway as it goes by: as events, as frames that pass unread, or as a
-whole.
+"""Searches one answer for secrets of the gateway: as events, as raw frames, or as a whole.
 
 Rules:
 
-1. What is looked through is what a client would put together: the text of each block, or of each field of frames that
-   carries text. Everything else is looked through as it stands.
-2. What comes before the place where a secret is found goes out, wherever the stream was cut; nothing does from there
-   on.
-3. An answer of servers without secrets costs nothing: there is no `Leaks` then.
+1. The search covers the text that a client would assemble: the text of each block, or of each text field of the frames.
+   All other parts are searched as they are.
+2. Everything before the secret is sent, wherever the stream was cut; nothing after it is.
+3. For servers without secrets there is no detector, so the search costs nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from toolwire.fastparse import SecretGuard, SseFramer
 from toolwire.folding import unfold
 from toolwire.model import ModelReply
 from toolwire.protocols.shared.wire import dump, load
-from toolwire.upstream.servers.private import Private, withheld
+from toolwire.upstream.servers.private_data import PrivateData, secret_fault
 
 _TEXTS: Final = frozenset(
     [
@@ -38,77 +36,78 @@ _TEXTS: Final = frozenset(
         "partial_json",
     ]
 )
-"""Keys of frames under which text comes in pieces."""
+"""Keys of frames whose values are pieces of text."""
 _REASONING: Final = frozenset({"reasoning", "reasoning_content", "reasoning_text"})
 _PLACES: Final = ("index", "output_index", "content_index", "summary_index", "item_id")
-"""Keys that say which text it is a piece of."""
+"""Keys that identify the text which a piece belongs to."""
 _FRAME_END: Final = re.compile(rb"\n\n|\n\r\n|\r\r")
 MOST_FIELDS: Final = 256
-"""So many texts may come side by side in frames; the oldest are forgotten."""
+"""Maximum number of texts that are tracked at once; beyond it the oldest is forgotten."""
 
 Place = tuple[Any, ...]
 
 
-class Leaks:
-    """Looks for the secrets of `private`, of which there is at least one, in one streamed answer. `prose` does so in
+class LeakDetector:
+    """Searches one streamed answer for the secrets of `private`, which must have at least one. `prose` is the guard for
     the text and the reasoning of the first choice."""
 
-    def __init__(self, private: Private) -> None:
+    def __init__(self, private: PrivateData) -> None:
         self.prose = SecretGuard(private.parts)
         self._private = private
         self._blocks: dict[int, tuple[SecretGuard, bool]] = {}
         self._fields: dict[Place, SecretGuard] = {}
 
     def events(self, events: list[Event]) -> list[Event]:
-        """The events up to where a secret is found, and the `Fault` that ends the answer there."""
+        """Returns the events before a secret, followed by the `Fault` that ends the answer; all events if there is no
+        secret."""
         for number, event in enumerate(events):
-            if self._holds(event):
-                return [*events[:number], Fault(withheld())]
+            if self._contains_secret(event):
+                return [*events[:number], Fault(secret_fault())]
         return events
 
     def frames(self, data: bytes) -> bytes:
-        """The whole frames of `data` up to the one in which a secret is found."""
+        """Returns the whole frames of `data` before the one that contains or completes a secret."""
         pos = self.prose.frames(data, 0)
         while pos < len(data):
             end = _frame_end(data, pos)
-            # One at a time: the guard may look for the end of a frame up to the end of what it is given.
+            # One frame at a time, because the guard searches for a frame's end up to the end of its input.
             frame = data[pos:end]
             if self.prose.frames(frame, 0) < len(frame) and (self.prose.found or self._in_frame(frame)):
                 return data[:pos]
             pos = end
         return data
 
-    def _holds(self, event: Event) -> bool:
+    def _contains_secret(self, event: Event) -> bool:
         match event:
             case Delta():
                 guard, reasoning = self._blocks[event.block]
                 found = guard.text(event.text.encode("utf-8", "surrogatepass"), reasoning)
-                return found or (event.extra is not None and self._stands_in(event.extra))
+                return found or (event.extra is not None and self._value_has_secret(event.extra))
             case Open():
                 prose = event.choice == 0 and event.kind in (BlockKind.TEXT, BlockKind.REASONING)
                 guard = self.prose if prose else SecretGuard(self._private.parts)
                 self._blocks[event.block] = guard, prose and event.kind is BlockKind.REASONING
-                return self._stands_in([event.name, event.call_id, dict(event.extra)])
+                return self._value_has_secret([event.name, event.call_id, dict(event.extra)])
             case Start():
                 usage = event.usage.extra if event.usage else None
-                return self._stands_in([event.response_id, event.model, dict(event.extra), usage])
+                return self._value_has_secret([event.response_id, event.model, dict(event.extra), usage])
             case Close():
                 del self._blocks[event.block]
-                return bool(event.extra) and self._stands_in(event.extra)
+                return bool(event.extra) and self._value_has_secret(event.extra)
             case Finish():
-                said = [part for part in (event.extra, *event.choices, event.usage and event.usage.extra) if part]
-                return bool(said) and self._stands_in(said)
+                parts = [part for part in (event.extra, *event.choices, event.usage and event.usage.extra) if part]
+                return bool(parts) and self._value_has_secret(parts)
             case Opaque():
-                return self._stands_in(event.payload)
+                return self._value_has_secret(event.payload)
             case _:
                 return False
 
-    def _stands_in(self, value: Any) -> bool:
-        return self._private.stands_in(dump(dict(value) if isinstance(value, Mapping) else value))
+    def _value_has_secret(self, value: Any) -> bool:
+        return self._private.occurs_in(dump(dict(value) if isinstance(value, Mapping) else value))
 
     def _in_frame(self, frame: bytes) -> bool:
-        """Whether a frame holds a secret, or completes one."""
-        if self._private.stands_in(frame):
+        """True if a frame contains a secret or completes one."""
+        if self._private.occurs_in(frame):
             return True
         framer = SseFramer(len(frame))
         for _, payload in (*framer.feed(frame), *framer.finish()):
@@ -132,32 +131,32 @@ class Leaks:
         return guard.text(text.encode("utf-8", "surrogatepass"), reasoning)
 
 
-def leaks_of(private: Private) -> Leaks | None:
-    """Whoever looks through an answer of a server with these; None if there is nothing to look for."""
-    return Leaks(private) if private.secrets else None
+def leak_detector(private: PrivateData) -> LeakDetector | None:
+    """Returns a detector for answers of a server with this private data; None if it has no secrets."""
+    return LeakDetector(private) if private.secrets else None
 
 
-def check_whole(private: Private, body: bytes) -> None:
-    """Raise `BackendFault` if the body of a whole answer holds a secret."""
-    if private.secrets and private.stands_in(body):
-        raise withheld()
+def check_whole(private: PrivateData, body: bytes) -> None:
+    """Raises `BackendFault` if the body of a whole answer contains a secret."""
+    if private.secrets and private.occurs_in(body):
+        raise secret_fault()
 
 
-def check_reply(private: Private, reply: ModelReply) -> ModelReply:
-    """A whole answer. Raises `BackendFault` if it holds a secret."""
-    leaks = leaks_of(private)
-    if leaks is not None:
-        last = leaks.events(unfold(reply))[-1]
+def check_reply(private: PrivateData, reply: ModelReply) -> ModelReply:
+    """Returns `reply`. Raises `BackendFault` if it contains a secret."""
+    detector = leak_detector(private)
+    if detector is not None:
+        last = detector.events(unfold(reply))[-1]
         if isinstance(last, Fault):
             raise last.error
     return reply
 
 
 def _texts(value: Any, place: Place) -> Iterator[tuple[Place, str]]:
-    """The pieces of text in a frame, each with what says where it belongs."""
+    """Yields the pieces of text in a frame, each with the keys that identify its text."""
     if isinstance(value, dict):
         place += tuple(
-            word for key in _PLACES if isinstance(given := value.get(key), int | str) for word in (key, given)
+            word for key in _PLACES if isinstance(index := value.get(key), int | str) for word in (key, index)
         )
         if isinstance(kind := value.get("type"), str) and kind.startswith("response."):
             place += (kind,)
@@ -173,6 +172,6 @@ def _texts(value: Any, place: Place) -> Iterator[tuple[Place, str]]:
 
 
 def _frame_end(data: bytes, pos: int) -> int:
-    """The place behind the frame at `pos`, whatever its lines end with."""
-    found = _FRAME_END.search(data, pos)
-    return len(data) if found is None else found.end()
+    """Returns the end of the frame at `pos`, for any kind of line end."""
+    match = _FRAME_END.search(data, pos)
+    return len(data) if match is None else match.end()

@@ -1,10 +1,9 @@
-"""What the gateway itself asks a model server: whether it is up, which models it has, what it is (docs/adr/0021), and
-how many tokens a prompt has.
+"""The gateway's own queries to a model server: readiness, list of models, identity (docs/adr/0021), and token counts.
 
 Rules:
 
-1. Only the server itself is asked, under its own address: whoever else it leads to must not see the key.
-2. Every answer is bounded in bytes and, with all that it takes to get it, in time.
+1. Queries go only to the configured address; redirects are not followed, because the key must not reach another server.
+2. Every answer is bounded in bytes, and in the total time that it takes.
 """
 
 from __future__ import annotations
@@ -26,24 +25,24 @@ from toolwire.protocols.base import ServerSide
 from toolwire.protocols.shared.wire import BOUNDS, dumper
 from toolwire.support.bounded_json import loads
 from toolwire.support.offload import OFFLOAD_BYTES, is_large, is_long, offload
-from toolwire.upstream.client.sessions import BodyInPieces, broken
+from toolwire.upstream.client.sessions import BodyInPieces, connection_fault
 from toolwire.upstream.servers.hops import HEADER, HOPS
 from toolwire.upstream.servers.identity import Identity, Probe, is_stranger, probes_for, read_listed
 from toolwire.upstream.servers.model_list import model_names, no_list, read_model_list
 from toolwire.upstream.servers.presets import OPENAI_HOST
-from toolwire.upstream.servers.private import Private
+from toolwire.upstream.servers.private_data import PrivateData
 from toolwire.upstream.servers.tokenizing import Ask
 
 T = TypeVar("T")
 
 PROBE_S: Final = 2.0
-"""Limit for each of the questions."""
+"""Time limit for each query."""
 
 PROBE_BYTES: Final = 1024 * 1024
-"""So much a server may say about itself at one path."""
+"""Maximum size of an answer about the server itself."""
 
 COUNT_S: Final = 10.0
-"""Limit for the count of a prompt's tokens."""
+"""Time limit for counting the tokens of a prompt."""
 
 _SILENCE: Final = object()
 
@@ -51,9 +50,9 @@ API_VERSION: Final = re.compile(r"v\d+[a-z0-9]*")
 """The segment of a path that is the version of an API."""
 
 
-class Asking:
-    """Questions to the server whose API is at `base`, asked with `headers` through `session`. Its list of models has at
-    most `list_bytes`; what is `private` is in no answer."""
+class ServerQueries:
+    """Queries to the server whose API is at `base`, sent with `headers` through `session`. Its model list may have
+    `list_bytes`. Values that contain secrets of `private` are dropped from the results."""
 
     def __init__(
         self,
@@ -63,7 +62,7 @@ class Asking:
         config: BackendConfig,
         *,
         list_bytes: int,
-        private: Private,
+        private: PrivateData,
     ) -> None:
         self._session = session
         self._base = base
@@ -72,12 +71,13 @@ class Asking:
         self._private = private
         self._hop = headers.get(HEADER)
         self._unknown: Identity | None = None
-        """What the list said of a server that is of no known engine: while it says the same nothing else is asked."""
+        """Identity, by its model list, of a server of no known engine. While the list stays the same, no other path is
+        queried."""
         self._complete: tuple[Identity, Identity] | None = None
-        """The identity by the list, and the one by all probes, of the last time that every probe was answered."""
+        """The last identity for which every probe was answered: by the model list alone, and by all probes."""
 
     async def ready(self) -> bool:
-        """See `Backend.ready`: any answer below 500 on the health path, or on the model list."""
+        """Implements `Backend.ready`: True for any answer below 500 on the health path, or on the model list."""
         path = self._config.health_path
         url = self._base.joinpath("models") if path is None else self._base.join(URL(path))
         try:
@@ -87,12 +87,12 @@ class Asking:
             return False
 
     async def models(self) -> list[str]:
-        """See `Backend.models`."""
+        """Implements `Backend.models`."""
         return [name for name in model_names(await self._list()) if self._may_be_shown(name)]
 
     async def identify(self) -> Identity:
-        """What the server says it is: the list of its models, and what its engine's own paths say, in `PROBE_S`
-        altogether. Raises `BackendFault` if it cannot be reached, or is no model server."""
+        """Returns the identity that the server reports in its model list and on the paths of its engine, within
+        `PROBE_S` in total. Raises `BackendFault` if it cannot be reached or is no model server."""
         deadline = asyncio.get_running_loop().time() + PROBE_S
         listed: Any = None
         fault: BackendFault | None = None
@@ -101,17 +101,17 @@ class Asking:
         except BackendFault as error:
             if error.upstream_status != 404 and error.code != "upstream_invalid_response":
                 raise
-            fault = error  # TGI of old has no such list
-        said = read_listed(listed)
-        if said != self._unknown and not is_stranger(listed) and self._base.host != OPENAI_HOST:
-            said = await self._of_engine(said, deadline)
-        if fault is not None and said.engine is None:
+            fault = error  # old versions of TGI have no model list
+        identity = read_listed(listed)
+        if identity != self._unknown and not is_stranger(listed) and self._base.host != OPENAI_HOST:
+            identity = await self._of_engine(identity, deadline)
+        if fault is not None and identity.engine is None:
             raise fault
-        return self._without_secrets(said)
+        return self._without_secrets(identity)
 
     async def count(self, wire: ServerSide, request: ModelRequest, headers: Mapping[str, str]) -> int | None:
-        """The tokens of a prompt, by the path that the server's protocol has for that, asked with these further
-        `headers`; None: it cannot say."""
+        """Returns the tokens of a prompt by the counting path of the server's protocol, with further `headers`; None if
+        unknown."""
         assert wire.count_path is not None
         url = self._base.joinpath(wire.count_path.lstrip("/"))
 
@@ -121,9 +121,9 @@ class Asking:
 
         return await self._counted(ask, wire.read_count)
 
-    async def of_engine(self, way: Callable[[Ask], Awaitable[T | None]], seconds: float = COUNT_S) -> T | None:
-        """The answer of the engine's own paths about a prompt, within `seconds`; None: they have none."""
-        return await self._counted(lambda: way(self._ask_engine), lambda said: said, seconds)
+    async def of_engine(self, query: Callable[[Ask], Awaitable[T | None]], seconds: float = COUNT_S) -> T | None:
+        """Returns the result of `way`, which queries the engine's own paths, within `seconds`; None on any failure."""
+        return await self._counted(lambda: query(self._ask_engine), lambda result: result, seconds)
 
     async def _counted(
         self, ask: Callable[[], Awaitable[Any]], read: Callable[[Any], T | None], seconds: float = COUNT_S
@@ -138,7 +138,7 @@ class Asking:
         return await self._post(engine_url(self._base).joinpath(path), body)
 
     async def _post(self, url: URL, body: Mapping[str, Any], further: Mapping[str, str] = EMPTY) -> Any:
-        """The parsed answer; None for any other status than 200, and for more bytes than a list may have."""
+        """Returns the parsed answer; None for a status other than 200, or an answer longer than `list_bytes`."""
         headers = {**further, **(self._hop_header() or {}), "Content-Type": "application/json"}
         large = is_long(body)
         sent = BodyInPieces(await offload(large, dumper(large), body))
@@ -151,24 +151,24 @@ class Asking:
         return await _value(bytes(received)) if response.status == 200 else None
 
     async def _of_engine(self, listed: Identity, deadline: float) -> Identity:
-        """The identity of a server, by its list and its engine's own paths. A server that is too busy to answer all of
-        them, and whose list says the same, is what it was."""
+        """Returns the identity by the model list and the engine's own paths. If the server was too busy to answer all
+        of them and the list is unchanged, returns the last complete identity."""
         probes = probes_for(listed)
         answers = await asyncio.gather(*(self._probe(probe, deadline) for probe in probes))
         if _SILENCE in answers and self._complete is not None and self._complete[0] == listed:
             return self._complete[1]
-        said = listed
+        identity = listed
         for probe, answer in zip(probes, answers, strict=True):
-            if said.engine in (listed.engine, probe.engine):  # the first that is recognised is the one
-                said = probe.read(answer, said) or said
+            if identity.engine in (listed.engine, probe.engine):  # the first recognised engine counts
+                identity = probe.read(answer, identity) or identity
         if _SILENCE not in answers:
-            self._complete = listed, said
+            self._complete = listed, identity
         in_time = asyncio.get_running_loop().time() < deadline
-        self._unknown = listed if said.engine is None and in_time else None
-        return said
+        self._unknown = listed if identity.engine is None and in_time else None
+        return identity
 
     async def _list(self) -> list[Any]:
-        """The list of models."""
+        """Returns the entries of the model list. Raises `BackendFault`."""
         try:
             async with asyncio.timeout(PROBE_S):
                 status, body = await self._read(self._base.joinpath("models"), self._list_bytes)
@@ -176,15 +176,16 @@ class Asking:
             message = f"The model server did not give its list of models within {PROBE_S:g} s."
             raise BackendFault(message, code="upstream_disconnected", transient=True) from None
         except (aiohttp.ClientError, OSError) as error:
-            raise broken(error) from error
+            raise connection_fault(error) from error
         if status == 404 and self._config.health_path is not None:
-            return []  # it has no list, which the operator knows
+            return []  # a configured `health_path` means that it has no list
         if body is None:
             raise no_list()
         return await offload(len(body) > OFFLOAD_BYTES, read_model_list, status, body)
 
     async def _probe(self, probe: Probe, deadline: float) -> Any:
-        """The value at a path of an engine; None if the server has none there, `_SILENCE` if it did not answer."""
+        """Returns the value at a path of an engine; None if the server has none there; `_SILENCE` if it did not
+        answer."""
         try:
             async with asyncio.timeout_at(deadline):
                 status, body = await self._read(engine_url(self._base).joinpath(probe.path), PROBE_BYTES)
@@ -195,7 +196,7 @@ class Asking:
             return _SILENCE
 
     async def _read(self, url: URL, most: int) -> tuple[int, bytes | None]:
-        """Status and body of what the server has there; no body if it is larger than that."""
+        """Returns status and body of an answer; None as the body if it exceeds `most` bytes."""
         body = bytearray()
         async with self._get(url) as response:
             async for data in response.content.iter_any():
@@ -211,26 +212,26 @@ class Asking:
         hops = HOPS.get()
         return {HEADER: f"{hops}, {self._hop}"} if hops and self._hop else None
 
-    def _without_secrets(self, said: Identity) -> Identity:
-        version = said.version if said.version is not None and self._may_be_shown(said.version) else None
+    def _without_secrets(self, identity: Identity) -> Identity:
+        version = identity.version if identity.version is not None and self._may_be_shown(identity.version) else None
         models = (
             replace(served, names=tuple(filter(self._may_be_shown, served.names)))
-            for served in said.models
+            for served in identity.models
             if self._may_be_shown(served.name)
         )
-        return replace(said, version=version, models=tuple(models))
+        return replace(identity, version=version, models=tuple(models))
 
     def _may_be_shown(self, name: str) -> bool:
-        return not self._private.stands_in(name.encode(errors="replace"))
+        return not self._private.occurs_in(name.encode(errors="replace"))
 
 
 async def _value(body: bytes) -> Any:
-    """The value of an answer. Raises `ValueError`."""
+    """Parses the body of an answer. Raises `ValueError`."""
     return await offload(len(body) > OFFLOAD_BYTES, loads, body, BOUNDS)
 
 
 def engine_url(base: URL) -> URL:
-    """Where the paths of the engine itself are: beside that of the API's version, on the same server."""
+    """Returns the base URL of the engine's own paths, which are siblings of the API version (`/v1`)."""
     segments = base.path.split("/")
     number = next((i for i, segment in enumerate(segments) if API_VERSION.fullmatch(segment)), len(segments))
     return base.with_path("/".join(segments[:number]) or "/")

@@ -1,13 +1,13 @@
-"""A request of the model, as an app-server is asked: a thread of its own for each (R10.11).
+"""Converts a model request to the parameters of an app-server, which gets a new thread for each request (R10.11).
 
 Rules:
 
-1. The server's own tools are off, each by its own switch (R1.9): a read-only sandbox alone lets the model read every
-   file of the machine.
-2. Without tools on offer, as in `prompt` mode, the whole conversation is one text, with its images behind it. The
-   heading of a turn is a line that occurs in no message, so that no message can hold a turn of another.
-3. With tools on offer, as in `native` mode, the conversation is sent as items and the tools as dynamic ones.
-4. A dynamic tool whose name the server would drop in silence, or does not take, has another name there.
+1. The server's own tools are switched off one by one (R1.9). A read-only sandbox alone would let the model read all
+   files of the machine.
+2. Without offered tools, as in `prompt` mode, the whole conversation is sent as one text, followed by its images. The
+   heading of a turn contains a mark that occurs in no message, so a message cannot imitate a turn.
+3. With offered tools, as in `native` mode, the conversation is sent as items and the tools as dynamic tools.
+4. A dynamic tool is renamed if the server would silently drop its name or refuses it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from toolwire.protocols.shared.call_ids import at_most
 from toolwire.protocols.shared.wire import dump, dump_in_pieces
 
 WHOLE_RESULTS: Final = 1_000_000_000
-"""Tokens of a tool's result; the server else cuts long ones in the middle."""
+"""Token limit for a tool's result, so that the server does not truncate long ones."""
 
 RESERVED: Final = frozenset(
     [
@@ -58,10 +58,10 @@ RESERVED: Final = frozenset(
         "write_stdin",
     ]
 )
-"""Names of the server's own tools: which of them it keeps to itself depends on the model."""
+"""Names of the server's own tools. The model decides which of them it reserves."""
 
 CALL_ID_CHARS: Final = 64
-"""What the model's server takes, which speaks Responses (R24.2a)."""
+"""Maximum length of a call id, as the model's server (Responses) requires (R24.2a)."""
 
 _PREFIX: Final = "client_"
 _NOT_IN_NAMES: Final = re.compile(r"[^a-zA-Z0-9_-]")
@@ -69,18 +69,18 @@ _MARK: Final = "==="
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """What is sent for one request: the parameters of `thread/start`, the items that are put into the thread, and the
-    parameters of `turn/start`, both without the thread's id. `names`: of the tools, as the server has them, the
-    client's. The larger parts may be JSON already."""
+class ThreadRequest:
+    """The parameters for one request: of `thread/start`, the items to inject into the thread, and of `turn/start`, both
+    without the thread's id. `names` maps the server's names of the tools to the client's. The larger parts may be JSON
+    fragments."""
 
     thread: Any
     items: Any
     turn: Mapping[str, Any]
     names: Mapping[str, str]
 
-    def written(self) -> Question:
-        """The same as JSON, for megabytes and a thread."""
+    def written(self) -> ThreadRequest:
+        """Returns the same with the larger parts serialised to JSON; for large requests, in a thread."""
         return replace(
             self,
             thread=orjson.Fragment(dump_in_pieces(self.thread)),
@@ -89,9 +89,11 @@ class Question:
         )
 
 
-def question(request: ModelRequest, config: CodexConfig, folder: str | None, servers: Iterable[str]) -> Question:
-    """What `request` amounts to. `folder`: where the thread is at home. `servers`: the names of the server's own MCP
-    servers."""
+def thread_request(
+    request: ModelRequest, config: CodexConfig, folder: str | None, servers: Iterable[str]
+) -> ThreadRequest:
+    """Returns the parameters for `request`. `folder`: working directory of the thread. `servers`: names of the server's
+    own MCP servers."""
     schema, form = _form(request.response_format)
     thread: dict[str, Any] = {
         "model": request.model,
@@ -109,8 +111,8 @@ def question(request: ModelRequest, config: CodexConfig, folder: str | None, ser
     if schema is not None:
         turn["outputSchema"] = schema
     if not request.tools:
-        return Question(thread=thread, items=(), turn={**turn, "input": transcript(request.messages)}, names={})
-    names = named(tool.name for tool in request.tools)
+        return ThreadRequest(thread=thread, items=(), turn={**turn, "input": transcript(request.messages)}, names={})
+    names = tool_aliases(tool.name for tool in request.tools)
     instructions, messages = _instructions(request.messages)
     thread |= {
         "baseInstructions": _joined(instructions, form),
@@ -127,7 +129,7 @@ def question(request: ModelRequest, config: CodexConfig, folder: str | None, ser
     }
     earlier, last = _split(messages)
     items = [item for message in earlier for item in _items(message, names)]
-    return Question(
+    return ThreadRequest(
         thread=thread,
         items=items,
         turn={**turn, "input": last},
@@ -136,8 +138,8 @@ def question(request: ModelRequest, config: CodexConfig, folder: str | None, ser
 
 
 def settings(config: CodexConfig, servers: Iterable[str]) -> dict[str, Any]:
-    """The configuration of a thread: what is off and what is on (rule 1). The server leaves out in silence what it does
-    not know; what it knows is seen in what its model gets (`tests/backends/codex_app`)."""
+    """Returns the configuration of a thread (rule 1). The server silently ignores unknown settings, so
+    `tests/backends/codex_app` checks what its model gets."""
     off = {
         "web_search": "live" if config.web_search else "disabled",
         "include_environment_context": config.shell,
@@ -159,19 +161,20 @@ def settings(config: CodexConfig, servers: Iterable[str]) -> dict[str, Any]:
     }
     if not config.mcp_servers:
         off["mcp_servers"] = {name: {"enabled": False} for name in servers}
-    return _over(off, config.config)
+    return _overridden(off, config.config)
 
 
-def _over(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+def _overridden(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
     out = dict(first)
     for key, value in second.items():
         known = out.get(key)
-        out[key] = _over(known, value) if isinstance(known, Mapping) and isinstance(value, Mapping) else value
+        out[key] = _overridden(known, value) if isinstance(known, Mapping) and isinstance(value, Mapping) else value
     return out
 
 
 def _form(form: Mapping[str, Any] | None) -> tuple[Any, str]:
-    """The schema that the server enforces, which are strict ones; any other form is asked for in words."""
+    """Returns the schema that the server enforces (strict ones only), and instructions for any other response
+    format."""
     kind = None if form is None else form.get("type")
     if form is None or kind not in ("json_object", "json_schema"):
         return None, ""
@@ -192,21 +195,21 @@ def _joined(*texts: str) -> str:
 
 
 def transcript(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """The conversation as one text item, and its images as one item each (rule 2). What the user says alone stands
-    without heading."""
+    """Returns the conversation as one text item, followed by its images (rule 2). A single user message has no
+    heading."""
     images: list[Image] = []
-    texts = [_said(message.parts, images) for message in messages]
+    texts = [_plain_text(message.parts, images) for message in messages]
     if len(messages) == 1 and messages[0].role == "user":
         text = texts[0]
     else:
         mark = _MARK
         while any(mark in text for text in texts):
             mark += "="
-        text = "\n\n".join(f"{mark} {m.role}\n{said}" for m, said in zip(messages, texts, strict=True))
+        text = "\n\n".join(f"{mark} {m.role}\n{body}" for m, body in zip(messages, texts, strict=True))
     return [{"type": "text", "text": text}, *({"type": "image", "url": image.url} for image in images)]
 
 
-def _said(parts: Iterable[Part], images: list[Image]) -> str:
+def _plain_text(parts: Iterable[Part], images: list[Image]) -> str:
     pieces = []
     for part in parts:
         match part:
@@ -218,7 +221,7 @@ def _said(parts: Iterable[Part], images: list[Image]) -> str:
             case ToolUse():
                 pieces.append(f"[function_call call_id={part.call_id} name={part.name} arguments={part.arguments}]")
             case ToolResult():
-                pieces.append(f"[function_call_output call_id={part.call_id} output={_said(part.parts, images)}]")
+                pieces.append(f"[function_call_output call_id={part.call_id} output={_plain_text(part.parts, images)}]")
             case OpaquePart() | Reasoning():
                 pass
     return "\n".join(pieces)
@@ -227,8 +230,8 @@ def _said(parts: Iterable[Part], images: list[Image]) -> str:
 # --- as items -------------------------------------------------------------------------------------------------------
 
 
-def named(names: Iterable[str]) -> dict[str, str]:
-    """By tool, its name at the server: the same one where it can be (rule 4), and for no two the same."""
+def tool_aliases(names: Iterable[str]) -> dict[str, str]:
+    """Maps each tool to its unique name at the server, which is the same name where possible (rule 4)."""
     wanted = {name: _NOT_IN_NAMES.sub("_", name) for name in names}
     out = {name: name for name, plain in wanted.items() if plain == name and name not in RESERVED}
     taken = set(out)
@@ -246,7 +249,7 @@ def named(names: Iterable[str]) -> dict[str, str]:
 
 
 def _instructions(messages: Sequence[Message]) -> tuple[str, Sequence[Message]]:
-    """What the conversation begins with, and the rest of it."""
+    """Splits the conversation into the text of its initial system messages and the other messages."""
     number = 0
     while number < len(messages) and messages[number].role in ("system", "developer"):
         number += 1
@@ -254,25 +257,25 @@ def _instructions(messages: Sequence[Message]) -> tuple[str, Sequence[Message]]:
 
 
 def _split(messages: Sequence[Message]) -> tuple[Sequence[Message], list[dict[str, Any]]]:
-    """What is history, and what the user asks now, as input of a turn."""
+    """Splits the messages into the history and the last user message, as input of a turn."""
     last = messages[-1] if messages else None
     if last is None or last.role != "user" or not all(isinstance(part, Text | Image) for part in last.parts):
         return messages, []
-    asked: list[dict[str, Any]] = [
+    content: list[dict[str, Any]] = [
         {"type": "text", "text": part.text} if isinstance(part, Text) else {"type": "image", "url": part.url}
         for part in last.parts
         if isinstance(part, Text | Image)
     ]
-    return messages[:-1], asked
+    return messages[:-1], content
 
 
 def _items(message: Message, names: Mapping[str, str]) -> list[dict[str, Any]]:
-    """A message as items of Responses."""
+    """Returns a message as Responses items."""
     out: list[dict[str, Any]] = []
     content: list[dict[str, Any]] = []
     role = "developer" if message.role == "system" else "user" if message.role == "tool" else message.role
 
-    def say() -> None:
+    def flush_message() -> None:
         if content:
             out.append({"type": "message", "role": role, "content": list(content)})
             content.clear()
@@ -285,32 +288,32 @@ def _items(message: Message, names: Mapping[str, str]) -> list[dict[str, Any]]:
             case Image():
                 content.append({"type": "input_image", "image_url": part.url})
             case ToolUse():
-                say()
+                flush_message()
                 name = names.get(part.name, _NOT_IN_NAMES.sub("_", part.name))
                 call = {"call_id": at_most(CALL_ID_CHARS, part.call_id), "name": name, "arguments": part.arguments}
                 out.append({"type": "function_call", **call})
             case ToolResult():
-                say()
+                flush_message()
                 call_id = at_most(CALL_ID_CHARS, part.call_id)
                 out.append({"type": "function_call_output", "call_id": call_id, "output": _output(part.parts)})
             case OpaquePart() | Reasoning():
                 pass
-    say()
+    flush_message()
     return out
 
 
 def _output(parts: Iterable[Part]) -> Any:
-    found: list[dict[str, Any]] = []
+    items: list[dict[str, Any]] = []
     for part in parts:
         match part:
             case Text() | Refusal():
-                found.append({"type": "input_text", "text": part.text})
+                items.append({"type": "input_text", "text": part.text})
             case Image():
-                found.append({"type": "input_image", "image_url": part.url})
+                items.append({"type": "input_image", "image_url": part.url})
             case OpaquePart():
-                found.append({"type": "input_text", "text": dump(part.payload).decode()})
+                items.append({"type": "input_text", "text": dump(part.payload).decode()})
             case _:
                 pass
-    if any(item["type"] == "input_image" for item in found):
-        return found
-    return "".join(item["text"] for item in found)
+    if any(item["type"] == "input_image" for item in items):
+        return items
+    return "".join(item["text"] for item in items)

@@ -1,4 +1,4 @@
-"""Connections that are over: the client is told why, if it was not, and is given time to read it."""
+"""Ends a connection with a last answer, and gives the client time to read it."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from toolwire.errors import ClientFault, GatewayError
 from toolwire.ingress.turns import Turns
 
 LINGER_S: Final = 2.0
-"""How long a client that was refused is given to read why."""
+"""Time that a refused client has to read the answer."""
 
 
-class Refusal(asyncio.Protocol):
-    """Says one thing, and is gone after `linger_s`; with 0 it does not even say it. In `alive` meanwhile.
+class ClosingProtocol(asyncio.Protocol):
+    """Sends `words`, then closes the connection after `linger_s`; with 0 it closes at once without sending. Is in
+    `alive` meanwhile.
 
-    What the client still sends is read in `turns` and thrown away, because a connection that is closed with bytes
-    waiting is reset, and the client may lose what it was told. After `bytes` of it nothing more is taken.
+    Data from the client is read in `turns` and discarded, because closing a connection with unread data resets it, and
+    the client may lose the answer. After `bytes` of such data reading stops.
     """
 
-    def __init__(self, words: bytes, alive: set[Refusal], linger_s: float, bytes: int, turns: Turns) -> None:
+    def __init__(self, words: bytes, alive: set[ClosingProtocol], linger_s: float, bytes: int, turns: Turns) -> None:
         self._words = words
         self._alive = alive
         self._linger_s = linger_s
@@ -32,7 +33,7 @@ class Refusal(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Say it."""
+        """Sends the last answer."""
         self._transport = socket = cast(asyncio.Transport, transport)
         if not self._linger_s:
             socket.abort()
@@ -45,11 +46,11 @@ class Refusal(asyncio.Protocol):
         try:
             if socket.can_write_eof():
                 socket.write_eof()
-        except OSError:  # it has gone already
+        except OSError:  # the connection is closed already
             socket.abort()
 
     def data_received(self, data: bytes) -> None:
-        """Throw it away."""
+        """Discards the data."""
         self._room -= len(data)
         if self._room < 0:
             self._transport.pause_reading()
@@ -62,18 +63,18 @@ class Refusal(asyncio.Protocol):
             self._transport.resume_reading()
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """The client has gone, or time is up."""
+        """Called when the client has disconnected or the time is over."""
         self._alive.discard(self)
         if self._timer is not None:
             self._timer.cancel()
 
     def end(self) -> None:
-        """Close."""
+        """Closes the connection."""
         self._transport.abort()
 
 
 def answer(fault: GatewayError, body: bytes, ident: str) -> bytes:
-    """The last answer of a connection, to what is no request or was not taken for one. `body` says the error."""
+    """Returns the bytes of the last answer of a connection. `body` is the error's."""
     fields = {
         **fault.headers,
         "Content-Type": "application/json",
@@ -86,13 +87,13 @@ def answer(fault: GatewayError, body: bytes, ident: str) -> bytes:
 
 
 def malformed(error: HttpProcessingError) -> GatewayError:
-    """What aiohttp's parser did not like, in words for the client."""
+    """Returns the error for a request that aiohttp's parser refused."""
     text = error.message or ""
     if isinstance(error, LineTooLong) or "Too many headers" in text:
         return ClientFault(
             "The request's head is too large: a line, or the number of its fields.", code="headers_too_large"
         )
-    if "PRI/Upgrade" in text:  # what a client begins with that takes HTTP/2 for granted
+    if "PRI/Upgrade" in text:  # the preface of HTTP/2
         return ClientFault("HTTP/2 is not spoken here.", code="malformed_request", hint="Use HTTP/1.1.")
     reason = text.partition("\n")[0].strip(" :.")[:200]
     return ClientFault(f"The request is not valid HTTP: {reason}.", code="malformed_request")

@@ -1,16 +1,16 @@
-"""Constraints that a server refuses: the request is asked again without, and the server is not bothered with that
-constraint for a while.
+"""Retries without a constraint that a server refuses. The constraint is then not sent to that server for a while.
 
-An old llama.cpp reads less of the notation than a new one, and every server has a size at which it gives up. A call
-that nobody enforces is better than no answer, unless the route says otherwise (`decoding.constrain: required`).
+An old llama.cpp reads less of the grammar notation than a new one, and every server has a size limit. A call that is
+not enforced is better than no answer, unless the route says otherwise (`decoding.constrain: required`).
 
 Rules:
 
-1. A refusal is believed when the same request is taken without the constraint. What is wrong with a request in any case
-   is not learned.
-2. What it teaches is a lesson (`toolwire.upstream.pool.lessons`). That a server takes constraints counts for all.
-3. A server that refused a constraint, and never took any, gets none where the lesson counts.
-4. What a request learns it learns of the server that it was sent to, as it was known then.
+1. A refusal is believed if the same request is accepted without the constraint. An error of the request itself is not
+   learned.
+2. A refusal becomes a lesson (`toolwire.upstream.pool.lessons`). That a server accepts constraints applies to all
+   owners.
+3. A server that refused a constraint, and never accepted any, gets none where the lesson applies.
+4. Lessons go to the server that got the request, as it was known at that time.
 """
 
 from __future__ import annotations
@@ -29,19 +29,20 @@ from toolwire.upstream.servers.upstream_errors import says_no_tools
 
 if TYPE_CHECKING:
     from toolwire.record import AccessRecord
-    from toolwire.upstream.pool.pool import WeightedEndpoint
+    from toolwire.upstream.pool.pool import WeightedServer
 
 LOG: Final = logging.getLogger("toolwire.constrain")
 
 _STATUSES: Final = frozenset({400, 413, 422, 501})
-"""With these a server refuses a request as it is."""
-_SAYS_SO: Final = re.compile(r"grammar|ebnf|structur|guided|json.?schema|constrain", re.IGNORECASE)
+"""Statuses with which a server refuses a request as invalid."""
+_NAMES_CONSTRAINT: Final = re.compile(r"grammar|ebnf|structur|guided|json.?schema|constrain", re.IGNORECASE)
 _FIELD: Final = b"error:"
-"""How a stream of llama.cpp begins, until 2025, in which it refuses what it had accepted: a field that nobody reads."""
+"""Beginning of a stream of llama.cpp (until 2025) that reports a refusal after status 200, as an SSE field that clients
+ignore."""
 
 
 def allows(lessons: Lessons, constraint: Constraint, owner: str, model: str) -> bool:
-    """Whether a server with these lessons may be asked with this constraint for a request of `owner`."""
+    """True if a server with these lessons may get this constraint with a request of `owner`."""
     if not lessons:
         return True
     if not lessons.takes_constraints and lessons.knows(owner, model, "constraints"):
@@ -50,25 +51,26 @@ def allows(lessons: Lessons, constraint: Constraint, owner: str, model: str) -> 
 
 
 def constraint_key(constraint: Constraint) -> int:
-    """A constraint as the value of a lesson."""
+    """Returns a hash of a constraint, as the value of a lesson."""
     return hash((constraint.gbnf, compact(constraint.tags)))
 
 
-class Relaxation:
-    """The constraint of one request of `owner`, and the servers that are asked without it."""
+class ConstraintRetries:
+    """The constraint of one request of `owner`, and the servers that get the request without it. Implements
+    `RetryWithLess`."""
 
     def __init__(self, constraint: Constraint, owner: str, record: AccessRecord, request_id: str) -> None:
         self._constraint = constraint
         self._owner = owner
-        self._asked: dict[WeightedEndpoint, tuple[Lessons, str]] = {}
-        """The lessons of each server when it was asked, and the name of the model."""
+        self._asked: dict[WeightedServer, tuple[Lessons, str]] = {}
+        """The lessons of each server at the time of the request, and the model's name."""
         self._record = record
         self._id = request_id
-        self._without: set[WeightedEndpoint] = set()
-        self._said: dict[WeightedEndpoint, str] = {}
+        self._without: set[WeightedServer] = set()
+        self._said: dict[WeightedServer, str] = {}
 
-    def applies(self, member: WeightedEndpoint, model: str) -> bool:
-        """Whether `member` is asked for `model` with the constraint."""
+    def applies(self, member: WeightedServer, model: str) -> bool:
+        """True if `member` gets the request for `model` with the constraint."""
         constraint, lessons = self._constraint, member.endpoint.lessons
         self._asked[member] = lessons, model
         if member in self._without:
@@ -79,20 +81,18 @@ class Relaxation:
             return False
         return True
 
-    def relaxes(self, member: WeightedEndpoint, fault: GatewayError) -> bool:
-        """Whether `member`, which failed with `fault`, is to be asked again without the constraint.
-
-        Raises `ClientFault` `unsupported_parameter` if the constraint is what it refused, and nothing else will do.
-        """
-        said = _SAYS_SO.search(fault.message) is not None
+    def should_retry(self, member: WeightedServer, fault: GatewayError) -> bool:
+        """See `RetryWithLess`. Raises `ClientFault` `unsupported_parameter` if the server refused the constraint and
+        the route requires it."""
+        names_it = _NAMES_CONSTRAINT.search(fault.message) is not None
         if member in self._without or fault.code == "context_length_exceeded":
             return False
-        if not said and says_no_tools(fault):  # without the constraint it would say the same
+        if not names_it and says_no_tools(fault):  # it would refuse the request without the constraint too
             return False
-        if fault.upstream_status not in _STATUSES and not (said and fault.upstream_status in (None, 500)):
+        if fault.upstream_status not in _STATUSES and not (names_it and fault.upstream_status in (None, 500)):
             return False
         if self._constraint.binding:
-            if not said:
+            if not names_it:
                 return False
             raise ClientFault(
                 f"The model server refused the grammar with which this route enforces `tool_choice`: {fault.message}",
@@ -105,8 +105,8 @@ class Relaxation:
         self._count(member)
         return True
 
-    def accepted(self, member: WeightedEndpoint) -> None:
-        """The answer of `member` has begun."""
+    def accepted(self, member: WeightedServer) -> None:
+        """See `RetryWithLess`. The refusal becomes a lesson."""
         lessons, model = self._asked[member]
         if member not in self._without:
             lessons.takes_constraints = True
@@ -115,21 +115,21 @@ class Relaxation:
             if not lessons.takes_constraints:
                 lessons.learn(self._owner, model, "constraints")
             LOG.warning(
-                "request %s: backend %r refuses the constraint on calls, and was asked without it; it is not sent this one for %g s: %s",
+                "request %s: backend %r refuses the constraint on calls; the request was sent again without it, and later ones for %g s are sent without it too: %s",
                 self._id,
                 member.name,
                 lessons.seconds,
                 self._said.pop(member),
             )
 
-    def _count(self, member: WeightedEndpoint) -> None:
+    def _count(self, member: WeightedServer) -> None:
         self._record.count("unconstrained")
         self._record.label("unconstrained", member.name)
 
 
 def refusal_in_band(data: bytes, protocol: ServerSide) -> GatewayError | None:
-    """The error with which a stream begins that was accepted, as vLLM and SGLang say it of a grammar that they cannot
-    read; None if it begins otherwise."""
+    """Returns the error at the beginning of a stream with status 200, as vLLM and SGLang report a grammar that they
+    cannot read; None if the stream begins otherwise."""
     if data.startswith(_FIELD):
         data = b"event: error\ndata:%b\n\n" % data.split(b"\n", 1)[0].removeprefix(_FIELD)
     if data.find(b"error") < 0:

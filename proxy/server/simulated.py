@@ -1,6 +1,6 @@
-"""A gateway that is asked without sockets: both ends of its connections are played, in one process.
+"""A gateway without sockets: both ends of its connections are simulated in one process.
 
-For whoever wants the whole way of a request and no network: the rehearsal at the start, and benchmarks.
+Used where the whole path of a request is needed without a network: the rehearsal at the start, and benchmarks.
 """
 
 from __future__ import annotations
@@ -16,32 +16,32 @@ from aiohttp import web
 from toolwire.app import BACKENDS
 from toolwire.config import GatewayConfig
 from toolwire.observability.telemetry import Metrics
-from toolwire.server.hosting import AppFactory, Host
+from toolwire.server.hosting import AppFactory, AppHost
 from toolwire.upstream.client.wire_client import WireClient
-from toolwire.upstream.client.wire_connection import Connection
+from toolwire.upstream.client.wire_connection import HttpConnection
 from toolwire.upstream.servers.http import HttpBackend
 
-Answer = Callable[[bytes], Sequence[bytes]]
-"""What a model server sends for the bytes of a request, by read."""
+SimulatedAnswer = Callable[[bytes], Sequence[bytes]]
+"""Returns the reads that a model server sends for the bytes of a request."""
 
 
-class PlayedGateway:
-    """The gateway of a configuration, running inside `async with`. Its HTTP backends are answered by `answer`."""
+class SimulatedGateway:
+    """A gateway for a configuration, running inside `async with`. `answer` replaces its HTTP model servers."""
 
-    def __init__(self, create: AppFactory, config: GatewayConfig, answer: Answer) -> None:
+    def __init__(self, create: AppFactory, config: GatewayConfig, answer: SimulatedAnswer) -> None:
         self._create = create
         self._config = config
         self._answer = answer
         self._protocols: list[asyncio.BaseProtocol] = []
 
-    async def __aenter__(self) -> PlayedGateway:
-        self._host = Host(self._create, Metrics(), speaks=False)
+    async def __aenter__(self) -> SimulatedGateway:
+        self._host = AppHost(self._create, Metrics(), speaks=False)
         await self._host.start(self._config)
         for backend in self.app[BACKENDS]:
             client = backend.client if isinstance(backend, HttpBackend) else None
             if isinstance(client, WireClient):
                 client.dial = partial(self._dial, client)
-                client.settle_s = 0.0  # this server is never out of step
+                client.settle_s = 0.0  # the simulated server never sends unrequested answers
         return self
 
     async def __aexit__(
@@ -53,13 +53,13 @@ class PlayedGateway:
 
     @property
     def app(self) -> web.Application:
-        """The application that answers."""
+        """The application."""
         return self._host.app
 
     def client(self) -> Callable[[bytes], Awaitable[bytes]]:
-        """A client with a connection of its own: it gives the whole answer to the bytes of a request, one request after
-        the other."""
-        transport, protocol = _Client(), self._host.server()
+        """Returns a client with a connection of its own: a function that returns the whole answer to the bytes of a
+        request. Call it for one request at a time."""
+        transport, protocol = _ClientTransport(), self._host.server()
         protocol.connection_made(transport)
         self._protocols.append(protocol)
         loop = asyncio.get_running_loop()
@@ -73,14 +73,14 @@ class PlayedGateway:
 
         return ask
 
-    async def _dial(self, client: WireClient) -> Connection:
-        connection = Connection(client, client.scratch)
-        connection.connection_made(_Server(connection, self._answer))
+    async def _dial(self, client: WireClient) -> HttpConnection:
+        connection = HttpConnection(client, client.scratch)
+        connection.connection_made(_ServerTransport(connection, self._answer))
         return connection
 
 
-class _Client(asyncio.Transport):
-    """The client's end of a connection to the gateway: waits for the end of an answer."""
+class _ClientTransport(asyncio.Transport):
+    """The client's end of a connection to the gateway. Waits for the end of an answer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -88,7 +88,7 @@ class _Client(asyncio.Transport):
         self.done: asyncio.Future[None] | None = None
 
     def write(self, data: Any) -> None:
-        """Take a piece of an answer."""
+        """Receives a piece of an answer."""
         self.answer += data
         assert self.done is not None
         if not self.done.done() and (
@@ -97,25 +97,25 @@ class _Client(asyncio.Transport):
             self.done.set_result(None)
 
     def writelines(self, pieces: Any) -> None:
-        """Take several."""
+        """Receives several pieces."""
         self.write(b"".join(pieces))
 
     def get_write_buffer_size(self) -> int:
-        """All has been taken."""
+        """Returns 0."""
         return 0
 
     def is_closing(self) -> bool:
-        """Never."""
+        """Returns False."""
         return False
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Does nothing."""
 
 
-class _Server(asyncio.Transport):
-    """The model server's end: a read in each turn of the loop."""
+class _ServerTransport(asyncio.Transport):
+    """The model server's end of a connection. Delivers one read per iteration of the event loop."""
 
-    def __init__(self, connection: Connection, answer: Answer) -> None:
+    def __init__(self, connection: HttpConnection, answer: SimulatedAnswer) -> None:
         super().__init__()
         self._connection = connection
         self._answer = answer
@@ -124,7 +124,7 @@ class _Server(asyncio.Transport):
         self._paused = False
 
     def write(self, data: Any) -> None:
-        """Take a request."""
+        """Receives a request."""
         self._reads = self._answer(bytes(data))
         self._next = 0
         asyncio.get_running_loop().call_soon(self._bring)
@@ -140,23 +140,23 @@ class _Server(asyncio.Transport):
         self._connection.buffer_updated(len(data))
 
     def get_write_buffer_size(self) -> int:
-        """All has been taken."""
+        """Returns 0."""
         return 0
 
     def pause_reading(self) -> None:
-        """Nothing more is wanted for now."""
+        """Pauses delivery."""
         self._paused = True
 
     def resume_reading(self) -> None:
-        """The next one is."""
+        """Continues delivery."""
         if self._paused:
             self._paused = False
             if self._next < len(self._reads):
                 asyncio.get_running_loop().call_soon(self._bring)
 
     def is_closing(self) -> bool:
-        """Never."""
+        """Returns False."""
         return False
 
     def abort(self) -> None:
-        """Nothing is open."""
+        """Does nothing."""
