@@ -1,4 +1,4 @@
-"""What is counted of calls that are found and judged: fields of the access line (R18.1), and counters (R18.2)."""
+"""Counts of calls: fields of the access line (R18.1) and metrics (R18.2)."""
 
 from __future__ import annotations
 
@@ -99,4 +99,4 @@ CALL_FIELDS: Final = (
     ),
     AccessField("withdrawn_calls", "Calls that were begun and turned out malformed, so that the answer failed."),
 )
-"""Counted by `CallPolicy`, and of a server's own calls by the middleware `arguments`."""
+"""Counted by `CallPolicy`; for a server's own calls by the middleware `arguments`."""

@@ -34,14 +34,14 @@ from ..model import CallKind, ToolChoice, ToolSpec
 from ..scan._grammar import AS_TEXT, DROPPED, Block, BlockSyntax, Decision, Field, Found, ValueKind, Why
 from ..scan.repair import REPAIR_KINDS, compact_json
 from .assembly import Assembly, assemble, begun, begun_member, member
-from .candidate import Candidate, Names, names_on_offer, settled
+from .candidate import CandidateCall, Names, names_on_offer, settled
 from .heads import is_object, is_only_a_name, reading_on_offer
 from .ids import CallIds
 from .json_calls import raw_arguments, settle_arguments
 from .near import NearMiss, is_marked, is_template, means_call, misfit, near_name, recites, unreadable
 from .recognised import RECITED, Recogniser, Schemas, Unrecognised, checker
 from .untyped import ParameterTypes
-from .written import Written
+from .written import WrittenCall
 
 __all__ = ["CallPolicy", "FailureCode", "settle_arguments", "strict_failure"]
 
@@ -280,7 +280,7 @@ class CallPolicy:
         outcome = strict_failure(rejected.code, rejected.detail, self._bad_answers)
         return Decision(replacement=outcome) if isinstance(outcome, str) else Decision(error=outcome)
 
-    def _emit(self, call: Candidate, opened: Found | None) -> Found:
+    def _emit(self, call: CandidateCall, opened: Found | None) -> Found:
         self._made += 1
         self._count("calls")
         if call.repaired:
@@ -300,9 +300,9 @@ class CallPolicy:
         kind: CallKind = "custom" if tool.kind == "custom" else "function"
         return Found(tool.name, call_id, call.arguments, kind, tool.namespace, call.source)
 
-    def _wanted(self, calls: Sequence[Candidate]) -> list[Candidate]:
+    def _wanted(self, calls: Sequence[CandidateCall]) -> list[CandidateCall]:
         """The calls that are to be emitted: not repeated (C32), not parallel where that is off, not too many (R6.9)."""
-        wanted: list[Candidate] = []
+        wanted: list[CandidateCall] = []
         for call in calls:
             if self._calls.dedupe_calls:
                 key = (call.name, call.arguments if call.is_custom else compact_json(call.arguments))
@@ -320,7 +320,7 @@ class CallPolicy:
             raise _Rejected("malformed_tool_arguments", detail, strict=strict, counter="excess_calls")
         return wanted
 
-    def _read(self, block: Block) -> Sequence[Candidate]:
+    def _read(self, block: Block) -> Sequence[CandidateCall]:
         """The calls in a block. Raises `_Rejected`: the first strict failure, else the first soft one."""
         options = self._calls
         if not block.closed and options.unclosed != "repair":
@@ -337,7 +337,7 @@ class CallPolicy:
             return []  # a list of no calls between its own tags
         if not found.calls:
             raise _Rejected("malformed_tool_arguments", "The model's tool call is empty.", strict=False)
-        calls: list[Candidate] = []
+        calls: list[CandidateCall] = []
         failures: list[_Rejected] = []
         for written in found.calls:
             try:
@@ -365,7 +365,7 @@ class CallPolicy:
             self._names = names_on_offer(self._tools, self._choice)
         return self._names
 
-    def _named(self, written: Written) -> tuple[Written, ToolSpec | None, bool]:
+    def _named(self, written: WrittenCall) -> tuple[WrittenCall, ToolSpec | None, bool]:
         """The reading of a call that names a tool which may be called, the tool, and whether that is strict. Raises
         `_Rejected`."""
         known, allowed, *_ = self._offered
@@ -383,7 +383,7 @@ class CallPolicy:
             raise _Rejected("unknown_tool_call", detail, strict=strict, counter="unknown_names", near=near, name=name)
         return written, tool, strict
 
-    def _call(self, written: Written, found: Assembly, block: Block) -> Candidate:
+    def _call(self, written: WrittenCall, found: Assembly, block: Block) -> CandidateCall:
         """The call of a tool that may be called, with its arguments. Raises `_Rejected`."""
         try:
             return self._read_call(written, found, block)
@@ -393,7 +393,7 @@ class CallPolicy:
                 rejected.near = None if miss is None else replace(miss, tools=near.tools)
             raise
 
-    def _read_call(self, written: Written, found: Assembly, block: Block) -> Candidate:
+    def _read_call(self, written: WrittenCall, found: Assembly, block: Block) -> CandidateCall:
         written, tool, strict = self._named(written)
         name = written.name
         if tool is not None and recites(written, lambda: ParameterTypes(prompt_parameters(tool)).names):
@@ -416,7 +416,7 @@ class CallPolicy:
         except ValueError as error:
             unread = raw_arguments(written.arguments) if tool is not None and tool.server else None
             if unread is not None:  # who runs it tells the model what is wrong (R15.5)
-                return Candidate(name, unread, tool, False, (), False, written.call_id, written.source)
+                return CandidateCall(name, unread, tool, False, (), False, written.call_id, written.source)
             detail = f"The model's call of {quote(name)} is malformed: {error}."
             raise _Rejected(
                 "malformed_tool_arguments",
@@ -427,9 +427,9 @@ class CallPolicy:
                 near=NearMiss(detail, (name,)),
             ) from None
         mended = dict.fromkeys((*found.repaired, *repaired, *(() if block.closed else ("closer",))))
-        return Candidate(name, arguments, tool, strict, mended, unwrapped, written.call_id, written.source)
+        return CandidateCall(name, arguments, tool, strict, mended, unwrapped, written.call_id, written.source)
 
-    def _unknown(self, written: Written, rejected: _Rejected, block: Block) -> Candidate | None:
+    def _unknown(self, written: WrittenCall, rejected: _Rejected, block: Block) -> CandidateCall | None:
         """The call of a tool that is not on offer, for who runs calls; rule 6."""
         name, syntax = rejected.name, block.syntax
         if name is None or not self._offered.gateways or not means_call(syntax, block.body, written):
@@ -441,7 +441,7 @@ class CallPolicy:
                 return None
             arguments = raw_arguments(written.arguments) or ""
         self._count("unknown_names")
-        return Candidate(name, arguments, None, False, (), False, written.call_id, written.source)
+        return CandidateCall(name, arguments, None, False, (), False, written.call_id, written.source)
 
     # --- forms that were not taught ---------------------------------------------------------------------------------
 
