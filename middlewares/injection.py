@@ -23,7 +23,7 @@ from proxy.errors import ClientFault
 from proxy.formats.base import ToolFormat, tagged_answer, whole_answer
 from proxy.formats.brackets import reading_brackets
 from proxy.formats.escaping import Escaping
-from proxy.formats.gbnf.grammar import Around, Bounds, Inexpressible
+from proxy.formats.gbnf.grammar import Around, GrammarBounds, Inexpressible
 from proxy.formats.recognition import recognised_markers
 from proxy.formats.rendering import as_taught
 from proxy.formats.restoring import Escapes
@@ -120,7 +120,7 @@ class Injection(Middleware):
     def __init__(self, options: Any = None, *, name: str | None = None) -> None:
         super().__init__(options, name=name)
         chosen = self.options
-        self._bounds = Bounds(
+        self._bounds = GrammarBounds(
             string=chosen.string_chars, items=chosen.list_items, digits=chosen.number_digits, calls=chosen.calls
         )
         self._open(CacheBudget())

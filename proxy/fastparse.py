@@ -1,7 +1,7 @@
 """Chooses between the compiled scanner and its Python twin.
 
-`IMPLEMENTATION` says which one is in use. The compiled one is taken if it was built; `TOOLWIRE_NO_EXTENSIONS=1` turns
-it off at run time (and at build time, see `setup.py`). Type checkers see the Python twin, so there is no stub to drift.
+`IMPLEMENTATION` names the one in use. The compiled one is used if it was built; `TOOLWIRE_NO_EXTENSIONS=1` disables it
+at run time (and at build time, see `setup.py`). Type checkers see the Python twin, so no stub can get out of date.
 """
 
 from __future__ import annotations

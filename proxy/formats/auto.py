@@ -1,7 +1,6 @@
-"""Any of the known formats, for models that nobody has told us about: `hermes` is taught, what else they write is
-recognised.
+"""The format for models of an unknown family: `hermes` is taught, and calls in any known format are recognised.
 
-Where the model's name says its family, a route with `format: auto` uses that family's format instead (`families.py`).
+If the model's name tells its family, a route with `format: auto` uses that family's format instead (`families.py`).
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from typing import Final
 
 from ..scan._grammar import Grammar
 from . import hermes
-from .base import written
+from .base import make_format
 from .recognition import FAMILIES, reasoning_tags, recognising
 
 GRAMMAR: Final = recognising(
@@ -23,6 +22,6 @@ GRAMMAR: Final = recognising(
 )
 
 TAUGHT: Final = hermes.FORMAT.name
-"""What a model of an unknown family is taught."""
+"""The format taught to models of an unknown family."""
 
-FORMAT: Final = written("auto", GRAMMAR, hermes.LAYOUT)
+FORMAT: Final = make_format("auto", GRAMMAR, hermes.LAYOUT)

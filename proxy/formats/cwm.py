@@ -1,7 +1,7 @@
-"""Meta's CWM: a tool's name, then the rest of the block as its first argument, or a JSON object with all of them.
+"""Meta's CWM: a tool's name, then its first argument as text, or all arguments as a JSON object.
 
-The model also puts the name into the tag, with or without the `>` behind it: `<tool: bash> ls </tool>`. That is why the
-tag's last word is part of what is read.
+The model also puts the name into the tag, with or without the `>` after it: `<tool: bash> ls </tool>`. So the tag's
+last word is part of the field.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import Final
 
 from ..scan._grammar import BlockSyntax, Branch, Grammar
-from .base import written
+from .base import make_format
 from .layout import Layout
 from .values import JSON
 
-FORMAT: Final = written(
+FORMAT: Final = make_format(
     "cwm",
     Grammar(
         syntaxes=(

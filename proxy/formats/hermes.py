@@ -1,5 +1,5 @@
-"""Hermes and Qwen: the sentinel's tags around an object whose `arguments` is an object, not a string. Trinity does so,
-also where it thinks."""
+"""Hermes and Qwen: `<tool_call>` tags around an object whose `arguments` is an object, not a string. Trinity also calls
+inside its reasoning."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Final
 
 from ..scan._grammar import BlockSyntax, Grammar
-from .base import written
+from .base import make_format
 from .layout import Layout
 
 GRAMMAR: Final = Grammar(syntaxes=(BlockSyntax(opener="<tool_call>", closer="</tool_call>", fence=True),))
 
 LAYOUT: Final = Layout(opener='<tool_call>\n{"name":', middle=',"arguments":', closer="}\n</tool_call>", separator="\n")
 
-FORMAT: Final = written("hermes", GRAMMAR, LAYOUT)
+FORMAT: Final = make_format("hermes", GRAMMAR, LAYOUT)
 
-TRINITY: Final = written("trinity", replace(GRAMMAR, calls_in_reasoning=True), LAYOUT)
+TRINITY: Final = make_format("trinity", replace(GRAMMAR, calls_in_reasoning=True), LAYOUT)

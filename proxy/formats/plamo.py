@@ -1,11 +1,11 @@
-"""PLaMo 3: a special token on either side of everything."""
+"""PLaMo 3: every part of a call stands between two special tokens."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from ..scan._grammar import Branch, Grammar, Node
-from .base import written
+from .base import make_format
 from .layout import Layout
 from .syntaxes import framing, section
 
@@ -33,7 +33,7 @@ def _call(base: int) -> tuple[Node, ...]:
     )
 
 
-FORMAT: Final = written(
+FORMAT: Final = make_format(
     "plamo3",
     Grammar(
         syntaxes=(

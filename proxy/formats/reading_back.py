@@ -1,4 +1,4 @@
-"""What a scanner makes of calls that were written: whether a value reads back as it is can be tried."""
+"""Reads written calls back with a scanner, to check that a value survives unchanged."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Fields = list[tuple[Field, str]]
 
 
 class _Recorder:
-    """CallPolicies nothing, and keeps what it is shown."""
+    """A call policy that only records the fields it is shown."""
 
     strict = False
     unwrap = True
@@ -41,7 +41,7 @@ class _Recorder:
 
 
 def fields_of(grammar: Grammar, text: str) -> Fields | None:
-    """The fields of all blocks in a text that is nothing but blocks; None if it is anything else."""
+    """Returns the fields of all blocks in a text that consists of blocks only, or None for any other text."""
     recorder = _Recorder()
     scanner = CallScanner(grammar, cast(CallPolicy, recorder), block_bytes=4 * len(text) + 1)
     events = [

@@ -1,11 +1,11 @@
-"""The taught format: `<tool_call>{"name": ..., "arguments": "<JSON text>"}</tool_call>` (R6.1)."""
+"""The gateway's own format: `<tool_call>{"name": ..., "arguments": "<JSON text>"}</tool_call>` (R6.1)."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from ..scan._grammar import BlockSyntax, Grammar
-from .base import written
+from .base import make_format
 from .layout import Layout
 
 GRAMMAR: Final = Grammar(
@@ -22,4 +22,4 @@ LAYOUT: Final = Layout(
     opener='<tool_call>{"name":', middle=',"arguments":', closer="}</tool_call>", separator="\n", arguments="string"
 )
 
-FORMAT: Final = written("sentinel", GRAMMAR, LAYOUT, INSTRUCTIONS, special_tokens=False)
+FORMAT: Final = make_format("sentinel", GRAMMAR, LAYOUT, INSTRUCTIONS, special_tokens=False)

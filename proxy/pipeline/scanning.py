@@ -32,7 +32,7 @@ from ..fastparse import CallScanner
 from ..folding import parts_of
 from ..model import EMPTY, Extra, FinishReason, Message, ModelReply, ReplyChoice, Text, merged, replace
 from ..scan._grammar import SPACE
-from ..scanner import is_itself
+from ..scanner import stays_unchanged
 from ..support.offload import OFFLOAD_BYTES, in_thread
 from .beginnings import Beginnings, reason_of
 from .exchange import OfferedTools
@@ -145,7 +145,7 @@ class ScanStage(Stage):
             for part in choice.parts:
                 if len(choice.parts) > 1 or type(part) is not Text or len(part.text) > _LARGE:
                     return False  # a large text is looked at in a thread
-                if not is_itself(part.text, plan.signs, plan.names):
+                if not stays_unchanged(part.text, plan.signs, plan.names):
                     return False
                 if self._beginnings is not None and not self._beginnings.leaves(part.text):
                     return False

@@ -32,7 +32,7 @@ from ..formats.layout import plain_name
 from ..formats.longjson import compact
 from ..formats.rendering import is_json_object, prompt_name, taught_arguments
 from ..formats.restoring import Escapes
-from ..formats.results import told_text
+from ..formats.results import marked_text
 from ..model import (
     Attempt,
     Image,
@@ -481,7 +481,7 @@ class TranscriptWriter:
                 before = (
                     self._bracket_opener(result) if self.bracket else form.before(result, self._escaping, apart=apart)
                 )
-                parts += before, told_text(result), Markup(form.closer)
+                parts += before, marked_text(result), Markup(form.closer)
             else:
                 parts.append(Markup(self.format.render_result(result)))
             parts += [part for part in result.parts if isinstance(part, Image)]

@@ -46,7 +46,7 @@ MADE: Final[Mapping[str, str]] = {
     "proxy.call_policy.json_calls:_head": "a row of escaped tokens",
     "proxy.dev.measure.naive:RescanningScanner.__init__": "measured only",
     "proxy.formats.markers:MarkerSet._pattern": "a tree of escaped characters",
-    "proxy.formats.markers:Beginnings.__init__": "escaped words",
+    "proxy.formats.markers:CallBeginnings.__init__": "escaped words",
     "proxy.inspector.prompt:_Ours.__init__": "escaped names",
     "proxy.pipeline.delivery:boundary": "paths that the code names, matched as a whole",
     "proxy.pipeline.unopened:closes_thoughts": "escaped words",
