@@ -49,7 +49,7 @@ def arguments_of(text: str) -> Any:
     return json.loads(text.removeprefix("t"))
 
 
-def arguments_grammar(schema: dict[str, Any], bounds: Bounds = GrammarBounds(string=9, items=4)) -> str:  # noqa: B008
+def arguments_grammar(schema: dict[str, Any], bounds: GrammarBounds = GrammarBounds(string=9, items=4)) -> str:  # noqa: B008
     """The grammar of a call `t{...}`."""
     return answer_grammar([("t", schema)], False, BARE, bounds)
 

@@ -1,2 +1,2 @@
-"""The parts in `proxy.scan.parts`, compiled: for each a module of the same name, if it was built, with the C types that
-its `.pxd` declares. Nothing else is in here, and only `proxy._fastparse` imports from here."""
+"""The modules of `proxy.scan.parts`, compiled with the C types in their `.pxd` files, if they were built. Only
+`proxy._fastparse` imports them."""

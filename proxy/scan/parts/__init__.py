@@ -1,2 +1,1 @@
-"""Parts of the scanner of which there is one text. As they are they belong to the Python scanner; `proxy.scan.fast` has
-the same compiled."""
+"""Parts of the scanner with a single text: the Python scanner uses them directly, `proxy.scan.fast` compiles them."""
