@@ -1,6 +1,5 @@
-"""Where calls go out that are given out while they come, in Python. Part of the Python twin, see `_pyparse.py`.
-`_fasthost.pxi` is the same with C types.
-"""
+"""Sends calls that are streamed early. Part of the Python twin, see `_pyparse.py`; `_fasthost.pxi` is the same with C
+types."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ class LiveHost:
         self._prose = prose
 
     def span(self, start: int, stop: int) -> bytes:
-        """The bytes at these offsets of the block."""
+        """Returns the bytes at these offsets of the block."""
         return self._buffer.span(start, stop)
 
     def live_open(self, call: Found) -> int:
