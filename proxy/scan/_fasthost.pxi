@@ -1,4 +1,4 @@
-# Where calls go out that are given out while they come: part of `_fastparse.pyx`, the twin of `_pyhost.py`.
+# Sends calls that are streamed early: part of `_fastparse.pyx`, the twin of `_pyhost.py`.
 
 cdef class LiveHost:
     """See `proxy.scan.live.Host`."""
@@ -13,7 +13,7 @@ cdef class LiveHost:
         self._prose = prose
 
     def span(self, Py_ssize_t start, Py_ssize_t stop):
-        """What stands at these offsets of the block."""
+        """See `proxy.scan.live.Host`."""
         return self._buffer.span(start, stop)
 
     def live_open(self, call):

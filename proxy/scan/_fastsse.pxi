@@ -1,12 +1,7 @@
 # Framing of server-sent events: part of `_fastparse.pyx`, the twin of `_pysse.py`.
 
 cdef class SseFramer:
-    """Cuts a byte stream of server-sent events into frames, as the HTML standard reads it.
-
-    A frame is (event name or None, data). Lines end with LF, CR or CRLF, also when a CRLF is cut; a leading BOM,
-    comments, `id`, `retry` and unknown fields are dropped; several `data` lines are joined with LF; an event without
-    `data` is none. `frame_bytes` bounds one event, comments and unknown fields included, each line end counted as one.
-    """
+    """See `SseFramer` in `proxy/scan/_pysse.py`."""
 
     cdef Py_ssize_t _limit, _size
     cdef bint _failed, _first, _cr
@@ -24,11 +19,6 @@ cdef class SseFramer:
         self._data = bytearray()
 
     def feed(self, bytes data not None):
-        """Take the next bytes, cut anywhere, and give the frames that are whole now.
-
-        Raises `FrameTooLarge` for an event beyond the bound. Frames that were whole before it are given first: then the
-        next call raises, as does every later one.
-        """
         cdef list frames
         cdef Bytes p = bytes_at(data)
         cdef Py_ssize_t size = PyBytes_GET_SIZE(data)
@@ -66,7 +56,7 @@ cdef class SseFramer:
                 and p[end + 1] == c"\n"
                 and memcmp(p + pos, b"data: ", 6) == 0
                 and end - pos <= self._limit
-            ):  # what nearly all frames look like
+            ):  # the usual frame
                 self._first = False
                 frames.append((None, PyBytes_FromStringAndSize(<const char *>p + pos + 6, end - pos - 6)))
                 pos = end + 2
@@ -83,8 +73,6 @@ cdef class SseFramer:
         return frames
 
     def finish(self):
-        """The bytes are over. A last event without its blank line is given as if it had one: servers do end with
-        `data: [DONE]` and no more. Whether its data is whole is the reader's business. Raises `FrameTooLarge`."""
         cdef list frames
         if self._failed:
             raise too_large(self._limit)
@@ -157,8 +145,7 @@ cdef class SseFramer:
 
 
 def are_plain(bytes data not None, bytes usual not None, tuple odd not None):
-    """Whether each of the whole frames in `data` ends like a JSON object and holds `usual`, and none of `odd`. False
-    also if that cannot be told at once: lines end with CR."""
+    """See `are_plain` in `proxy/scan/_pysse.py`."""
     cdef Bytes p = bytes_at(data)
     cdef Bytes last = p + PyBytes_GET_SIZE(data)
     cdef Bytes literal = bytes_at(usual)
