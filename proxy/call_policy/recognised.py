@@ -31,7 +31,8 @@ from .candidate import CandidateCall, Names, settled
 from .coercion import Coerced, coerce
 from .json_calls import MemberArguments
 from .near import NearMiss, is_template, misfit, recites, stands_for_values, tool_of, unreadable
-from .recovery import NoCall, recover
+from .recovery import recover
+from .tagged_text import NoCall
 from .untyped import ParameterTypes
 from .written import WrittenCall
 
