@@ -21,9 +21,8 @@ from .formats.markers import any_of
 from .formats.recognition import recognising
 from .model import ModelRequest, ToolChoice, ToolSpec
 from .registry import registries
-from .scan._grammar import SPACE, Grammar
-from .scan._grammar import CallPolicy as AnyPolicy
-from .scan._plan import Plan, plan
+from .scan._grammar import SPACE, BlockPolicy, Grammar
+from .scan._plan import ScanPlan, plan
 from .scan.loose_head import BRACKETS, WORDS
 
 PRINTED_BEGINS: Final = (
@@ -82,7 +81,7 @@ def open_scanner(
 
 def build_scanner(
     grammar: Grammar,
-    policy: AnyPolicy,
+    policy: BlockPolicy,
     options: RouteOptions,
     limits: LimitsConfig,
     *,
@@ -125,7 +124,7 @@ def triggers(grammar: Grammar, config: ReasoningConfig) -> tuple[str, ...] | Non
     return tuple(_beginnings(looked_for))
 
 
-def _beginnings(found: Plan) -> list[str]:
+def _beginnings(found: ScanPlan) -> list[str]:
     """Returns the markers that can begin something; the others only follow a block."""
     return [marker.literal.decode() for marker in found.text if marker.anchor != "after"]
 

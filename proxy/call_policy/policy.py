@@ -29,7 +29,7 @@ from ..errors import GatewayError, ModelFault, quote
 from ..formats.recognition import BARE
 from ..formats.rendering import prompt_parameters
 from ..model import CallKind, ToolChoice, ToolSpec
-from ..scan._grammar import AS_TEXT, DROPPED, Block, BlockSyntax, Decision, Field, Found, ValueKind, Why
+from ..scan._grammar import AS_TEXT, DROPPED, Block, BlockSyntax, Decision, Field, FoundCall, ValueKind, Why
 from ..scan.repair import REPAIR_KINDS, compact_json
 from .assembly import begun, begun_member, member
 from .candidate import CandidateCall
@@ -159,7 +159,7 @@ class CallPolicy:
         """See `proxy.scan._grammar.BlockPolicy`."""
         return self._taught.offered.strict
 
-    def opening(self, syntax: BlockSyntax, pieces: tuple[tuple[Field, str], ...]) -> Found | None:
+    def opening(self, syntax: BlockSyntax, pieces: tuple[tuple[Field, str], ...]) -> FoundCall | None:
         """See `proxy.scan._grammar.BlockPolicy`. Returns None for strict tools, tools that take free text, and where
         calls are compared (`dedupe_calls`)."""
         options = self._calls
@@ -178,18 +178,18 @@ class CallPolicy:
         self._live += 1
         call_id = self._ids.settle(written.call_id)
         if tool is None:
-            return Found(written.name, call_id, "")
-        return Found(tool.name, call_id, "", namespace=tool.namespace)
+            return FoundCall(written.name, call_id, "")
+        return FoundCall(tool.name, call_id, "", namespace=tool.namespace)
 
-    def argument(self, syntax: BlockSyntax, opened: Found, key: str, value: str) -> str:
+    def argument(self, syntax: BlockSyntax, opened: FoundCall, key: str, value: str) -> str:
         """See `proxy.scan._grammar.BlockPolicy`."""
         return member(syntax, key, value, self._parameters)
 
-    def value_kind(self, syntax: BlockSyntax, opened: Found, key: str, begun: str) -> tuple[str, ValueKind]:
+    def value_kind(self, syntax: BlockSyntax, opened: FoundCall, key: str, begun: str) -> tuple[str, ValueKind]:
         """See `proxy.scan._grammar.BlockPolicy`."""
         return begun_member(syntax, key, begun, self._parameters)
 
-    def withdrawn(self, opened: Found) -> GatewayError:
+    def withdrawn(self, opened: FoundCall) -> GatewayError:
         """See `proxy.scan._grammar.BlockPolicy`."""
         self._count("withdrawn_calls")
         detail = f"The model's call of {quote(opened.name)} is malformed: it did not end as it began."
@@ -254,7 +254,7 @@ class CallPolicy:
         outcome = strict_failure(rejected.code, rejected.detail, self._bad_answers)
         return Decision(replacement=outcome) if isinstance(outcome, str) else Decision(error=outcome)
 
-    def _emit(self, call: CandidateCall, opened: Found | None) -> Found:
+    def _emit(self, call: CandidateCall, opened: FoundCall | None) -> FoundCall:
         self._made += 1
         self._count("calls")
         if call.repaired:
@@ -270,9 +270,9 @@ class CallPolicy:
         tool = call.tool
         call_id = self._ids.settle(call.call_id) if opened is None else opened.call_id
         if tool is None:
-            return Found(call.name, call_id, call.arguments, source=call.source)
+            return FoundCall(call.name, call_id, call.arguments, source=call.source)
         kind: CallKind = "custom" if tool.kind == "custom" else "function"
-        return Found(tool.name, call_id, call.arguments, kind, tool.namespace, call.source)
+        return FoundCall(tool.name, call_id, call.arguments, kind, tool.namespace, call.source)
 
     def _wanted(self, calls: Sequence[CandidateCall]) -> list[CandidateCall]:
         """Returns the calls to be emitted: without repetitions (C32) and, if parallel calls are off, only one. Raises

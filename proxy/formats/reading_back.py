@@ -6,7 +6,7 @@ from typing import Any, Final, cast
 
 from ..events import Delta, Open
 from ..fastparse import CallScanner
-from ..scan._grammar import DROPPED, Block, BlockSyntax, CallPolicy, Decision, Field, Found, Grammar, Why
+from ..scan._grammar import DROPPED, Block, BlockPolicy, BlockSyntax, Decision, Field, FoundCall, Grammar, Why
 
 _SLICE_CHARS: Final = 64 * 1024
 
@@ -36,14 +36,14 @@ class _Recorder:
     def may_call(self, name: str, untaught: bool) -> bool:
         return True
 
-    def opening(self, syntax: BlockSyntax, pieces: Any) -> Found | None:
+    def opening(self, syntax: BlockSyntax, pieces: Any) -> FoundCall | None:
         return None
 
 
 def fields_of(grammar: Grammar, text: str) -> Fields | None:
     """Returns the fields of all blocks in a text that consists of blocks only, or None for any other text."""
     recorder = _Recorder()
-    scanner = CallScanner(grammar, cast(CallPolicy, recorder), block_bytes=4 * len(text) + 1)
+    scanner = CallScanner(grammar, cast(BlockPolicy, recorder), block_bytes=4 * len(text) + 1)
     events = [
         event
         for start in range(0, len(text), _SLICE_CHARS)

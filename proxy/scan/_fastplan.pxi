@@ -1,4 +1,4 @@
-# A `Plan` with C types: part of `_fastparse.pyx`. The Python twin reads `_plan.py` itself.
+# A `ScanPlan` with C types: part of `_fastparse.pyx`. The Python twin reads `_plan.py` itself.
 
 cdef enum:
     NOTHING = 0

@@ -284,7 +284,7 @@ def without_calls(grammar: Grammar) -> Grammar:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundCall:
     """A call that a policy accepted. `arguments` is JSON text. `source` is the model's text of this call if a block
     holds several; None means the whole block."""
 
@@ -309,7 +309,7 @@ class Block:
     pieces: tuple[tuple[Field, str], ...]
     closed: bool = True
     broken: bool = False
-    opened: Found | None = None
+    opened: FoundCall | None = None
 
     @property
     def reasoning(self) -> str:
@@ -331,7 +331,7 @@ class Decision:
     calls.
     """
 
-    calls: tuple[Found, ...] = ()
+    calls: tuple[FoundCall, ...] = ()
     drop: bool = False
     replacement: str | None = None
     error: GatewayError | None = None
@@ -343,7 +343,7 @@ AS_TEXT: Final = Decision()
 DROPPED: Final = Decision(drop=True)
 
 
-class CallPolicy(Protocol):
+class BlockPolicy(Protocol):
     """Decides about blocks (R9), in order of appearance. Methods must not raise."""
 
     @property
@@ -368,20 +368,20 @@ class CallPolicy(Protocol):
         """Returns True if an unmarked object with this name may be a call or a near miss (R23.4). `untaught`: its form
         was not taught."""
 
-    def opening(self, syntax: BlockSyntax, pieces: tuple[tuple[Field, str], ...]) -> Found | None:
+    def opening(self, syntax: BlockSyntax, pieces: tuple[tuple[Field, str], ...]) -> FoundCall | None:
         """Returns the call (without arguments) if it may be streamed early (R6.13), else None. Called when its
         arguments begin and `pieces` include its name. The call is judged later as `Block.opened`."""
 
-    def argument(self, syntax: BlockSyntax, opened: Found, key: str, value: str) -> str:
+    def argument(self, syntax: BlockSyntax, opened: FoundCall, key: str, value: str) -> str:
         """Returns one argument of an early streamed call as a JSON member (`"key":value`), from the pieces `key` and
         `value`."""
 
-    def value_kind(self, syntax: BlockSyntax, opened: Found, key: str, begun: str) -> tuple[str, ValueKind]:
+    def value_kind(self, syntax: BlockSyntax, opened: FoundCall, key: str, begun: str) -> tuple[str, ValueKind]:
         """Returns the key (as JSON, with colon) of an argument of an early streamed call, and the kind of a value that
         begins with `begun`: `text` (a string of exactly this text), `json` (JSON, if valid) or `unsure` (not known
         yet)."""
 
-    def withdrawn(self, opened: Found) -> GatewayError:
+    def withdrawn(self, opened: FoundCall) -> GatewayError:
         """Returns the error for an early streamed call whose final arguments differ from what was sent."""
 
     def unfinished(self, syntax: BlockSyntax, body: str, why: Why) -> Decision:

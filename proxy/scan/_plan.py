@@ -132,7 +132,7 @@ class Marker:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ScanPlan:
     """A grammar prepared for scanning.
 
     - `text`: markers of visible text, in the order in which they are tried. `inside`: markers of reasoning, one tuple
@@ -162,7 +162,7 @@ class Plan:
 
 
 @lru_cache(maxsize=256)  # a pure function of frozen values, and run for every answer
-def plan(grammar: Grammar, reasoning: tuple[tuple[str, str], ...], scan_calls: bool) -> Plan:
+def plan(grammar: Grammar, reasoning: tuple[tuple[str, str], ...], scan_calls: bool) -> ScanPlan:
     """Returns the plan of `grammar` with these pairs of reasoning tags. Untaught syntaxes that conflict with others are
     left out.
 
@@ -210,7 +210,7 @@ def plan(grammar: Grammar, reasoning: tuple[tuple[str, str], ...], scan_calls: b
     if len(firsts) > MAX_FIRSTS:
         raise ValueError(f"the markers begin with more than {MAX_FIRSTS} different bytes")
     answer = _of_answers(openers)
-    return Plan(
+    return ScanPlan(
         text,
         inside,
         answer,

@@ -28,12 +28,12 @@ from ._grammar import (
     SPACE,
     TAIL,
     WORD_BYTES,
+    BlockPolicy,
     BlockSyntax,
-    CallPolicy,
     Framing,
     Why,
 )
-from ._plan import CODE, JSON, LIKELY, LOOSE, NOTHING, PROSE, SURE, UNLIKELY, Opener, Plan, PlanBranch, PlanNode
+from ._plan import CODE, JSON, LIKELY, LOOSE, NOTHING, PROSE, SURE, UNLIKELY, Opener, PlanBranch, PlanNode, ScanPlan
 from ._pybuffer import Buffer
 from ._pyfields import AT_BRANCH, BY_ITSELF, GOES_ON, NO_FIELD, NO_KEY, FieldReader
 from ._pyoutput import Output
@@ -68,7 +68,9 @@ class BlockReader:
     `UNFINISHED` block.
     """
 
-    def __init__(self, buffer: Buffer, output: Output, policy: CallPolicy, plan: Plan, live: LiveCalls | None) -> None:
+    def __init__(
+        self, buffer: Buffer, output: Output, policy: BlockPolicy, plan: ScanPlan, live: LiveCalls | None
+    ) -> None:
         self._buffer = buffer
         self._policy = policy
         self._plan = plan
@@ -109,7 +111,7 @@ class BlockReader:
         self._fence = False
         self._fenced = False
 
-    def read_as(self, plan: Plan, limit: int) -> None:
+    def read_as(self, plan: ScanPlan, limit: int) -> None:
         """Sets the plan and size limit of the next blocks."""
         self._plan = self._fields.plan = plan
         self._limit = limit

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ._grammar import LITERAL_BYTES, SPACE, WORD_BYTES, CallPolicy, Field
+from ._grammar import LITERAL_BYTES, SPACE, WORD_BYTES, BlockPolicy, Field
 from ._plan import (
     BRACES,
     CODE,
@@ -24,9 +24,9 @@ from ._plan import (
     TICK,
     WORD,
     Opener,
-    Plan,
     PlanBranch,
     PlanNode,
+    ScanPlan,
 )
 from ._pybuffer import Buffer
 from ._pyoutput import Output
@@ -62,7 +62,9 @@ class FieldReader:
     the text just before it. `followed`: `live` needs the field's content.
     """
 
-    def __init__(self, buffer: Buffer, output: Output, policy: CallPolicy, plan: Plan, live: LiveCalls | None) -> None:
+    def __init__(
+        self, buffer: Buffer, output: Output, policy: BlockPolicy, plan: ScanPlan, live: LiveCalls | None
+    ) -> None:
         self.plan = plan
         self.live = live
         self.followed = False

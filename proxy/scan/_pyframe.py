@@ -24,7 +24,7 @@ def find_text(frame: bytes) -> tuple[int, int, bool] | None:
     start = _START.match(frame)
     if start is None:
         return None
-    reader = _Reader(frame)
+    reader = _FrameReader(frame)
     return (reader.start, reader.end, reader.reasoning) if reader.chunk(start.end()) == len(frame) else None
 
 
@@ -33,7 +33,7 @@ def is_text(frame: bytes, start: int, end: int) -> bool:
     return _CONTENT.fullmatch(frame, start - 1, end + 1) is not None
 
 
-class _Reader:
+class _FrameReader:
     """Reads one chunk. Each method returns the position after what it read, or -1 to decline the frame.
 
     `start` and `end` are the position of the text, once found; `reasoning` is its kind.

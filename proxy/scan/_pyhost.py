@@ -6,14 +6,14 @@ from __future__ import annotations
 from typing import Literal
 
 from ..events import Close
-from ._grammar import Found
+from ._grammar import FoundCall
 from ._pybuffer import Buffer
 from ._pyoutput import Output
 from ._pyprose import Prose
 
 
 class LiveHost:
-    """See `proxy.scan.live.Host`."""
+    """See `proxy.scan.live.CallSink`."""
 
     def __init__(self, buffer: Buffer, output: Output, prose: Prose) -> None:
         self._buffer = buffer
@@ -24,15 +24,15 @@ class LiveHost:
         """Returns the bytes at these offsets of the block."""
         return self._buffer.span(start, stop)
 
-    def live_open(self, call: Found) -> int:
-        """See `proxy.scan.live.Host`."""
+    def live_open(self, call: FoundCall) -> int:
+        """See `proxy.scan.live.CallSink`."""
         self._prose.edge()
         return self._output.open_call(call, None)
 
     def live_say(self, block: int, text: str) -> None:
-        """See `proxy.scan.live.Host`."""
+        """See `proxy.scan.live.CallSink`."""
         self._output.say_argument(block, text)
 
     def live_close(self, block: int, status: Literal["complete", "truncated"]) -> None:
-        """See `proxy.scan.live.Host`."""
+        """See `proxy.scan.live.CallSink`."""
         self._output.events.append(Close(block, status))

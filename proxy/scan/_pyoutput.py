@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..events import BlockKind, BlockStatus, Close, Delta, Event, Open
-from ._grammar import REASONING, SPACE, TEXT, Found
+from ._grammar import REASONING, SPACE, TEXT, FoundCall
 from .blocks import opening
 
 
@@ -251,7 +251,7 @@ class Output:
         self._pending.clear()
         self.close()
 
-    def open_call(self, call: Found, source: str | None) -> int:
+    def open_call(self, call: FoundCall, source: str | None) -> int:
         """Opens a call. `source` is its text, or None if that is still coming. Returns its block number."""
         block = self._number()
         self.events.append(opening(block, call, self._choice, source))
@@ -261,7 +261,7 @@ class Output:
         """Sends more arguments of an open call."""
         self.events.append(Delta(block, text))
 
-    def give_calls(self, calls: Iterable[Found], source: str, reasoning: str = "") -> None:
+    def give_calls(self, calls: Iterable[FoundCall], source: str, reasoning: str = "") -> None:
         """Sends reasoning and whole calls. `source` is their text, unless a call has its own."""
         if reasoning:
             block = self._number()

@@ -39,13 +39,13 @@ from ._grammar import (
     DONE,
     STATES,
     TEXT,
-    CallPolicy,
+    BlockPolicy,
     Decision,
     Grammar,
     only,
     valid_text,
 )
-from ._plan import Opener, Plan, plan
+from ._plan import Opener, ScanPlan, plan
 from ._pyblock import FRAMING, NONE, OPEN, WHOLE, BlockReader
 from ._pybuffer import Buffer
 from ._pyhost import LiveHost
@@ -79,7 +79,7 @@ class CallScanner:
     def __init__(
         self,
         grammar: Grammar,
-        policy: CallPolicy,
+        policy: BlockPolicy,
         *,
         block_bytes: int = BLOCK_BYTES,
         trim_edges: bool = True,
@@ -203,7 +203,7 @@ class CallScanner:
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
-    def _read_as(self, found: Plan) -> None:
+    def _read_as(self, found: ScanPlan) -> None:
         """Sets the plan for the following text."""
         self._prose.read_as(found)
         self._output.limit = max(self._block_bytes, found.longest)

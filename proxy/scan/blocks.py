@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Final
 
 from ..events import BlockKind, Open
-from ._grammar import AS_TEXT, DROPPED, Block, BlockSyntax, Decision, Field, Found
+from ._grammar import AS_TEXT, DROPPED, Block, BlockSyntax, Decision, Field, FoundCall
 
 Piece = tuple[Field, int, int]
 """A field with its start and end offset in the block."""
@@ -46,7 +46,7 @@ def _whole(syntax: BlockSyntax) -> Field | None:
     return syntax.whole
 
 
-def opening(block: int, call: Found, choice: int, source: str | None) -> Open:
+def opening(block: int, call: FoundCall, choice: int, source: str | None) -> Open:
     """Returns the event that opens a call. `source` is its text, or None if the text is still coming."""
     return Open(
         block,

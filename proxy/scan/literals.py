@@ -154,7 +154,7 @@ def scalar(text: str) -> str:
     return number
 
 
-class _Reader:
+class _LiteralReader:
     """Reads `text` and writes JSON text to `out`."""
 
     def __init__(self, text: str) -> None:
@@ -248,7 +248,7 @@ class _Reader:
         self.out.append("}")
 
 
-class _Python(_Reader):
+class _Python(_LiteralReader):
     def __init__(self, text: str, *, literal: bool = False) -> None:
         super().__init__(text)
         self._literal = literal

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from typing import Final, Literal, Protocol
 
 from ..errors import GatewayError
-from ._grammar import SPACE, Block, BlockSyntax, CallPolicy, Decision, Field, Found, ValueKind
+from ._grammar import SPACE, Block, BlockPolicy, BlockSyntax, Decision, Field, FoundCall, ValueKind
 from ._plan import BRACES, CODE, JSON, NAME, PROSE, WORD
 from ._pystring import JSON_STRING, LINES, NO_STRING, PLAIN_TEXT, UNSAID
 from .blocks import TO_CLOSER, Piece
@@ -33,13 +33,13 @@ _UNSURE: Final = 256
 """If the kind of a value is not certain after this many characters, it is decided at the value's end."""
 
 
-class Host(Protocol):
+class CallSink(Protocol):
     """Sends the calls; implemented by each scanner."""
 
     def span(self, start: int, stop: int) -> bytes:
         """Returns the bytes at these offsets of the block."""
 
-    def live_open(self, call: Found) -> int:
+    def live_open(self, call: FoundCall) -> int:
         """Opens a call. Returns its block number."""
 
     def live_say(self, block: int, text: str) -> None:
@@ -57,10 +57,10 @@ class LiveCalls:
     `_pystring.certain`.
     """
 
-    def __init__(self, policy: CallPolicy, host: Host) -> None:
+    def __init__(self, policy: BlockPolicy, host: CallSink) -> None:
         self._policy = policy
         self._host = host
-        self.opened: Found | None = None
+        self.opened: FoundCall | None = None
         self.block = 0
         self.sent = bytearray()
         self.string = NO_STRING
@@ -376,7 +376,7 @@ class LiveCalls:
             return raw[start:end].decode()
         return (raw[start : self._head] + raw[self._where : end]).decode()
 
-    def settle(self, decision: Decision) -> tuple[GatewayError | None, tuple[Found, ...]]:
+    def settle(self, decision: Decision) -> tuple[GatewayError | None, tuple[FoundCall, ...]]:
         """Ends a block with streamed calls. Returns the error that ends the answer (or None), and the calls that are
         still to be sent."""
         opened = self.opened
@@ -390,7 +390,7 @@ class LiveCalls:
             return None, ()
         return decision.error or self._policy.withdrawn(opened), ()
 
-    def _give_rest(self, opened: Found, call: Found) -> bool:
+    def _give_rest(self, opened: FoundCall, call: FoundCall) -> bool:
         """Finishes a call whose arguments were streamed early: sends the remaining characters if the final arguments
         begin with what was sent. Returns False otherwise."""
         arguments = call.arguments.encode()

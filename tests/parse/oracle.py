@@ -23,9 +23,9 @@ from proxy.scan._grammar import (
     SPACE,
     WORD_BYTES,
     Block,
+    BlockPolicy,
     BlockSyntax,
     Branch,
-    CallPolicy,
     Decision,
     Field,
     Grammar,
@@ -69,7 +69,7 @@ def valid(text: str) -> str:
 
 
 def parse(
-    text: str, grammar: Grammar, policy: CallPolicy, settings: Settings | None = None, truncated: bool = False
+    text: str, grammar: Grammar, policy: BlockPolicy, settings: Settings | None = None, truncated: bool = False
 ) -> list[Event]:
     """The events of the whole text, blocks numbered from 0, one delta a block."""
     return _Reading(valid(text), grammar, policy, settings or Settings(), truncated).events()
@@ -626,7 +626,7 @@ def is_inner(syntaxes: list[BlockSyntax]) -> bool:
 class _Reading:
     text: str
     grammar: Grammar
-    policy: CallPolicy
+    policy: BlockPolicy
     settings: Settings
     truncated: bool
     pair: int = -1

@@ -16,7 +16,7 @@ from proxy.formats import bare_json, fenced_json, hermes, sentinel
 from proxy.formats.json_tags import COHERE, LLAMA3_JSON
 from proxy.formats.keys import ARGUMENTS, METADATA, NAMES, WRAPPERS
 from proxy.model import ToolChoice, ToolSpec
-from proxy.scan._grammar import Block, Found, Grammar
+from proxy.scan._grammar import Block, FoundCall, Grammar
 from tests.options import route_options
 
 STRING = {"type": "string"}
@@ -53,7 +53,7 @@ def judged(text: str, grammar: Grammar, *tools: ToolSpec, counts: Counter[str] |
     return [(call.name, _parsed(call)) for call in decision.calls] or None
 
 
-def _parsed(call: Found) -> Any:
+def _parsed(call: FoundCall) -> Any:
     return call.arguments if call.kind == "custom" else json.loads(call.arguments)
 
 
