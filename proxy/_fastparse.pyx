@@ -38,7 +38,7 @@ from .scan.live import LiveCalls
 from .scan.loose_head import LooseHead, loose_words
 from .scan.surroundings import LAST_BYTES, Read, Surroundings, behind_info
 
-__all__ = ["CallScanner", "ChunkGate", "SecretGuard", "SseFramer", "are_plain"]
+__all__ = ["CallScanner", "ChunkGate", "SecretGuard", "SseFramer", "frames_are_plain"]
 
 cdef int TEXT = _grammar.TEXT
 cdef int REASONING = _grammar.REASONING
@@ -287,7 +287,7 @@ cdef class CallScanner:
             return self._settled(self._block.end(truncated))
         return self._known(self._around.end(), self._buffer.size)
 
-    # --- what becomes of a block --------------------------------------------------------------------------------------
+    # --- the end of a block -------------------------------------------------------------------------------------------
 
     cdef inline Py_ssize_t _settled(self, Py_ssize_t upto) except -1:
         cdef int outcome = self._block.outcome

@@ -16,19 +16,27 @@ IMPLEMENTATION: Literal["compiled", "python"]
 if TYPE_CHECKING or os.environ.get("TOOLWIRE_NO_EXTENSIONS"):
     from .scan._pychunk import ChunkGate
     from .scan._pyguard import SecretGuard
-    from .scan._pyparse import CallScanner, SseFramer, are_plain
+    from .scan._pyparse import CallScanner, SseFramer, frames_are_plain
 
     IMPLEMENTATION = "python"
 else:
     try:
-        from ._fastparse import CallScanner, ChunkGate, SecretGuard, SseFramer, are_plain
+        from ._fastparse import CallScanner, ChunkGate, SecretGuard, SseFramer, frames_are_plain
     except ModuleNotFoundError:  # not built; one that was built and does not load must fail loudly
         from .scan._pychunk import ChunkGate
         from .scan._pyguard import SecretGuard
-        from .scan._pyparse import CallScanner, SseFramer, are_plain
+        from .scan._pyparse import CallScanner, SseFramer, frames_are_plain
 
         IMPLEMENTATION = "python"
     else:
         IMPLEMENTATION = "compiled"
 
-__all__ = ["IMPLEMENTATION", "CallScanner", "ChunkGate", "FrameTooLarge", "SecretGuard", "SseFramer", "are_plain"]
+__all__ = [
+    "IMPLEMENTATION",
+    "CallScanner",
+    "ChunkGate",
+    "FrameTooLarge",
+    "SecretGuard",
+    "SseFramer",
+    "frames_are_plain",
+]

@@ -162,7 +162,7 @@ def stays_unchanged(text: str, signs: Signs, names: tuple[str, ...]) -> bool:
         return False
     at = len(text)
     for first in firsts:
-        if first in text:  # many times faster than the pattern, and nearly always no
+        if first in text:  # much faster than the pattern, and usually False
             at = min(at, text.index(first))
     if at < len(text) and pattern.search(text, text.rfind("\n", 0, at) + 1):
         return False

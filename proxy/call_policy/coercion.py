@@ -178,7 +178,7 @@ def _readings_of_string(text: str, part: Mapping[str, Any], types: frozenset[str
     return readings
 
 
-# --- where values stand in a text -----------------------------------------------------------------------------------
+# --- positions of values in a text ----------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)

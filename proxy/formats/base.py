@@ -152,7 +152,7 @@ def _reads_alike(grammar: Grammar, plain: str, text: str, escaping: Escaping) ->
 VERBATIM: Final = (
     "A string is written as it is, without quotes and without escapes, also over several lines; anything else as JSON."
 )
-"""What a model must know about tagged arguments."""
+"""A sentence of the instructions for tagged arguments."""
 
 
 def make_format(
@@ -206,7 +206,7 @@ def _rendered_result(result: ToolResult, tool_format: ToolFormat) -> str:
 
 
 RESULT_FOLLOWS: Final = "The result follows in the next message; never write a result yourself."
-"""What a model must know about results."""
+"""A sentence of all instructions about results."""
 
 
 def teach(layout: Layout, notes: str = "", *, alone: bool = False) -> str:

@@ -109,7 +109,7 @@ _ROWS: Final[tuple[tuple[str, str | None], ...]] = (
 )
 """Patterns, tried in this order, with their formats; None: the model has no known format."""
 
-# A family's name begins a word; Ollama and Bedrock write the version right behind it.
+# A family's name begins a word; Ollama and Bedrock write the version directly after it.
 _PATTERNS: Final = tuple((re.compile(rf"(?<![a-z])(?:{pattern})"), name) for pattern, name in _ROWS)
 
 _DISTILLED: Final = re.compile(r"(?<!r1[-_])distill(?:ed|ation)?(?:[-_](?:in)?to)?[-_]")

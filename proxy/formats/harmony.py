@@ -136,7 +136,7 @@ FORMAT: Final = make_format(
     framing=_FRAMING,
 )
 
-# llm-jp 4: the same with a blank behind each special token. Of parallel calls only the last one ends with `<|call|>`.
+# llm-jp 4: as above, with a blank after each special token. Of parallel calls only the last one ends with `<|call|>`.
 LLM_JP: Final = make_format(
     "llm_jp",
     _grammar(" "),

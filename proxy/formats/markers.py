@@ -249,7 +249,7 @@ def _tails(syntax: BlockSyntax, words: Iterable[str]) -> Iterator[tuple[str, str
         elif branch.read == "name":
             behind = [
                 other.literal or "{" for other in syntax.nodes[branch.then]
-            ]  # an object: a name has nothing else behind it
+            ]  # without a literal, only an object can follow a name
             if ends := [re.escape(text) for text in behind if not any(word in text for word in words)]:
                 yield _ANY_NAME, rf"[\w\-.:/\x80-\U0010ffff]*+{space}(?:{'|'.join(ends)})", r"(?!)"  # `WORD_BYTES`
         elif branch.read == "object":

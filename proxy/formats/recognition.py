@@ -323,7 +323,7 @@ def recognising(grammar: Grammar, mode: Mode) -> Grammar:
     printed = (_BARE, _behind_prose(_CLOSER), _FENCED, _LOOSE) if mode == "any" else (_BARE, _FENCED_ANSWER)
     elsewhere = (
         (_BARE, _behind_prose(), _FENCED, _LOOSE_BLOCK) if mode == "any" else printed
-    )  # there the opener stands before it, and is text
+    )  # without `_CLOSER`: after a family's call its opener precedes it, as text
     behind = _untaught(_BEHIND, "")
     families = {
         family: replace(

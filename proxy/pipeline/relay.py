@@ -26,7 +26,7 @@ from ..backends.upstream_errors import cleaned
 from ..endpoints.beginning import Beginning
 from ..errors import BackendFault, GatewayError
 from ..events import Fault
-from ..fastparse import SseFramer, are_plain
+from ..fastparse import SseFramer, frames_are_plain
 from ..model import Usage
 from ..protocols.base import ServerSide
 from ..protocols.noise import LEFT_OUT, Note, unnoted
@@ -89,7 +89,7 @@ class Relay:
             return b""
         if self._rest or not data.endswith(_ENDS):
             data = self._cut(data)
-        if not are_plain(data, self._usual, self._odd):
+        if not frames_are_plain(data, self._usual, self._odd):
             data = self._looked_at(data)
         if self._leaks is not None and data:
             data = self._up_to_secret(self._leaks, data)

@@ -267,7 +267,7 @@ def _spoken(
     escaping: Escaping,
 ) -> Sequence[Message]:
     """Returns messages without calls and results, escaped."""
-    if type(messages) is PlainMessages and escaping.leaves(messages.texts(SYSTEM)):  # nearly always
+    if type(messages) is PlainMessages and escaping.leaves(messages.texts(SYSTEM)):  # the usual case
         if escapes is not None:
             escapes.markers = escaping.markers
         return messages

@@ -144,8 +144,8 @@ cdef class SseFramer:
         return 0
 
 
-def are_plain(bytes data not None, bytes usual not None, tuple odd not None):
-    """See `are_plain` in `proxy/scan/_pysse.py`."""
+def frames_are_plain(bytes data not None, bytes usual not None, tuple odd not None):
+    """See `frames_are_plain` in `proxy/scan/_pysse.py`."""
     cdef Bytes p = bytes_at(data)
     cdef Bytes last = p + PyBytes_GET_SIZE(data)
     cdef Bytes literal = bytes_at(usual)

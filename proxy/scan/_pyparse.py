@@ -51,13 +51,13 @@ from ._pybuffer import Buffer
 from ._pyhost import LiveHost
 from ._pyoutput import Output
 from ._pyprose import Prose
-from ._pysse import SseFramer, are_plain
+from ._pysse import SseFramer, frames_are_plain
 from .blocks import as_text, dropped, ended
 from .decoding import DeltaDecoder
 from .live import LiveCalls
 from .surroundings import ALONE, FENCE, FRAMED, GOES_ON, HEADS, IS_CALL, IS_TEXT, NEXT_BLOCK, Read, Surroundings
 
-__all__ = ["CallScanner", "SseFramer", "are_plain"]
+__all__ = ["CallScanner", "SseFramer", "frames_are_plain"]
 
 
 class CallScanner:
@@ -254,7 +254,7 @@ class CallScanner:
         assert self._around is not None
         return self._known(self._around.end(), len(self._buffer.data))
 
-    # --- what becomes of a block --------------------------------------------------------------------------------------
+    # --- the end of a block -------------------------------------------------------------------------------------------
 
     def _settled(self, upto: int) -> int:
         """If the block has ended (at `upto`), asks the policy and acts on its decision. Returns the position to

@@ -30,7 +30,7 @@ class SseFramer:
         self._line = bytearray()
         self._size = 0
         self._name = b""
-        self._data = bytearray()  # each line with an LF behind it
+        self._data = bytearray()  # each line followed by an LF
 
     def feed(self, data: bytes) -> list[tuple[str | None, bytes]]:
         """Takes the next bytes, cut anywhere, and returns the frames that are complete now.
@@ -128,7 +128,7 @@ class SseFramer:
         self._size = 0
 
 
-def are_plain(data: bytes, usual: bytes, odd: tuple[bytes, ...]) -> bool:
+def frames_are_plain(data: bytes, usual: bytes, odd: tuple[bytes, ...]) -> bool:
     """Returns True if each of the whole frames in `data` ends like a JSON object, contains `usual` and none of `odd`.
     False also if this cannot be decided quickly, because lines end with CR."""
     if b"\r" in data or any(one in data for one in odd):

@@ -192,7 +192,7 @@ class PythonFollower(Follower):
             return at + 1
         if self._state == _QUOTED:
             return self._behind_quotes(char, at)
-        if char != self._quote:  # no second quote, or no third one, behind the first
+        if char != self._quote:  # not a second or third quote
             self._state = _QUOTED if self._token else TEXT
             return at
         self._token += char

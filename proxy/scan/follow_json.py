@@ -263,7 +263,7 @@ class CallFollower:
 
     def _in_string(self, byte: int) -> None:
         """Reads a byte of an escape, or after half a surrogate pair."""
-        if self._code >= 0:  # the digits of \uXXXX, behind a bit that counts them
+        if self._code >= 0:  # the digits of \uXXXX, after a leading bit that counts them
             if byte not in HEX:
                 self._mode = LOST
                 return

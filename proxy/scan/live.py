@@ -219,7 +219,9 @@ class LiveCalls:
         pieces: tuple[tuple[Field, str], ...] = (("name", name or ""),)
         if name is None:
             pieces = self._between(where, to)
-        opened = self._policy.opening(self._syntax, pieces) if pieces else None  # none: not even an empty name
+        opened = (
+            self._policy.opening(self._syntax, pieces) if pieces else None
+        )  # without pieces there is no name, not even an empty one
         if opened is None or not self._end_call(where):
             self._refused = True
             return False

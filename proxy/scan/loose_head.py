@@ -169,7 +169,7 @@ class LooseHead:
         self._words += char != "="
         if self._bracket == "<" and self._words > TAG_WORDS:
             return False
-        if self._pending:  # white space stands between a name and this word
+        if self._pending:  # whitespace separated the name from this word
             self._pending = False
             if self._bracket:
                 if char == "=":

@@ -280,7 +280,7 @@ class Graph:
             raise SchemaProblem(f"{keyword} {quote(ref)} points to something that is no schema.", where)
         return self._node(value, tuple(steps), resource)
 
-    # --- what a check can cost --------------------------------------------------------------------------------------
+    # --- the cost of a check ----------------------------------------------------------------------------------------
 
     def _check_loops(self) -> None:
         """Numbers the nodes so that in-place edges lead to larger numbers. Raises `Uncheckable` for a loop of such

@@ -3,8 +3,8 @@
 Rules of this module:
 
 1. Data is never shortened: length, number and depth are unlimited where the schema does not limit them, unless
-   `GrammarBounds` say otherwise. A length that would take thousands of rules is not limited either: whoever gets the
-   call checks its arguments.
+   `GrammarBounds` say otherwise. A length that would take thousands of rules is not limited either: arguments are
+   checked later anyway.
 2. Otherwise sound: every text of a grammar is arguments that fit the schema, even if not every fitting text can then be
    written. Ignored, because omitting such properties would be worse: `pattern`, `format`, ranges of numbers,
    `multipleOf`, `not`, `if`, `contains`, `uniqueItems`, `dependent*`, `patternProperties`, `minProperties` beside

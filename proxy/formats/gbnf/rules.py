@@ -140,7 +140,7 @@ class GrammarRules:
         single = isinstance(item, Rule) or (low <= 1 and high in (None, 1))
         return Repeat(item if single else self.name("item", item), low, high)
 
-    # --- what can be written at all ---------------------------------------------------------------------------------
+    # --- possible rules ---------------------------------------------------------------------------------------------
 
     def is_possible(self, expression: Expression) -> bool:
         """Returns True if some text matches. A rule that can only be expanded through itself matches nothing."""

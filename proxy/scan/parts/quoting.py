@@ -60,7 +60,7 @@ class Quoting:
         if not run:
             return
         self._run = 0
-        if self._line:  # no fence after all, since another tick stands in its line
+        if self._line:  # not a fence after all, because another tick follows in its line
             self.span = self.fence
             self.fence = 0
             self._line = False
