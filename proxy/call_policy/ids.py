@@ -18,7 +18,7 @@ LONGEST_ID: Final = 256
 """A longer call id from a model is replaced: requests with it would be refused."""
 
 
-_GIVEN: Final = re.compile(r"(?:call|toolu)_[0-9a-f]{32}")
+_GATEWAY_ID: Final = re.compile(r"(?:call|toolu)_[0-9a-f]{32}")
 
 
 def new_call_id() -> str:
@@ -29,10 +29,10 @@ def new_call_id() -> str:
     return f"call_{raw.hex()}"
 
 
-def is_given(call_id: str) -> bool:
+def is_gateway_id(call_id: str) -> bool:
     """Returns True if an id has the form of `new_call_id`, or the form with another prefix that some clients see (ADR
     30)."""
-    return _GIVEN.fullmatch(call_id) is not None
+    return _GATEWAY_ID.fullmatch(call_id) is not None
 
 
 class CallIds:

@@ -20,7 +20,7 @@ from functools import lru_cache
 from itertools import groupby
 from typing import Final, Literal
 
-from ..call_policy.ids import is_given
+from ..call_policy.ids import is_gateway_id
 from ..formats.base import ToolFormat, earlier_calls, escaping_for
 from ..formats.brackets import MARKERS as BRACKET_MARKERS
 from ..formats.brackets import RESULTS as BRACKET_RESULTS
@@ -193,17 +193,17 @@ def reminded(messages: Sequence[Message], reminder: str, wire: str | None) -> li
 
 def completed(
     messages: Sequence[Message],
-    said: Sequence[Message],
+    client_messages: Sequence[Message],
     segment: str,
     placement: Placement,
     reminder: str,
     wire: str | None,
 ) -> Sequence[Message]:
     """Returns the messages of a prompt with `segment` and `reminder` in their places (if not empty), ending with a user
-    message (R5.8a). `said` are the client's messages, `wire` is the name of the server's protocol."""
+    message (R5.8a). `client_messages` are the client's messages, `wire` is the name of the server's protocol."""
     if segment:
         messages = placed(messages, segment, placement)
-    if reminder and user_speaks_last(said, wire):
+    if reminder and user_speaks_last(client_messages, wire):
         messages = reminded(messages, reminder, wire)
     last = last_said(messages, wire)
     if last is None or last.role not in ("user", "tool"):
@@ -315,7 +315,7 @@ def flattened(
                 # The model does not know an id that the gateway made.
                 replace(
                     result,
-                    call_id=own.call_id if is_given(result.call_id) else result.call_id,
+                    call_id=own.call_id if is_gateway_id(result.call_id) else result.call_id,
                     name=result.name or prompt_name(own),
                 )
                 for own, found in zip(shown, of_call, strict=True)

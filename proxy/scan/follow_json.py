@@ -156,7 +156,7 @@ class CallFollower:
 
     def _look(self) -> None:
         """Sets `begun` if the call can be opened."""
-        if self._text.given and self.name is not None:
+        if self._text.has_output and self.name is not None:
             self.begun = True
 
     def _bracket(self, byte: int, at: int) -> None:
@@ -215,7 +215,7 @@ class CallFollower:
         """Reads the first byte of a value. Returns 1 if the byte must be read again, else 0."""
         key = bytes(self._key)
         wanted = key in self._parameters or not self._names
-        if wanted and self._text.given:
+        if wanted and self._text.has_output:
             self._mode = LOST  # a second time
         elif byte == _QUOTE and (wanted or key in self._names):
             self._word.clear()

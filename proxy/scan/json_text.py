@@ -42,7 +42,7 @@ class JsonText:
     end of a string is certain only when something valid follows, the outermost brackets never: so the output of an
     object or array alone is never valid JSON.
 
-    `given`: something was output. `compact`: whitespace between tokens is removed. `roots`: possible first bytes of the
+    `has_output`: something was output. `compact`: whitespace between tokens is removed. `roots`: possible first bytes of the
     value.
     """
 
@@ -56,7 +56,7 @@ class JsonText:
         "_ready",
         "_roots",
         "_token",
-        "given",
+        "has_output",
         "mode",
     )
 
@@ -75,7 +75,7 @@ class JsonText:
         self._digits = 0
         self._token = 0
         self._is_key = False
-        self.given = False
+        self.has_output = False
         self.mode = _VALUE
 
     def take(self) -> bytes:
@@ -129,7 +129,7 @@ class JsonText:
         self._ready += self._held
         self._ready += more
         self._held.clear()
-        self.given = True
+        self.has_output = True
 
     def _in_string(self, byte: int) -> None:
         if byte == _QUOTE:

@@ -140,14 +140,14 @@ class LooseHead:
 
     def _names_no_tool(self, char: str) -> bool:
         """Returns True if an object has a name that is not a tool's (R30.7)."""
-        said = self._string
+        string = self._string
         if char == '"':
-            self._string = "" if said is None else None
-            if said is not None and self._named:
-                return not self._is_name(said)
-            self._key = said or ""
-        elif said is not None:
-            self._string = said + char
+            self._string = "" if string is None else None
+            if string is not None and self._named:
+                return not self._is_name(string)
+            self._key = string or ""
+        elif string is not None:
+            self._string = string + char
         elif char == ":":
             self._named = self._key == "name"
         elif char not in SPACE:
