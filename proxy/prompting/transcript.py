@@ -200,7 +200,7 @@ def completed(
     wire: str | None,
 ) -> Sequence[Message]:
     """Returns the messages of a prompt with `segment` and `reminder` in their places (if not empty), ending with a user
-    message (R5.8a). `client_messages` are the client's messages, `wire` is the name of the server's protocol."""
+    message (R5.8a). `wire` is the name of the server's protocol."""
     if segment:
         messages = placed(messages, segment, placement)
     if reminder and user_speaks_last(client_messages, wire):

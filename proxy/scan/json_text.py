@@ -42,8 +42,8 @@ class JsonText:
     end of a string is certain only when something valid follows, the outermost brackets never: so the output of an
     object or array alone is never valid JSON.
 
-    `has_output`: something was output. `compact`: whitespace between tokens is removed. `roots`: possible first bytes of the
-    value.
+    `has_output`: something was output. `compact`: whitespace between tokens is removed. `roots`: possible first bytes
+    of the value.
     """
 
     __slots__ = (
