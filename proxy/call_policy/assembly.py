@@ -114,7 +114,7 @@ class BracesArguments:
     quote: str
 
     def settle(self, parameters: Mapping[str, Any] | None, *, repair: bool, objects: bool) -> Settled:
-        """See `WrittenArguments`."""
+        """Returns the arguments as JSON text, see `WrittenArguments.settle`. Raises `ValueError`."""
         text = self.text.strip(SPACE)
         if text[:1] != "{":
             raise ValueError("its arguments are no object")
@@ -129,7 +129,7 @@ class PythonArguments:
     call: PythonCall
 
     def settle(self, parameters: Mapping[str, Any] | None, *, repair: bool, objects: bool) -> Settled:
-        """See `WrittenArguments`."""
+        """Returns the arguments as JSON text, see `WrittenArguments.settle`. Raises `ValueError`."""
         values = self.call.keywords
         if positional := self.call.positional:
             known = ParameterTypes(parameters)
@@ -160,7 +160,7 @@ class TaggedArguments:
     values: list[tuple[str, str, Types | None]]
 
     def settle(self, parameters: Mapping[str, Any] | None, *, repair: bool, objects: bool) -> Settled:
-        """See `WrittenArguments`."""
+        """Returns the arguments as JSON text, see `WrittenArguments.settle`. Raises `ValueError`."""
         known = ParameterTypes(parameters)
         last = {key: (text, types) for key, text, types in self.values}
         return Settled(
@@ -177,7 +177,7 @@ class ElementArguments:
     nested: list[Element]
 
     def settle(self, parameters: Mapping[str, Any] | None, *, repair: bool, objects: bool) -> Settled:
-        """See `WrittenArguments`."""
+        """Returns the arguments as JSON text, see `WrittenArguments.settle`. Raises `ValueError`."""
         known = ParameterTypes(parameters)
         members = [(key, text_value(text, known.of(key))) for key, text, _ in self.values]
         members += [(e.name, element_value(e, known.of(e.name), known.inside(e.name))) for e in self.nested]

@@ -99,7 +99,7 @@ class JsonArguments:
     key: str | None = None
 
     def settle(self, parameters: Mapping[str, Any] | None, *, repair: bool, objects: bool) -> Settled:
-        """See `WrittenArguments`."""
+        """Returns the arguments as JSON text, see `WrittenArguments.settle`. Raises `ValueError`."""
         value = self.value
         if self.key is not None and parameters is not None and _may_declare(parameters, self.key):
             member = MemberArguments({self.key: (value, self.text)}, (self.key,), self.taught)
@@ -125,7 +125,7 @@ class TextArguments:
     taught: Literal["string", "object"]
 
     def settle(self, parameters: Mapping[str, Any] | None, *, repair: bool, objects: bool) -> Settled:
-        """See `WrittenArguments`."""
+        """Returns the arguments as JSON text, see `WrittenArguments.settle`. Raises `ValueError`."""
         text = self.text.strip(SPACE)
         if not text:
             return Settled("{}")
@@ -147,7 +147,7 @@ class MemberArguments:
     cut: bool = False
 
     def settle(self, parameters: Mapping[str, Any] | None, *, repair: bool, objects: bool) -> Settled:
-        """See `WrittenArguments`, and rules 3 and 4."""
+        """Returns the arguments as JSON text, by rules 3 and 4; see `WrittenArguments.settle`. Raises `ValueError`."""
         taught = next((key for key in self.keys if self._holds_some(key)), None)
         said_none = self._says_none()
         wrapping = (taught,) if taught is not None else tuple(key for key in ARGUMENTS if self._holds_some(key))
@@ -212,7 +212,7 @@ class MemberArguments:
         return key in self.members and self.members[key][0] not in (None, "", "{}", {})
 
     def _flat(self, known: ParameterTypes) -> dict[str, _Member]:
-        """Returns the members that are arguments if the call is flat."""
+        """Returns the members that are the arguments if these stand beside the name."""
         declared = known.names
         return {
             key: member
@@ -222,7 +222,7 @@ class MemberArguments:
         }
 
     def _may_be_flat(self, wrapping: tuple[str, ...], known: ParameterTypes) -> bool:
-        """Returns True if each key in `wrapping` may be a property with that value."""
+        """Returns True if the values under the keys in `wrapping` may be properties of the tool with those names."""
         kinds = [(known.of(key), _kind(self.members[key][0])) for key in wrapping]
         return all(types is None or kind in types for types, kind in kinds)
 

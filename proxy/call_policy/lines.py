@@ -44,7 +44,7 @@ class LineArguments:
     text: str
 
     def settle(self, parameters: Mapping[str, Any] | None, *, repair: bool, objects: bool) -> Settled:
-        """See `WrittenArguments`."""
+        """Returns the arguments as JSON text, see `WrittenArguments.settle`. Raises `ValueError`."""
         known = ParameterTypes(parameters)
         own = {*known.names, *known.required}
         if self.text[:1] == "{" and parses(self.text):

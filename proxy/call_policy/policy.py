@@ -120,8 +120,8 @@ class CallPolicy:
         self._recogniser: Recogniser | None = None  # created for the first block in an untaught form
 
     def block(self, block: Block) -> Decision:
-        """See `proxy.scan._grammar.BlockPolicy`. A block without its closer is a call only if the rest is complete
-        (R6.8)."""
+        """Returns the decision about a finished block. A block without its closer is a call only if the rest is
+        complete (R6.8)."""
         if block.syntax.untaught:
             return self._untaught(block)
         if block.opened is not None:
@@ -144,11 +144,12 @@ class CallPolicy:
 
     @property
     def callable_names(self) -> tuple[str, ...]:
-        """See `proxy.scan._grammar.BlockPolicy`."""
+        """The names that may be called; empty if any name may."""
         return self._taught.offered.callable
 
     def may_call(self, name: str, untaught: bool) -> bool:
-        """See `proxy.scan._grammar.BlockPolicy`. If the gateway runs all tools, any name may be called (rule 5)."""
+        """Returns True if an unmarked object with this name may be a call or a near miss. If the gateway runs all
+        tools, any name may be called (rule 5)."""
         known, allowed, *_, gateways = self._taught.offered
         if allowed is None or (gateways and not untaught):
             return True
@@ -156,12 +157,12 @@ class CallPolicy:
 
     @property
     def strict(self) -> bool:
-        """See `proxy.scan._grammar.BlockPolicy`."""
+        """True if any tool on offer is strict."""
         return self._taught.offered.strict
 
     def opening(self, syntax: BlockSyntax, pieces: tuple[tuple[Field, str], ...]) -> FoundCall | None:
-        """See `proxy.scan._grammar.BlockPolicy`. Returns None for strict tools, tools that take free text, and where
-        calls are compared (`dedupe_calls`)."""
+        """Returns the call that may be streamed before its block ends (R6.13), without arguments; None for strict
+        tools, tools that take free text, and where calls are compared (`dedupe_calls`)."""
         options = self._calls
         most = self._limits.calls_per_response if self._parallel else 1
         if options.dedupe_calls or self._made + self._live >= most:
@@ -182,22 +183,23 @@ class CallPolicy:
         return FoundCall(tool.name, call_id, "", namespace=tool.namespace)
 
     def argument(self, syntax: BlockSyntax, opened: FoundCall, key: str, value: str) -> str:
-        """See `proxy.scan._grammar.BlockPolicy`."""
+        """Returns one argument of a streamed call as a JSON member (`"key":value`)."""
         return member(syntax, key, value, self._parameters)
 
     def value_kind(self, syntax: BlockSyntax, opened: FoundCall, key: str, begun: str) -> tuple[str, ValueKind]:
-        """See `proxy.scan._grammar.BlockPolicy`."""
+        """Returns the JSON key (with colon) of a streamed call's argument, and the kind of a value that begins with
+        `begun`."""
         return begun_member(syntax, key, begun, self._parameters)
 
     def withdrawn(self, opened: FoundCall) -> GatewayError:
-        """See `proxy.scan._grammar.BlockPolicy`."""
+        """Returns the error for a streamed call whose final arguments differ from what was sent."""
         self._count("withdrawn_calls")
         detail = f"The model's call of {quote(opened.name)} is malformed: it did not end as it began."
         return ModelFault(detail, code="malformed_tool_arguments")
 
     def unfinished(self, syntax: BlockSyntax, body: str, why: Why) -> Decision:
-        """See `proxy.scan._grammar.BlockPolicy` (R6.8, R6.9). A block that the backend cut off for length is dropped
-        and counted, even if it is strict (C18); any other is text or a failure."""
+        """Returns the decision about a block without an end (R6.8, R6.9). A block that the backend cut off for length
+        is dropped and counted, even if it is strict (C18); any other is text or a failure."""
         if syntax.untaught:
             if why == "end" and self.recognises:
                 self._note_untaught(unreadable(_UNENDED, syntax, body, self._taught.offered, ended=False))
@@ -219,7 +221,7 @@ class CallPolicy:
         )
 
     def broken(self, syntax: BlockSyntax, begun: str) -> None:
-        """See `proxy.scan._grammar.BlockPolicy`."""
+        """Reports the near miss of an untaught block that turned out to be text, if it is one."""
         if self.recognises:
             self._note_untaught(unreadable(_BROKEN, syntax, begun, self._taught.offered, cut=True))
 

@@ -47,7 +47,7 @@ class UnreadableArguments:
     flaw: str
 
     def settle(self, parameters: Mapping[str, Any] | None, *, repair: bool, objects: bool) -> Settled:
-        """See `WrittenArguments`."""
+        """Returns the arguments as JSON text, see `WrittenArguments.settle`. Raises `ValueError`."""
         raise ValueError(self.flaw)
 
 

@@ -137,7 +137,7 @@ class Layout:
         return f"{self.first}{head}{arguments}{self.closer}{self.last}"
 
     def own_id(self, use: ToolUse, number: int) -> str:
-        """See `ToolFormat.own_id`."""
+        """Returns the id that the model would write for a call, see `ToolFormat.own_id`."""
         name = f"{plain_name(use)}{self.numbered}"
         _, known, digits = use.call_id.rpartition(name)
         return f"{self.ids}{name}{digits if known and _NUMBER.fullmatch(digits) else number}"

@@ -151,7 +151,7 @@ def _has_long(value: Any) -> bool:
 
 
 def sound(text: str) -> str:
-    """See `valid_text`."""
+    """Returns `text` with surrogate pairs joined and lone surrogates replaced, see `valid_text`."""
     if text.isascii() or not any(_HALF.search(text, at, at + SLICE_CHARS) for at in range(0, len(text), SLICE_CHARS)):
         return text
     return valid_text(text)

@@ -96,7 +96,7 @@ class ToolSet(tuple[ToolSpec, ...]):
         return self._room.held if self._is_root else self._own
 
     def note(self, key: Hashable, value: object, weight: int) -> None:
-        """See `note`."""
+        """Stores a note, see the function `note`."""
         weight += NOTE_BYTES + weight_of(key)
         if weight > MAX_NOTES_BYTES:
             return

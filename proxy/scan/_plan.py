@@ -57,7 +57,8 @@ UNLIKELY: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class PlanBranch:
-    """A `Branch`: at `literal`, consume `taken` bytes, `read` a field and continue at node `then` of `syntax`."""
+    """A `Branch` prepared for scanning: at `literal`, consume `taken` bytes, read a field with reader `read`, and
+    continue at node `then` of `syntax`."""
 
     literal: bytes
     taken: int
@@ -69,9 +70,9 @@ class PlanBranch:
 
 @dataclass(frozen=True, slots=True)
 class PlanNode:
-    """A `Node`. `otherwise` is the branch taken if no literal fits. `ends`: the answer may end here. `free`: the block
-    may end here whatever follows. `final`: only a closer is missing, unless another call follows. `more`: another
-    argument may follow. `next`: openers of other blocks that may end this one."""
+    """A `Node` prepared for scanning. `otherwise` is the branch taken if no literal fits. `ends`: the answer may end
+    here. `free`: the block may end here whatever follows. `final`: only a closer is missing, unless another call
+    follows. `more`: another argument may follow. `next`: openers of other blocks that may end this one."""
 
     branches: tuple[PlanBranch, ...]
     otherwise: PlanBranch | None

@@ -13,7 +13,7 @@ from ._pyprose import Prose
 
 
 class LiveHost:
-    """See `proxy.scan.live.CallSink`."""
+    """Sends streamed calls to the output; implements `proxy.scan.live.CallSink`."""
 
     def __init__(self, buffer: Buffer, output: Output, prose: Prose) -> None:
         self._buffer = buffer
@@ -25,14 +25,14 @@ class LiveHost:
         return self._buffer.span(start, stop)
 
     def live_open(self, call: FoundCall) -> int:
-        """See `proxy.scan.live.CallSink`."""
+        """Opens a call. Returns its block number."""
         self._prose.edge()
         return self._output.open_call(call, None)
 
     def live_say(self, block: int, text: str) -> None:
-        """See `proxy.scan.live.CallSink`."""
+        """Sends more arguments of an open call."""
         self._output.say_argument(block, text)
 
     def live_close(self, block: int, status: Literal["complete", "truncated"]) -> None:
-        """See `proxy.scan.live.CallSink`."""
+        """Ends an open call."""
         self._output.events.append(Close(block, status))

@@ -112,7 +112,7 @@ class CallFollower:
 
     @property
     def string(self) -> tuple[int, bytes]:
-        """See `LiveCalls.string` and `stops`."""
+        """The kind of the current string and the bytes that end it, see `LiveCalls`."""
         if self._mode == LOST:
             return UNSAID, b""
         if not (self.begun and self._text.in_string):

@@ -55,7 +55,7 @@ class Follower:
 
     @property
     def string(self) -> tuple[int, bytes]:
-        """See `LiveCalls.string` and `stops`."""
+        """The kind of the current string and the bytes that end it, see `LiveCalls`."""
         if self._state == STUCK:
             return UNSAID, b""
         if self._state != TEXT or self._token or self._high or not self.begun:
@@ -94,7 +94,7 @@ class Follower:
         raise NotImplementedError  # abstract: each syntax says it
 
     def _stick(self, at: int) -> int:
-        """Stops: nothing more is certain."""
+        """Stops following: nothing more of the call is certain. Returns `at`."""
         self._state = STUCK
         return at
 
