@@ -22,7 +22,7 @@ from .formats.recognition import recognising
 from .model import ModelRequest, ToolChoice, ToolSpec
 from .registry import registries
 from .scan._grammar import SPACE, BlockPolicy, Grammar
-from .scan._plan import ScanPlan, plan
+from .scan._plan import GrammarPlan, plan
 from .scan.loose_head import BRACKETS, WORDS
 
 PRINTED_BEGINS: Final = (
@@ -124,7 +124,7 @@ def triggers(grammar: Grammar, config: ReasoningConfig) -> tuple[str, ...] | Non
     return tuple(_beginnings(looked_for))
 
 
-def _beginnings(found: ScanPlan) -> list[str]:
+def _beginnings(found: GrammarPlan) -> list[str]:
     """Returns the markers that can begin something; the others only follow a block."""
     return [marker.literal.decode() for marker in found.text if marker.anchor != "after"]
 

@@ -1,4 +1,4 @@
-# A `ScanPlan` with C types: part of `_fastparse.pyx`. The Python twin reads `_plan.py` itself.
+# A `GrammarPlan` with C types: part of `_fastparse.pyx`. The Python twin reads `_plan.py` itself.
 
 cdef enum:
     NOTHING = 0

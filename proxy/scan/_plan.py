@@ -133,7 +133,7 @@ class Marker:
 
 
 @dataclass(frozen=True, slots=True)
-class ScanPlan:
+class GrammarPlan:
     """A grammar prepared for scanning.
 
     - `text`: markers of visible text, in the order in which they are tried. `inside`: markers of reasoning, one tuple
@@ -163,7 +163,7 @@ class ScanPlan:
 
 
 @lru_cache(maxsize=256)  # a pure function of frozen values, and run for every answer
-def plan(grammar: Grammar, reasoning: tuple[tuple[str, str], ...], scan_calls: bool) -> ScanPlan:
+def plan(grammar: Grammar, reasoning: tuple[tuple[str, str], ...], scan_calls: bool) -> GrammarPlan:
     """Returns the plan of `grammar` with these pairs of reasoning tags. Untaught syntaxes that conflict with others are
     left out.
 
@@ -211,7 +211,7 @@ def plan(grammar: Grammar, reasoning: tuple[tuple[str, str], ...], scan_calls: b
     if len(firsts) > MAX_FIRSTS:
         raise ValueError(f"the markers begin with more than {MAX_FIRSTS} different bytes")
     answer = _of_answers(openers)
-    return ScanPlan(
+    return GrammarPlan(
         text,
         inside,
         answer,

@@ -33,7 +33,7 @@ from ._grammar import (
     Framing,
     Why,
 )
-from ._plan import CODE, JSON, LIKELY, LOOSE, NOTHING, PROSE, SURE, UNLIKELY, Opener, PlanBranch, PlanNode, ScanPlan
+from ._plan import CODE, JSON, LIKELY, LOOSE, NOTHING, PROSE, SURE, UNLIKELY, GrammarPlan, Opener, PlanBranch, PlanNode
 from ._pybuffer import Buffer
 from ._pyfields import AT_BRANCH, BY_ITSELF, GOES_ON, NO_FIELD, NO_KEY, FieldReader
 from ._pyoutput import Output
@@ -69,7 +69,7 @@ class BlockReader:
     """
 
     def __init__(
-        self, buffer: Buffer, output: Output, policy: BlockPolicy, plan: ScanPlan, live: LiveCalls | None
+        self, buffer: Buffer, output: Output, policy: BlockPolicy, plan: GrammarPlan, live: LiveCalls | None
     ) -> None:
         self._buffer = buffer
         self._policy = policy
@@ -111,7 +111,7 @@ class BlockReader:
         self._fence = False
         self._fenced = False
 
-    def read_as(self, plan: ScanPlan, limit: int) -> None:
+    def read_as(self, plan: GrammarPlan, limit: int) -> None:
         """Sets the plan and size limit of the next blocks."""
         self._plan = self._fields.plan = plan
         self._limit = limit

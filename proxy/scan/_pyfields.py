@@ -23,10 +23,10 @@ from ._plan import (
     PROSE,
     TICK,
     WORD,
+    GrammarPlan,
     Opener,
     PlanBranch,
     PlanNode,
-    ScanPlan,
 )
 from ._pybuffer import Buffer
 from ._pyoutput import Output
@@ -63,7 +63,7 @@ class FieldReader:
     """
 
     def __init__(
-        self, buffer: Buffer, output: Output, policy: BlockPolicy, plan: ScanPlan, live: LiveCalls | None
+        self, buffer: Buffer, output: Output, policy: BlockPolicy, plan: GrammarPlan, live: LiveCalls | None
     ) -> None:
         self.plan = plan
         self.live = live

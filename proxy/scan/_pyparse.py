@@ -45,7 +45,7 @@ from ._grammar import (
     only,
     valid_text,
 )
-from ._plan import Opener, ScanPlan, plan
+from ._plan import GrammarPlan, Opener, plan
 from ._pyblock import FRAMING, NONE, OPEN, WHOLE, BlockReader
 from ._pybuffer import Buffer
 from ._pyhost import LiveHost
@@ -203,7 +203,7 @@ class CallScanner:
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
-    def _read_as(self, found: ScanPlan) -> None:
+    def _read_as(self, found: GrammarPlan) -> None:
         """Sets the plan for the following text."""
         self._prose.read_as(found)
         self._output.limit = max(self._block_bytes, found.longest)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Final
 
 from ._grammar import FENCE, REASONING, SPACE, TEXT, WORD_BYTES, BlockPolicy
-from ._plan import TICK, Marker, Opener, ScanPlan
+from ._plan import TICK, GrammarPlan, Marker, Opener
 from ._pybuffer import Buffer
 from ._pyoutput import Output
 from .loose_head import loose_words
@@ -42,7 +42,7 @@ class Prose:
     no block and no end of reasoning, because that text is quoted.
     """
 
-    def __init__(self, buffer: Buffer, output: Output, policy: BlockPolicy, plan: ScanPlan, preopened: bool) -> None:
+    def __init__(self, buffer: Buffer, output: Output, policy: BlockPolicy, plan: GrammarPlan, preopened: bool) -> None:
         self._buffer = buffer
         self._output = output
         self._policy = policy
@@ -68,7 +68,7 @@ class Prose:
         self._enter(REASONING if preopened else TEXT)
         output.begin(self.state)
 
-    def read_as(self, plan: ScanPlan) -> None:
+    def read_as(self, plan: GrammarPlan) -> None:
         """Sets the plan. Markers inside reasoning change at the next tag, or with `enter_again`."""
         self.plan = plan
         self._opens = plan.answer is not None or plan.printed is not None or plan.loose is not None

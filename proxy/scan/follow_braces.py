@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from ._pystring import PLAIN_TEXT
-from .follower import COLON, ITEM, KEY, NEXT, SPACE, START, STUCK, TEXT, VALUE, WORD, Follower
+from .follower import COLON, ITEM, KEY, NEXT, SPACE, START, STUCK, TEXT, VALUE, WORD, SyntaxFollower
 from .literals import json_string, scalar
 from .repair import MAX_DEPTH
 
@@ -17,7 +17,7 @@ _MARK: Final = 15
 """A state besides those of all followers: at the beginning of a string."""
 
 
-class BracesFollower(Follower):
+class BracesFollower(SyntaxFollower):
     """Follows `{key:<q>text<q>,other:[1,true]}` with strings between two `quote`."""
 
     def __init__(self, quote: str) -> None:

@@ -17,7 +17,7 @@ import re
 from typing import Final
 
 from ._pystring import CODE_STRING, PLAIN_TEXT
-from .follower import COLON, ITEM, KEY, LONGEST, NAME, NEXT, SPACE, START, STUCK, TEXT, VALUE, WORD, Follower
+from .follower import COLON, ITEM, KEY, LONGEST, NAME, NEXT, SPACE, START, STUCK, TEXT, VALUE, WORD, SyntaxFollower
 from .literals import ESCAPE, SCALAR, json_string, scalar, unescape
 from .repair import MAX_DEPTH
 
@@ -41,7 +41,7 @@ _ESCAPE: Final = 13
 _QUOTED: Final = 14
 
 
-class PythonFollower(Follower):
+class PythonFollower(SyntaxFollower):
     """Follows `[f(a=1), g(b='x')]`, or `f(a=1)` without a list. A list that is empty or contains objects is JSON."""
 
     def __init__(self) -> None:

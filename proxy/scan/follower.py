@@ -28,7 +28,7 @@ TEXT: Final = 12
 STUCK: Final = 16
 
 
-class Follower:
+class SyntaxFollower:
     """Reads a call while it comes, and outputs those parts of its arguments that are certain.
 
     `begun`: a call's arguments have begun, so the scanner must open it. `name` is its name, `start` its offset.
