@@ -91,7 +91,20 @@ include "scan/_fastblock.pxi"
 
 
 cdef class CallScanner:
-    """See `CallScanner` in `proxy/scan/_pyparse.py`."""
+    """Finds call blocks and reasoning in the text of one answer, fed in pieces of any size.
+
+    - `grammar` describes the blocks, `policy` decides about them. `block_bytes` limits one block including its tags,
+      and a run of held-back whitespace; beyond it the policy decides about the block (`oversize`), and the run is text.
+    - `trim_edges`: drop visible whitespace that touches a recognised block or a reasoning tag; between two texts one
+      line end or else one blank remains. Otherwise whitespace is kept, but blank text is sent together with the next
+      text (R6.6).
+    - `reasoning`: pairs of opening and closing tags. Text between them becomes REASONING blocks, unchanged; blank ones
+      are left out. `preopened`: the answer begins inside the first pair. `scan_calls`: blocks inside reasoning count.
+    - `choice` is put into every `Open`; blocks are numbered from `first_block`. `incremental`: arguments are streamed
+      early if the policy accepts the call (R6.13).
+
+    Raises `ValueError` if the markers contradict each other.
+    """
 
     cdef object _grammar, _policy, _reasoning, _closers, _live, _decoder, _around
     cdef bint _scan_calls, _in_block, _behind, _done, _half
@@ -134,25 +147,37 @@ cdef class CallScanner:
 
     @property
     def state(self):
+        """The name of the state, one of `STATES`."""
         return STATES[DONE if self._done else self._block.state if self._in_block else self._prose.state]
 
     @property
     def held(self):
+        """The text that was fed but not sent yet: held-back whitespace, then a possible marker or the block so far."""
         return self._output.waiting() + (self._buffer.raw + self._prose.held).decode()
 
     @property
     def next_block(self):
+        """The next block number."""
         return self._output.next_block
 
     @property
     def block(self):
+        """The number of the open block of text or reasoning, or None."""
         return self._output.open
 
     @property
     def steps(self):
+        """The number of characters or bytes read so far: at most four times the input, nine times with untaught
+        syntaxes, plus the held-back beginning of a marker once per delta, whatever the input is (R6.10)."""
         return self._buffer.steps
 
     def feed(self, data):
+        """Takes the next piece of the answer and returns the events that are certain now.
+
+        Bytes are UTF-8 and may be cut inside a character; invalid bytes become U+FFFD. Text may contain surrogates: a
+        pair cut by deltas is joined, a lone one becomes U+FFFD. Never raises for any text. After a `Fault` or `finish`
+        input is ignored.
+        """
         cdef Py_ssize_t size
         cdef Bytes p
         cdef str text
@@ -187,6 +212,8 @@ cdef class CallScanner:
         return out
 
     def pass_on(self, str text not None):
+        """Returns the part of `text` that can be sent at once if all of it continues `block`; it then counts as fed.
+        Returns None if `feed` must be called. `text` must be non-empty and without surrogates."""
         cdef bytearray said = bytearray()
         cdef Py_ssize_t size
         cdef Bytes p = <Bytes>PyUnicode_AsUTF8AndSize(text, &size)
@@ -205,6 +232,8 @@ cdef class CallScanner:
         return True
 
     def finish(self, bint truncated=False):
+        """Ends the answer; `truncated` if the backend stopped for length. Returns the remaining events: held-back text,
+        the decision about an unfinished block (R6.8, C18), and the end of open blocks."""
         cdef list out = []
         cdef bytes rest
         if self._done:

@@ -19,7 +19,13 @@ cdef inline object with_more(object out, bytes more):
 
 
 cdef class ChunkGate:
-    """See `ChunkGate` in `proxy/scan/_pychunk.py`."""
+    """Passes the prose of streamed Chat chunks, and gives everything else to `slow`, in order.
+
+    `slow` takes the next bytes of the stream (whole frames, or parts of one) and returns the client's bytes for them.
+    `found` takes the events (at least one) that the scanner made of a frame's text, and returns the client's bytes for
+    them. Both may call `open`, `shut` and `take`. The gate is shut at first. A frame of more than `frame_bytes` never
+    passes.
+    """
 
     cdef object _slow, _found
     cdef Py_ssize_t _limit, _passed, _frames
@@ -47,6 +53,7 @@ cdef class ChunkGate:
 
     @property
     def passed(self):
+        """The number of the server's frames that have passed since the last `take`."""
         return self._passed
 
     def open(
@@ -59,6 +66,9 @@ cdef class ChunkGate:
         *,
         bint reasoning=False,
     ):
+        """Lets text (or `reasoning`) pass. Text that `scanner` passes at once (None: all text) is written as `head`,
+        the escaped text and `tail`; for other text `found` is called. If `number` is not negative, it counts the frames
+        and is written between `head` and `middle`. With `head` None, `found` is called for all text."""
         self._is_open = True
         self._reasoning = reasoning
         self._scanner = scanner
@@ -68,13 +78,17 @@ cdef class ChunkGate:
         self._middle = middle
 
     def watch(self, SecretGuard guard not None):
+        """Lets frames pass only if `guard` finds nothing in their text."""
         self._guard = guard
 
     def shut(self):
+        """Lets nothing pass."""
         self._is_open = False
         self._scanner = None
 
     def take(self):
+        """Returns, since the last call: the number of frames sent, the text received, and the text sent. These may
+        differ, because the scanner may hold text back."""
         cdef Py_ssize_t frames = self._frames
         cdef str fed = self._fed.decode()
         cdef str given = self._given.decode()
@@ -84,6 +98,7 @@ cdef class ChunkGate:
         return frames, fed, given
 
     def feed(self, bytes data not None):
+        """Takes the next bytes, cut anywhere. Returns the client's bytes for them."""
         cdef object out = None  # bytes, or a list of them
         cdef Bytes p = bytes_at(data)
         cdef Py_ssize_t size = PyBytes_GET_SIZE(data)

@@ -19,7 +19,7 @@ def parts_by_end(tuple parts not None):
 
 
 cdef class SecretGuard:
-    """See `SecretGuard` in `proxy/scan/_pyguard.py`."""
+    """Looks for any of `parts` (none is empty) in the visible text and the reasoning of one answer."""
 
     cdef tuple _parts
     cdef bytes _by_end
@@ -40,9 +40,12 @@ cdef class SecretGuard:
         self.found = False
 
     def text(self, bytes data not None, bint reasoning=False):
+        """Takes more text. Returns True if a part was found in it or before."""
         return self._text(bytes_at(data), PyBytes_GET_SIZE(data), reasoning)
 
     def frames(self, bytes data not None, Py_ssize_t pos):
+        """Takes the whole frames from `pos` that only contain text. Returns the position of the first frame with other
+        content or with a finding, else the end of `data`."""
         cdef Bytes p = bytes_at(data)
         cdef Py_ssize_t size = PyBytes_GET_SIZE(data)
         cdef Py_ssize_t end

@@ -1,7 +1,13 @@
 # Framing of server-sent events: part of `_fastparse.pyx`, the twin of `_pysse.py`.
 
 cdef class SseFramer:
-    """See `SseFramer` in `proxy/scan/_pysse.py`."""
+    """Splits a byte stream of server-sent events into frames, as the HTML standard defines.
+
+    A frame is (event name or None, data). Lines end with LF, CR or CRLF, also if a CRLF is cut. A leading BOM,
+    comments, `id`, `retry` and unknown fields are dropped; several `data` lines are joined with LF; an event without
+    `data` is dropped. `frame_bytes` limits one event, including comments and unknown fields, each line end counted as
+    one byte.
+    """
 
     cdef Py_ssize_t _limit, _size
     cdef bint _failed, _first, _cr
@@ -19,6 +25,11 @@ cdef class SseFramer:
         self._data = bytearray()
 
     def feed(self, bytes data not None):
+        """Takes the next bytes, cut anywhere, and returns the frames that are complete now.
+
+        Raises `FrameTooLarge` for an event beyond the limit. If frames were completed before it, they are returned
+        first, and the next call (and every later one) raises.
+        """
         cdef list frames
         cdef Bytes p = bytes_at(data)
         cdef Py_ssize_t size = PyBytes_GET_SIZE(data)
@@ -73,6 +84,8 @@ cdef class SseFramer:
         return frames
 
     def finish(self):
+        """Ends the stream. A last event without its blank line is returned too: servers do end with `data: [DONE]`
+        only. The reader must check whether its data is complete. Raises `FrameTooLarge`."""
         cdef list frames
         if self._failed:
             raise too_large(self._limit)
@@ -145,7 +158,8 @@ cdef class SseFramer:
 
 
 def frames_are_plain(bytes data not None, bytes usual not None, tuple odd not None):
-    """See `frames_are_plain` in `proxy/scan/_pysse.py`."""
+    """Returns True if each of the whole frames in `data` ends like a JSON object, contains `usual` and none of `odd`.
+    False also if this cannot be decided quickly, because lines end with CR."""
     cdef Bytes p = bytes_at(data)
     cdef Bytes last = p + PyBytes_GET_SIZE(data)
     cdef Bytes literal = bytes_at(usual)
